@@ -1,0 +1,146 @@
+"""The one taxonomy of what can go wrong.
+
+Every failure a user, a model or a program can meet is a `Failure` value made from a row of `KINDS`. A row knows
+whether trying again may help, what to do about it, and its JSON-RPC code outside a suite call. This module owns how a
+failure looks on the wire; it does not know where failures come from.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+KNOWN_FAILURE = -32000
+
+
+class Kind(Struct, frozen=True):
+    """What is true of every failure with this code."""
+
+    retryable: bool
+    hint: str
+    rpc: int = KNOWN_FAILURE
+
+
+KINDS: dict[str, Kind] = {
+    "config_invalid": Kind(False, "Correct the named key, then start again."),
+    "unknown_tool": Kind(False, "Call tools/list and use one of the names it returns.", INVALID_PARAMS),
+    "bad_arguments": Kind(False, "Send {\"action\":\"introspect\"} or {\"action\":\"call\",\"subtool\":NAME,\"args\":{…}}."),
+    "subtool_missing": Kind(False, "Name the subtool: {\"action\":\"call\",\"subtool\":NAME,\"args\":{…}}."),
+    "subtool_unknown": Kind(False, "Use one of the nearest names, or introspect the suite."),
+    "subtool_denied": Kind(False, "It is not allowed here. Introspect the suite to see what is."),
+    "cursor_invalid": Kind(False, "Introspect again without a cursor."),
+    "variable_missing": Kind(False, "Set the variable where Switchboard is started, or give it a value in the file."),
+    "command_not_found": Kind(False, "Install the program, or correct the command in the named file."),
+    "command_not_executable": Kind(False, "Make the program executable, or correct the command in the named file."),
+    "folder_not_found": Kind(False, "Create the folder, or correct cwd in the named file."),
+    "transport_unsupported": Kind(False, "Use a command that speaks MCP over stdio."),
+    "child_start_timeout": Kind(True, "Run `switchboard doctor`, or raise timeouts.childSpawnMs."),
+    "child_start_failed": Kind(True, "Read the child's stderr below, or run `switchboard doctor`."),
+    "child_protocol": Kind(False, "Check that the command starts an MCP server that speaks over stdout."),
+    "child_crashed": Kind(True, "Try again: the child is started anew on the next call."),
+    "child_timeout": Kind(True, "Ask for less work at once, or raise rpcMs for this suite."),
+    "child_backoff": Kind(True, "Wait for the given time, then try again."),
+    "child_quarantined": Kind(True, "Read the last error, mend the child, then try again after the given time."),
+    "child_busy": Kind(True, "Wait until calls under way have finished, then try again."),
+    "child_error": Kind(False, "Correct the arguments by the schema, or introspect this subtool."),
+    "message_too_large": Kind(False, "Ask for less data at once."),
+    "shutting_down": Kind(True, "Start Switchboard again."),
+    "internal": Kind(False, "This is a fault in Switchboard. Its log has the details.", INTERNAL_ERROR),
+}
+
+
+class Failure(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One failure, ready to be shown. Optional fields are left out of the wire form when they do not help."""
+
+    code: str
+    message: str
+    child: str | UnsetType = UNSET
+    subtool: str | UnsetType = UNSET
+    retryable: bool | UnsetType = UNSET
+    hint: str | UnsetType = UNSET
+    nearest: list[str] | UnsetType = UNSET
+    schema: Raw | UnsetType = UNSET
+    stderr: list[str] | UnsetType = UNSET
+    retry_after_ms: int | UnsetType = UNSET
+    data: Raw | UnsetType = UNSET
+
+    def with_subtool(self, subtool: str) -> Failure:
+        """The same failure, met while calling `subtool`."""
+        return msgspec.structs.replace(self, subtool=subtool)
+
+
+class SwitchboardError(Exception):
+    """A failure on its way up. Raised only where a value cannot be returned."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def failure(
+    code: str,
+    message: str,
+    *,
+    child: str | UnsetType = UNSET,
+    subtool: str | UnsetType = UNSET,
+    hint: str = "",
+    nearest: list[str] | None = None,
+    schema: Raw | UnsetType = UNSET,
+    stderr: list[str] | None = None,
+    retry_after_ms: int | UnsetType = UNSET,
+    data: Raw | UnsetType = UNSET,
+) -> Failure:
+    """Make a failure of a known kind; retryability and hint come from the kind unless given."""
+    kind = KINDS[code]
+    return Failure(
+        code=code,
+        message=message,
+        child=child,
+        subtool=subtool,
+        retryable=kind.retryable,
+        hint=hint or kind.hint,
+        nearest=nearest or UNSET,
+        schema=schema,
+        stderr=stderr or UNSET,
+        retry_after_ms=retry_after_ms,
+        data=data,
+    )
+
+
+def tool_result(problem: Failure) -> bytes:
+    """The result of a suite call that failed: text for a model, `structuredContent.error` for a program."""
+    text = as_text(problem)
+    return msgspec.json.encode(
+        {
+            "content": [{"type": "text", "text": text}],
+            "structuredContent": {"error": problem},
+            "isError": True,
+        }
+    )
+
+
+def rpc_error(problem: Failure) -> bytes:
+    """The JSON-RPC `error` member for a failure outside a suite call."""
+    return msgspec.json.encode(
+        {"code": KINDS[problem.code].rpc, "message": problem.message, "data": {"error": problem}}
+    )
+
+
+def as_text(problem: Failure) -> str:
+    """The failure in sentences a person or a model can act on."""
+    lines = [problem.message]
+    if problem.nearest:
+        lines.append("Nearest: " + ", ".join(problem.nearest))
+    if problem.schema:
+        lines.append("Schema: " + bytes(problem.schema).decode("utf-8", "replace"))
+    if problem.stderr:
+        lines.append("Last lines of stderr:")
+        lines.extend("  " + line for line in problem.stderr)
+    if problem.hint:
+        lines.append(problem.hint)
+    return "\n".join(lines)
