@@ -1,0 +1,44 @@
+# Everything a person or a machine runs here. The first run of a target sets up what it needs, in this folder only.
+
+PYTHON_BIN := .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fmt bench schema lock clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: ## see in half a minute what Switchboard does
+	@scripts/setup core
+	@$(PYTHON_BIN) examples/demo.py
+
+test: ## all checks and all tests, with real servers (ARGS="-k name" goes to pytest)
+	@scripts/setup dev servers npm
+	@scripts/check
+	@$(PYTHON_BIN) -m pytest $(ARGS)
+
+check: ## lint, format, types, room borders, schema and locks
+	@scripts/setup dev
+	@scripts/check
+
+fmt: ## format the code and mend what can be mended
+	@scripts/setup dev
+	@$(PYTHON_BIN) -m ruff check --fix-only --quiet .
+	@$(PYTHON_BIN) -m ruff format .
+
+bench: ## measure Switchboard beside the alternatives
+	@scripts/setup bench
+	@$(PYTHON_BIN) -m bench $(ARGS)
+
+schema: ## write switchboard.config.schema.json anew
+	@scripts/setup core
+	@scripts/schema
+
+lock: ## write the lock files anew (ARGS=--upgrade for newer versions)
+	@scripts/setup dev
+	@scripts/lock $(ARGS)
+
+clean: ## remove everything that setup, tests and builds made
+	@rm -rf .venv .venv-servers tests/npm/node_modules .setup.log .setup.lock dist build \
+	  .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,152 @@
+"""What every test may lean on: a workspace and caches of its own, the real servers, no process left behind.
+
+`scripts/setup dev servers npm` brings the real servers. A test that needs one fails without it, since a
+skipped promise is a broken one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hypothesis
+import psutil
+import pytest
+
+REPO = Path(__file__).resolve().parent.parent
+MARK = "SWITCHBOARD_TEST_ID"
+
+# A process that was told to stop may need a moment; one that needs longer was not told.
+GRACE_SECONDS = 5.0
+
+# Deadlines are wall time, and a busy machine would fail them; a failure on CI must come back on the next run.
+hypothesis.settings.register_profile("switchboard", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("switchboard")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(REPO / "tests" / "e2e"):
+            item.add_marker(pytest.mark.e2e)
+
+
+@pytest.fixture(scope="session")
+def repo() -> Path:
+    """The root of the repository."""
+    return REPO
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """An empty folder to be a user's workspace."""
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def isolated_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Caches, state and settings of this test alone, for this process and all it starts."""
+    home = tmp_path_factory.mktemp("xdg")
+    for name in ("CACHE", "CONFIG", "DATA", "STATE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
+    return home / "cache"
+
+
+@pytest.fixture(scope="session")
+def npm_bin() -> Callable[[str], str]:
+    """The path of an installed npm program, e.g. `npm_bin("mcp-server-everything")`."""
+    return lambda name: _program(REPO / "tests" / "npm" / "node_modules" / ".bin", name, "npm")
+
+
+@pytest.fixture(scope="session")
+def server_bin() -> Callable[[str], str]:
+    """The path of an installed Python server, e.g. `server_bin("mcp-server-git")`."""
+    return lambda name: _program(REPO / ".venv-servers" / "bin", name, "servers")
+
+
+def _program(folder: Path, name: str, part: str) -> str:
+    program = folder / name
+    if not program.exists():
+        pytest.fail(f"{name} is not in {folder}: run `scripts/setup {part}`", pytrace=False)
+    return str(program)
+
+
+@pytest.fixture(autouse=True)
+def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails a test that leaves a process behind, and ends that process.
+
+    A process belongs to the test when it descends from this one, or carries the test's mark in its
+    environment. The mark finds those that were orphaned; so pass the environment on
+    (`env=dict(os.environ)`) where a library does not.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, mark)
+    before = _descendants(skip=frozenset())
+    yield
+    left = [_process(pid) for pid in _descendants(skip=before) | _marked(mark)]
+    _, alive = psutil.wait_procs([p for p in left if p], timeout=GRACE_SECONDS)
+    if not alive:
+        return
+    names = [_describe(process) for process in alive]
+    for process in alive:
+        process.kill()
+    psutil.wait_procs(alive, timeout=GRACE_SECONDS)
+    pytest.fail("the test left processes behind:\n  " + "\n  ".join(names), pytrace=False)
+
+
+def _descendants(*, skip: frozenset[int]) -> frozenset[int]:
+    """Living descendants of this process, without those in `skip` and what these started."""
+    found: set[int] = set()
+    todo = [os.getpid()]
+    while todo:
+        children = _children(todo.pop()) - skip - found
+        found |= children
+        todo += children
+    return frozenset(found)
+
+
+def _children(pid: int) -> set[int]:
+    children: set[int] = set()
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            children.update(map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split()))
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # it ended while we looked
+    return children
+
+
+def _marked(mark: str) -> frozenset[int]:
+    wanted = f"{MARK}={mark}".encode()
+    found: set[int] = set()
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            environment = Path(f"/proc/{entry}/environ").read_bytes()
+        except OSError:
+            continue  # gone, or somebody else's
+        if wanted in environment.split(b"\0"):
+            found.add(int(entry))
+    return frozenset(found)
+
+
+def _process(pid: int) -> psutil.Process | None:
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _describe(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid} {' '.join(process.cmdline())}"
+    except psutil.Error:
+        return str(process.pid)
