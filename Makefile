@@ -32,7 +32,8 @@ bench: ## measure Switchboard beside the alternatives
 
 schema: ## write switchboard.config.schema.json anew
 	@scripts/setup core
-	@scripts/schema
+	@$(PYTHON_BIN) -m switchboard_mcp.config.schema > switchboard.config.schema.json.new
+	@mv switchboard.config.schema.json.new switchboard.config.schema.json
 
 lock: ## write the lock files anew (ARGS=--upgrade for newer versions)
 	@scripts/setup dev
