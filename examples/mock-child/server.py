@@ -29,7 +29,7 @@ PICTURE = (
 )
 
 
-class Refused(Exception):
+class RefusalError(Exception):
     """A JSON-RPC error to answer with."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -37,7 +37,7 @@ class Refused(Exception):
         self.code = code
 
 
-class Cancelled(Exception):
+class CancelledError(Exception):
     """The client no longer wants the answer, so none is sent."""
 
 
@@ -109,7 +109,7 @@ def echo_call(call: Call) -> Json:
     return structured({"ok": True, "name": call.name, "args": call.args})
 
 
-def screenshot(call: Call) -> Json:
+def screenshot(_call: Call) -> Json:
     return {"content": [{"type": "image", "data": PICTURE, "mimeType": "image/png"}]}
 
 
@@ -135,7 +135,7 @@ def slow(call: Call) -> Json:
         return {**text("slow needs numbers"), "isError": True}
     for step in range(1, steps + 1):
         if call.cancelled.wait(seconds / steps):
-            raise Cancelled
+            raise CancelledError
         call.progress(step, steps, f"step {step} of {steps}")
     return text(f"done after {steps} steps")
 
@@ -150,7 +150,7 @@ def log(call: Call) -> Json:
     return text("logged")
 
 
-def crash(call: Call) -> Json:
+def crash(_call: Call) -> Json:
     os.write(2, b"mock-child: crashing because it was asked to\n")
     os._exit(3)
 
@@ -234,7 +234,7 @@ class Server:
         self.running: dict[str, Call] = {}
         self.methods: dict[str, Callable[[Json], Json]] = {
             "initialize": self.initialize,
-            "ping": lambda params: {},
+            "ping": lambda _params: {},
             "logging/setLevel": self.set_level,
             "tools/list": self.list_tools,
         }
@@ -270,7 +270,7 @@ class Server:
         """Send what `work` returns; None means that somebody else will answer."""
         try:
             result = work()
-        except Refused as refusal:
+        except RefusalError as refusal:
             error = {"code": refusal.code, "message": str(refusal)}
             self.wire.send({"id": request_id, "error": error})
         else:
@@ -292,7 +292,7 @@ class Server:
 
     def set_level(self, params: Json) -> Json:
         if params.get("level") not in LEVELS:
-            raise Refused(-32602, f"level must be one of {', '.join(LEVELS)}")
+            raise RefusalError(-32602, f"level must be one of {', '.join(LEVELS)}")
         self.level = params["level"]
         return {}
 
@@ -300,7 +300,7 @@ class Server:
         names, cursor = list(TOOLS), params.get("cursor", "0")
         start = int(cursor) if isinstance(cursor, str) and cursor.isdecimal() else -1
         if not 0 <= start < len(names):
-            raise Refused(-32602, f"Unknown cursor: {cursor!r}")
+            raise RefusalError(-32602, f"Unknown cursor: {cursor!r}")
         end = start + (self.page_size or len(names))
         page: Json = {"tools": [described(name) for name in names[start:end]]}
         return {**page, "nextCursor": str(end)} if end < len(names) else page
@@ -308,9 +308,9 @@ class Server:
     def call_tool(self, request_id: object, params: Json) -> Json | None:
         name, args, meta = params.get("name"), params.get("arguments") or {}, params.get("_meta") or {}
         if not isinstance(name, str) or name not in TOOLS:
-            raise Refused(-32602, f"Unknown tool: {name}")
+            raise RefusalError(-32602, f"Unknown tool: {name}")
         if not isinstance(args, dict) or not isinstance(meta, dict):
-            raise Refused(-32602, "arguments and _meta must be objects")
+            raise RefusalError(-32602, "arguments and _meta must be objects")
         run, _, _, required, _, _ = TOOLS[name]
         if missing := [key for key in required if key not in args]:
             return {**text(f"{name} needs {', '.join(missing)}"), "isError": True}
@@ -324,7 +324,7 @@ class Server:
     def run_waiting(self, request_id: object, run: Run, call: Call) -> None:
         try:
             result = run(call)
-        except Cancelled:
+        except CancelledError:
             return
         finally:
             self.running.pop(repr(request_id), None)

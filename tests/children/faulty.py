@@ -11,10 +11,13 @@ import os
 import sys
 from collections.abc import Callable
 
-import faulty_answers as answers
-import faulty_bytes as octets
-import faulty_life as life
-from plain_child import record
+# It runs as a program, from any folder and in any environment.
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from tests.children import faulty_answers as answers
+from tests.children import faulty_bytes as octets
+from tests.children import faulty_life as life
+from tests.children.plain_child import record
 
 MODES: tuple[Callable[..., None], ...] = (
     life.never_answers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from plain_child import Child, Json, send, text, tool
+from tests.children.plain_child import Child, Json, send, text, tool
 
 
 def asks_back(record_file: str = "") -> None:

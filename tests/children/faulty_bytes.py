@@ -7,7 +7,7 @@ import json
 import os
 import time
 
-from plain_child import Child, Json, complain, dump, lines, text, write
+from tests.children.plain_child import Child, Json, complain, dump, lines, text, write
 
 
 def garbage() -> None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-from plain_child import Child, Json, complain, lines, record, send, tool
+from tests.children.plain_child import Child, Json, complain, lines, record, send, tool
 
 FOREVER = 3600.0
 

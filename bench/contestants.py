@@ -1,0 +1,110 @@
+"""Who takes part: what is started, and how a call to the echo is spelt for it.
+
+Owns command lines and request templates. It starts nothing and measures nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE.parent / "src"
+CHILD_MARKER = "echo_child.py"
+CHILD = [sys.executable, str(HERE / CHILD_MARKER)]
+PLAIN = '{"name":"echo","arguments":{"message":%s}}'
+SUITE = '{"name":"echo_suite","arguments":{"action":"call","subtool":"echo","args":{"message":%s}}}'
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One way from a client to the echo child."""
+
+    key: str
+    title: str
+    argv: list[str]
+    tool: str = "echo"
+    params: str = PLAIN
+    cwd: Path | None = None
+    env: dict[str, str] = field(default_factory=dict)
+
+    def call(self, number: int, message: str) -> bytes:
+        params = self.params % msgspec.json.encode(message).decode()
+        return f'{{"jsonrpc":"2.0","id":{number},"method":"tools/call","params":{params}}}\n'.encode()
+
+
+def installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def has_switchboard() -> bool:
+    return (
+        installed("switchboard_mcp.__main__")
+        if installed("switchboard_mcp")
+        else (SOURCE / "switchboard_mcp/__main__.py").exists()
+    )
+
+
+def make_workspace(folder: Path, children: int) -> Path:
+    """A workspace with the echo child and as many others, never started, as make up `children`."""
+    names = ["echo", *(f"other{number:03d}" for number in range(1, children))]
+    for name in names:
+        place = folder / "mcps" / name
+        place.mkdir(parents=True)
+        spec = {
+            "name": name,
+            "description": f"Answers with what it is told ({name}).",
+            "command": {"cmd": CHILD[0], "args": CHILD[1:]},
+        }
+        (place / ".mcp.json").write_bytes(msgspec.json.encode(spec))
+    return folder
+
+
+def without_uvloop(folder: Path) -> Path:
+    """A folder that hides uvloop from a Python with it in its path, since Switchboard takes it where it finds it."""
+    hidden = folder / "without-uvloop"
+    hidden.mkdir(exist_ok=True)
+    (hidden / "uvloop.py").write_text("raise ImportError('hidden for this measurement')\n")
+    return hidden
+
+
+def switchboard(key: str, title: str, workspace: Path, *, uvloop: bool) -> Contestant:
+    path = [] if uvloop or not installed("uvloop") else [str(without_uvloop(workspace))]
+    if not installed("switchboard_mcp"):
+        path.append(str(SOURCE))
+    env = (
+        {"PYTHONPATH": os.pathsep.join([*path, *filter(None, [os.environ.get("PYTHONPATH")])])}
+        if path
+        else {}
+    )
+    argv = [sys.executable, "-m", "switchboard_mcp"]
+    return Contestant(key, title, argv, tool="echo_suite", params=SUITE, cwd=workspace, env=env)
+
+
+def line_up(workspace: Path) -> tuple[list[Contestant], list[str]]:
+    """Everybody who can take part here, in the order of the table, and who is missing."""
+    python, relay = sys.executable, str(HERE / "bare_relay.py")
+    everybody = [
+        (True, Contestant("direct", "direct", CHILD)),
+        (True, Contestant("relay", "bare relay", [python, relay, *CHILD])),
+        (has_switchboard(), switchboard("switchboard", "Switchboard", workspace, uvloop=False)),
+        (
+            installed("fastmcp"),
+            Contestant("fastmcp", "FastMCP's proxy", [python, str(HERE / "fastmcp_proxy.py"), *CHILD]),
+        ),
+    ]
+    if installed("uvloop"):
+        everybody += [
+            (True, Contestant("relay-uvloop", "bare relay, uvloop", [python, relay, "--uvloop", *CHILD])),
+            (
+                has_switchboard(),
+                switchboard("switchboard-uvloop", "Switchboard, uvloop", workspace, uvloop=True),
+            ),
+        ]
+    present = [contestant for here, contestant in everybody if here]
+    return present, [contestant.title for here, contestant in everybody if not here]
