@@ -70,8 +70,9 @@ class Failure(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
     data: Raw | UnsetType = UNSET
 
     def with_subtool(self, subtool: str) -> Failure:
-        """The same failure, met while calling `subtool`."""
-        return msgspec.structs.replace(self, subtool=subtool)
+        """The same failure, met while calling `subtool`; its message says so."""
+        message = self.message if f"'{subtool}'" in self.message else f"Subtool '{subtool}': {self.message}"
+        return msgspec.structs.replace(self, subtool=subtool, message=message)
 
 
 class SwitchboardError(Exception):

@@ -1,0 +1,28 @@
+"""The `switchboard` command. Serving, which hosts wait for, does not pay for the other commands."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Serve where nothing but serving is asked; else hand over to the command line."""
+    from .cli.serving import parse
+
+    options = parse(sys.argv[1:])
+    if options is None:
+        from .cli.commands import main as command_line
+
+        return command_line(sys.argv[1:])
+    from .app import serve
+    from .errors import SwitchboardError, as_text
+
+    try:
+        return serve(options)
+    except SwitchboardError as problem:
+        print(f"switchboard: {as_text(problem.failure)}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""The composition root: puts the parts together and runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from .children.catalog import Catalog, cache_folder
+from .children.services import Services
+from .children.supervisor import Supervisor
+from .config.load import load_workspace
+from .config.models import Workspace
+from .core.redaction import Redactor
+from .gateway.gateway import Gateway
+from .observe.log import Log
+from .transport.pipes import Cork
+from .transport.process import Launcher
+
+T = TypeVar("T")
+
+
+class Options(Struct, frozen=True):
+    """What every command takes."""
+
+    workspace: str = ""
+    config: str | None = None
+    log_level: str = "info"
+    log_style: str = "text"
+
+
+class Switchboard(Struct):
+    """A running Switchboard, whoever it serves."""
+
+    workspace: Workspace
+    supervisor: Supervisor
+    gateway: Gateway
+    services: Services
+
+
+def load(options: Options) -> Workspace:
+    """Read the workspace that the options name."""
+    folder = os.path.abspath(options.workspace or os.getcwd())
+    return load_workspace(folder, options.config, os.environ)
+
+
+@asynccontextmanager
+async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIterator[Switchboard]:
+    """Everything but a front. On leaving, all children are stopped and all tasks have ended."""
+    loop = asyncio.get_running_loop()
+    launcher = Launcher(loop)
+    async with asyncio.TaskGroup() as tasks:
+
+        async def guarded(work: Coroutine[Any, Any, None]) -> None:
+            try:
+                await work
+            except Exception as problem:  # one failed task must not end the group, and with it every child
+                log.error("internal", problem=repr(problem))
+
+        services = Services(
+            loop=loop,
+            launcher=launcher,
+            cork=Cork(),
+            log=log,
+            redactor=redactor,
+            catalog=Catalog(cache_folder(os.environ)),
+            environ=os.environ,
+            workspace=workspace.folder,
+            start_task=lambda work: tasks.create_task(guarded(work)),
+        )
+        supervisor = Supervisor(workspace, services)
+        gateway = Gateway(supervisor.children.values(), workspace.config, log)
+        services.audience = gateway
+        sweeper = services.start_task(supervisor.sweep_forever())
+        try:
+            yield Switchboard(workspace, supervisor, gateway, services)
+        finally:
+            sweeper.cancel()
+            await supervisor.close()
+            launcher.close()
+
+
+async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor) -> int:
+    """Serve the host on stdin and stdout until it goes, or a signal comes."""
+    from .edge.stdio import StdioFront
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop.set)
+    async with running(workspace, log, redactor) as switchboard:
+        front = StdioFront(switchboard.gateway, switchboard.services.cork, log)
+        serving = asyncio.ensure_future(front.run())
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+        serving.cancel()
+        stopping.cancel()
+    return 0
+
+
+def serve(options: Options) -> int:
+    """What a host runs."""
+    redactor = Redactor()
+    log = Log(level=options.log_level, style=options.log_style, redactor=redactor)
+    workspace = load(options)
+    for warning in workspace.warnings:
+        log.warning("config.warning", problem=str(warning))
+    if sys.stdin.isatty():
+        log.info("serving", note="MCP over stdio, for a host to start; `switchboard list` shows the suites here")
+    return run(lambda: serve_stdio(workspace, log, redactor))
+
+
+def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run on uvloop where it is installed: it cuts the added latency."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        new_event_loop = None
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main())

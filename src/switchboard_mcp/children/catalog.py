@@ -1,0 +1,124 @@
+"""What children offer, remembered between runs.
+
+One small file a child in the user's cache folder, named by a fingerprint of how the child is started: another command,
+argument or environment is another entry. A cache only: any file may be missing, stale or unwritable without harm.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ..config.models import ChildSpec
+
+FORMAT = 1
+
+
+class Annotations(Struct, rename="camel", gc=False):
+    """The hints of a tool that a suite's own hints are made of."""
+
+    read_only_hint: bool | None = None
+    destructive_hint: bool | None = None
+
+
+class Tool(Struct, rename="camel"):
+    """One tool of a child. `input_schema` stays as the child sent it."""
+
+    name: str
+    description: str | None = None
+    input_schema: Raw | UnsetType = UNSET
+    annotations: Annotations | UnsetType | None = UNSET
+
+
+class Server(Struct):
+    """How a child names itself."""
+
+    name: str = ""
+    version: str = ""
+
+
+class Knowledge(Struct, rename="camel", kw_only=True):
+    """What one child told about itself."""
+
+    format: int = FORMAT
+    server: Server = msgspec.field(default_factory=Server)
+    protocol: str = ""
+    instructions: str = ""
+    logging: bool = False
+    tools: list[Tool] = []
+
+
+_decode = msgspec.json.Decoder(Knowledge).decode
+_decode_tool = msgspec.json.Decoder(Tool).decode
+
+
+def read_tools(raw_tools: list[Raw]) -> list[Tool]:
+    """The tools of a list; an entry that is none is left out, so that it does not hide the others."""
+    tools = []
+    for raw in raw_tools:
+        try:
+            tools.append(_decode_tool(raw))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+    return tools
+
+
+def fingerprint(spec: ChildSpec) -> str:
+    """Names how a child is started. One-way: nothing of its environment can be read back."""
+    from hashlib import sha256
+
+    parts = (spec.name, spec.kind, spec.command, spec.args, sorted(spec.env.items()), spec.url, spec.cwd)
+    return sha256(msgspec.json.encode(parts)).hexdigest()[:32]
+
+
+def cache_folder(environ: Mapping[str, str]) -> str:
+    """Where the catalog lives for this user; empty when there is no home."""
+    base = environ.get("XDG_CACHE_HOME") or (environ.get("HOME", "") and os.path.join(environ["HOME"], ".cache"))
+    return os.path.join(base, "switchboard-mcp", "catalog") if base else ""
+
+
+class Catalog:
+    """Reads entries when asked, keeps them, writes what is learned."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._known: dict[str, Knowledge | None] = {}
+
+    def recall(self, spec: ChildSpec) -> Knowledge | None:
+        """What is known of a child, from this run or an earlier one."""
+        if spec.name not in self._known:
+            self._known[spec.name] = self._read(fingerprint(spec)) if self._folder else None
+        return self._known[spec.name]
+
+    def remember(self, spec: ChildSpec, knowledge: Knowledge) -> None:
+        """Keep what a child told."""
+        self._known[spec.name] = knowledge
+        if self._folder:
+            self._write(fingerprint(spec), msgspec.json.encode(knowledge))
+
+    def _read(self, name: str) -> Knowledge | None:
+        try:
+            fd = os.open(os.path.join(self._folder, name), os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            with open(fd, "rb") as file:
+                known = _decode(file.read())
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        return known if known.format == FORMAT else None
+
+    def _write(self, name: str, data: bytes) -> None:
+        path = os.path.join(self._folder, name)
+        temporary = f"{path}.{os.getpid()}"
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(fd, "wb") as file:
+                file.write(data)
+            os.replace(temporary, path)
+        except OSError:
+            return

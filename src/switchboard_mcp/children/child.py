@@ -1,0 +1,347 @@
+"""One child: a state of `core.lifecycle`, at most one connection, and the visitors who wait for it.
+
+Performs what the table decides. Single flight: however many visitors come while it starts, one process is started.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from msgspec.json import encode
+
+from ..config.models import ChildSpec, Config
+from ..config.variables import expand, secrets
+from ..core import jsonrpc
+from ..core.jsonrpc import Message
+from ..core.lifecycle import FAULT_RECHECK_S, TRANSITIONS, Action, Event, State, setback, start_limit_ms
+from ..errors import Failure, failure
+from ..transport.peer import Call, Peer, next_id
+from ..transport.process import SpawnError
+from .catalog import Knowledge, Tool
+from .connection import Connection
+from .handshake import list_tools
+from .services import Services
+
+# A child that does not read its stdin must not fill our memory: beyond this, calls to it are refused.
+MAX_BACKLOG = 96 * 1024 * 1024
+# How often a host that waits for a start is told so.
+WAITING_TICK_S = 2.0
+FAULTS = frozenset({"variable_missing", "command_not_found", "command_not_executable", "folder_not_found", "child_protocol", "transport_unsupported"})
+
+
+class _Unheard(Call):
+    """A request whose answer does not matter."""
+
+    __slots__ = ()
+
+    def __init__(self, method: str, params: bytes, timeout: float) -> None:
+        id = next_id()
+        super().__init__(id, jsonrpc.request(id, method, params), timeout)
+
+    def answered(self, answer: Message) -> None:
+        """Nothing to do."""
+
+    def failed(self, problem: Failure) -> None:
+        """Nothing to do."""
+
+    def timed_out(self) -> None:
+        """Nothing to do."""
+
+
+class Visitor:
+    """Somebody who needs the child ready."""
+
+    __slots__ = ()
+
+    def admitted(self, child: Child) -> None:
+        """The child is ready."""
+        raise NotImplementedError
+
+    def refused(self, problem: Failure) -> None:
+        """The child will not become ready."""
+        raise NotImplementedError
+
+    def kept_waiting(self, message: str) -> None:
+        """It still takes a while."""
+
+
+class Child:
+    """See the module."""
+
+    def __init__(self, spec: ChildSpec, config: Config, services: Services) -> None:
+        self.spec = spec
+        self.state = State.CONFIGURED
+        self.visits = 0
+        self.failures = 0
+        self.last_failure: Failure | None = None
+        self.peer: Peer | None = None
+        self.tools: dict[str, Tool] = {}
+        self.heads: dict[str, bytes] = {}
+        self._knowledge: Knowledge | None = None
+        self._timeouts = config.timeouts
+        self._services = services
+        self._connection: Connection | None = None
+        self._answers_at_start = 0
+        self._waiting: list[Visitor] = []
+        self._retry_at = 0.0
+        self._quiet_since = 0.0
+        self._log_level = ""
+        self._visits_seen = 0
+        suite = config.suites.get(spec.name)
+        rpc_ms = (suite and suite.rpc_ms) or spec.rpc_timeout_ms or config.timeouts.rpc_ms
+        self.timeout_s = rpc_ms / 1000
+
+    @property
+    def name(self) -> str:
+        """The child's name."""
+        return self.spec.name
+
+    @property
+    def pid(self) -> int:
+        """Its process id, 0 while it has none."""
+        return self._connection.pid if self._connection else 0
+
+    @property
+    def knowledge(self) -> Knowledge | None:
+        """What it offers, from this run or an earlier one."""
+        return self._knowledge or self._services.catalog.recall(self.spec)
+
+    def admit(self, visitor: Visitor) -> None:
+        """Let the visitor in as soon as the child is ready, starting it where needed."""
+        self.visits += 1
+        if self.state is State.READY:
+            visitor.admitted(self)
+            return
+        early = self._retry_at > self._services.loop.time()
+        action = self._apply(Event.EARLY if early else Event.NEED)
+        if action is Action.SEND:
+            visitor.admitted(self)
+        elif action is Action.REJECT:
+            visitor.refused(self._rejection())
+        else:
+            self._waiting.append(visitor)
+            if action is Action.START:
+                self._services.start_task(self._start())
+
+    def withdraw(self, visitor: Visitor) -> None:
+        """The visitor no longer waits."""
+        if visitor in self._waiting:
+            self._waiting.remove(visitor)
+
+    def send(self, call: Call) -> None:
+        """Forward a call; only for visitors that were let in."""
+        peer = self.peer
+        if peer is None:
+            call.failed(self.last_failure or failure("child_crashed", f"Child '{self.name}' is gone.", child=self.name))
+        elif peer.link.backlog > MAX_BACKLOG:
+            call.failed(failure("child_busy", f"Child '{self.name}' does not read its input.", child=self.name))
+        else:
+            peer.send(call)
+
+    def relist(self, visitor: Visitor) -> None:
+        """Ask the child for its tools again, then let the visitor in."""
+        self._services.start_task(self._relist(visitor))
+
+    def set_log_level(self, level: str) -> None:
+        """Log messages the host wants from now on; told to the child where it can be, now or when it starts."""
+        self._log_level = level
+        if self.peer is not None and self._knowledge is not None and self._knowledge.logging:
+            self.peer.send(_Unheard("logging/setLevel", b'{"level":%b}' % encode(level), self.timeout_s))
+
+    def sweep(self, now: float) -> None:
+        """Called now and then: notice quiet, and stop a child that has been idle for long."""
+        if self.state not in (State.READY, State.IDLE):
+            return
+        if self.visits != self._visits_seen or (self.peer and self.peer.pending):
+            self._visits_seen = self.visits
+            self._quiet_since = now
+        elif self.state is State.READY:
+            self._apply(Event.QUIET)
+        elif now - self._quiet_since >= self._timeouts.idle_ms / 1000:
+            self._apply(Event.EXPIRE)
+            self._services.start_task(self._stop_idle())
+
+    async def close(self) -> None:
+        """Stop for good."""
+        self._abandon(failure("shutting_down", f"Switchboard is stopping; child '{self.name}' with it.", child=self.name))
+        connection, self._connection, self.peer = self._connection, None, None
+        if connection is not None:
+            await connection.stop()
+
+    def ended(self, connection: Connection, problem: Failure) -> None:
+        """The running child crashed. While it was starting, the start itself notices."""
+        if connection is self._connection and self.state in (State.READY, State.IDLE):
+            useful = connection.peer.answers > self._answers_at_start
+            self.failures = 1 if useful else self.failures + 1
+            self._services.log.warning("child.crashed", child=self.name, problem=problem.message)
+            self._fall_back(problem)
+
+    def said(self, connection: Connection, message: Message) -> None:
+        """A notification from the child."""
+        if message.method == "notifications/tools/list_changed":
+            self._services.start_task(self._refresh())
+        elif self._services.audience is not None:
+            self._services.audience.child_said(self.name, message)
+
+    def _apply(self, event: Event) -> Action:
+        before = self.state
+        self.state, action = TRANSITIONS[before, event]
+        if self.state is not before:
+            self._services.log.debug("child.state", child=self.name, was=before.value, now=self.state.value)
+        return action
+
+    async def _start(self) -> None:
+        loop = self._services.loop
+        began = loop.time()
+        ticker = loop.call_later(WAITING_TICK_S, self._tick, began)
+        try:
+            outcome = await self._connect()
+        except Exception as problem:
+            self._services.log.error("internal", child=self.name, problem=repr(problem))
+            outcome = failure("internal", f"Child '{self.name}' could not be started.", child=self.name)
+        finally:
+            ticker.cancel()
+        if isinstance(outcome, Failure):
+            self._services.log.warning("child.start_failed", child=self.name, problem=outcome.message)
+            self.failures += 1
+            await self._drop_connection()
+            self._fall_back(outcome)
+            return
+        assert self._connection is not None
+        self.peer = self._connection.peer
+        self._answers_at_start = self.peer.answers
+        self._learn(outcome)
+        self._services.log.info(
+            "child.started", child=self.name, pid=self.pid, tools=len(self.tools), ms=round((loop.time() - began) * 1000)
+        )
+        if self._log_level:
+            self.set_log_level(self._log_level)
+        self._apply(Event.UP)
+        self._release_waiting()
+
+    async def _connect(self) -> Knowledge | Failure:
+        spec = expand(self.spec, self._services.environ)
+        if isinstance(spec, Failure):
+            return spec
+        if spec.kind != "stdio":
+            return failure(
+                "transport_unsupported", f"Child '{self.name}' is remote ({spec.kind}); this version serves stdio.", child=self.name
+            )
+        for secret in secrets(spec, self._services.environ):
+            self._services.redactor.register(secret)
+        try:
+            process = await self._services.launcher.spawn(
+                [spec.command, *spec.args], {**self._services.environ, **spec.env}, spec.cwd
+            )
+        except SpawnError as problem:
+            return spawn_failure(spec, problem)
+        limit_ms = start_limit_ms(
+            spec.command, self.knowledge is not None, self._timeouts.child_spawn_ms, int(self.timeout_s * 1000)
+        )
+        self._connection = Connection(self._services, spec, process, self)
+        return await self._connection.open(limit_ms / 1000)
+
+    async def _drop_connection(self) -> None:
+        connection, self._connection, self.peer = self._connection, None, None
+        if connection is not None:
+            await connection.stop()
+
+    def _fall_back(self, problem: Failure) -> None:
+        """After a failure: wait, give up for a while, or wait for a person."""
+        self._connection = self.peer = None
+        self.last_failure = problem
+        if problem.code in FAULTS:
+            event, wait_s = Event.FAULT, FAULT_RECHECK_S
+        else:
+            judged = setback(self.failures)
+            event, wait_s = judged.event, judged.wait_s
+        self._retry_at = self._services.loop.time() + wait_s
+        self._apply(event)
+        self._abandon(problem)
+
+    def _abandon(self, problem: Failure) -> None:
+        waiting, self._waiting = self._waiting, []
+        for visitor in waiting:
+            visitor.refused(problem)
+
+    def _release_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for visitor in waiting:
+            visitor.admitted(self)
+
+    async def _stop_idle(self) -> None:
+        self._services.log.info("child.idle", child=self.name)
+        await self._drop_connection()
+        self._apply(Event.GONE)
+        waiting, self._waiting = self._waiting, []
+        for visitor in waiting:
+            self.admit(visitor)
+
+    async def _refresh(self) -> None:
+        if await self._list_again() and self._services.audience is not None:
+            self._services.audience.child_changed(self.name)
+
+    async def _relist(self, visitor: Visitor) -> None:
+        await self._list_again()
+        visitor.admitted(self)
+
+    async def _list_again(self) -> bool:
+        peer, knowledge = self.peer, self._knowledge
+        if peer is None or knowledge is None:
+            return False
+        tools = await list_tools(peer, self.name, self.timeout_s)
+        if not isinstance(tools, list):
+            return False
+        knowledge.tools = tools
+        self._learn(knowledge)
+        return True
+
+    def _learn(self, knowledge: Knowledge) -> None:
+        self._knowledge = knowledge
+        self.tools = {tool.name: tool for tool in knowledge.tools}
+        self.heads = {name: _head(name) for name in self.tools}
+        self._services.catalog.remember(self.spec, knowledge)
+
+    def _tick(self, began: float) -> None:
+        if self.state is State.STARTING:
+            seconds = round(self._services.loop.time() - began)
+            for visitor in self._waiting:
+                visitor.kept_waiting(f"Starting child '{self.name}' ({seconds} s)")
+            self._services.loop.call_later(WAITING_TICK_S, self._tick, began)
+
+    def _rejection(self) -> Failure:
+        """Why a call is refused without a try: the last failure, and when to come back."""
+        assert self.last_failure is not None
+        left_ms = max(1, round((self._retry_at - self._services.loop.time()) * 1000))
+        if self.state is State.FAILED:
+            return self.last_failure
+        code = "child_quarantined" if self.state is State.QUARANTINED else "child_backoff"
+        times = f"failed {self.failures} times in a row"
+        return failure(
+            code,
+            f"Child '{self.name}' {times}; next try in {left_ms / 1000:.1f} s. Last: {self.last_failure.message}",
+            child=self.name,
+            stderr=self.last_failure.stderr or None,
+            retry_after_ms=left_ms,
+        )
+
+
+def _head(name: str) -> bytes:
+    """The start of every tools/call to this subtool, up to its arguments."""
+    return b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":%b,"arguments":' % encode(name)
+
+
+def spawn_failure(spec: ChildSpec, problem: SpawnError) -> Failure:
+    """Why the operating system did not start a command, in words, with the place to mend it."""
+    where = f"{spec.source}: {spec.key}" if spec.key else spec.source
+    if problem.where == "chdir":
+        return failure("folder_not_found", f"Child '{spec.name}': folder '{spec.cwd}' ({where}): {problem}.", child=spec.name)
+    if problem.code == errno.EACCES:
+        return failure(
+            "command_not_executable", f"Child '{spec.name}': command '{spec.command}' ({where}) is not executable.", child=spec.name
+        )
+    if problem.code == errno.ENOENT:
+        return failure(
+            "command_not_found", f"Child '{spec.name}': command '{spec.command}' ({where}) was not found.", child=spec.name
+        )
+    return failure("child_start_failed", f"Child '{spec.name}': command '{spec.command}' ({where}): {problem}.", child=spec.name)

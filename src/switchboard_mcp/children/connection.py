@@ -1,0 +1,221 @@
+"""One run of a child process: its pipes, its conversation, its stderr, and its end.
+
+A connection is opened once and ends once. It answers what children ask of their client, keeps the last lines of stderr,
+and walks the stop ladder. Whether and when to start again is decided elsewhere (`child`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import UNSET
+
+from ..config.models import ChildSpec
+from ..core import jsonrpc
+from ..core.framing import Noise, Oversized
+from ..core.jsonrpc import Malformed, Message
+from ..errors import METHOD_NOT_FOUND, Failure, failure
+from ..transport.peer import Call, Peer
+from ..transport.pipes import PipeLink
+from ..transport.process import Process, describe_status
+from .catalog import Knowledge
+from .handshake import shake_hands
+from .services import Services
+
+# The stop ladder: a well-behaved server ends when its stdin does. Hosts wait about two seconds for us to go.
+STDIN_GRACE_S = 1.0
+# A process whose stdout has ended is ending; this long its last words and exit code may take.
+LAST_WORDS_S = 0.5
+STDERR_LINES = 20
+STDERR_LINE_CHARS = 500
+
+
+class Owner(Protocol):
+    """Who started a connection hears of its end and of what the child says."""
+
+    def ended(self, connection: Connection, problem: Failure) -> None:
+        """The child is gone without having been asked to go."""
+
+    def said(self, connection: Connection, message: Message) -> None:
+        """A notification from the child."""
+
+
+class Connection:
+    """See the module. `peer` is what calls are sent through."""
+
+    def __init__(self, services: Services, spec: ChildSpec, process: Process, owner: Owner) -> None:
+        self._services = services
+        self._spec = spec
+        self._process = process
+        self._owner = owner
+        self._stopping = False
+        self._opened = False
+        self._garbage: bytes | None = None
+        self._stderr = StderrTail(services, process.stderr, self._log_stderr)
+        link = PipeLink(
+            services.loop, process.stdout, process.stdin, services.cork, on_error=self._internal_error
+        )
+        self.peer = Peer(services.loop, link, self)
+        self.peer.start()
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    async def open(self, limit_s: float) -> Knowledge | Failure:
+        """Shake hands within the limit."""
+        knowledge = await shake_hands(self.peer, self._spec.name, limit_s)
+        if knowledge is None:
+            return self._start_timeout(limit_s)
+        self._opened = not isinstance(knowledge, Failure)
+        return knowledge
+
+    async def stop(self) -> None:
+        """The stop ladder: close stdin, wait, TERM, wait, KILL (the last three are the keeper's)."""
+        self._stopping = True
+        self.peer.link.close_sending()
+        done, _ = await asyncio.wait([self._process.exited], timeout=STDIN_GRACE_S)
+        if not done:
+            self._process.end()
+            await self._process.exited
+        self._release()
+
+    def stderr_lines(self) -> list[str]:
+        """The last lines of stderr, with secrets masked."""
+        return [self._services.redactor.text(line) for line in self._stderr.lines]
+
+    def requested(self, message: Message) -> None:
+        """Answer what a child may ask of its client."""
+        assert message.id is not UNSET
+        if message.method == "ping":
+            answer = jsonrpc.result(message.id, b"{}")
+        elif message.method == "roots/list":
+            answer = jsonrpc.result(message.id, self._roots())
+        else:
+            answer = jsonrpc.error(message.id, METHOD_NOT_FOUND, f"Method not found: {message.method}")
+        self.peer.link.send(answer)
+
+    def notified(self, message: Message) -> None:
+        """Pass on what a child tells."""
+        self._owner.said(self, message)
+
+    def babbled(self, noise: Noise | Oversized | Malformed) -> None:
+        """Log what is no message; the first is kept, in case nothing better follows."""
+        if self._garbage is None and isinstance(noise, Noise):
+            self._garbage = noise.line[:200]
+        log = self._services.log
+        if log.enabled("debug"):
+            log.debug("child.babbled", child=self._spec.name, what=str(noise)[:200])
+
+    def too_large(self, call: Call, size: int) -> None:
+        """An answer beyond the limit fails the one call."""
+        call.failed(
+            failure(
+                "message_too_large",
+                f"Child '{self._spec.name}' answered with {size:,} bytes, more than Switchboard carries.",
+                child=self._spec.name,
+            )
+        )
+
+    def link_closed(self) -> None:
+        """stdout has ended: unless we asked for it, find out why."""
+        if not self._stopping:
+            self._stopping = True
+            self._services.start_task(self._conclude())
+
+    async def _conclude(self) -> None:
+        await asyncio.wait([self._process.exited], timeout=LAST_WORDS_S)
+        self._process.end()
+        status = await self._process.exited
+        self._stderr.drain()
+        problem = failure(
+            "child_crashed" if self._opened else "child_start_failed",
+            f"Child '{self._spec.name}' {describe_status(status)}{'' if self._opened else ' before it was ready'}.",
+            child=self._spec.name,
+            stderr=self.stderr_lines(),
+        )
+        self._release()
+        self.peer.fail_all(problem)
+        self._owner.ended(self, problem)
+
+    def _release(self) -> None:
+        self._stderr.close()
+        self.peer.link.close()
+
+    def _start_timeout(self, limit_s: float) -> Failure:
+        garbage = ""
+        if self._garbage is not None:
+            line = self._services.redactor.text(self._garbage.decode("utf-8", "replace"))
+            garbage = f" It wrote to stdout what is no MCP message, first: {line!r}."
+        return failure(
+            "child_start_timeout",
+            f"Child '{self._spec.name}' did not complete its handshake within {limit_s:g} s.{garbage}",
+            child=self._spec.name,
+            stderr=self.stderr_lines(),
+        )
+
+    def _roots(self) -> bytes:
+        from urllib.parse import quote
+
+        folder = self._services.workspace
+        return jsonrpc.encode({"roots": [{"uri": "file://" + quote(folder), "name": os.path.basename(folder)}]})
+
+    def _log_stderr(self, line: str) -> None:
+        self._services.log.debug("child.stderr", child=self._spec.name, line=line)
+
+    def _internal_error(self, problem: BaseException) -> None:
+        self._services.log.error("internal", child=self._spec.name, problem=repr(problem))
+
+
+class StderrTail:
+    """Reads a child's stderr to its end and keeps the last lines. Never parsed."""
+
+    def __init__(self, services: Services, fd: int, tell: Callable[[str], None]) -> None:
+        self.lines: deque[str] = deque(maxlen=STDERR_LINES)
+        self._loop = services.loop
+        self._fd = fd
+        self._tell = tell if services.log.enabled("debug") else None
+        self._rest = b""
+        os.set_blocking(fd, False)
+        self._loop.add_reader(fd, self._read)
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._fd, 65_536)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._add(line)
+        self._rest = self._rest[-4096:]
+        if not data:
+            self.close()
+        return bool(data)
+
+    def _add(self, raw: bytes) -> None:
+        line = raw.decode("utf-8", "replace").strip()[:STDERR_LINE_CHARS]
+        if line:
+            self.lines.append(line)
+            if self._tell is not None:
+                self._tell(line)
+
+    def drain(self) -> None:
+        """Read what is there now."""
+        while self._fd >= 0 and self._read():
+            pass
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+            self._add(self._rest)
+            self._rest = b""

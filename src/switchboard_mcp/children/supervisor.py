@@ -1,0 +1,35 @@
+"""All children of a workspace: finds one by name, sweeps for idle ones, stops them all."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..config.models import Workspace
+from .child import Child
+from .services import Services
+
+# Often enough that an idle child goes soon after its time, seldom enough to cost nothing.
+LONGEST_SWEEP_S = 30.0
+SWEEPS_PER_IDLE_TIME = 4
+
+
+class Supervisor:
+    """The children by name, in the order of their names."""
+
+    def __init__(self, workspace: Workspace, services: Services) -> None:
+        specs = sorted(workspace.children, key=lambda spec: spec.name)
+        self.children = {spec.name: Child(spec, workspace.config, services) for spec in specs}
+        self._interval = min(LONGEST_SWEEP_S, workspace.config.timeouts.idle_ms / 1000 / SWEEPS_PER_IDLE_TIME)
+        self._loop = services.loop
+
+    async def sweep_forever(self) -> None:
+        """Look after idle children until cancelled."""
+        while True:
+            await asyncio.sleep(self._interval)
+            now = self._loop.time()
+            for child in self.children.values():
+                child.sweep(now)
+
+    async def close(self) -> None:
+        """Stop all children at once."""
+        await asyncio.gather(*(child.close() for child in self.children.values()))

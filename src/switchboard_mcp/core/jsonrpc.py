@@ -1,0 +1,123 @@
+"""JSON-RPC envelopes with their bodies left undecoded.
+
+`parse` reads the outer object and nothing else: `id`, `params`, `result` and `error` stay raw bytes, so that what passes
+through is equal to what came. Ids keep their exact text: `1` and `"1"` differ. Knows nothing of MCP.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+
+class Message(Struct, gc=False):
+    """A request, a notification or a response."""
+
+    id: Raw | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class RpcError(Struct, gc=False):
+    """The `error` member of a response."""
+
+    code: int = 0
+    message: str = ""
+    data: Raw | UnsetType = UNSET
+
+
+class Malformed(Struct, frozen=True):
+    """A message that cannot be read, and why. `parsed` tells bad JSON from JSON of the wrong shape."""
+
+    reason: str
+    parsed: bool
+    id: bytes = b"null"
+
+
+_decode = msgspec.json.Decoder(Message).decode
+_decode_batch = msgspec.json.Decoder(list[Raw]).decode
+_decode_error = msgspec.json.Decoder(RpcError).decode
+encode = msgspec.json.encode
+
+
+def parse(data: bytes) -> Message | Malformed:
+    """Read one envelope."""
+    try:
+        return _decode(data)
+    except msgspec.ValidationError as problem:
+        return Malformed(str(problem), parsed=True, id=find_id(data[:1024], data[-1024:]))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        return Malformed(str(problem), parsed=False)
+
+
+def split_batch(data: bytes) -> list[bytes] | Malformed:
+    """The members of a JSON-RPC batch."""
+    try:
+        return [bytes(member) for member in _decode_batch(data)]
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        return Malformed(str(problem), parsed=False)
+
+
+def parse_error(error: Raw) -> RpcError:
+    """Read an `error` member, however poor it is."""
+    try:
+        return _decode_error(error)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return RpcError(message=bytes(error)[:200].decode("utf-8", "replace"))
+
+
+def clean_text(data: bytes) -> bytes:
+    """The same bytes where they are UTF-8; otherwise with each bad sequence replaced."""
+    if data.isascii():
+        return data
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "replace").encode()
+    return data
+
+
+def find_id(head: bytes, tail: bytes) -> bytes:
+    """The id of an envelope of which only the first and last bytes are at hand; `null` where it cannot be told.
+
+    Looks only where the envelope's own id can stand, since a body may hold ids too.
+    """
+    import re
+
+    id = rb'"id"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")\s*'
+    version = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
+    found = re.match(rb"\{\s*(?:" + version + rb",\s*)?" + id + rb"[,}]", head)
+    found = found or re.search(rb"[{,]\s*" + id + rb"(?:,\s*" + version + rb")?\}\s*\Z", tail)
+    return found[1] if found else b"null"
+
+
+def request(id: bytes, method: str, params: bytes | Raw = b"{}") -> bytes:
+    """Encode a request."""
+    return b"".join((b'{"jsonrpc":"2.0","id":', id, b',"method":', encode(method), b',"params":', params, b"}"))
+
+
+def notification(method: str, params: bytes | Raw | None = None) -> bytes:
+    """Encode a notification."""
+    if params is None:
+        return b'{"jsonrpc":"2.0","method":' + encode(method) + b"}"
+    return b"".join((b'{"jsonrpc":"2.0","method":', encode(method), b',"params":', params, b"}"))
+
+
+def result(id: bytes | Raw, body: bytes | Raw) -> bytes:
+    """Encode a response that carries a result."""
+    return b"".join((b'{"jsonrpc":"2.0","id":', id, b',"result":', body, b"}"))
+
+
+def error(id: bytes | Raw, code: int, message: str, data: bytes | None = None) -> bytes:
+    """Encode a response that carries an error."""
+    body: dict[str, object] = {"code": code, "message": message}
+    if data is not None:
+        body["data"] = Raw(data)
+    return error_body(id, encode(body))
+
+
+def error_body(id: bytes | Raw, body: bytes | Raw) -> bytes:
+    """Encode a response whose `error` member is at hand."""
+    return b"".join((b'{"jsonrpc":"2.0","id":', id, b',"error":', body, b"}"))

@@ -1,0 +1,146 @@
+"""What a host means by the arguments of a suite tool.
+
+`read` accepts every spelling the design names (`op`, `args` as a JSON string, `arguments`, a call wrapped once more) and
+gives one form, or a refusal that says what to send. Pure; it does not know which suites or subtools exist.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ..errors import Failure, failure
+
+ACTIONS = {
+    "introspect": "introspect",
+    "call": "call",
+    "list_subtools": "introspect",
+}
+EMPTY_OBJECT = Raw(b"{}")
+
+
+class SuiteArguments(Struct, gc=False):
+    """The fields we look at, as hosts send them."""
+
+    action: str = ""
+    subtool: str = ""
+    args: Raw | UnsetType = UNSET
+    op: str = ""
+    arguments: Raw | UnsetType = UNSET
+    query: str = ""
+    verbosity: str = ""
+    cursor: str = ""
+
+
+class SuiteCall(Struct, gc=False):
+    """One suite call in its one form. `args` is always a JSON object."""
+
+    action: str
+    subtool: str = ""
+    args: Raw = EMPTY_OBJECT
+    query: str = ""
+    verbosity: str = ""
+    cursor: str = ""
+
+
+_decode = msgspec.json.Decoder(SuiteArguments).decode
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_any = msgspec.json.Decoder().decode
+
+
+def read(arguments: Raw | UnsetType, child: str) -> SuiteCall | Failure:
+    """The call a host means."""
+    if arguments is UNSET:
+        return _no_action(child)
+    try:
+        given = _decode(arguments)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        return failure("bad_arguments", f"Arguments for child '{child}': {problem}.", child=child)
+    action = ACTIONS.get(given.action or given.op)
+    if action is None:
+        return _unwrap_whole(given, child)
+    args = given.args if given.args is not UNSET else given.arguments
+    if args is not UNSET and not is_object(args):
+        repaired = _repair_args(args, child, given.subtool)
+        if isinstance(repaired, Failure):
+            return repaired
+        args = repaired
+    if action == "call" and not given.subtool:
+        return failure(
+            "subtool_missing", f"A call to child '{child}' names no subtool.", child=child, subtool=UNSET
+        )
+    return SuiteCall(
+        action,
+        given.subtool,
+        EMPTY_OBJECT if args is UNSET else args,
+        given.query,
+        given.verbosity,
+        given.cursor,
+    )
+
+
+def is_object(raw: Raw) -> bool:
+    """Whether raw JSON is an object, without decoding it."""
+    return memoryview(raw)[0] == 0x7B
+
+
+def maybe_wrapped(args: Raw) -> bool:
+    """Whether `args` could be an object with the arguments wrapped once more; cheap, may err towards yes."""
+    head = bytes(memoryview(args)[:24])
+    return b'"args"' in head or b'"arguments"' in head
+
+
+def unwrap(args: Raw, properties: frozenset[str]) -> Raw:
+    """The inner arguments where `args` only wraps them and the subtool has no parameter of that name."""
+    while maybe_wrapped(args):
+        members = _decode_object(args)
+        if len(members) != 1:
+            break
+        ((name, inner),) = members.items()
+        if name not in ("args", "arguments") or name in properties or not is_object(inner):
+            break
+        args = inner
+    return args
+
+
+def _repair_args(args: Raw, child: str, subtool: str) -> Raw | UnsetType | Failure:
+    """`args` that are no object: a JSON string that holds one is taken, null means none, the rest is refused."""
+    value = _decode_any(args)
+    if value is None or value == "":
+        return UNSET
+    if isinstance(value, str):
+        text = value.strip()
+        try:
+            if isinstance(_decode_any(text.encode()), dict):
+                return Raw(text.encode())
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            pass
+    found = {str: "a string", list: "an array", bool: "a boolean", int: "a number", float: "a number"}
+    return failure(
+        "bad_arguments",
+        f"`args` for child '{child}', subtool '{subtool}' must be a JSON object, not {found[type(value)]}.",
+        child=child,
+        subtool=subtool or UNSET,
+    )
+
+
+def _unwrap_whole(given: SuiteArguments, child: str) -> SuiteCall | Failure:
+    """No known action: perhaps the whole call is wrapped once more, as in {"arguments": {"action": …}}."""
+    word = given.action or given.op
+    if word:
+        return failure(
+            "bad_arguments",
+            f"`action` for child '{child}' must be \"introspect\" or \"call\", not {msgspec.json.encode(word).decode()}.",
+            child=child,
+        )
+    inner = given.arguments if given.arguments is not UNSET else given.args
+    if inner is not UNSET and is_object(inner):
+        members = _decode_object(inner)
+        if ("action" in members or "op" in members) and not given.subtool:
+            return read(inner, child)
+    return _no_action(child)
+
+
+def _no_action(child: str) -> Failure:
+    return failure("bad_arguments", f"A call to child '{child}' needs `action`: \"introspect\" or \"call\".", child=child)
+

@@ -1,0 +1,61 @@
+"""The stdio front: the one host that started us."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from ..gateway.gateway import Gateway
+from ..gateway.session import Session
+from ..observe.log import Log
+from ..transport.pipes import Cork, PipeLink
+
+# While answers are still owed after stdin has ended, how often to look whether anybody can read them.
+DRAIN_LOOK_S = 0.1
+
+
+def take_over_stdio() -> tuple[int, int]:
+    """Our own stdin and stdout, for the protocol alone: whatever else prints goes to stderr from now on."""
+    read_fd, write_fd = os.dup(0), os.dup(1)
+    os.dup2(2, 1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return read_fd, write_fd
+
+
+class StdioFront:
+    """Serves one host until it closes its end and has its answers."""
+
+    def __init__(self, gateway: Gateway, cork: Cork, log: Log) -> None:
+        self._gateway = gateway
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        read_fd, write_fd = take_over_stdio()
+        self._link = PipeLink(
+            self._loop, read_fd, write_fd, cork, mirror=True, congested=self._congested, on_error=self._internal_error
+        )
+        self._session = gateway.attach(self._link, self._closed)
+
+    async def run(self) -> None:
+        """Return when the host is done with us."""
+        await self._ended.wait()
+        while (self._session.under_way or self._link.backlog) and not self._link.other_side_gone:
+            await asyncio.sleep(DRAIN_LOOK_S)
+        self._gateway.detach(self._session)
+
+    def _closed(self, session: Session) -> None:
+        self._ended.set()
+
+    def _congested(self, slow: bool) -> None:
+        """A host that does not read its answers gets no new ones made: neither it nor the children are read."""
+        links = [self._link, *(suite.child.peer.link for suite in self._gateway.suites.values() if suite.child.peer)]
+        for link in links:
+            if slow:
+                link.pause()
+            else:
+                link.resume()
+
+    def _internal_error(self, problem: BaseException) -> None:
+        self._log.error("internal", problem=repr(problem))

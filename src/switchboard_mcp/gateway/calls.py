@@ -1,0 +1,219 @@
+"""Suite calls under way: from a host's `tools/call` through the child and back.
+
+Calls and introspections share one life: admitted when the child is ready, ended by an answer, a failure, a timeout or the host's
+cancellation. The body of an answer is never decoded.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from ..children.child import Child, Visitor
+from ..core import introspect, jsonrpc
+from ..core.jsonrpc import Message
+from ..core.ranking import nearest
+from ..core.schema import compact
+from ..core.suitecall import SuiteCall, maybe_wrapped, unwrap
+from ..errors import INVALID_PARAMS, Failure, failure, tool_result
+from ..policy.access import denial
+from ..transport.peer import Call, next_id
+from .session import Session
+from .suites import Suite
+
+# A child's first own progress is 0 or more: what we report while it starts stays beneath anything it could mean.
+STARTING_STEP = 1e-6
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+class SuiteRequest(Visitor, Call):
+    """What calls and introspections have in common: a host's request for a suite, to be answered once.
+
+    Visitor of the child and request to it at once: one object a call, for speed.
+    """
+
+    __slots__ = ("asked", "host_id", "progress_token", "session", "steps", "suite")
+
+    def __init__(self, session: Session, host_id: Raw, suite: Suite, asked: SuiteCall, token: Raw | UnsetType) -> None:
+        self.session = session
+        self.host_id = host_id
+        self.suite = suite
+        self.asked = asked
+        self.progress_token = token
+        self.steps = 0
+        self.id = b""
+
+    def begin(self) -> None:
+        """Go to the child."""
+        self.session.under_way[bytes(self.host_id)] = self
+        self.suite.child.admit(self)
+
+    def finish(self, result: Raw | bytes) -> None:
+        """Answer the host."""
+        if self.session.under_way.pop(bytes(self.host_id), None) is self:
+            self.session.answer(self.host_id, result)
+
+    def refused(self, problem: Failure) -> None:
+        """Answer the host with a failure that names child and subtool."""
+        if problem.subtool is UNSET and self.asked.subtool:
+            problem = problem.with_subtool(self.asked.subtool)
+        self.finish(tool_result(problem))
+
+    def kept_waiting(self, message: str) -> None:
+        """Tell a host that asked for progress why it waits."""
+        if self.progress_token is not UNSET:
+            self.steps += 1
+            self.session.notify(
+                "notifications/progress",
+                jsonrpc.encode(
+                    {"progressToken": self.progress_token, "progress": self.steps * STARTING_STEP, "message": message}
+                ),
+            )
+
+    def cancel(self, reason: str) -> None:
+        """The host does not want the answer any more."""
+        self.suite.child.withdraw(self)
+
+
+class Introspection(SuiteRequest):
+    """`action: introspect`."""
+
+    __slots__ = ()
+
+    def admitted(self, child: Child) -> None:
+        """The child's tools are known: answer from them."""
+        suite, asked = self.suite, self.asked
+        if asked.subtool and not suite.access.permits(asked.subtool):
+            self.refused(denial(child.name, suite.name, asked.subtool))
+            return
+        views = [
+            introspect.ToolView(tool.name, tool.description or "", tool.input_schema)
+            for tool in suite.permitted(child.tools.values())
+        ]
+        ask = introspect.Ask(asked.subtool, asked.query, asked.verbosity, asked.cursor)
+        instructions = child.knowledge.instructions if child.knowledge else ""
+        answer = introspect.answer(child.name, views, ask, suite.introspection, instructions)
+        if isinstance(answer, Failure):
+            self.refused(answer)
+        else:
+            self.finish(jsonrpc.encode({"content": [{"type": "text", "text": answer.decode()}]}))
+
+
+class SubtoolCall(SuiteRequest):
+    """`action: call`."""
+
+    __slots__ = ("checked", "meta")
+
+    def __init__(
+        self, session: Session, host_id: Raw, suite: Suite, asked: SuiteCall, token: Raw | UnsetType, meta: Raw | UnsetType
+    ) -> None:
+        super().__init__(session, host_id, suite, asked, token)
+        self.meta = meta
+        self.checked = False
+
+    def admitted(self, child: Child) -> None:
+        """The child is ready: send the call, if it has such a subtool."""
+        asked = self.asked
+        head = child.heads.get(asked.subtool)
+        if head is None:
+            self._unknown(child)
+            return
+        args = asked.args
+        if maybe_wrapped(args):
+            args = unwrap(args, _properties(child, asked.subtool))
+        id = next_id()
+        if self.meta is UNSET:
+            message = b"".join((head, args, b'},"id":', id, b"}"))
+        else:
+            message = b"".join((head, args, b',"_meta":', self._meta_for_child(id), b'},"id":', id, b"}"))
+        self.id, self.message, self.timeout = id, message, child.timeout_s
+        child.send(self)
+
+    def answered(self, answer: Message) -> None:
+        """The child's result goes to the host as it came; its JSON-RPC error becomes a failure a model can act on."""
+        if answer.result is not UNSET:
+            self.finish(answer.result)
+        else:
+            self.refused(self._child_error(answer))
+
+    def failed(self, problem: Failure) -> None:
+        """The child is gone, or did not take the call."""
+        self.refused(problem)
+
+    def timed_out(self) -> None:
+        """The child took too long and was told to stop."""
+        child = self.suite.child
+        self.refused(
+            failure(
+                "child_timeout",
+                f"Child '{child.name}' did not answer subtool '{self.asked.subtool}' within {self.timeout:g} s.",
+                child=child.name,
+            )
+        )
+
+    def progressed(self, params: Raw) -> None:
+        """Pass the child's progress on under the host's own token."""
+        if self.progress_token is not UNSET:
+            members = _decode_object(params)
+            members["progressToken"] = self.progress_token
+            self.session.notify("notifications/progress", jsonrpc.encode(members))
+
+    def cancel(self, reason: str) -> None:
+        """Tell the child to stop, or leave its waiting room."""
+        child = self.suite.child
+        child.withdraw(self)
+        peer = child.peer
+        if peer is not None and peer.pending.get(self.id) is self:
+            peer.cancel(self, reason)
+
+    def _meta_for_child(self, id: bytes) -> bytes:
+        """The host's `_meta`, with our own progress token where it has one: tokens of two hosts may be equal."""
+        assert self.meta is not UNSET
+        members = _decode_object(self.meta)
+        if "progressToken" in members:
+            members["progressToken"] = Raw(id)
+        return jsonrpc.encode(members)
+
+    def _unknown(self, child: Child) -> None:
+        """No such subtool; look again once, since a child may change its tools without telling."""
+        if not self.checked:
+            self.checked = True
+            child.relist(self)
+            return
+        known = [tool.name for tool in self.suite.permitted(child.tools.values())]
+        self.refused(
+            failure(
+                "subtool_unknown",
+                f"Child '{child.name}' has no subtool '{self.asked.subtool}'.",
+                child=child.name,
+                subtool=self.asked.subtool,
+                nearest=nearest(self.asked.subtool, known),
+            )
+        )
+
+    def _child_error(self, answer: Message) -> Failure:
+        child, subtool = self.suite.child, self.asked.subtool
+        error = jsonrpc.parse_error(answer.error) if answer.error is not UNSET else jsonrpc.RpcError(message="no result")
+        tool = child.tools.get(subtool)
+        schema: Raw | UnsetType = UNSET
+        if error.code == INVALID_PARAMS and tool is not None and tool.input_schema is not UNSET:
+            schema = Raw(jsonrpc.encode(compact(msgspec.json.decode(tool.input_schema))))
+        return failure(
+            "child_error",
+            f"Child '{child.name}', subtool '{subtool}': {error.message} (code {error.code})",
+            child=child.name,
+            subtool=subtool,
+            schema=schema,
+            data=error.data,
+        )
+
+
+def _properties(child: Child, subtool: str) -> frozenset[str]:
+    """The names of a subtool's parameters."""
+    schema = child.tools[subtool].input_schema
+    if schema is UNSET:
+        return frozenset()
+    decoded = msgspec.json.decode(schema)
+    properties = decoded.get("properties") if isinstance(decoded, dict) else None
+    return frozenset(properties) if isinstance(properties, dict) else frozenset()

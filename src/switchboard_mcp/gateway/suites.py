@@ -1,0 +1,120 @@
+"""Suite tools: what a host sees instead of a child's own tools.
+
+Owns the tool descriptors (name, description with a hint of what is inside, annotations) and the size of the whole list.
+Calls are served in `calls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Raw
+from msgspec.json import encode
+
+from ..children.catalog import Annotations, Tool
+from ..children.child import Child
+from ..config.models import Config
+from ..config.models import Suite as SuiteConfig
+from ..core.introspect import Settings
+from ..core.naming import suite_names
+from ..core.summary import summarise
+from ..policy.access import access
+
+INPUT_SCHEMA = Raw(
+    b'{"type":"object","properties":{"action":{"type":"string","enum":["introspect","call"]},'
+    b'"subtool":{"type":"string"},"args":{"type":"object"}},"required":["action"]}'
+)
+MAX_LIST_BYTES = 50_000
+# Hosts cut tool descriptions at 2 KB; a suite that needs more says it badly.
+DESCRIPTION_CHARS = 1_000
+HINT_CHARS = 160
+# Tried in turn until the whole list fits: characters of description, characters of hint.
+SHRINK = ((DESCRIPTION_CHARS, HINT_CHARS), (400, 80), (200, 0), (100, 0), (40, 0))
+
+
+class Suite:
+    """One child as a host sees it."""
+
+    def __init__(self, name: str, child: Child, config: Config) -> None:
+        settings = config.suites.get(child.name) or SuiteConfig()
+        self.name = name
+        self.child = child
+        self.access = access(settings.expose)
+        self.introspection = Settings(
+            mode=config.introspection.mode,
+            summary_max_chars=settings.summary_max_chars or config.introspection.summary_max_chars,
+            budget_tokens=config.introspection.budget_tokens,
+        )
+        self._always_load = settings.always_load
+        self._description = (
+            child.spec.switchboard_description
+            or settings.description
+            or child.spec.description
+            or f"Tools of the MCP server '{child.name}'."
+        )
+
+    def permitted(self, tools: Iterable[Tool]) -> list[Tool]:
+        """Those that exist for a host."""
+        return [tool for tool in tools if self.access.permits(tool.name)]
+
+    def descriptor(self, description_chars: int, hint_chars: int) -> dict[str, object]:
+        """The suite tool as `tools/list` shows it."""
+        knowledge = self.child.knowledge
+        tools = self.permitted(knowledge.tools) if knowledge else []
+        description = summarise(self._description, description_chars)
+        names = hint([tool.name for tool in tools], hint_chars)
+        tool: dict[str, object] = {
+            "name": self.name,
+            "description": f"{description} {names}" if names else description,
+            "inputSchema": INPUT_SCHEMA,
+        }
+        if tools:
+            tool["annotations"] = annotations(tools)
+        if self._always_load:
+            tool["_meta"] = {"anthropic/alwaysLoad": True}
+        return tool
+
+
+def hint(names: Sequence[str], limit: int) -> str:
+    """As many subtool names as fit, so that a model knows when to open the suite."""
+    shown: list[str] = []
+    size = len("Subtools: .")
+    for name in names:
+        size += len(name) + 2
+        if size > limit:
+            break
+        shown.append(name)
+    if not shown:
+        return ""
+    rest = len(names) - len(shown)
+    return f"Subtools: {', '.join(shown)}{f', … ({rest} more)' if rest else ''}."
+
+
+def annotations(tools: Iterable[Tool]) -> dict[str, bool]:
+    """Read-only only if all are, destructive if any is; what a tool does not say has the protocol's default."""
+    read_only, destructive = True, False
+    for tool in tools:
+        given = tool.annotations if isinstance(tool.annotations, Annotations) else Annotations()
+        if not given.read_only_hint:
+            read_only = False
+            destructive = destructive or given.destructive_hint is not False
+    return {"readOnlyHint": read_only, "destructiveHint": destructive}
+
+
+def build(children: Iterable[Child], config: Config) -> dict[str, Suite]:
+    """The suites by tool name, sorted."""
+    by_name = {child.name: child for child in children}
+    configured = {name: suite.suite_name for name, suite in config.suites.items()}
+    names = suite_names([(name, configured.get(name, "")) for name in by_name])
+    suites = [Suite(names[name], child, config) for name, child in by_name.items()]
+    return {suite.name: suite for suite in sorted(suites, key=lambda suite: suite.name)}
+
+
+def list_tools(suites: Iterable[Suite]) -> bytes:
+    """The `tools/list` result: all suites, with descriptions cut where the whole would be too long."""
+    listed = list(suites)
+    for description_chars, hint_chars in SHRINK:
+        body = encode({"tools": [suite.descriptor(description_chars, hint_chars) for suite in listed]})
+        if len(body) <= MAX_LIST_BYTES:
+            break
+    return body

@@ -1,0 +1,243 @@
+"""The program that stands between Switchboard and each child process, so that no process is ever left behind.
+
+Run by file name in a bare interpreter (`-I -S`): it imports the standard library only. One *launcher* serves a
+Switchboard; for each child it forks a *keeper*. Bytes never pass through here: the child gets the pipes themselves.
+
+    Switchboard ── launcher ── keeper ── child ── whatever the child starts
+         └──────── lifeline ──────┘
+
+The lifeline is a socket. The keeper reports on it, in lines: `started PID`, `error ERRNO WHERE`, `exited STATUS`. When
+it ends (Switchboard closed it, or died however abruptly) the keeper ends everything beneath itself and goes. Each
+keeper is a subreaper, so that even a daemonised grandchild stays beneath it; the launcher is one too, for the case that
+a keeper is killed. Where the system has no subreapers (macOS), the child's process group is what is ended.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+PR_SET_CHILD_SUBREAPER = 36
+# After TERM a process may tidy up this long; Switchboard itself has waited before, after closing stdin.
+TERM_GRACE_S = 0.3
+POLL_S = 0.01
+FDS_IN_REQUEST = 4  # stdin, stdout, stderr, lifeline
+
+
+def become_subreaper() -> None:
+    """Adopt orphans from below, where the kernel can."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def family() -> dict[int, list[int]]:
+    """Every living process by its parent, from one look at /proc; empty where there is none."""
+    children: dict[int, list[int]] = {}
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return children
+    for name in names:
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    state, parent = file.read().rpartition(b")")[2].split()[:2]
+            except (OSError, ValueError):
+                continue
+            if state not in b"ZX":
+                children.setdefault(int(parent), []).append(int(name))
+    return children
+
+
+def beneath(roots: list[int], children: dict[int, list[int]]) -> list[int]:
+    """All descendants of `roots`."""
+    found: list[int] = []
+    todo = list(roots)
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def signal_all(pids: list[int], number: int) -> None:
+    """Signal each; who is gone already is fine."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            pass
+
+
+def reap() -> dict[int, int]:
+    """Collect every child of ours that has ended: pid to wait status."""
+    ended: dict[int, int] = {}
+    try:
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return ended
+            ended[pid] = status
+    except ChildProcessError:
+        return ended
+
+
+def hear_of_children() -> int:
+    """A descriptor that becomes readable when a child of ours has ended."""
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    return wake_read
+
+
+def serve(control: socket.socket) -> None:
+    """The launcher: fork a keeper for each request until Switchboard is gone."""
+    os.setsid()
+    become_subreaper()
+    wake = hear_of_children()
+    keepers: set[int] = set()
+    while True:
+        ready, _, _ = select.select([control, wake], [], [])
+        if wake in ready:
+            os.read(wake, 512)
+            bury(keepers)
+        if control in ready:
+            request, fds = receive(control)
+            if request is None:
+                return
+            pid = os.fork()
+            if pid == 0:
+                control.close()
+                os.close(wake)
+                keep(request, fds)
+                os._exit(0)
+            keepers.add(pid)
+            for fd in fds:
+                os.close(fd)
+
+
+def bury(keepers: set[int]) -> None:
+    """Forget keepers that have ended. One that was killed leaves its tree to us: end that."""
+    ended = reap()
+    if ended:
+        keepers.difference_update(ended)
+        children = family()
+        strays = [pid for pid in children.get(os.getpid(), []) if pid not in keepers]
+        signal_all(strays + beneath(strays, children), signal.SIGKILL)
+
+
+def receive(control: socket.socket) -> tuple[dict[str, object] | None, list[int]]:
+    """One request with its descriptors, or None at the end."""
+    head, fds, _flags, _address = socket.recv_fds(control, 4, FDS_IN_REQUEST)
+    if len(head) < 4:
+        return None, fds
+    size = int.from_bytes(head, "big")
+    body = b""
+    while len(body) < size:
+        part = control.recv(size - len(body))
+        if not part:
+            return None, fds
+        body += part
+    return marshal.loads(body), fds
+
+
+def keep(request: dict[str, object], fds: list[int]) -> None:
+    """The keeper: start the child, wait for its end or the lifeline's, end what is left, report."""
+    os.setsid()
+    become_subreaper()
+    lifeline = socket.socket(fileno=fds[3])
+    wake = hear_of_children()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    problem_read, problem_write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        become(request, fds, problem_write)
+    os.close(problem_write)
+    for fd in fds[:3]:
+        os.close(fd)
+    problem = os.read(problem_read, 100)
+    os.close(problem_read)
+    if problem:
+        report(lifeline, b"error " + problem)
+        return
+    report(lifeline, b"started %d" % child)
+    status: int | None = None
+    while status is None:
+        ready, _, _ = select.select([lifeline, wake], [], [])
+        if wake in ready:
+            os.read(wake, 512)
+            status = reap().get(child)
+        if lifeline in ready:
+            break
+    report(lifeline, b"exited %d" % end_all(child, status))
+
+
+def become(request: dict[str, object], fds: list[int], problem_write: int) -> None:
+    """In the forked process: turn into the child. Never returns."""
+    where = b"exec"
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        for target in range(3):
+            os.dup2(fds[target], target)
+        for fd in fds:
+            os.close(fd)
+        where = b"chdir"
+        os.chdir(request["cwd"])  # type: ignore[arg-type]
+        where = b"exec"
+        argv: list[str] = request["argv"]  # type: ignore[assignment]
+        os.execvpe(argv[0], argv, request["env"])  # type: ignore[arg-type]
+    except OSError as problem:
+        os.write(problem_write, b"%d %b" % (problem.errno or 0, where))
+    except ValueError:  # a NUL byte in an argument
+        os.write(problem_write, b"%d %b" % (22, where))
+    os._exit(127)
+
+
+def end_all(child: int, status: int | None) -> int:
+    """End everything beneath: TERM, a moment, KILL, until nothing is left. Gives the child's wait status."""
+    number = signal.SIGTERM
+    deadline = time.monotonic() + TERM_GRACE_S
+    asked: set[int] = set()
+    while True:
+        ended = reap()
+        status = ended.get(child, status)
+        left = beneath([os.getpid()], family())
+        if status is None and child not in left:
+            left.append(child)  # no /proc here
+        if not left:
+            return status or 0
+        if number == signal.SIGTERM and time.monotonic() > deadline:
+            number = signal.SIGKILL
+            asked.clear()
+        new = [pid for pid in left if pid not in asked]
+        signal_all(new, number)
+        if child in new:
+            try:
+                os.killpg(child, number)
+            except OSError:
+                pass
+        asked.update(new)
+        time.sleep(POLL_S)
+
+
+def report(lifeline: socket.socket, line: bytes) -> None:
+    """Tell Switchboard, if it is still there."""
+    try:
+        lifeline.sendall(line + b"\n")
+    except OSError:
+        pass
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,83 @@
+"""Two links joined in memory: what one sends the other receives. For the command line and for tests."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections import deque
+
+from .link import Closed, Odd, Receive
+
+
+class MemoryLink:
+    """See `link.Link`."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self._inbox: deque[bytes | None] = deque()
+        self._paused = True
+        self._open = True
+        self._scheduled = False
+        self.other: MemoryLink
+        self._receive: Receive
+        self._closed: Closed
+
+    @property
+    def backlog(self) -> int:
+        """Bytes the other end has not taken."""
+        return sum(len(message) for message in self.other._inbox if message)
+
+    def start(self, receive: Receive, closed: Closed, odd: Odd) -> None:
+        """Begin to deliver."""
+        self._receive, self._closed = receive, closed
+        self.resume()
+
+    def send(self, message: bytes) -> None:
+        """Hand one message to the other end."""
+        if self._open:
+            self.other._put(message)
+
+    def pause(self) -> None:
+        """Stop delivering."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Deliver again."""
+        self._paused = False
+        self._schedule()
+
+    def close_sending(self) -> None:
+        """Let the other end see the end of the stream."""
+        if self._open:
+            self._open = False
+            self.other._put(None)
+
+    def close(self) -> None:
+        """End both directions."""
+        self.close_sending()
+        self._inbox.clear()
+        self._paused = True
+
+    def _put(self, message: bytes | None) -> None:
+        self._inbox.append(message)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._inbox and not self._paused and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        self._scheduled = False
+        while self._inbox and not self._paused:
+            message = self._inbox.popleft()
+            if message is None:
+                self._closed()
+            else:
+                self._receive(message)
+
+
+def pair(loop: AbstractEventLoop) -> tuple[MemoryLink, MemoryLink]:
+    """Two joined ends."""
+    left, right = MemoryLink(loop), MemoryLink(loop)
+    left.other, right.other = right, left
+    return left, right

@@ -1,0 +1,229 @@
+"""Requests and answers over a link: ids, deadlines, cancellation.
+
+A `Call` is one request under way. The peer matches answers to calls by id (answers only: a request from the other side
+that carries a pending id is a request), gives up on a call when its time is over and tells the other side so, and fails
+whatever is open when the link ends. It does not know methods.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, Future, TimerHandle
+from collections.abc import Callable
+from itertools import count
+from typing import Protocol
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ..core import jsonrpc
+from ..core.framing import Noise, Oversized
+from ..core.jsonrpc import Malformed, Message
+from ..errors import Failure
+from .link import Link
+
+_numbers = count(1)
+
+
+def next_id() -> bytes:
+    """A request id, unique in this process, as JSON."""
+    return b"%d" % next(_numbers)
+
+
+class Call:
+    """One request under way. Subclasses say what becomes of its answer; exactly one of the three ends it."""
+
+    __slots__ = ("deadline", "id", "message", "timeout")
+
+    def __init__(self, id: bytes, message: bytes, timeout: float) -> None:
+        self.id = id
+        self.message = message
+        self.timeout = timeout
+        self.deadline = 0.0
+
+    def answered(self, answer: Message) -> None:
+        """The other side has answered, with a result or an error."""
+        raise NotImplementedError
+
+    def failed(self, problem: Failure) -> None:
+        """No answer will come."""
+        raise NotImplementedError
+
+    def timed_out(self) -> None:
+        """No answer came in time; the other side has been told to stop."""
+        raise NotImplementedError
+
+    def progressed(self, params: Raw) -> None:
+        """The other side reports progress."""
+
+
+class Inquiry(Call):
+    """A call whose answer is awaited."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, loop: AbstractEventLoop, method: str, params: bytes, timeout: float) -> None:
+        id = next_id()
+        super().__init__(id, jsonrpc.request(id, method, params), timeout)
+        self.future: Future[Message | Failure | None] = loop.create_future()
+
+    def answered(self, answer: Message) -> None:
+        """Hand the answer over."""
+        self._settle(answer)
+
+    def failed(self, problem: Failure) -> None:
+        """Hand the failure over."""
+        self._settle(problem)
+
+    def timed_out(self) -> None:
+        """Hand over nothing."""
+        self._settle(None)
+
+    def _settle(self, value: Message | Failure | None) -> None:
+        if not self.future.done():
+            self.future.set_result(value)
+
+
+class Listener(Protocol):
+    """Who owns a peer hears what is no answer."""
+
+    def requested(self, message: Message) -> None:
+        """The other side asks something."""
+
+    def notified(self, message: Message) -> None:
+        """The other side tells something."""
+
+    def babbled(self, noise: Noise | Oversized | Malformed) -> None:
+        """The other side sent what is no message."""
+
+    def link_closed(self) -> None:
+        """The other side is gone. Open calls are still open: the owner knows why, and calls `fail_all`."""
+
+    def too_large(self, call: Call, size: int) -> None:
+        """The answer to `call` was larger than any message may be."""
+
+
+class Cancelled(Struct, rename="camel"):
+    """Params of `notifications/cancelled`."""
+
+    request_id: Raw | UnsetType = UNSET
+    reason: str = ""
+
+
+class ProgressHead(Struct, rename="camel"):
+    """The part of `notifications/progress` that says whose it is."""
+
+    progress_token: Raw | UnsetType = UNSET
+
+
+_decode_progress = msgspec.json.Decoder(ProgressHead).decode
+
+
+class Peer:
+    """One side of a JSON-RPC conversation."""
+
+    def __init__(self, loop: AbstractEventLoop, link: Link, listener: Listener) -> None:
+        self.link = link
+        self.pending: dict[bytes, Call] = {}
+        self.answers = 0
+        self._loop = loop
+        self._listener = listener
+        self._timer: TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self.link.start(self.receive, self._listener.link_closed, self._odd)
+
+    def send(self, call: Call) -> None:
+        """Send a request and watch for its answer."""
+        call.deadline = self._loop.time() + call.timeout
+        self.pending[call.id] = call
+        self.link.send(call.message)
+        if self._timer is None or call.deadline < self._timer.when():
+            self._arm(call.deadline)
+
+    async def inquire(self, method: str, params: bytes, timeout: float) -> Message | Failure | None:
+        """Send a request and await its answer; None when it came too late."""
+        call = Inquiry(self._loop, method, params, timeout)
+        self.send(call)
+        return await call.future
+
+    def notify(self, method: str, params: bytes | None = None) -> None:
+        """Send a notification."""
+        self.link.send(jsonrpc.notification(method, params))
+
+    def cancel(self, call: Call, reason: str) -> None:
+        """Forget a call and tell the other side to stop."""
+        if self.pending.pop(call.id, None) is not None:
+            self.notify("notifications/cancelled", b'{"requestId":%b,"reason":%b}' % (call.id, jsonrpc.encode(reason)))
+
+    def fail_all(self, problem: Failure) -> None:
+        """End every open call with the same failure."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        calls = list(self.pending.values())
+        self.pending.clear()
+        for call in calls:
+            call.failed(problem)
+
+    def receive(self, data: bytes) -> None:
+        """One message from the other side."""
+        message = jsonrpc.parse(jsonrpc.clean_text(data))
+        if isinstance(message, Malformed):
+            self._receive_odd(data, message)
+        elif message.method is UNSET:
+            call = self.pending.pop(bytes(message.id), None) if message.id is not UNSET else None
+            if call is not None:
+                self.answers += 1
+                call.answered(message)
+        elif message.id is not UNSET:
+            self._listener.requested(message)
+        elif message.method == "notifications/progress":
+            self._progress(message)
+        else:
+            self._listener.notified(message)
+
+    def _receive_odd(self, data: bytes, malformed: Malformed) -> None:
+        members = jsonrpc.split_batch(data) if data[:1] == b"[" else malformed
+        if isinstance(members, Malformed):
+            self._listener.babbled(members)
+        else:
+            for member in members:
+                self.receive(member)
+
+    def _progress(self, message: Message) -> None:
+        if message.params is UNSET:
+            return
+        try:
+            token = _decode_progress(message.params).progress_token
+        except msgspec.DecodeError:
+            return
+        call = self.pending.get(bytes(token)) if token is not UNSET else None
+        if call is not None:
+            # Whoever reports progress is at work: its time starts anew.
+            call.deadline = self._loop.time() + call.timeout
+            call.progressed(message.params)
+
+    def _odd(self, piece: Noise | Oversized) -> None:
+        if isinstance(piece, Oversized):
+            call = self.pending.pop(jsonrpc.find_id(piece.head, piece.tail), None)
+            if call is not None:
+                self._listener.too_large(call, piece.size)
+                return
+        self._listener.babbled(piece)
+
+    def _arm(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._expire)
+
+    def _expire(self) -> None:
+        """End the calls whose time is over; wait for the next. One timer serves all calls, so answers cost none."""
+        self._timer = None
+        now = self._loop.time()
+        late = [call for call in self.pending.values() if call.deadline <= now]
+        for call in late:
+            self.cancel(call, "timeout")
+            call.timed_out()
+        if self.pending:
+            self._arm(min(call.deadline for call in self.pending.values()))

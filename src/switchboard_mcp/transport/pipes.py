@@ -1,0 +1,249 @@
+"""A link over two file descriptors: our own stdin and stdout, or a child's.
+
+Reads of 64 KiB straight from the event loop's readiness callback; writes at once where the pipe has room, else when it
+has. While one chunk of input is being handled, output to all links is gathered and written together (`Cork`): with many
+calls in flight that is what decides calls per second.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from asyncio import AbstractEventLoop
+from collections import deque
+from collections.abc import Callable
+
+from ..core.framing import MAX_MESSAGE_BYTES, Noise, Oversized, Splitter, frame
+from .link import Closed, Congested, Odd, Receive
+
+READ_BYTES = 65_536  # one default pipe; larger reads were measured to be slower
+# Above HIGH the other side does not keep up and is told so; at LOW it is told that it does again.
+HIGH_WATER = 4 * 1024 * 1024
+LOW_WATER = 1024 * 1024
+JOIN_BYTES = 65_536  # small messages are written together up to this size; larger ones are not worth a copy
+
+
+class Cork:
+    """Gathers writes during one read callback, for every link that shares it."""
+
+    __slots__ = ("dirty", "on")
+
+    def __init__(self) -> None:
+        self.on = False
+        self.dirty: list[PipeLink] = []
+
+    def release(self) -> None:
+        """Write what was gathered."""
+        self.on = False
+        while self.dirty:
+            self.dirty.pop().flush()
+
+
+class PipeLink:
+    """See `link.Link`. `mirror` answers in the framing the other side used last; otherwise newlines are sent."""
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        read_fd: int,
+        write_fd: int,
+        cork: Cork,
+        *,
+        mirror: bool = False,
+        limit: int = MAX_MESSAGE_BYTES,
+        congested: Congested | None = None,
+        on_error: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self._loop = loop
+        self._read_fd = read_fd
+        self._write_fd = write_fd
+        self._cork = cork
+        self._mirror = mirror
+        self._congested = congested
+        self._on_error = on_error
+        self._splitter = Splitter(limit)
+        self._out: deque[bytes | memoryview] = deque()
+        self._dirty = False
+        self._writing = False
+        self._slow = False
+        self._paused = False
+        self._ending = False
+        self._pollable = _pollable(read_fd)
+        self.backlog = 0
+        self._receive: Receive
+        self._closed: Closed
+        self._odd: Odd
+        if stat.S_ISFIFO(os.fstat(write_fd).st_mode) or stat.S_ISSOCK(os.fstat(write_fd).st_mode):
+            os.set_blocking(write_fd, False)
+
+    def start(self, receive: Receive, closed: Closed, odd: Odd) -> None:
+        """Begin to deliver."""
+        self._receive, self._closed, self._odd = receive, closed, odd
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._read_fd < 0:
+            return
+        if self._pollable:
+            self._loop.add_reader(self._read_fd, self._readable)
+        else:
+            self._loop.call_soon(self._readable)
+
+    def _readable(self) -> None:
+        if self._read_fd < 0 or self._paused:
+            return
+        try:
+            data = os.read(self._read_fd, READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:  # EIO: the terminal has gone
+            data = b""
+        self._cork.on = True
+        try:
+            self._deliver(self._splitter.feed(data) if data else self._splitter.close())
+        finally:
+            self._cork.release()
+        if not data:
+            self._end_reading()
+        elif not self._pollable:
+            self._loop.call_soon(self._readable)
+
+    def _deliver(self, pieces: list[bytes | Noise | Oversized]) -> None:
+        for piece in pieces:
+            try:
+                if type(piece) is bytes:
+                    self._receive(piece)
+                else:
+                    self._odd(piece)  # type: ignore[arg-type]
+            except Exception as problem:
+                # One message must not take the rest of its chunk down with it.
+                if self._on_error is None:
+                    raise
+                self._on_error(problem)
+
+    def send(self, message: bytes) -> None:
+        """Queue one message and write it as soon as may be."""
+        if self._write_fd < 0:
+            return
+        data = frame(message, self._mirror and self._splitter.headers)
+        self._out.append(data)
+        self.backlog += len(data)
+        if self._cork.on:
+            if not self._dirty:
+                self._dirty = True
+                self._cork.dirty.append(self)
+        else:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what the pipe takes now."""
+        self._dirty = False
+        out = self._out
+        try:
+            while out and self._write_fd >= 0:
+                data = out.popleft()
+                if out and len(data) < JOIN_BYTES:
+                    data = self._gather(data)
+                written = os.write(self._write_fd, data)
+                self.backlog -= written
+                if written < len(data):
+                    out.appendleft(memoryview(data)[written:])
+                    break
+        except (BlockingIOError, InterruptedError):
+            out.appendleft(data)
+        except OSError:  # EPIPE: nobody reads any more; the reading side will tell
+            self._drop_output()
+            return
+        self._after_write()
+
+    def _gather(self, first: bytes | memoryview) -> bytes:
+        parts = [first]
+        size = len(first)
+        while self._out and size < JOIN_BYTES:
+            part = self._out.popleft()
+            parts.append(part)
+            size += len(part)
+        return b"".join(parts)
+
+    def _after_write(self) -> None:
+        if self._out:
+            if not self._writing:
+                self._writing = True
+                self._loop.add_writer(self._write_fd, self.flush)
+        elif self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._write_fd)
+        if not self._out and self._ending:
+            self._close_write()
+        if self._congested is not None:
+            self._report_congestion(self._congested)
+
+    def _report_congestion(self, congested: Congested) -> None:
+        slow = self.backlog > (LOW_WATER if self._slow else HIGH_WATER)
+        if slow != self._slow:
+            self._slow = slow
+            congested(slow)
+
+    def _drop_output(self) -> None:
+        self._out.clear()
+        self.backlog = 0
+        self._close_write()
+
+    def pause(self) -> None:
+        """Stop delivering."""
+        if not self._paused:
+            self._paused = True
+            if self._pollable and self._read_fd >= 0:
+                self._loop.remove_reader(self._read_fd)
+
+    def resume(self) -> None:
+        """Deliver again."""
+        if self._paused:
+            self._paused = False
+            self._listen()
+
+    @property
+    def other_side_gone(self) -> bool:
+        """Whether nobody can read what we write."""
+        if self._write_fd < 0:
+            return True
+        import select
+
+        poll = select.poll()
+        poll.register(self._write_fd, 0)
+        return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+
+    def close_sending(self) -> None:
+        """Close the write side when the queue is empty."""
+        self._ending = True
+        if not self._out:
+            self._close_write()
+
+    def close(self) -> None:
+        """Close both descriptors. `closed` is not called."""
+        self._stop_reading()
+        self._drop_output()
+
+    def _end_reading(self) -> None:
+        self._stop_reading()
+        self._closed()
+
+    def _stop_reading(self) -> None:
+        if self._read_fd >= 0:
+            if self._pollable:
+                self._loop.remove_reader(self._read_fd)
+            os.close(self._read_fd)
+            self._read_fd = -1
+
+    def _close_write(self) -> None:
+        if self._write_fd >= 0:
+            if self._writing:
+                self._writing = False
+                self._loop.remove_writer(self._write_fd)
+            os.close(self._write_fd)
+            self._write_fd = -1
+
+
+def _pollable(fd: int) -> bool:
+    """Regular files are always ready, and epoll refuses them."""
+    return not stat.S_ISREG(os.fstat(fd).st_mode)
