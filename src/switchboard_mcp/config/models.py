@@ -1,6 +1,7 @@
 """The configuration as values: what a workspace may set, with its defaults.
 
-Owns shapes and defaults only. Reading files, naming mistakes and finding children is done in `load` and `discover`.
+Owns shapes and defaults only. Reading files, naming mistakes and finding children is done in `load` and
+`discover`. The text under a field is its description in the published JSON Schema.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 Milliseconds = Annotated[int, Meta(ge=1)]
+# JSON Schema keeps editors from offering what a later version brings; `mistakes` says so in words.
+NotYet = Annotated[bool, Meta(extra_json_schema={"const": False})]
+Setting = str | int | float | bool | None
 DEFAULT_GLOBS = (".switchboard/mcps/*/.mcp.json", "mcps/*/.mcp.json")
 Verbosity = Literal["names", "signature", "summary", "full"]
 IntrospectionMode = Literal["summary", "full", "redacted", "signature"]
@@ -19,56 +23,166 @@ class Model(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
     """Base of every configuration object: camelCase in files, unknown keys refused."""
 
 
-class Expose(Model):
-    """Which subtools of a child exist for a host. Names and globs; deny wins; an empty allow list allows all."""
+class Expose(Model, frozen=True):
+    """Which subtools of a child exist for a host. Deny wins; an empty allow list allows all."""
 
     allow: list[str] = []
+    """Subtools that may be listed and called: names, or globs such as `get_*`. Empty means all."""
     deny: list[str] = []
+    """Subtools that may not be listed nor called: names or globs. Wins over `allow`."""
 
 
-class Suite(Model):
+class Suite(Model, frozen=True):
     """How one child is shown."""
 
     suite_name: str = ""
+    """Name of the suite tool; `<child>_suite` when empty."""
     description: str = ""
+    """Description of the suite tool, unless the child's own file has a `switchboardDescription`."""
     expose: Expose = field(default_factory=Expose)
+    """Which subtools exist for a host."""
     exposure: Literal["suite"] = "suite"
+    """How the child appears: `suite` is one tool for the whole child."""
     summary_max_chars: Annotated[int, Meta(ge=1)] | None = None
+    """Longest summary of a subtool, in characters; `introspection.summaryMaxChars` when not set."""
     rpc_ms: Milliseconds | None = None
+    """How long one call to this child may take, in milliseconds; `timeouts.rpcMs` when not set."""
     redact_args: list[str] = []
+    """Names of arguments whose values never appear in logs."""
     always_load: bool = False
+    """Ask hosts that load tools on demand to keep this suite tool in view."""
 
 
-class Timeouts(Model):
+class Timeouts(Model, frozen=True):
     """How long to wait, and when a quiet child is stopped."""
 
     child_spawn_ms: Milliseconds = 8_000
+    """How long a child that has started here before may take to answer its handshake."""
     rpc_ms: Milliseconds = 60_000
+    """How long one call to a child may take."""
     idle_ms: Milliseconds = 600_000
+    """A child without work for this long is stopped."""
 
 
-class Introspection(Model):
+class Introspection(Model, frozen=True):
     """How much an introspect answer may say."""
 
     mode: IntrospectionMode = "summary"
+    """`summary`: name, summary, compacted schema. `full`: as the child sent it. `redacted`: names and
+    summaries only. `signature`: one line per tool."""
     summary_max_chars: Annotated[int, Meta(ge=1)] = 160
+    """Longest summary of a subtool, in characters."""
     budget_tokens: Annotated[int, Meta(ge=50)] = 1_200
+    """About how many tokens one answer may cost before it says less per tool."""
 
 
-class Config(Model):
+class Governance(Model, frozen=True):
+    """Who decides what may run."""
+
+    mode: Literal["open"] = "open"
+    """`open`: what is configured may run."""
+
+
+class Mail(Model, frozen=True):
+    """The message desk. Not available in this version."""
+
+    enabled: NotYet = False
+    """Show the mail suite."""
+
+
+class Find(Model, frozen=True):
+    """Search over all suites. Not available in this version."""
+
+    enabled: NotYet = False
+    """Show the switchboard suite."""
+
+
+class Http(Model, frozen=True):
+    """The HTTP front. Nothing can be set in this version."""
+
+
+class Bus(Model, frozen=True):
+    """The message bus. Nothing can be set in this version."""
+
+
+class Ask(Model, frozen=True):
+    """Natural-language wrappers. Nothing can be set in this version."""
+
+
+class Command(Struct, frozen=True, kw_only=True):
+    """What to run, with its arguments and environment."""
+
+    cmd: str
+    """Program to run."""
+    args: list[str] = []
+    """Its arguments. `${VAR}` is filled from the environment."""
+    env: dict[str, Setting] = {}
+    """Variables to set for it. `${VAR}` is filled from the environment."""
+
+
+class Entry(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One child as it is written down. Keys that only hosts know are let pass."""
+
+    name: str | None = None
+    """Name of the child. In an `mcpServers` map the key is the name."""
+    description: str = ""
+    """What the child is for."""
+    switchboard_description: str = ""
+    """Description of the suite tool."""
+    type: str = ""
+    """`stdio`, `http`, `sse` or `ws`; told by `command` and `url` when not set."""
+    command: str | Command | None = None
+    """Program to run, or an object with `cmd`, `args` and `env`. `${VAR}` is filled from the environment."""
+    args: list[str] = []
+    """Arguments of the program. `${VAR}` is filled from the environment."""
+    env: dict[str, Setting] = {}
+    """Variables to set for the program. `${VAR}` is filled from the environment."""
+    url: str = ""
+    """Address of a remote server. `${VAR}` is filled from the environment."""
+    headers: dict[str, str] = {}
+    """HTTP headers for a remote server. `${VAR}` is filled from the environment."""
+    cwd: str = ""
+    """Folder to run in, relative to the file. `${VAR}` is filled from the environment."""
+    rpc_timeout_ms: Milliseconds | None = None
+    """How long one call to this child may take, in milliseconds."""
+    disabled: bool = False
+    """Leave this child out."""
+    enabled: bool = True
+    """`false` leaves this child out."""
+
+
+class Config(Model, frozen=True):
     """One workspace's `switchboard.config.json` or `.toml`."""
 
     discover_globs: list[str] = field(default_factory=lambda: list(DEFAULT_GLOBS))
+    """Where the files of children are: globs with `*`, `?`, `[…]` and `**`, relative to the workspace."""
     mcp_servers: dict[str, object] = {}
+    """Children by name, in the dialect hosts use."""
     suites: dict[str, Suite] = {}
+    """How children are shown, by the child's name."""
     timeouts: Timeouts = field(default_factory=Timeouts)
+    """How long to wait."""
     introspection: Introspection = field(default_factory=Introspection)
+    """How much an introspect answer may say."""
+    governance: Governance = field(default_factory=Governance)
+    """Who decides what may run."""
+    mail: Mail = field(default_factory=Mail)
+    """The message desk."""
+    find: Find = field(default_factory=Find)
+    """Search over all suites."""
+    http: Http = field(default_factory=Http)
+    """The HTTP front."""
+    bus: Bus = field(default_factory=Bus)
+    """The message bus."""
+    ask: Ask = field(default_factory=Ask)
+    """Natural-language wrappers."""
 
 
 class ChildSpec(Struct, frozen=True, kw_only=True):
     """One child as configured; `${VAR}` is not filled in yet.
 
-    `source` and `key` say where it stands, so that every later message can name file and key.
+    `source` and `key` say where it stands, so that every later message can name file and key. `nested` tells
+    that `cmd`, `args` and `env` stand inside a `command` object there.
     """
 
     name: str
@@ -84,6 +198,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     description: str = ""
     switchboard_description: str = ""
     rpc_timeout_ms: int | None = None
+    nested: bool = False
 
 
 class ConfigWarning(Struct, frozen=True):

@@ -1,0 +1,128 @@
+"""Finding the children of a workspace: the config's `mcpServers` first, then the files that its globs match.
+
+Owns the order, names that collide, and what looks wrong across files. How one entry is read is `entries`'
+affair. Globs count in their order, the files of one glob by path; the first child of a name wins.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from switchboard_mcp.config import globs
+from switchboard_mcp.config.documents import Unreadable, join, read_document
+from switchboard_mcp.config.entries import Place, read_entry
+from switchboard_mcp.config.models import DEFAULT_GLOBS, ChildSpec, Config, ConfigWarning
+from switchboard_mcp.config.variables import foreign, missing
+
+# Files named so say nothing about the child; their folder does.
+_PLAIN_NAMES = (".mcp.json", "mcp.json", ".mcp.toml", "mcp.toml")
+
+
+class _Found(Struct):
+    """What has been gathered so far. `mentioned` also holds names that were left out, disabled or broken."""
+
+    children: dict[str, ChildSpec]
+    warnings: list[ConfigWarning]
+    mentioned: set[str]
+
+
+def discover(
+    folder: str, config: Config, environ: Mapping[str, str], *, source: str = ""
+) -> tuple[list[ChildSpec], list[ConfigWarning]]:
+    """The children of `folder`, and what was skipped or looks wrong. `source` is the config file."""
+    source = source or os.path.join(folder, "switchboard.config.json")
+    found = _Found({}, [], set())
+    _read_map(config.mcp_servers, Place(source, "mcpServers", folder), found)
+    for path in _matched(folder, config, environ, source, found.warnings):
+        _read_file(path, found)
+    for spec in found.children.values():
+        _look_at_variables(spec, environ, found.warnings)
+    _look_at_suites(config, source, found)
+    return list(found.children.values()), found.warnings
+
+
+def _matched(
+    folder: str, config: Config, environ: Mapping[str, str], source: str, warnings: list[ConfigWarning]
+) -> list[str]:
+    paths: dict[str, None] = {}
+    for index, pattern in enumerate(config.discover_globs):
+        home = environ.get("HOME", "") if pattern.startswith("~/") else ""
+        matched = globs.find(folder, home + pattern[1:] if home else pattern)
+        if not matched and pattern not in DEFAULT_GLOBS:
+            message = f"{pattern!r} matches no file. Correct or remove it; relative globs start at {folder}."
+            warnings.append(ConfigWarning(source, f"discoverGlobs[{index}]", message))
+        paths.update(dict.fromkeys(matched))
+    return list(paths)
+
+
+def _read_file(path: str, found: _Found) -> None:
+    document = read_document(path)
+    if document is None:
+        # The file was matched a moment ago: it is gone, or a link that leads nowhere.
+        document = Unreadable("leads nowhere. Remove the link, or put the file back.")
+    folder, file_name = os.path.split(path)
+    if isinstance(document, Unreadable):
+        found.mentioned.add(_fallback(folder, file_name))
+        found.warnings.append(ConfigWarning(path, "", f"{document.message} The file is skipped."))
+    elif isinstance(document, dict) and "mcpServers" in document:
+        servers = document["mcpServers"]
+        if isinstance(servers, dict):
+            _read_map(servers, Place(path, "mcpServers", folder), found)
+        else:
+            message = "expected an object with one member per child. The file is skipped."
+            found.warnings.append(ConfigWarning(path, "mcpServers", message))
+    else:
+        fallback = _fallback(folder, file_name)
+        own = document.get("name") if isinstance(document, dict) else None
+        found.mentioned.add(own if isinstance(own, str) else fallback)
+        _add(read_entry(document, Place(path, "", folder), found.warnings, fallback=fallback), found)
+
+
+def _read_map(servers: Mapping[str, object], place: Place, found: _Found) -> None:
+    found.mentioned.update(servers)
+    for name, raw in servers.items():
+        own = Place(place.source, join(place.key, name), place.folder)
+        _add(read_entry(raw, own, found.warnings, name=name), found)
+
+
+def _add(spec: ChildSpec | None, found: _Found) -> None:
+    if spec is None:
+        return
+    first = found.children.setdefault(spec.name, spec)
+    if first is not spec:
+        place = f"{first.source}: {first.key}" if first.key else first.source
+        message = (
+            f"a child named '{spec.name}' is already in {place}. This one is skipped; rename one of them."
+        )
+        found.warnings.append(ConfigWarning(spec.source, spec.key or "name", message))
+
+
+def _fallback(folder: str, file_name: str) -> str:
+    if file_name in _PLAIN_NAMES:
+        return os.path.basename(folder)
+    return file_name.rpartition(".")[0].removesuffix(".mcp") or file_name
+
+
+def _look_at_variables(spec: ChildSpec, environ: Mapping[str, str], warnings: list[ConfigWarning]) -> None:
+    for gap in missing(spec, environ):
+        message = f"the variable {gap.variable} is not set. Set it where Switchboard is started; the child needs it."
+        warnings.append(ConfigWarning(spec.source, gap.key, message))
+    for odd in foreign(spec):
+        message = (
+            f"{odd.variable} is not filled in. Write ${{VAR}}, and set VAR where Switchboard is started."
+        )
+        warnings.append(ConfigWarning(spec.source, odd.key, message))
+
+
+def _look_at_suites(config: Config, source: str, found: _Found) -> None:
+    for name in config.suites:
+        if name in found.children or name in found.mentioned:
+            continue
+        from switchboard_mcp.config.mistakes import nearest  # Only for names that are wrong.
+
+        meant = nearest(name, found.children)
+        message = f"there is no child named '{name}'" + (f"; did you mean '{meant}'?" if meant else ".")
+        found.warnings.append(ConfigWarning(source, join("suites", name), message))

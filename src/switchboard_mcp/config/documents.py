@@ -1,0 +1,164 @@
+"""Reading one configuration document: bytes from a file to plain values.
+
+Owns file access, JSON with comments and trailing commas, TOML, and how a place in a document is named. Does
+not know what a document means.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import msgspec
+from msgspec import Struct
+
+# A configuration is written by people. What is larger was named by mistake, and must not fill the memory.
+MAX_BYTES = 4 * 1024 * 1024
+_CHUNK = 65_536
+# Not blocking: a named pipe in the place of a file must not hold up the start.
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+_COMMENTS = rb'"(?:[^"\\\n]|\\.)*+"?|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)'
+_TRAILING_COMMAS = rb'"(?:[^"\\\n]|\\.)*+"?|,(?=[ \t\r\n]*[}\]])'
+
+
+class Unreadable(Struct, frozen=True):
+    """Why a document could not be read, in words."""
+
+    message: str
+
+
+def read_bytes(path: str) -> bytes | Unreadable | None:
+    """The content of a file; None when there is no such file."""
+    try:
+        descriptor = os.open(path, _FLAGS)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as problem:
+        return Unreadable(f"cannot be read ({problem.strerror}). Check its permissions.")
+    try:
+        first = os.read(descriptor, _CHUNK)
+        if len(first) < _CHUNK:
+            return first
+        return _rest(descriptor, first)
+    except OSError as problem:
+        return Unreadable(f"cannot be read ({problem.strerror}). It must be a plain file.")
+    finally:
+        os.close(descriptor)
+
+
+def read_document(path: str) -> object | Unreadable | None:
+    """The values in a JSON or TOML file; None when there is no such file."""
+    data = read_bytes(path)
+    if not isinstance(data, bytes):
+        return data
+    if path.endswith(".toml"):
+        return decode_toml(data)
+    return decode_json(data)
+
+
+def decode_json(data: bytes) -> object | Unreadable:
+    """Values from JSON. Comments and trailing commas are accepted."""
+    try:
+        value: object = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _decode_relaxed(data)
+    except RecursionError:
+        return Unreadable("is nested too deeply.")
+    return value
+
+
+def decode_toml(data: bytes) -> object | Unreadable:
+    """Values from TOML."""
+    import tomllib  # Only where somebody chose TOML.
+
+    text = _as_text(data)
+    if isinstance(text, Unreadable):
+        return text
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        return Unreadable(f"is not valid TOML: {problem}.")
+    except RecursionError:
+        return Unreadable("is nested too deeply.")
+
+
+def join(path: str, name: str) -> str:
+    """The path of a member, quoted where a dot would mislead."""
+    if not name or "." in name or not name.isprintable():
+        return f"{path}[{name!r}]"
+    return f"{path}.{name}" if path else name
+
+
+def _rest(descriptor: int, first: bytes) -> bytes | Unreadable:
+    parts = [first]
+    size = len(first)
+    while part := os.read(descriptor, _CHUNK):
+        parts.append(part)
+        size += len(part)
+        if size > MAX_BYTES:
+            return Unreadable(
+                f"is larger than {MAX_BYTES // 1024 // 1024} MiB, which no configuration should be."
+            )
+    return b"".join(parts)
+
+
+def _as_text(data: bytes) -> str | Unreadable:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line, column = _position(data, problem.start)
+        return Unreadable(f"is not UTF-8 at line {line} column {column}. Save it as UTF-8.")
+
+
+def _decode_relaxed(data: bytes) -> object | Unreadable:
+    text = _as_text(data)
+    if isinstance(text, Unreadable):
+        return text
+    if not text.strip():
+        return Unreadable("is empty. Write at least {}.")
+    # Everything is blanked in place, so that positions in the result are positions in the file.
+    plain = text.encode()
+    for comment in re.finditer(_COMMENTS, plain):
+        if comment[0].startswith(b"/*") and not (comment[0].endswith(b"*/") and len(comment[0]) > 3):
+            line, column = _position(plain, comment.start())
+            return Unreadable(
+                f"is not valid JSON: the comment opened at line {line} column {column} never ends."
+            )
+    plain = re.sub(_COMMENTS, _blank, plain)
+    plain = re.sub(_TRAILING_COMMAS, _blank, plain)
+    try:
+        value: object = msgspec.json.decode(plain)
+    except msgspec.DecodeError as problem:
+        return Unreadable(_broken(plain, str(problem)))
+    except RecursionError:
+        return Unreadable("is nested too deeply.")
+    return value
+
+
+def _blank(match: re.Match[bytes]) -> bytes:
+    found = match[0]
+    if found.startswith(b'"'):
+        return found
+    return re.sub(rb"[^\r\n]", b" ", found)
+
+
+def _broken(data: bytes, reason: str) -> str:
+    if "truncated" in reason:
+        line, column = _position(data, len(data.rstrip()))
+        return f"is not valid JSON: it ends too early, at line {line} column {column}. Close what is open."
+    import json  # Slower, and more exact about the place.
+
+    try:
+        json.loads(data)
+    except json.JSONDecodeError as problem:
+        what = problem.msg.removesuffix(" at")
+        return f"is not valid JSON: {what} at line {problem.lineno} column {problem.colno}."
+    return f"is not valid JSON: {reason}."
+
+
+def _position(data: bytes, offset: int) -> tuple[int, int]:
+    """Line and column, both counted from 1, the column in characters."""
+    before = data[:offset]
+    start = before.rfind(b"\n") + 1
+    return before.count(b"\n") + 1, len(before[start:].decode("utf-8", "replace")) + 1

@@ -1,0 +1,192 @@
+"""One child as people write it, in any of the dialects, made into a `ChildSpec`.
+
+Owns the dialects and what counts as a valid child. What is wrong is told as warnings; the child is then left
+out, or kept where it can still work. Does not know where entries are found.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.config.documents import join
+from switchboard_mcp.config.models import ChildSpec, Command, ConfigWarning, Entry, Setting
+from switchboard_mcp.config.variables import all_text, strings
+
+Kind = Literal["stdio", "http", "sse", "ws"]
+KINDS: dict[str, Kind] = {
+    "stdio": "stdio",
+    "local": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "streamableHttp": "http",
+    "streamable_http": "http",
+    "remote": "http",
+    "sse": "sse",
+    "ws": "ws",
+    "websocket": "ws",
+}
+KNOWN_KEYS = frozenset(Entry.__struct_encode_fields__)
+COMMAND_KEYS = frozenset(Command.__struct_encode_fields__)
+# Keys that hosts read from the same entries. They change nothing here; a moved entry must not raise noise.
+HOST_KEYS = frozenset(
+    """
+    $schema alwaysAllow alwaysLoad auth authProviderType autoApprove available_tools bundled deferTools dev
+    disableToolCache disabledTools disabled_tools discoveryCache displayName display_name enabled_tools
+    excludeTools filterMapping gallery headersHelper icon includeTools metadata oauth oauthClient oauthClientId
+    oauthGrantType oauthPublicClient oidc permissions remoteConfigured required role sandboxEnabled source
+    startup_timeout_ms startup_timeout_sec targetAudience targetServiceAccount timeout toolPermissions
+    tool_timeout_sec tools trust version
+    """.split()
+)
+
+
+class Place(Struct, frozen=True):
+    """Where an entry stands: file, key path in it, and the folder that relative paths start from."""
+
+    source: str
+    key: str
+    folder: str
+
+
+def read_entry(
+    raw: object, place: Place, warnings: list[ConfigWarning], *, name: str | None = None, fallback: str = ""
+) -> ChildSpec | None:
+    """The child in `raw`, or None when it is left out; why is added to `warnings`.
+
+    `name` is fixed from outside, as the key in a map is; `fallback` serves where the entry has no own name.
+    """
+    try:
+        entry = msgspec.convert(raw, Entry)
+    except msgspec.ValidationError as problem:
+        _refuse(raw, place, str(problem), warnings)
+        return None
+    if entry.disabled or not entry.enabled:
+        return None
+    if name is None:
+        name = fallback if entry.name is None else entry.name
+    spec = _spec(entry, name.strip(), place, warnings)
+    if spec is None or not _is_runnable(spec, place, warnings):
+        return None
+    _name_unknown_keys(raw, place, warnings)
+    _look_closer(spec, place, warnings)
+    return spec
+
+
+def _refuse(raw: object, place: Place, reason: str, warnings: list[ConfigWarning]) -> None:
+    from switchboard_mcp.config.mistakes import mistakes  # Only for entries that are wrong.
+
+    found = [(mistake.key, mistake.message) for mistake in mistakes(raw, Entry)] or [("", reason)]
+    for key, message in found:
+        path = ".".join(part for part in (place.key, key) if part)
+        warnings.append(_warning(place, path, f"{message} The child is skipped until this is corrected."))
+
+
+def _spec(entry: Entry, name: str, place: Place, warnings: list[ConfigWarning]) -> ChildSpec | None:
+    kind = _kind(entry, place, warnings)
+    if kind is None:
+        return None
+    command = entry.command
+    nested = isinstance(command, Command)
+    if isinstance(command, Command):
+        program, args, env = command.cmd, command.args or entry.args, {**entry.env, **command.env}
+    else:
+        program, args, env = command or "", entry.args, entry.env
+    return ChildSpec(
+        name=name,
+        source=place.source,
+        key=place.key,
+        kind=kind,
+        command=program.strip(),
+        args=args,
+        env={key: _as_text(value) for key, value in env.items() if value is not None},
+        url=entry.url.strip(),
+        headers=entry.headers,
+        cwd=os.path.normpath(os.path.join(place.folder, entry.cwd)) if entry.cwd else place.folder,
+        description=entry.description,
+        switchboard_description=entry.switchboard_description,
+        rpc_timeout_ms=entry.rpc_timeout_ms,
+        nested=nested,
+    )
+
+
+def _kind(entry: Entry, place: Place, warnings: list[ConfigWarning]) -> Kind | None:
+    if entry.type:
+        kind = KINDS.get(entry.type)
+        if kind is None:
+            message = "unknown type; use stdio, http, sse or ws. The child is skipped."
+            warnings.append(_warning(place, join(place.key, "type"), message))
+        return kind
+    if entry.command:
+        return "stdio"
+    return "ws" if entry.url.startswith(("ws://", "wss://")) else "http" if entry.url else "stdio"
+
+
+def _is_runnable(spec: ChildSpec, place: Place, warnings: list[ConfigWarning]) -> bool:
+    if not spec.name:
+        key, message = place.key or "name", "the name is empty; give the child a name. It is skipped."
+    elif spec.kind == "stdio" and not spec.command:
+        key = join(join(place.key, "command"), "cmd") if spec.nested else join(place.key, "command")
+        what = "is missing" if spec.url else "and `url` are both missing"
+        message = f"`command` {what}; name the program that starts the child. The child is skipped."
+    elif spec.kind != "stdio" and not spec.url:
+        key = join(place.key, "url")
+        message = f"`url` is missing, which a child of type {spec.kind} needs. The child is skipped."
+    else:
+        # No operating system takes these; said here, it names the key.
+        broken = [key for key, text in strings(spec) if "\0" in text] if "\0" in all_text(spec) else []
+        broken += [
+            join(join(place.key, "env"), name) for name in spec.env if not name or set(name) & {"=", "\0"}
+        ]
+        if not broken:
+            return True
+        key, message = broken[0], "holds a NUL character, or is no name for a variable. The child is skipped."
+    warnings.append(_warning(place, key, message))
+    return False
+
+
+def _name_unknown_keys(raw: object, place: Place, warnings: list[ConfigWarning]) -> None:
+    if not isinstance(raw, dict):
+        return
+    _name_unknown(raw, place.key, KNOWN_KEYS, place, warnings)
+    if isinstance(command := raw.get("command"), dict):
+        _name_unknown(command, join(place.key, "command"), COMMAND_KEYS, place, warnings)
+
+
+def _name_unknown(
+    raw: dict[str, object], path: str, known: frozenset[str], place: Place, warnings: list[ConfigWarning]
+) -> None:
+    if raw.keys() <= known:
+        return
+    unknown = [key for key in raw if key not in known and key not in HOST_KEYS]
+    if not unknown:
+        return
+    from switchboard_mcp.config.mistakes import unknown_key  # Only for entries that look wrong.
+
+    warnings.extend(
+        _warning(place, join(path, key), f"{unknown_key(key, known)} It is ignored.") for key in unknown
+    )
+
+
+def _look_closer(spec: ChildSpec, place: Place, warnings: list[ConfigWarning]) -> None:
+    """Things that will probably fail later, while the child is kept."""
+    if spec.kind == "stdio" and spec.url:
+        message = "ignored, since there is a `command`; keep one of the two, or set `type`."
+        warnings.append(_warning(place, join(place.key, "url"), message))
+    first, space, _ = spec.command.partition(" ")
+    if space and not spec.args and "/" not in first and "\\" not in first:
+        message = "looks like a program and its arguments in one; put the arguments into `args`."
+        warnings.append(_warning(place, next(strings(spec))[0], message))
+
+
+def _as_text(value: Setting) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else str(value)
+
+
+def _warning(place: Place, key: str, message: str) -> ConfigWarning:
+    return ConfigWarning(place.source, key, message)

@@ -1,0 +1,96 @@
+"""Finding files by glob, without the cost of `glob` and `pathlib` at start.
+
+Understands `*`, `?`, `[…]` inside a name and `**` for any number of folders. A leading dot is matched only by
+a dot in the pattern. `**` does not follow links, so a loop of links cannot hold up the start. Does not know
+what the files are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+_WILD = "*?["
+
+
+def find(folder: str, pattern: str) -> list[str]:
+    """Files that match, sorted by path. A relative pattern starts at `folder`."""
+    if os.sep != "/":
+        pattern = pattern.replace(os.sep, "/")
+    root = folder
+    if os.path.isabs(pattern):
+        drive, pattern = os.path.splitdrive(pattern)
+        root = drive + os.sep
+    parts = [part for part in pattern.split("/") if part and part != "."]
+    # Two in a row find nothing more than one does, and multiply the work.
+    parts = [part for index, part in enumerate(parts) if part != "**" or parts[index - 1 : index] != ["**"]]
+    if not parts:
+        return []
+    return sorted(set(_files(root, parts, 0)))
+
+
+def _files(folder: str, parts: list[str], index: int) -> Iterator[str]:
+    part = parts[index]
+    last = index == len(parts) - 1
+    if part == "**":
+        for below in _folders_below(folder):
+            yield from _names(below, "*") if last else _files(below, parts, index + 1)
+    elif not _is_wild(part):
+        path = os.path.join(folder, part)
+        if not last:
+            yield from _files(path, parts, index + 1)
+        # A link that leads nowhere is a match too: the reader then says so.
+        elif os.path.lexists(path) and not os.path.isdir(path):
+            yield path
+    elif last:
+        yield from _names(folder, part)
+    else:
+        for entry in _entries(folder):
+            if matches(entry.name, part) and _is_folder(entry):
+                yield from _files(entry.path, parts, index + 1)
+
+
+def matches(name: str, part: str) -> bool:
+    """Whether one name fits one part of a pattern."""
+    if name.startswith(".") and not part.startswith("."):
+        return False
+    if part == "*":
+        return True
+    from fnmatch import fnmatchcase  # Only for patterns that need it.
+
+    return fnmatchcase(name, part)
+
+
+def _is_wild(part: str) -> bool:
+    return any(character in part for character in _WILD)
+
+
+def _names(folder: str, part: str) -> Iterator[str]:
+    return (entry.path for entry in _entries(folder) if matches(entry.name, part) and not _is_folder(entry))
+
+
+def _folders_below(folder: str) -> Iterator[str]:
+    waiting = [folder]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        waiting.extend(
+            entry.path
+            for entry in _entries(current)
+            if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+        )
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False

@@ -1,0 +1,83 @@
+"""Loading a workspace: its configuration file, its defaults, its children.
+
+Owns which file counts and how mistakes in it are reported. Where children are found is `discover`'s affair.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+
+from switchboard_mcp.config.discover import discover
+from switchboard_mcp.config.documents import Unreadable, read_document
+from switchboard_mcp.config.models import Config, ConfigWarning, Workspace
+from switchboard_mcp.errors import SwitchboardError, failure
+
+JSON_NAME = "switchboard.config.json"
+TOML_NAME = "switchboard.config.toml"
+
+
+def load_workspace(folder: str, config_file: str | None, environ: Mapping[str, str]) -> Workspace:
+    """Everything a start needs to know. Raises `config_invalid` with all mistakes of the file, one a line."""
+    folder = os.path.abspath(folder)
+    if not os.path.isdir(folder):
+        raise _invalid(
+            f"{folder}: there is no such folder.",
+            hint="Name an existing folder with --workspace, or create this one.",
+        )
+    source = find_config(folder, config_file)
+    config = read_config(source) if source else Config()
+    children, warnings = discover(folder, config, environ, source=source)
+    return Workspace(folder=folder, config=config, children=children, warnings=warnings)
+
+
+def find_config(folder: str, config_file: str | None) -> str:
+    """The configuration file that counts, or an empty string. A named one is relative to the current folder."""
+    if config_file is not None:
+        path = os.path.abspath(config_file)
+        if not os.path.exists(path):
+            raise _invalid(
+                f"{path}: there is no such file.",
+                hint="Name an existing file with --config, or leave it out.",
+            )
+        return path
+    found = [path for name in (JSON_NAME, TOML_NAME) if os.path.exists(path := os.path.join(folder, name))]
+    if len(found) > 1:
+        raise _invalid(
+            f"{folder}: there is both {JSON_NAME} and {TOML_NAME}. Remove one of them.",
+            hint="Keep the file you want to use, and remove the other.",
+        )
+    return found[0] if found else ""
+
+
+def read_config(path: str) -> Config:
+    """The settings in one file."""
+    document = read_document(path)
+    if document is None:
+        raise _invalid(f"{path}: there is no such file.")
+    if isinstance(document, Unreadable):
+        raise _invalid(f"{path}: {document.message}", hint="Correct the file, then start again.")
+    if isinstance(document, dict):
+        document.pop("$schema", None)
+    try:
+        config = msgspec.convert(document, Config)
+    except msgspec.ValidationError as problem:
+        raise _refused(path, document, str(problem)) from None
+    if config.mail.enabled or config.find.enabled:
+        raise _refused(path, document, "something is not available in this version.")
+    return config
+
+
+def _refused(path: str, document: object, reason: str) -> SwitchboardError:
+    from switchboard_mcp.config.mistakes import mistakes  # Only for files that are wrong.
+
+    found = mistakes(document, Config)
+    if not found:
+        return _invalid(f"{path}: {reason}")
+    return _invalid("\n".join(str(ConfigWarning(path, mistake.key, mistake.message)) for mistake in found))
+
+
+def _invalid(message: str, hint: str = "") -> SwitchboardError:
+    return SwitchboardError(failure("config_invalid", message, hint=hint))

@@ -1,0 +1,85 @@
+"""The JSON Schema of the configuration file, made from the models for editors.
+
+Never imported while serving. `python -m switchboard_mcp.config.schema > switchboard.config.schema.json`
+writes it anew. Owns how models become schema; the words stand in `models`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import sys
+from typing import Any
+
+import msgspec
+
+from switchboard_mcp.config import models
+
+_REF = "#/$defs/{name}"
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema as plain values."""
+    (_, _), definitions = msgspec.json.schema_components(
+        (models.Config, models.Entry), schema_hook=_entry_for_object, ref_template=_REF
+    )
+    described = _field_descriptions()
+    for name, definition in definitions.items():
+        _describe(definition, getattr(models, name), described)
+    root = definitions.pop("Config")
+    properties = {"$schema": {"type": "string", "description": "Where editors find this schema."}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Switchboard configuration",
+        "description": root["description"],
+        "type": "object",
+        "properties": properties | root["properties"],
+        "additionalProperties": False,
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def _entry_for_object(kind: type) -> dict[str, Any]:
+    # Entries are read one by one, so that a wrong one leaves the others whole; hence `object` in the model.
+    if kind is object:
+        return {"$ref": _REF.format(name=models.Entry.__name__)}
+    raise NotImplementedError(kind)
+
+
+def _describe(
+    definition: dict[str, Any], model: type[msgspec.Struct], described: dict[tuple[str, str], str]
+) -> None:
+    definition.pop("title", None)
+    definition.setdefault("properties", {})
+    defaults = {}
+    if not any(field.required for field in msgspec.structs.fields(model)):
+        defaults = msgspec.to_builtins(model())
+    for field in msgspec.structs.fields(model):
+        shape = definition["properties"][field.encode_name]
+        shape["description"] = described[model.__name__, field.name]
+        shape.pop("default", None)
+        if defaults.get(field.encode_name) is not None:
+            shape["default"] = defaults[field.encode_name]
+
+
+def _field_descriptions() -> dict[tuple[str, str], str]:
+    """The text under each field of the models; Python itself throws it away."""
+    found: dict[tuple[str, str], str] = {}
+    for model in ast.parse(inspect.getsource(models)).body:
+        if not isinstance(model, ast.ClassDef):
+            continue
+        for field, text in zip(model.body, model.body[1:], strict=False):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                    found[model.name, name] = " ".join(words.split())
+    return found
+
+
+def render() -> str:
+    """The schema as the text of its file."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

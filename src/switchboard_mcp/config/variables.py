@@ -1,0 +1,177 @@
+"""Filling `${VAR}` and `${VAR:-default}` from the environment.
+
+Works in command, args, env, url, headers and cwd of a child. Only the `${…}` form counts, so that a shell's
+`$HOME` or `$$` stays what it is. As in a shell, a default stands in for a variable that is not set or empty;
+what is filled in is not looked at again. Owns also which of a child's values are worth hiding from logs. Does
+not know how a child is run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct, structs
+
+from switchboard_mcp.config.documents import join
+from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.core.redaction import is_secret_name
+from switchboard_mcp.errors import Failure, failure
+
+_REFERENCE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}"
+_FOREIGN = r"\$\{(?:env|input|file|command|config):[^}]*\}"
+_PLAIN_VALUE = r"[+-]?[0-9.,_:]+|true|false|yes|no|on|off|null|none"
+_PATH = r"(?:~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]"
+_SECRET_LENGTH = 8
+# A value of letters alone is a word like `production`, unless it is longer than words are.
+_WORD_LENGTH = 20
+# Under a name that says secret, shorter values count too; below this they would mask half of every log line.
+_NAMED_SECRET_LENGTH = 5
+_LINE_LENGTH = 16
+
+
+class Missing(Struct, frozen=True):
+    """A variable that has no value, and the key that asks for it."""
+
+    key: str
+    variable: str
+
+
+def expand(spec: ChildSpec, environ: Mapping[str, str]) -> ChildSpec | Failure:
+    """The child with every variable filled in, or the failure that names what is missing."""
+    if "${" not in all_text(spec):
+        return spec
+    if gaps := missing(spec, environ):
+        told = "; ".join(f"{gap.variable} ({spec.source}: {gap.key})" for gap in gaps)
+        what = "this variable is" if len(gaps) == 1 else "these variables are"
+        return failure(
+            "variable_missing", f"Child '{spec.name}' cannot start: {what} not set: {told}.", child=spec.name
+        )
+    return structs.replace(
+        spec,
+        command=_fill(spec.command, environ),
+        args=[_fill(text, environ) for text in spec.args],
+        env={name: _fill(text, environ) for name, text in spec.env.items()},
+        url=_fill(spec.url, environ),
+        headers={name: _fill(text, environ) for name, text in spec.headers.items()},
+        cwd=_fill_path(spec.cwd, environ),
+    )
+
+
+def missing(spec: ChildSpec, environ: Mapping[str, str]) -> list[Missing]:
+    """Variables that the child asks for, that have no default, and that are not set."""
+    if "${" not in all_text(spec):
+        return []
+    return [
+        Missing(key, reference[1])
+        for key, text in strings(spec)
+        if "${" in text
+        for reference in re.finditer(_REFERENCE, text)
+        if reference[2] is None and reference[1] not in environ
+    ]
+
+
+def foreign(spec: ChildSpec) -> list[Missing]:
+    """References in a form that only some hosts know, such as `${input:token}`. They stay as they are."""
+    if "${" not in all_text(spec):
+        return []
+    return [
+        Missing(key, reference[0])
+        for key, text in strings(spec)
+        if "${" in text
+        for reference in re.finditer(_FOREIGN, text)
+    ]
+
+
+def strings(spec: ChildSpec) -> Iterator[tuple[str, str]]:
+    """Every text of a child in which variables count, with its key path in the file."""
+    inner = join(spec.key, "command") if spec.nested else spec.key
+    yield join(inner, "cmd") if spec.nested else join(spec.key, "command"), spec.command
+    if spec.args:
+        key = join(inner, "args")
+        for index, text in enumerate(spec.args):
+            yield f"{key}[{index}]", text
+    if spec.env:
+        key = join(inner, "env")
+        for name, text in spec.env.items():
+            yield join(key, name), text
+    yield join(spec.key, "url"), spec.url
+    if spec.headers:
+        key = join(spec.key, "headers")
+        for name, text in spec.headers.items():
+            yield join(key, name), text
+    yield join(spec.key, "cwd"), spec.cwd
+
+
+def all_text(spec: ChildSpec) -> str:
+    """The same texts in one, to see at a glance that something is in none of them."""
+    return "\n".join(
+        (spec.command, *spec.args, *spec.env.values(), spec.url, *spec.headers.values(), spec.cwd)
+    )
+
+
+def secrets(spec: ChildSpec, environ: Mapping[str, str]) -> list[str]:
+    """Values of the child to register with the redactor: longest first, each once."""
+    found: set[str] = set()
+    for name, text in (*spec.env.items(), *spec.headers.items()):
+        value = _fill(text, environ)
+        found.update(_worth_hiding(name, value))
+        if name in spec.headers:
+            # `Bearer abc`: the scheme is no secret, and the token may turn up without it.
+            found.update(_worth_hiding(name, value.rpartition(" ")[2]))
+    for _, text in strings(spec):
+        if "${" in text:
+            for reference in re.finditer(_REFERENCE, text):
+                found.update(_worth_hiding(reference[1], environ.get(reference[1], "")))
+    return sorted(found, key=lambda value: (-len(value), value))
+
+
+def _fill(text: str, environ: Mapping[str, str]) -> str:
+    if "${" not in text:
+        return text
+
+    def value(reference: re.Match[str]) -> str:
+        given = environ.get(reference[1])
+        default = reference[2]
+        if default is None:
+            return reference[0] if given is None else given
+        return given or str(default)
+
+    return re.sub(_REFERENCE, value, text)
+
+
+def _fill_path(text: str, environ: Mapping[str, str]) -> str:
+    """A folder was joined to its base before `${HOME}` was known to be absolute; join again after filling."""
+    base, slash, rest = text.partition(os.sep + "${")
+    if not slash:
+        return _fill(text, environ)
+    return os.path.normpath(os.path.join(_fill(base, environ) or os.sep, _fill("${" + rest, environ)))
+
+
+def _worth_hiding(name: str, value: str) -> Iterator[str]:
+    value = value.strip()
+    if "\n" in value:
+        # Logs come line by line, so a key of many lines must be known line by line.
+        yield value
+        lines = (line.strip() for line in value.splitlines())
+        yield from (line for line in lines if len(line) >= _LINE_LENGTH and not line.startswith("-----"))
+        return
+    if re.fullmatch(_PLAIN_VALUE, value, re.IGNORECASE) and not is_secret_name(name):
+        return
+    if is_secret_name(name) or name.upper().endswith(("KEY", "AUTH")):
+        if len(value) >= _NAMED_SECRET_LENGTH and not re.match(_PATH, value):
+            yield value
+        return
+    if len(value) < _SECRET_LENGTH or re.match(_PATH, value):
+        return
+    if "://" in value:
+        # An address is no secret, but the password in it is.
+        password = value.partition("://")[2].rpartition("@")[0].partition(":")[2]
+        if len(password) >= _NAMED_SECRET_LENGTH:
+            yield password
+        return
+    if len(value) >= _WORD_LENGTH or any(
+        not (character.isalpha() or character in "-_ ,") for character in value
+    ):
+        yield value

@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from switchboard_mcp.config.discover import discover
+from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
+
+
+class Lab:
+    """A workspace that children are written into."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings: dict[str, Any] = {}
+        self.environ: dict[str, str] = {}
+
+    def child(self, name: str, entry: object, under: str = "mcps") -> str:
+        path = self.folder / under / name / ".mcp.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(entry if isinstance(entry, str) else json.dumps(entry))
+        return str(path)
+
+    def discover(self) -> tuple[list[ChildSpec], list[ConfigWarning]]:
+        return discover(str(self.folder), msgspec.convert(self.settings, Config), self.environ)
+
+    def children(self) -> list[ChildSpec]:
+        found, warnings = self.discover()
+        assert warnings == []
+        return found
+
+    def warnings(self) -> list[str]:
+        """What is told, with the workspace's folder left out of the paths."""
+        return [str(warning).replace(f"{self.folder}/", "") for warning in self.discover()[1]]
+
+    def names(self) -> list[str]:
+        return [child.name for child in self.discover()[0]]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)
+
+
+def test_the_seed_dialect_is_read_whole(lab: Lab) -> None:
+    source = lab.child(
+        "folder",
+        {
+            "name": "context7",
+            "description": "d",
+            "switchboardDescription": "s",
+            "type": "stdio",
+            "command": {"cmd": "npx", "args": ["-y", "p"], "env": {"K": "V"}},
+            "rpcTimeoutMs": 5,
+        },
+    )
+    assert lab.children() == [
+        ChildSpec(
+            name="context7",
+            source=source,
+            command="npx",
+            args=["-y", "p"],
+            env={"K": "V"},
+            cwd=str(lab.folder / "mcps/folder"),
+            description="d",
+            switchboard_description="s",
+            rpc_timeout_ms=5,
+            nested=True,
+        )
+    ]
+
+
+def test_the_hosts_dialect_is_read_whole(lab: Lab) -> None:
+    source = lab.child("git", {"command": "uvx", "args": ["g"], "env": {"K": "V"}, "cwd": "sub"})
+    assert lab.children() == [
+        ChildSpec(
+            name="git",
+            source=source,
+            command="uvx",
+            args=["g"],
+            env={"K": "V"},
+            cwd=str(lab.folder / "mcps/git/sub"),
+        )
+    ]
+
+
+def test_a_file_may_hold_several_children(lab: Lab) -> None:
+    source = lab.child(
+        "all", {"inputs": [], "mcpServers": {"b": {"command": "x"}, "a": {"url": "https://a"}}}
+    )
+    folder = str(lab.folder / "mcps/all")
+    assert lab.children() == [
+        ChildSpec(name="b", source=source, key="mcpServers.b", command="x", cwd=folder),
+        ChildSpec(name="a", source=source, key="mcpServers.a", kind="http", url="https://a", cwd=folder),
+    ]
+
+
+def test_children_of_the_config_come_first_and_run_in_the_workspace(lab: Lab) -> None:
+    lab.child("a", {"command": "x"})
+    lab.settings["mcpServers"] = {
+        "z": {"command": "x"},
+        "y": {"command": "x", "cwd": "sub", "name": "ignored"},
+    }
+    children = lab.children()
+    assert [child.name for child in children] == ["z", "y", "a"]
+    assert [child.cwd for child in children[:2]] == [str(lab.folder), str(lab.folder / "sub")]
+    assert children[0].source == str(lab.folder / "switchboard.config.json")
+    assert children[0].key == "mcpServers.z"
+
+
+def test_globs_count_in_their_order_and_files_by_path(lab: Lab) -> None:
+    for name in ("b", "a"):
+        lab.child(name, {"command": "x"}, "second")
+        lab.child(name + name, {"command": "x"}, "first")
+    lab.settings["discoverGlobs"] = ["second/*/.mcp.json", "first/*/.mcp.json", "second/a/.mcp.json"]
+    assert [child.name for child in lab.children()] == ["a", "b", "aa", "bb"]
+
+
+def test_both_default_places_are_looked_at(lab: Lab) -> None:
+    lab.child("a", {"command": "x"})
+    lab.child("b", {"command": "x"}, ".switchboard/mcps")
+    assert [child.name for child in lab.children()] == ["b", "a"]
+
+
+def test_a_glob_may_start_at_home(lab: Lab) -> None:
+    lab.child("a", {"command": "x"}, "home/mcps")
+    lab.environ["HOME"] = str(lab.folder / "home")
+    lab.settings["discoverGlobs"] = ["~/mcps/*/.mcp.json"]
+    assert lab.children()[0].name == "a"
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("git.json", "git"), ("git.mcp.json", "git"), ("mcp.json", "mcps"), (".mcp.json", "mcps")],
+)
+def test_a_child_without_a_name_is_named_by_its_folder_or_file(lab: Lab, file: str, name: str) -> None:
+    (lab.folder / "mcps").mkdir()
+    (lab.folder / "mcps" / file).write_text('{"command": "x"}')
+    lab.settings["discoverGlobs"] = [f"mcps/{file}"]
+    assert lab.children()[0].name == name
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind"),
+    [
+        ({"command": "x"}, "stdio"),
+        ({"command": "x", "type": "local"}, "stdio"),
+        ({"url": "https://a"}, "http"),
+        ({"url": "https://a", "type": "http"}, "http"),
+        ({"url": "https://a", "type": "streamable-http"}, "http"),
+        ({"url": "https://a", "type": "streamableHttp"}, "http"),
+        ({"url": "https://a", "type": "sse"}, "sse"),
+        ({"url": "wss://a"}, "ws"),
+        ({"url": "https://a", "type": "ws"}, "ws"),
+    ],
+)
+def test_the_kind_is_told_by_type_or_by_what_is_there(lab: Lab, entry: dict[str, str], kind: str) -> None:
+    lab.child("a", entry)
+    assert lab.children()[0].kind == kind
+
+
+def test_values_of_env_may_be_numbers_booleans_or_nothing(lab: Lab) -> None:
+    lab.child("a", {"command": "x", "env": {"N": 1, "F": 1.5, "B": True, "S": "s", "NONE": None}})
+    assert lab.children()[0].env == {"N": "1", "F": "1.5", "B": "true", "S": "s"}
+
+
+def test_env_beside_a_command_object_is_merged_into_it(lab: Lab) -> None:
+    lab.child(
+        "a", {"command": {"cmd": "x", "env": {"K": "inner"}}, "args": ["y"], "env": {"K": "outer", "L": "l"}}
+    )
+    child = lab.children()[0]
+    assert (child.args, child.env) == (["y"], {"K": "inner", "L": "l"})
+
+
+def test_comments_in_a_childs_file_are_accepted(lab: Lab) -> None:
+    lab.child("a", '{"command": "x", // why\n}')
+    assert lab.children()[0].command == "x"
+
+
+@pytest.mark.parametrize("off", [{"disabled": True}, {"enabled": False}])
+def test_a_disabled_child_is_left_out_in_silence(lab: Lab, off: dict[str, bool]) -> None:
+    lab.child("a", {"command": "x", **off})
+    lab.settings["suites"] = {"a": {}}
+    assert lab.children() == []
+
+
+def test_keys_that_only_hosts_know_are_ignored_in_silence(lab: Lab) -> None:
+    lab.child(
+        "a",
+        {"command": "x", "autoApprove": [], "alwaysAllow": [], "timeout": 5, "trust": True, "tools": ["*"]},
+    )
+    assert len(lab.children()) == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "key", "message"),
+    [
+        ("{", "", "is not valid JSON: it ends too early, at line 1 column 2. Close what is open."),
+        ("", "", "is empty. Write at least {}."),
+        ("[]", "", "expected an object, found a list."),
+        ({}, "command", "`command` and `url` are both missing; name the program that starts the child."),
+        ({"command": ""}, "command", "`command` and `url` are both missing"),
+        ({"command": {"cmd": " "}}, "command.cmd", "`command` and `url` are both missing"),
+        ({"command": {"args": []}}, "command.cmd", "missing; expected text."),
+        ({"command": {"cmd": 1}}, "command.cmd", "expected text, found the number 1."),
+        ({"command": {"cmd": "x", "args": [1]}}, "command.args[0]", "expected text, found the number 1."),
+        ({"command": ["x"]}, "command", "expected text or an object, found a list."),
+        ({"command": "x", "args": "y"}, "args", "expected a list of texts, found text."),
+        ({"command": "x", "args": ["y", 8080]}, "args[1]", "expected text, found the number 8080."),
+        ({"command": "x", "env": []}, "env", "expected an object, found a list."),
+        ({"command": "x", "env": {"A": []}}, "env.A",
+         "expected text or a whole number or a number or true or false, found a list."),
+        ({"command": "x", "env": {"A=B": ""}}, "env.A=B", "holds a NUL character, or is no name"),
+        ({"command": "x", "args": ["\0"]}, "args[0]", "holds a NUL character"),
+        ({"command": "x", "rpcTimeoutMs": 0}, "rpcTimeoutMs",
+         "expected a whole number of at least 1, found the number 0."),
+        ({"command": "x", "name": ""}, "name", "the name is empty; give the child a name."),
+        ({"command": "x", "name": 5}, "name", "expected text, found the number 5."),
+        ({"command": "x", "type": "carrier-pigeon"}, "type", "unknown type; use stdio, http, sse or ws."),
+        ({"url": "https://a", "type": "stdio"}, "command", "`command` is missing; name the program"),
+        ({"command": "x", "type": "sse"}, "url", "`url` is missing, which a child of type sse needs."),
+        ({"url": 1}, "url", "expected text, found the number 1."),
+        ({"mcpServers": []}, "mcpServers", "expected an object with one member per child."),
+        ({"mcpServers": {"b": 1}}, "mcpServers.b", "expected an object, found the number 1."),
+        ({"mcpServers": {"b": {"args": 1}}}, "mcpServers.b.args", "expected a list of texts, found the number 1."),
+        ({"mcpServers": {"": {"command": "x"}}}, "mcpServers['']", "the name is empty"),
+    ],
+)  # fmt: skip
+def test_an_invalid_child_is_skipped_with_a_warning_and_the_others_work(
+    lab: Lab, entry: object, key: str, message: str
+) -> None:
+    lab.child("a", entry)
+    lab.child("good", {"command": "x"})
+    found, warnings = lab.discover()
+    assert [child.name for child in found] == ["good"]
+    assert [(warning.source, warning.key) for warning in warnings] == [
+        (str(lab.folder / "mcps/a/.mcp.json"), key)
+    ]
+    assert warnings[0].message.startswith(message)
+    assert "skipped" in warnings[0].message
+
+
+def test_an_entry_of_the_config_that_is_wrong_is_told_with_its_path_there(lab: Lab) -> None:
+    lab.settings["mcpServers"] = {"a": {"args": ["x"]}, "b": {"command": "x"}}
+    assert lab.names() == ["b"]
+    (told,) = lab.warnings()
+    assert told == (
+        "switchboard.config.json: mcpServers.a.command: `command` and `url` are both missing; "
+        "name the program that starts the child. The child is skipped."
+    )
+
+
+def test_an_unreadable_file_is_skipped_with_a_warning(lab: Lab) -> None:
+    lab.child("good", {"command": "x"})
+    (lab.folder / "mcps/bad").mkdir()
+    (lab.folder / "mcps/bad/.mcp.json").symlink_to("gone")
+    assert lab.names() == ["good"]
+    assert lab.warnings() == [
+        "mcps/bad/.mcp.json: leads nowhere. Remove the link, or put the file back. The file is skipped."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "warning"),
+    [
+        ({"command": "x", "ags": []}, "ags: unknown key; did you mean `args`? It is ignored."),
+        (
+            {"command": {"cmd": "x", "arg": []}},
+            "command.arg: unknown key; did you mean `args`? It is ignored.",
+        ),
+        ({"command": "x", "working_directory": "/"}, "working_directory: unknown key; known here: "),
+        (
+            {"command": "x", "url": "https://a"},
+            "url: ignored, since there is a `command`; keep one of the two",
+        ),
+        (
+            {"command": "npx -y p"},
+            "command: looks like a program and its arguments in one; put the arguments into",
+        ),
+        ({"command": {"cmd": "npx -y p"}}, "command.cmd: looks like a program and its arguments in one"),
+        ({"command": "x", "env": {"T": "${input:t}"}}, "env.T: ${input:t} is not filled in. Write ${VAR}"),
+    ],
+)
+def test_what_looks_wrong_is_told_and_the_child_kept(lab: Lab, entry: dict[str, Any], warning: str) -> None:
+    lab.child("a", entry)
+    assert lab.names() == ["a"]
+    (told,) = lab.warnings()
+    assert told.startswith(f"mcps/a/.mcp.json: {warning}")
+
+
+def test_a_program_whose_path_has_a_space_raises_no_warning(lab: Lab) -> None:
+    lab.child("a", {"command": "/opt/My Tools/server"})
+    assert len(lab.children()) == 1
+
+
+def test_the_first_of_two_children_of_one_name_wins_and_both_files_are_named(lab: Lab) -> None:
+    lab.settings["mcpServers"] = {"git": {"command": "first"}}
+    lab.child("git", {"command": "second"})
+    lab.child("other", {"name": "git", "command": "third"})
+    found, _ = lab.discover()
+    assert [(child.name, child.command) for child in found] == [("git", "first")]
+    config = lab.folder / "switchboard.config.json"
+    assert lab.warnings() == [
+        f"mcps/{folder}/.mcp.json: name: a child named 'git' is already in {config}: mcpServers.git. "
+        "This one is skipped; rename one of them.".replace(f"{lab.folder}/", "")
+        for folder in ("git", "other")
+    ]
+
+
+def test_a_glob_of_the_user_that_matches_nothing_is_told(lab: Lab) -> None:
+    lab.settings["discoverGlobs"] = ["mcps/*/.mcp.json", "servers/*.json"]
+    (told,) = lab.warnings()
+    assert told.startswith("switchboard.config.json: discoverGlobs[1]: 'servers/*.json' matches no file.")
+
+
+def test_a_suite_without_a_child_is_told_with_the_nearest_name(lab: Lab) -> None:
+    lab.child("playwright", {"command": "x"})
+    lab.settings["suites"] = {"playwrigt": {}, "zzz": {}, "playwright": {}}
+    assert lab.warnings() == [
+        "switchboard.config.json: suites.playwrigt: there is no child named 'playwrigt'; did you mean 'playwright'?",
+        "switchboard.config.json: suites.zzz: there is no child named 'zzz'.",
+    ]
+
+
+def test_a_suite_whose_child_was_skipped_is_not_told_twice(lab: Lab) -> None:
+    lab.child("a", "{")
+    lab.child("b", {"name": "bee"})
+    lab.settings["suites"] = {"a": {}, "bee": {}}
+    assert len(lab.warnings()) == 2
+
+
+def test_a_missing_variable_is_told_and_the_child_kept(lab: Lab) -> None:
+    lab.child("a", {"command": {"cmd": "x", "args": ["${GONE}"], "env": {"T": "${HERE}${ALSO}"}}})
+    lab.settings["mcpServers"] = {"b": {"url": "https://${GONE:-a}", "headers": {"X.Y": "${ALSO}"}}}
+    lab.environ["HERE"] = ""
+    assert lab.names() == ["b", "a"]
+    assert [told.partition(". ")[0] for told in lab.warnings()] == [
+        "switchboard.config.json: mcpServers.b.headers['X.Y']: the variable ALSO is not set",
+        "mcps/a/.mcp.json: command.args[0]: the variable GONE is not set",
+        "mcps/a/.mcp.json: command.env.T: the variable ALSO is not set",
+    ]
+
+
+def test_two_hundred_children_are_found(lab: Lab) -> None:
+    for index in range(200):
+        lab.child(f"c{index:03}", {"command": "x"})
+    assert [child.name for child in lab.children()] == [f"c{index:03}" for index in range(200)]

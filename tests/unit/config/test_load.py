@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.models import DEFAULT_GLOBS, Config, Workspace
+from switchboard_mcp.errors import SwitchboardError
+
+EXAMPLE = """
+{
+  // Everything there is to set.
+  "discoverGlobs": [".switchboard/mcps/*/.mcp.json", "mcps/*/.mcp.json"],
+  "mcpServers": {},
+  "suites": { "<child>": { "suiteName": "", "description": "", "expose": { "allow": [], "deny": [] },
+              "exposure": "suite", "summaryMaxChars": 160, "rpcMs": 60000, "redactArgs": [] } },
+  "timeouts": { "childSpawnMs": 8000, "rpcMs": 60000, "idleMs": 600000 },
+  "introspection": { "mode": "summary", "summaryMaxChars": 160, "budgetTokens": 1200 },
+  "governance": { "mode": "open" },
+  /* Later versions. */
+  "mail": { "enabled": false }, "find": { "enabled": false }, "http": {}, "bus": {}, "ask": {},
+}
+"""
+
+
+def load(folder: Path, text: str | None = None, name: str = "switchboard.config.json") -> Workspace:
+    if text is not None:
+        (folder / name).write_text(text, encoding="utf-8")
+    return load_workspace(str(folder), None, {})
+
+
+def refusal(folder: Path, text: str, name: str = "switchboard.config.json") -> list[str]:
+    """The lines of the message, without the file that each must start with."""
+    with pytest.raises(SwitchboardError) as caught:
+        load(folder, text, name)
+    assert caught.value.failure.code == "config_invalid"
+    start = f"{folder / name}: "
+    lines = caught.value.failure.message.splitlines()
+    assert all(line.startswith(start) for line in lines)
+    return [line.removeprefix(start) for line in lines]
+
+
+def test_a_workspace_without_a_file_has_the_defaults(tmp_path: Path) -> None:
+    workspace = load(tmp_path)
+    assert workspace == Workspace(folder=str(tmp_path), config=Config(), children=[], warnings=[])
+    assert tuple(workspace.config.discover_globs) == DEFAULT_GLOBS
+    assert workspace.config.timeouts.child_spawn_ms == 8000
+
+
+def test_a_file_changes_what_it_names_and_leaves_the_rest(tmp_path: Path) -> None:
+    config = load(tmp_path, '{"timeouts": {"rpcMs": 5}, "suites": {"a": {"suiteName": "b"}}}').config
+    assert (config.timeouts.rpc_ms, config.timeouts.idle_ms) == (5, 600_000)
+    assert config.suites["a"].suite_name == "b"
+
+
+def test_the_documented_example_loads_with_its_comments_and_trailing_comma(tmp_path: Path) -> None:
+    workspace = load(tmp_path, EXAMPLE)
+    assert workspace.config.suites["<child>"].rpc_ms == 60_000
+
+
+def test_a_toml_file_says_the_same_as_a_json_file(tmp_path: Path) -> None:
+    config = load(tmp_path, "[timeouts]\nrpcMs = 5\n", "switchboard.config.toml").config
+    assert config.timeouts.rpc_ms == 5
+
+
+def test_a_schema_reference_is_allowed(tmp_path: Path) -> None:
+    assert load(tmp_path, '{"$schema": "./switchboard.config.schema.json"}').config == Config()
+
+
+def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
+    assert load(tmp_path, '\ufeff{"timeouts": {"rpcMs": 5}}').config.timeouts.rpc_ms == 5
+
+
+def test_a_relative_folder_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_workspace(".", None, {}).folder == os.getcwd()
+
+
+def test_both_files_at_once_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "switchboard.config.toml").write_text("")
+    with pytest.raises(SwitchboardError, match=r"both switchboard.config.json and .*toml. Remove one"):
+        load(tmp_path, "{}")
+
+
+def test_a_named_file_counts_instead_of_the_usual_one(tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text('{"timeouts": {"rpcMs": 7}}')
+    (tmp_path / "switchboard.config.json").write_text('{"timeouts": {"rpcMs": 5}}')
+    assert load_workspace(str(tmp_path), str(other), {}).config.timeouts.rpc_ms == 7
+
+
+def test_a_named_file_is_relative_to_where_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other.json").write_text('{"timeouts": {"rpcMs": 7}}')
+    (tmp_path / "workspace").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert load_workspace("workspace", "other.json", {}).config.timeouts.rpc_ms == 7
+
+
+def test_a_named_file_that_is_missing_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(SwitchboardError) as caught:
+        load_workspace(str(tmp_path), str(tmp_path / "nope.json"), {})
+    assert caught.value.failure.message == f"{tmp_path / 'nope.json'}: there is no such file."
+    assert "--config" in str(caught.value.failure.hint)
+
+
+def test_a_folder_that_is_missing_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(SwitchboardError, match=r"nowhere: there is no such folder"):
+        load_workspace(str(tmp_path / "nowhere"), None, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ('{"suites": {"git": {"expose": {"alow": []}}}}',
+         ["suites.git.expose.alow: unknown key; did you mean `allow`?"]),
+        ('{"timeouts": {"rpc_ms": 5}}', ["timeouts.rpc_ms: unknown key; did you mean `rpcMs`?"]),
+        ('{"DISCOVERGLOBS": []}', ["DISCOVERGLOBS: unknown key; did you mean `discoverGlobs`?"]),
+        ('{"timeouts": {"zzzzzz": 5}}',
+         ["timeouts.zzzzzz: unknown key; known here: childSpawnMs, idleMs, rpcMs."]),
+        ('{"timeouts": {"rpcMs": "60s"}}',
+         ["timeouts.rpcMs: expected a whole number of at least 1, found text."]),
+        ('{"timeouts": {"rpcMs": 0}}',
+         ["timeouts.rpcMs: expected a whole number of at least 1, found the number 0."]),
+        ('{"timeouts": {"rpcMs": true}}',
+         ["timeouts.rpcMs: expected a whole number of at least 1, found true."]),
+        ('{"timeouts": {"rpcMs": 1.5}}',
+         ["timeouts.rpcMs: expected a whole number of at least 1, found the number 1.5."]),
+        ('{"timeouts": []}', ["timeouts: expected an object, found a list."]),
+        ('{"discoverGlobs": "mcps"}', ["discoverGlobs: expected a list of texts, found text."]),
+        ('{"discoverGlobs": ["a", null]}', ["discoverGlobs[1]: expected text, found null."]),
+        ('{"suites": {"a.b": {"rpcMs": "x"}}}',
+         ["suites['a.b'].rpcMs: expected a whole number of at least 1, found text."]),
+        ('{"suites": {"a": {"alwaysLoad": 1}}}',
+         ["suites.a.alwaysLoad: expected true or false, found the number 1."]),
+        ('{"introspection": {"mode": "sumary"}}',
+         [('introspection.mode: expected "full" or "redacted" or "signature" or "summary", found "sumary"; '
+           'did you mean "summary"?')]),
+        ('{"introspection": {"mode": 3}}',
+         ['introspection.mode: expected "full" or "redacted" or "signature" or "summary", found the number 3.']),
+        ('{"mcpServers": []}', ["mcpServers: expected an object, found a list."]),
+        ("[]", ["expected an object, found a list."]),
+        ('{"timeouts": {"rpcMs": 0, "idel": 1}, "sutes": {}}',
+         ["timeouts.rpcMs: expected a whole number of at least 1, found the number 0.",
+          "timeouts.idel: unknown key; did you mean `idleMs`?",
+          "sutes: unknown key; did you mean `suites`?"]),
+    ],
+)  # fmt: skip
+def test_every_mistake_is_named_with_its_key_path(tmp_path: Path, text: str, lines: list[str]) -> None:
+    assert refusal(tmp_path, text) == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"governance": {"mode": "governed"}}', 'governance.mode: "governed" is not available in this version.'),
+        ('{"governance": {"pins": {}}}', "governance.pins: is not available in this version."),
+        ('{"mail": {"enabled": true}}', "mail.enabled: true is not available in this version."),
+        ('{"find": {"enabled": true}}', "find.enabled: true is not available in this version."),
+        ('{"http": {"port": 1}}', "http.port: is not available in this version."),
+        ('{"bus": {"redis": ""}}', "bus.redis: is not available in this version."),
+        ('{"ask": {"model": ""}}', "ask.model: is not available in this version."),
+        ('{"mail": {"enabeld": false}}', "mail.enabeld: unknown key; did you mean `enabled`?"),
+        ('{"mail": {"enabled": "yes"}}', "mail.enabled: expected true or false, found text."),
+        ('{"suites": {"a": {"exposure": "direct"}}}',
+         'suites.a.exposure: "direct" is not available in this version.'),
+        ('{"suites": {"a": {"exposure": "auto"}}}',
+         'suites.a.exposure: "auto" is not available in this version.'),
+    ],
+)  # fmt: skip
+def test_what_a_later_version_brings_is_refused_in_words(tmp_path: Path, text: str, line: str) -> None:
+    assert refusal(tmp_path, text) == [line]
+
+
+def test_what_people_typed_is_not_repeated_in_errors(tmp_path: Path) -> None:
+    assert "hunter2" not in "".join(refusal(tmp_path, '{"timeouts": {"rpcMs": "hunter2"}}'))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{\n  "suites": {}\n  "timeouts": {}\n}', "is not valid JSON: Expecting ',' delimiter at line 3 column 3."),
+        ('{"é": nope}', "is not valid JSON: Expecting value at line 1 column 7."),
+        ('{\n"suites": {', "is not valid JSON: it ends too early, at line 2 column 12. Close what is open."),
+        ('{ /* never\n ends', "is not valid JSON: the comment opened at line 1 column 3 never ends."),
+        ("{ /*/ }", "is not valid JSON: the comment opened at line 1 column 3 never ends."),
+        ('{"a": "b\n"}', "is not valid JSON: Invalid control character at line 1 column 9."),
+        ('{"a": NaN}', "is not valid JSON: JSON is malformed: invalid character (byte 6)."),
+        ("[" * 100_000, "is nested too deeply."),
+        ("  \n", "is empty. Write at least {}."),
+    ],
+)  # fmt: skip
+def test_broken_json_is_told_with_line_and_column(tmp_path: Path, text: str, message: str) -> None:
+    assert refusal(tmp_path, text) == [message]
+
+
+def test_broken_toml_is_told_with_line_and_column(tmp_path: Path) -> None:
+    (line,) = refusal(tmp_path, "a = \n", "switchboard.config.toml")
+    assert line.startswith("is not valid TOML: ")
+    assert "line 1, column 5" in line
+
+
+def test_a_toml_date_is_named_for_what_it_is(tmp_path: Path) -> None:
+    (line,) = refusal(tmp_path, "[timeouts]\nrpcMs = 2020-01-01\n", "switchboard.config.toml")
+    assert line == "timeouts.rpcMs: expected a whole number of at least 1, found a date."
+
+
+def test_text_that_is_not_utf8_is_told(tmp_path: Path) -> None:
+    (tmp_path / "switchboard.config.json").write_bytes('{\n"é": 1}'.encode("latin-1"))
+    with pytest.raises(SwitchboardError, match=r"is not UTF-8 at line 2 column 2. Save it as UTF-8"):
+        load(tmp_path)
+
+
+def test_a_folder_in_the_place_of_the_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "switchboard.config.json").mkdir()
+    with pytest.raises(SwitchboardError, match="cannot be read"):
+        load(tmp_path)
+
+
+def test_children_and_warnings_come_with_the_workspace(tmp_path: Path) -> None:
+    workspace = load(tmp_path, '{"mcpServers": {"a": {"command": "x"}, "b": {}}}')
+    assert [child.name for child in workspace.children] == ["a"]
+    assert [warning.key for warning in workspace.warnings] == ["mcpServers.b.command"]
+    assert workspace.warnings[0].source == str(tmp_path / "switchboard.config.json")

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.variables import Missing, expand, foreign, secrets
+from switchboard_mcp.errors import Failure
+
+ENVIRON = {"A": "one", "EMPTY": "", "HOME": "/home/u", "NESTED": "${A}"}
+
+
+def child(**parts: object) -> ChildSpec:
+    return ChildSpec(name="git", source="/w/.mcp.json", **parts)  # type: ignore[arg-type]
+
+
+def filled(text: str) -> str:
+    spec = expand(child(args=[text]), ENVIRON)
+    assert isinstance(spec, ChildSpec)
+    return spec.args[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("${A}", "one"),
+        ("x${A}y${A}", "xoneyone"),
+        ("${EMPTY}", ""),
+        ("${GONE:-two}", "two"),
+        ("${GONE:-}", ""),
+        ("${EMPTY:-two}", "two"),
+        ("${A:-two}", "one"),
+        ("${GONE:-a:b-c $x}", "a:b-c $x"),
+        ("${NESTED}", "${A}"),
+        ("$A", "$A"),
+        ("$$", "$$"),
+        ("$${A}", "$one"),
+        ("${}", "${}"),
+        ("${1A}", "${1A}"),
+        ("${A", "${A"),
+        ("${env:A}", "${env:A}"),
+        ("${A%x}", "${A%x}"),
+    ],
+)
+def test_only_the_braced_form_is_filled(text: str, result: str) -> None:
+    assert filled(text) == result
+
+
+def test_every_text_of_a_child_is_filled_and_names_are_not() -> None:
+    spec = child(
+        command="${A}",
+        args=["${A}"],
+        env={"${A}": "${A}"},
+        url="u/${A}",
+        headers={"H": "${A}"},
+        cwd="/w/${A}",
+    )
+    assert expand(spec, ENVIRON) == child(
+        command="one", args=["one"], env={"${A}": "one"}, url="u/one", headers={"H": "one"}, cwd="/w/one"
+    )
+
+
+def test_a_folder_that_turns_out_absolute_is_not_put_under_the_workspace() -> None:
+    spec = expand(child(cwd="/w/mcps/git/${HOME}/x"), ENVIRON)
+    assert isinstance(spec, ChildSpec)
+    assert spec.cwd == "/home/u/x"
+
+
+def test_a_child_without_variables_is_handed_back_as_it_is() -> None:
+    spec = child(command="x", args=["$HOME"])
+    assert expand(spec, {}) is spec
+
+
+def test_a_missing_variable_is_a_failure_that_names_variable_file_and_key() -> None:
+    problem = expand(child(command="x", env={"T": "${GONE}"}), ENVIRON)
+    assert isinstance(problem, Failure)
+    assert (problem.code, problem.child) == ("variable_missing", "git")
+    assert (
+        problem.message == "Child 'git' cannot start: this variable is not set: GONE (/w/.mcp.json: env.T)."
+    )
+
+
+def test_all_missing_variables_are_named_at_once_by_their_place_in_the_file() -> None:
+    problem = expand(
+        child(key="mcpServers.git", nested=True, command="${B}", args=["", "${C}"], url="${D}"), ENVIRON
+    )
+    assert isinstance(problem, Failure)
+    assert problem.message == (
+        "Child 'git' cannot start: these variables are not set: B (/w/.mcp.json: mcpServers.git.command.cmd); "
+        "C (/w/.mcp.json: mcpServers.git.command.args[1]); D (/w/.mcp.json: mcpServers.git.url)."
+    )
+
+
+def test_forms_of_other_hosts_are_recognised() -> None:
+    spec = child(args=["${input:x}", "${A}"], env={"T": "${env:A}"})
+    assert foreign(spec) == [Missing("args[0]", "${input:x}"), Missing("env.T", "${env:A}")]
+
+
+@given(st.text(), st.dictionaries(st.sampled_from(["A", "B"]), st.text()))
+def test_any_text_is_filled_or_told_but_never_raises(text: str, environ: dict[str, str]) -> None:
+    result = expand(child(args=[text]), environ)
+    assert isinstance(result, Failure) or "${A}" not in text or "A" in environ
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GITHUB_TOKEN", "ghp_x"),
+        ("OPENAI_KEY", "abcde"),
+        ("DB_PASSWORD", "12345678"),
+        ("ANYTHING", "q8Zr-77xy"),
+        ("ANYTHING", "alongpassphraseoflettersalone"),
+    ],
+)
+def test_a_value_that_may_be_a_secret_is_registered(name: str, value: str) -> None:
+    assert secrets(child(env={name: value}), {}) == [value]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NODE_ENV", "production"),
+        ("DEBUG", "true"),
+        ("PORT", "12345678"),
+        ("VERSION", "1.2.3.4.5"),
+        ("DATA", "/var/lib/data1"),
+        ("DATA", "./data/file-1"),
+        ("DATA", "~/data-123"),
+        ("DATA", "C:\\data-123"),
+        ("KEY_FILE", "/etc/ssl/key1.pem"),
+        ("TOKEN", "abc"),
+        ("SHORT", "a1b2"),
+        ("API", "https://api.example.com/v1"),
+        ("EMPTY", ""),
+    ],
+)
+def test_a_value_that_is_plainly_none_is_not(name: str, value: str) -> None:
+    assert secrets(child(env={name: value}), {}) == []
+
+
+def test_the_password_in_an_address_is_registered_alone() -> None:
+    assert secrets(child(env={"DB": "postgres://user:pa55word@host/db"}), {}) == ["pa55word"]
+
+
+def test_a_header_is_registered_with_and_without_its_scheme() -> None:
+    assert secrets(child(headers={"Authorization": "Bearer abcdef12"}), {}) == ["Bearer abcdef12", "abcdef12"]
+
+
+def test_what_a_variable_brings_in_is_registered_wherever_it_is_used() -> None:
+    spec = child(args=["--key=${API_TOKEN}"], env={"X": "${OTHER}"})
+    assert secrets(spec, {"API_TOKEN": "s3cr3t", "OTHER": "value-of-other-1"}) == [
+        "value-of-other-1",
+        "s3cr3t",
+    ]
+
+
+def test_a_value_of_many_lines_is_registered_line_by_line() -> None:
+    key = "-----BEGIN X-----\nMIIEvQIBADANBgkq\nshort\n-----END X-----"
+    assert secrets(child(env={"K": key}), {}) == [key, "MIIEvQIBADANBgkq"]
