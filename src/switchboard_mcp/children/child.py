@@ -22,6 +22,7 @@ from .connection import Connection
 from .handshake import list_tools
 from .services import Services
 
+READY = State.READY  # looked up once: an enum member through its class is slow
 # A child that does not read its stdin must not fill our memory: beyond this, calls to it are refused.
 MAX_BACKLOG = 96 * 1024 * 1024
 # How often a host that waits for a start is told so.
@@ -109,7 +110,7 @@ class Child:
     def admit(self, visitor: Visitor) -> None:
         """Let the visitor in as soon as the child is ready, starting it where needed."""
         self.visits += 1
-        if self.state is State.READY:
+        if self.state is READY:
             visitor.admitted(self)
             return
         early = self._retry_at > self._services.loop.time()
@@ -128,15 +129,11 @@ class Child:
         if visitor in self._waiting:
             self._waiting.remove(visitor)
 
-    def send(self, call: Call) -> None:
-        """Forward a call; only for visitors that were let in."""
-        peer = self.peer
-        if peer is None:
-            call.failed(self.last_failure or failure("child_crashed", f"Child '{self.name}' is gone.", child=self.name))
-        elif peer.link.backlog > MAX_BACKLOG:
-            call.failed(failure("child_busy", f"Child '{self.name}' does not read its input.", child=self.name))
-        else:
-            peer.send(call)
+    def unable(self) -> Failure:
+        """Why a visitor that was let in cannot send its call after all."""
+        if self.peer is None:
+            return self.last_failure or failure("child_crashed", f"Child '{self.name}' is gone.", child=self.name)
+        return failure("child_busy", f"Child '{self.name}' does not read its input.", child=self.name)
 
     def relist(self, visitor: Visitor) -> None:
         """Ask the child for its tools again, then let the visitor in."""

@@ -15,6 +15,7 @@ from msgspec import Struct
 MAX_MESSAGE_BYTES = 128 * 1024 * 1024
 # Enough of an oversized message to find its id, which servers write first or last.
 KEPT_OF_OVERSIZED = 1024
+OPENING_BRACE = 0x7B
 BOM = b"\xef\xbb\xbf"
 
 
@@ -52,6 +53,16 @@ class Splitter:
 
     def feed(self, data: bytes) -> list[Piece]:
         """All pieces that `data` completes."""
+        if self._size == 0 and self._need < 0 and self._length < 0 and len(data) <= self.limit and b"ontent-" not in data:
+            # The ordinary case, whole lines without headers, cut in one go.
+            lines = data.split(b"\n")
+            rest = lines.pop()
+            whole = [line for line in lines if b'"jsonrpc"' in line and line[0] == OPENING_BRACE]
+            if len(whole) == len(lines):
+                self.headers = False
+                if rest:
+                    self._keep(rest)
+                return whole  # type: ignore[return-value]
         out: list[Piece] = []
         start = 0
         while start < len(data):

@@ -16,7 +16,7 @@ ACTIONS = {
     "call": "call",
     "list_subtools": "introspect",
 }
-EMPTY_OBJECT = Raw(b"{}")
+OPENING_BRACE = 0x7B
 
 
 class SuiteArguments(Struct, gc=False):
@@ -37,7 +37,7 @@ class SuiteCall(Struct, gc=False):
 
     action: str
     subtool: str = ""
-    args: Raw = EMPTY_OBJECT
+    args: bytes = b"{}"
     query: str = ""
     verbosity: str = ""
     cursor: str = ""
@@ -56,11 +56,17 @@ def read(arguments: Raw | UnsetType, child: str) -> SuiteCall | Failure:
         given = _decode(arguments)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         return failure("bad_arguments", f"Arguments for child '{child}': {problem}.", child=child)
+    return settle(given, child)
+
+
+def settle(given: SuiteArguments, child: str) -> SuiteCall | Failure:
+    """The call a host means by arguments that are read already."""
     action = ACTIONS.get(given.action or given.op)
     if action is None:
         return _unwrap_whole(given, child)
-    args = given.args if given.args is not UNSET else given.arguments
-    if args is not UNSET and not is_object(args):
+    raw = given.args if given.args is not UNSET else given.arguments
+    args = b"{}" if raw is UNSET else bytes(raw)
+    if args[0] != OPENING_BRACE:
         repaired = _repair_args(args, child, given.subtool)
         if isinstance(repaired, Failure):
             return repaired
@@ -69,50 +75,32 @@ def read(arguments: Raw | UnsetType, child: str) -> SuiteCall | Failure:
         return failure(
             "subtool_missing", f"A call to child '{child}' names no subtool.", child=child, subtool=UNSET
         )
-    return SuiteCall(
-        action,
-        given.subtool,
-        EMPTY_OBJECT if args is UNSET else args,
-        given.query,
-        given.verbosity,
-        given.cursor,
-    )
+    return SuiteCall(action, given.subtool, args, given.query, given.verbosity, given.cursor)
 
 
-def is_object(raw: Raw) -> bool:
-    """Whether raw JSON is an object, without decoding it."""
-    return memoryview(raw)[0] == 0x7B
-
-
-def maybe_wrapped(args: Raw) -> bool:
-    """Whether `args` could be an object with the arguments wrapped once more; cheap, may err towards yes."""
-    head = bytes(memoryview(args)[:24])
-    return b'"args"' in head or b'"arguments"' in head
-
-
-def unwrap(args: Raw, properties: frozenset[str]) -> Raw:
+def unwrap(args: bytes, properties: frozenset[str]) -> bytes:
     """The inner arguments where `args` only wraps them and the subtool has no parameter of that name."""
-    while maybe_wrapped(args):
+    while True:
         members = _decode_object(args)
         if len(members) != 1:
-            break
+            return args
         ((name, inner),) = members.items()
-        if name not in ("args", "arguments") or name in properties or not is_object(inner):
-            break
-        args = inner
-    return args
+        if name not in ("args", "arguments") or name in properties or bytes(inner)[:1] != b"{":
+            return args
+        args = bytes(inner)
 
 
-def _repair_args(args: Raw, child: str, subtool: str) -> Raw | UnsetType | Failure:
+def _repair_args(args: bytes, child: str, subtool: str) -> bytes | Failure:
     """`args` that are no object: a JSON string that holds one is taken, null means none, the rest is refused."""
     value = _decode_any(args)
     if value is None or value == "":
-        return UNSET
+        return b"{}"
     if isinstance(value, str):
-        text = value.strip()
+        # White space between tokens may hold newlines; without them the object fits on one line.
+        text = value.strip().replace("\n", " ").replace("\r", " ")
         try:
             if isinstance(_decode_any(text.encode()), dict):
-                return Raw(text.encode())
+                return text.encode()
         except (msgspec.DecodeError, UnicodeEncodeError):
             pass
     found = {str: "a string", list: "an array", bool: "a boolean", int: "a number", float: "a number"}
@@ -134,7 +122,7 @@ def _unwrap_whole(given: SuiteArguments, child: str) -> SuiteCall | Failure:
             child=child,
         )
     inner = given.arguments if given.arguments is not UNSET else given.args
-    if inner is not UNSET and is_object(inner):
+    if inner is not UNSET and bytes(inner)[:1] == b"{":
         members = _decode_object(inner)
         if ("action" in members or "op" in members) and not given.subtool:
             return read(inner, child)

@@ -7,14 +7,14 @@ cancellation. The body of an answer is never decoded.
 from __future__ import annotations
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ..children.child import Child, Visitor
+from ..children.child import MAX_BACKLOG, Child, Visitor
 from ..core import introspect, jsonrpc
 from ..core.jsonrpc import Message
 from ..core.ranking import nearest
 from ..core.schema import compact
-from ..core.suitecall import SuiteCall, maybe_wrapped, unwrap
+from ..core.suitecall import SuiteCall, unwrap
 from ..errors import INVALID_PARAMS, Failure, failure, tool_result
 from ..policy.access import denial
 from ..transport.peer import Call, next_id
@@ -24,6 +24,14 @@ from .suites import Suite
 # A child's first own progress is 0 or more: what we report while it starts stays beneath anything it could mean.
 STARTING_STEP = 1e-6
 
+
+class Meta(Struct, rename="camel", gc=False):
+    """The part of `_meta` that we look at."""
+
+    progress_token: Raw | UnsetType = UNSET
+
+
+_decode_meta = msgspec.json.Decoder(Meta).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
@@ -33,25 +41,29 @@ class SuiteRequest(Visitor, Call):
     Visitor of the child and request to it at once: one object a call, for speed.
     """
 
-    __slots__ = ("asked", "host_id", "progress_token", "session", "steps", "suite")
+    __slots__ = ("asked", "checked", "host_id", "meta", "progress_token", "session", "steps", "suite")
 
-    def __init__(self, session: Session, host_id: Raw, suite: Suite, asked: SuiteCall, token: Raw | UnsetType) -> None:
+    def __init__(
+        self, session: Session, host_id: bytes, suite: Suite, asked: SuiteCall, meta: Raw | UnsetType
+    ) -> None:
         self.session = session
         self.host_id = host_id
         self.suite = suite
         self.asked = asked
-        self.progress_token = token
+        self.meta = meta
+        self.progress_token = UNSET if meta is UNSET else _decode_meta(meta).progress_token
+        self.checked = False  # whether the child's tools were looked up again for this request
         self.steps = 0
         self.id = b""
 
     def begin(self) -> None:
         """Go to the child."""
-        self.session.under_way[bytes(self.host_id)] = self
+        self.session.under_way[self.host_id] = self
         self.suite.child.admit(self)
 
     def finish(self, result: Raw | bytes) -> None:
         """Answer the host."""
-        if self.session.under_way.pop(bytes(self.host_id), None) is self:
+        if self.session.under_way.pop(self.host_id, None) is self:
             self.session.answer(self.host_id, result)
 
     def refused(self, problem: Failure) -> None:
@@ -103,14 +115,7 @@ class Introspection(SuiteRequest):
 class SubtoolCall(SuiteRequest):
     """`action: call`."""
 
-    __slots__ = ("checked", "meta")
-
-    def __init__(
-        self, session: Session, host_id: Raw, suite: Suite, asked: SuiteCall, token: Raw | UnsetType, meta: Raw | UnsetType
-    ) -> None:
-        super().__init__(session, host_id, suite, asked, token)
-        self.meta = meta
-        self.checked = False
+    __slots__ = ()
 
     def admitted(self, child: Child) -> None:
         """The child is ready: send the call, if it has such a subtool."""
@@ -120,7 +125,7 @@ class SubtoolCall(SuiteRequest):
             self._unknown(child)
             return
         args = asked.args
-        if maybe_wrapped(args):
+        if b'"arg' in args[:24]:  # perhaps wrapped once more
             args = unwrap(args, _properties(child, asked.subtool))
         id = next_id()
         if self.meta is UNSET:
@@ -128,7 +133,11 @@ class SubtoolCall(SuiteRequest):
         else:
             message = b"".join((head, args, b',"_meta":', self._meta_for_child(id), b'},"id":', id, b"}"))
         self.id, self.message, self.timeout = id, message, child.timeout_s
-        child.send(self)
+        peer = child.peer
+        if peer is None or peer.link.backlog > MAX_BACKLOG:
+            self.refused(child.unable())
+        else:
+            peer.send(self)
 
     def answered(self, answer: Message) -> None:
         """The child's result goes to the host as it came; its JSON-RPC error becomes a failure a model can act on."""

@@ -7,6 +7,8 @@ A table of methods. Every message of every host comes in through `Session`s made
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -18,6 +20,7 @@ from ..core import eras, jsonrpc, suitecall
 from ..core.framing import Noise, Oversized
 from ..core.jsonrpc import Malformed, Message
 from ..core.ranking import nearest
+from ..core.suitecall import SuiteArguments, SuiteCall, settle
 from ..errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, Failure, tool_result
 from ..observe.log import Log
 from ..policy.access import denial
@@ -26,6 +29,7 @@ from ..transport.peer import Cancelled
 from . import suites
 from .calls import Introspection, SubtoolCall
 from .session import LEVELS, Session
+from .suites import Suite
 
 INSTRUCTIONS = (
     "Each tool here is a suite: one MCP server with its subtools. "
@@ -42,10 +46,20 @@ class CallParams(Struct, gc=False):
     meta: Raw | UnsetType = msgspec.field(name="_meta", default=UNSET)
 
 
-class Meta(Struct, rename="camel", gc=False):
-    """The part of `_meta` that we look at."""
+class PlainParams(Struct, gc=False):
+    """The same, with arguments that need no explaining."""
 
-    progress_token: Raw | UnsetType = UNSET
+    name: str
+    arguments: SuiteArguments
+    meta: Raw | UnsetType = msgspec.field(name="_meta", default=UNSET)
+
+
+class PlainCall(Struct, gc=False):
+    """A whole `tools/call` as well-behaved hosts send it, read in one go: this is the hot path."""
+
+    id: Raw
+    method: Literal["tools/call"]
+    params: PlainParams
 
 
 class InitializeParams(Struct, rename="camel"):
@@ -66,15 +80,15 @@ class LogHead(Struct):
     level: str = ""
 
 
+_decode_plain = msgspec.json.Decoder(PlainCall).decode
 _decode_call = msgspec.json.Decoder(CallParams).decode
-_decode_meta = msgspec.json.Decoder(Meta).decode
 _decode_initialize = msgspec.json.Decoder(InitializeParams).decode
 _decode_cancelled = msgspec.json.Decoder(Cancelled).decode
 _decode_level = msgspec.json.Decoder(LevelParams).decode
 _decode_log = msgspec.json.Decoder(LogHead).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
-Handler = Callable[["Gateway", Session, Raw, Raw], None]
+Handler = Callable[["Gateway", Session, bytes, Raw], None]
 NO_PARAMS = Raw(b"{}")
 
 
@@ -92,7 +106,7 @@ class Gateway:
         session = Session(link)
         self.sessions.append(session)
         link.start(
-            lambda data: self.receive(session, data),
+            partial(self.receive, session),
             lambda: closed(session),
             lambda piece: self._odd(session, piece),
         )
@@ -107,7 +121,23 @@ class Gateway:
 
     def receive(self, session: Session, data: bytes) -> None:
         """One message of a host."""
-        message = jsonrpc.parse(jsonrpc.clean_text(data))
+        if not data.isascii():
+            data = jsonrpc.clean_text(data)
+        try:
+            call = _decode_plain(data)
+        except msgspec.DecodeError:
+            self._receive_any(session, data)
+        else:
+            params = call.params
+            suite = self.suites.get(params.name)
+            if suite is None:
+                self._receive_any(session, data)
+            else:
+                asked = settle(params.arguments, suite.child.name)
+                self._begin(session, bytes(call.id), suite, asked, params.meta)
+
+    def _receive_any(self, session: Session, data: bytes) -> None:
+        message = jsonrpc.parse(data)
         if isinstance(message, Malformed):
             self._receive_odd(session, data, message)
         elif message.method is UNSET:
@@ -115,7 +145,7 @@ class Gateway:
         elif message.id is UNSET:
             self._notified(session, message)
         else:
-            self._requested(session, message.id, message)
+            self._requested(session, bytes(message.id), message)
 
     def child_said(self, child: str, message: Message) -> None:
         """Relay a child's log message to the hosts that want it."""
@@ -139,10 +169,10 @@ class Gateway:
         for session in self.sessions:
             session.notify("notifications/tools/list_changed")
 
-    def _requested(self, session: Session, id: Raw, message: Message) -> None:
+    def _requested(self, session: Session, id: bytes, message: Message) -> None:
         assert message.method is not UNSET
         handler = METHODS.get(message.method)
-        if bytes(id) == b"null":
+        if id == b"null":
             session.refuse(id, INVALID_REQUEST, "A request id must be a string or a number, not null.")
         elif handler is None:
             session.refuse(id, METHOD_NOT_FOUND, f"Method not found: {message.method}")
@@ -182,7 +212,7 @@ class Gateway:
         else:
             self._log.warning("host.babbled", line=piece.line[:200].decode("utf-8", "replace"))
 
-    def _initialize(self, session: Session, id: Raw, params: Raw) -> None:
+    def _initialize(self, session: Session, id: bytes, params: Raw) -> None:
         session.version = eras.answer_host(_decode_initialize(params).protocol_version)
         session.answer(
             id,
@@ -196,10 +226,10 @@ class Gateway:
             ),
         )
 
-    def _ping(self, session: Session, id: Raw, params: Raw) -> None:
+    def _ping(self, session: Session, id: bytes, params: Raw) -> None:
         session.answer(id, b"{}")
 
-    def _set_level(self, session: Session, id: Raw, params: Raw) -> None:
+    def _set_level(self, session: Session, id: bytes, params: Raw) -> None:
         level = _decode_level(params).level
         if level not in LEVELS:
             session.refuse(id, INVALID_PARAMS, f"Unknown log level '{level}'; one of {', '.join(LEVELS)}.")
@@ -209,29 +239,31 @@ class Gateway:
             suite.child.set_log_level(level)
         session.answer(id, b"{}")
 
-    def _list_tools(self, session: Session, id: Raw, params: Raw) -> None:
+    def _list_tools(self, session: Session, id: bytes, params: Raw) -> None:
         if self._listed is None:
             self._listed = suites.list_tools(self.suites.values())
             if len(self._listed) > suites.MAX_LIST_BYTES:
                 self._log.warning("tools.list_too_long", bytes=len(self._listed), suites=len(self.suites))
         session.answer(id, self._listed)
 
-    def _call_tool(self, session: Session, id: Raw, params: Raw) -> None:
+    def _call_tool(self, session: Session, id: bytes, params: Raw) -> None:
         call = _decode_call(params)
         suite = self.suites.get(call.name)
         if suite is None:
             near = nearest(call.name, self.suites)
             session.refuse(id, INVALID_PARAMS, f"Unknown tool '{call.name}'.{_did_you_mean(near)}")
             return
-        asked = suitecall.read(call.arguments, suite.child.name)
+        self._begin(session, id, suite, suitecall.read(call.arguments, suite.child.name), call.meta)
+
+    def _begin(
+        self, session: Session, id: bytes, suite: Suite, asked: SuiteCall | Failure, meta: Raw | UnsetType
+    ) -> None:
         if isinstance(asked, Failure):
             session.answer(id, tool_result(asked))
-            return
-        token = UNSET if call.meta is UNSET else _decode_meta(call.meta).progress_token
-        if asked.action == "introspect":
-            Introspection(session, id, suite, asked, token).begin()
+        elif asked.action == "introspect":
+            Introspection(session, id, suite, asked, meta).begin()
         elif suite.access.permits(asked.subtool):
-            SubtoolCall(session, id, suite, asked, token, call.meta).begin()
+            SubtoolCall(session, id, suite, asked, meta).begin()
         else:
             session.answer(id, tool_result(denial(suite.child.name, suite.name, asked.subtool)))
 

@@ -168,8 +168,10 @@ class Peer:
 
     def receive(self, data: bytes) -> None:
         """One message from the other side."""
-        message = jsonrpc.parse(jsonrpc.clean_text(data))
-        if isinstance(message, Malformed):
+        if not data.isascii():
+            data = jsonrpc.clean_text(data)
+        message = jsonrpc.parse(data)
+        if type(message) is not Message:
             self._receive_odd(data, message)
         elif message.method is UNSET:
             call = self.pending.pop(bytes(message.id), None) if message.id is not UNSET else None
@@ -183,7 +185,7 @@ class Peer:
         else:
             self._listener.notified(message)
 
-    def _receive_odd(self, data: bytes, malformed: Malformed) -> None:
+    def _receive_odd(self, data: bytes, malformed: Message | Malformed) -> None:
         members = jsonrpc.split_batch(data) if data[:1] == b"[" else malformed
         if isinstance(members, Malformed):
             self._listener.babbled(members)

@@ -10,17 +10,15 @@ from __future__ import annotations
 import os
 import stat
 from asyncio import AbstractEventLoop
-from collections import deque
 from collections.abc import Callable
 
-from ..core.framing import MAX_MESSAGE_BYTES, Noise, Oversized, Splitter, frame
+from ..core.framing import MAX_MESSAGE_BYTES, Noise, Oversized, Splitter
 from .link import Closed, Congested, Odd, Receive
 
 READ_BYTES = 65_536  # one default pipe; larger reads were measured to be slower
 # Above HIGH the other side does not keep up and is told so; at LOW it is told that it does again.
 HIGH_WATER = 4 * 1024 * 1024
 LOW_WATER = 1024 * 1024
-JOIN_BYTES = 65_536  # small messages are written together up to this size; larger ones are not worth a copy
 
 
 class Cork:
@@ -52,7 +50,7 @@ class PipeLink:
         mirror: bool = False,
         limit: int = MAX_MESSAGE_BYTES,
         congested: Congested | None = None,
-        on_error: Callable[[BaseException], None] | None = None,
+        on_error: Callable[[Exception], None],
     ) -> None:
         self._loop = loop
         self._read_fd = read_fd
@@ -62,7 +60,8 @@ class PipeLink:
         self._congested = congested
         self._on_error = on_error
         self._splitter = Splitter(limit)
-        self._out: deque[bytes | memoryview] = deque()
+        self._out: list[bytes] = []  # queued, with their framing
+        self._unsent: memoryview | None = None  # what the pipe did not take of the last write
         self._dirty = False
         self._writing = False
         self._slow = False
@@ -99,81 +98,67 @@ class PipeLink:
         except OSError:  # EIO: the terminal has gone
             data = b""
         self._cork.on = True
-        try:
-            self._deliver(self._splitter.feed(data) if data else self._splitter.close())
-        finally:
-            self._cork.release()
-        if not data:
-            self._end_reading()
-        elif not self._pollable:
-            self._loop.call_soon(self._readable)
-
-    def _deliver(self, pieces: list[bytes | Noise | Oversized]) -> None:
-        for piece in pieces:
+        for piece in self._splitter.feed(data) if data else self._splitter.close():
             try:
                 if type(piece) is bytes:
                     self._receive(piece)
                 else:
                     self._odd(piece)  # type: ignore[arg-type]
-            except Exception as problem:
-                # One message must not take the rest of its chunk down with it.
-                if self._on_error is None:
-                    raise
+            except Exception as problem:  # one message must not take the rest of its chunk down with it
                 self._on_error(problem)
+        self._cork.release()
+        if not data:
+            self._end_reading()
+        elif not self._pollable:
+            self._loop.call_soon(self._readable)
 
     def send(self, message: bytes) -> None:
         """Queue one message and write it as soon as may be."""
         if self._write_fd < 0:
             return
-        data = frame(message, self._mirror and self._splitter.headers)
-        self._out.append(data)
-        self.backlog += len(data)
+        if self._mirror and self._splitter.headers:
+            self._out += (b"Content-Length: %d\r\n\r\n" % len(message), message)
+        else:
+            self._out += (message, b"\n")
+        self.backlog += len(message)
         if self._cork.on:
             if not self._dirty:
                 self._dirty = True
                 self._cork.dirty.append(self)
-        else:
+        elif not self._writing:
             self.flush()
 
     def flush(self) -> None:
-        """Write what the pipe takes now."""
+        """Write what the pipe takes now, all queued messages together."""
         self._dirty = False
-        out = self._out
+        data: bytes | memoryview = self._unsent or b"".join(self._out)
+        if not self._unsent:
+            self._out.clear()
         try:
-            while out and self._write_fd >= 0:
-                data = out.popleft()
-                if out and len(data) < JOIN_BYTES:
-                    data = self._gather(data)
-                written = os.write(self._write_fd, data)
-                self.backlog -= written
-                if written < len(data):
-                    out.appendleft(memoryview(data)[written:])
-                    break
+            written = os.write(self._write_fd, data)
         except (BlockingIOError, InterruptedError):
-            out.appendleft(data)
+            written = 0
         except OSError:  # EPIPE: nobody reads any more; the reading side will tell
             self._drop_output()
             return
-        self._after_write()
+        if written == len(data) and not self._out:
+            self._unsent = None
+            self.backlog = 0
+        else:
+            self._unsent = memoryview(data)[written:]
+            self.backlog = len(self._unsent) + sum(map(len, self._out))
+        if self.backlog or self._writing or self._ending:
+            self._mind_the_rest()
 
-    def _gather(self, first: bytes | memoryview) -> bytes:
-        parts = [first]
-        size = len(first)
-        while self._out and size < JOIN_BYTES:
-            part = self._out.popleft()
-            parts.append(part)
-            size += len(part)
-        return b"".join(parts)
-
-    def _after_write(self) -> None:
-        if self._out:
-            if not self._writing:
-                self._writing = True
-                self._loop.add_writer(self._write_fd, self.flush)
-        elif self._writing:
+    def _mind_the_rest(self) -> None:
+        """Write on when the pipe has room, tell of congestion, close where that was asked for."""
+        if self.backlog and not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._write_fd, self.flush)
+        elif self._writing and not self.backlog:
             self._writing = False
             self._loop.remove_writer(self._write_fd)
-        if not self._out and self._ending:
+        if self._ending and not self.backlog:
             self._close_write()
         if self._congested is not None:
             self._report_congestion(self._congested)
@@ -186,6 +171,7 @@ class PipeLink:
 
     def _drop_output(self) -> None:
         self._out.clear()
+        self._unsent = None
         self.backlog = 0
         self._close_write()
 
@@ -216,7 +202,7 @@ class PipeLink:
     def close_sending(self) -> None:
         """Close the write side when the queue is empty."""
         self._ending = True
-        if not self._out:
+        if not self.backlog:
             self._close_write()
 
     def close(self) -> None:
