@@ -34,6 +34,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("scenario", nargs="*", help=f"any of: {', '.join(SCENARIOS)} (all)")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: a first impression")
     parser.add_argument("--json", action="store_true", help="print figures and goals as JSON")
+    parser.add_argument(
+        "--only", default="", metavar="KEYS", help="contestants, e.g. relay,switchboard (all)"
+    )
     found = parser.parse_args(argv)
     if unknown := [name for name in found.scenario if name not in SCENARIOS]:
         parser.error(f"no scenario {', '.join(unknown)}; there are: {', '.join(SCENARIOS)}")
@@ -61,7 +64,7 @@ def as_text(reports: dict[str, Report], goals: list[Goal]) -> str:
 
 def main(argv: list[str]) -> int:
     arguments = parse(argv)
-    options = Options(quick=arguments.quick)
+    options = Options(quick=arguments.quick, only=tuple(filter(None, arguments.only.split(","))))
     reports: dict[str, Report] = {}
     for name in arguments.scenario or SCENARIOS:
         print(f"measuring {name} …", file=sys.stderr)

@@ -119,7 +119,7 @@ def sequential(runners: list[Runner], samples: Samples, how: str) -> None:
 def run(options: Options) -> Report:
     samples = Samples()
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        present, missing = line_up(make_workspace(Path(folder) / "one", 1))
+        present, missing = line_up(make_workspace(Path(folder) / "one", 1), options)
         for _ in range(options.pick(3, 1)):
             one_round(present, options.pick(7, 3), samples)
     figures = samples.medians()

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from bench.report import Options
+
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent / "src"
 CHILD_MARKER = "echo_child.py"
@@ -86,7 +88,7 @@ def switchboard(key: str, title: str, workspace: Path, *, uvloop: bool) -> Conte
     return Contestant(key, title, argv, tool="echo_suite", params=SUITE, cwd=workspace, env=env)
 
 
-def line_up(workspace: Path) -> tuple[list[Contestant], list[str]]:
+def line_up(workspace: Path, options: Options) -> tuple[list[Contestant], list[str]]:
     """Everybody who can take part here, in the order of the table, and who is missing."""
     python, relay = sys.executable, str(HERE / "bare_relay.py")
     everybody = [
@@ -106,5 +108,6 @@ def line_up(workspace: Path) -> tuple[list[Contestant], list[str]]:
                 switchboard("switchboard-uvloop", "Switchboard, uvloop", workspace, uvloop=True),
             ),
         ]
-    present = [contestant for here, contestant in everybody if here]
-    return present, [contestant.title for here, contestant in everybody if not here]
+    wanted = [(here, contestant) for here, contestant in everybody if options.wants(contestant.key)]
+    present = [contestant for here, contestant in wanted if here]
+    return present, [contestant.title for here, contestant in wanted if not here]

@@ -20,6 +20,10 @@ class Options:
     quick: bool = False
     only: tuple[str, ...] = ()
 
+    def wants(self, contestant: str) -> bool:
+        """`direct` is always there, since the others are compared with it."""
+        return not self.only or contestant in ("direct", *self.only)
+
     def pick(self, thorough: int, quick: int) -> int:
         return quick if self.quick else thorough
 

@@ -39,9 +39,9 @@ def measure(contestant: Contestant, samples: Samples) -> None:
 def run(options: Options) -> Report:
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
-        present, missing = line_up(make_workspace(folder / "one", 1))
+        present, missing = line_up(make_workspace(folder / "one", 1), options)
         extra: list[Contestant] = []
-        if has_switchboard():
+        if has_switchboard() and options.wants("switchboard"):
             for count in (FEW, MANY):
                 workspace = make_workspace(folder / str(count), count)
                 title = f"Switchboard, {count} children"
@@ -61,7 +61,7 @@ def report(samples: Samples, present: list[Contestant], missing: list[str]) -> R
     rows = [["python -c 'import asyncio, msgspec'", cell(figures[IMPORT]["start_ms"], 0), "–"]]
     for contestant in present:
         mine = figures[contestant.key]
-        rows.append([contestant.title, cell(mine["start_ms"], 0), cell(mine["first_call_ms"], 1)])
+        rows.append([contestant.title, cell(mine["start_ms"], 0), cell(mine["first_call_ms"], 2)])
     table = Table("Start, medians in ms", ["", "to tools/list", "first call"], rows)
     start = "start_ms"
     few, many = f"children-{FEW}", f"children-{MANY}"
