@@ -224,7 +224,7 @@ class Child:
             return failure(
                 "transport_unsupported", f"Child '{self.name}' is remote ({spec.kind}); this version serves stdio.", child=self.name
             )
-        for secret in secrets(spec, self._services.environ):
+        for secret in secrets(self.spec, self._services.environ):
             self._services.redactor.register(secret)
         try:
             process = await self._services.launcher.spawn(

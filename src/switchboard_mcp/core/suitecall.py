@@ -16,11 +16,13 @@ ACTIONS = {
     "call": "call",
     "list_subtools": "introspect",
 }
+ADVERTISED = frozenset({"introspect", "call"})
+NO_ARGS = Raw(b"{}")
 OPENING_BRACE = 0x7B
 
 
-class SuiteArguments(Struct, gc=False):
-    """The fields we look at, as hosts send them."""
+class SuiteCall(Struct, gc=False):
+    """A suite call as hosts send it and, once settled, in its one form: `action` as advertised, `args` an object."""
 
     action: str = ""
     subtool: str = ""
@@ -32,18 +34,7 @@ class SuiteArguments(Struct, gc=False):
     cursor: str = ""
 
 
-class SuiteCall(Struct, gc=False):
-    """One suite call in its one form. `args` is always a JSON object."""
-
-    action: str
-    subtool: str = ""
-    args: bytes = b"{}"
-    query: str = ""
-    verbosity: str = ""
-    cursor: str = ""
-
-
-_decode = msgspec.json.Decoder(SuiteArguments).decode
+_decode = msgspec.json.Decoder(SuiteCall).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_any = msgspec.json.Decoder().decode
 
@@ -59,23 +50,24 @@ def read(arguments: Raw | UnsetType, child: str) -> SuiteCall | Failure:
     return settle(given, child)
 
 
-def settle(given: SuiteArguments, child: str) -> SuiteCall | Failure:
-    """The call a host means by arguments that are read already."""
-    action = ACTIONS.get(given.action or given.op)
-    if action is None:
-        return _unwrap_whole(given, child)
-    raw = given.args if given.args is not UNSET else given.arguments
-    args = b"{}" if raw is UNSET else bytes(raw)
+def settle(given: SuiteCall, child: str) -> SuiteCall | Failure:
+    """The call a host means by arguments that are read already. Changes `given`, which in the ordinary case is right."""
+    if given.action not in ADVERTISED:
+        action = ACTIONS.get(given.action or given.op)
+        if action is None:
+            return _unwrap_whole(given, child)
+        given.action = action
+    if given.args is UNSET:
+        given.args = NO_ARGS if given.arguments is UNSET else given.arguments
+    args = bytes(given.args)
     if args[0] != OPENING_BRACE:
         repaired = _repair_args(args, child, given.subtool)
         if isinstance(repaired, Failure):
             return repaired
-        args = repaired
-    if action == "call" and not given.subtool:
-        return failure(
-            "subtool_missing", f"A call to child '{child}' names no subtool.", child=child, subtool=UNSET
-        )
-    return SuiteCall(action, given.subtool, args, given.query, given.verbosity, given.cursor)
+        given.args = Raw(repaired)
+    if not given.subtool and given.action == "call":
+        return failure("subtool_missing", f"A call to child '{child}' names no subtool.", child=child)
+    return given
 
 
 def unwrap(args: bytes, properties: frozenset[str]) -> bytes:
@@ -112,7 +104,7 @@ def _repair_args(args: bytes, child: str, subtool: str) -> bytes | Failure:
     )
 
 
-def _unwrap_whole(given: SuiteArguments, child: str) -> SuiteCall | Failure:
+def _unwrap_whole(given: SuiteCall, child: str) -> SuiteCall | Failure:
     """No known action: perhaps the whole call is wrapped once more, as in {"arguments": {"action": …}}."""
     word = given.action or given.op
     if word:

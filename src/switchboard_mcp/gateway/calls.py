@@ -15,7 +15,7 @@ from ..core.jsonrpc import Message
 from ..core.ranking import nearest
 from ..core.schema import compact
 from ..core.suitecall import SuiteCall, unwrap
-from ..errors import INVALID_PARAMS, Failure, failure, tool_result
+from ..errors import INVALID_PARAMS, INVALID_REQUEST, Failure, failure, tool_result
 from ..policy.access import denial
 from ..transport.peer import Call, next_id
 from .session import Session
@@ -57,13 +57,18 @@ class SuiteRequest(Visitor, Call):
         self.id = b""
 
     def begin(self) -> None:
-        """Go to the child."""
-        self.session.under_way[self.host_id] = self
-        self.suite.child.admit(self)
+        """Go to the child, unless the host has a request of this id under way already."""
+        under_way = self.session.under_way
+        if self.host_id in under_way:
+            self.session.refuse(self.host_id, INVALID_REQUEST, "A request with this id is still under way.")
+        else:
+            under_way[self.host_id] = self
+            self.suite.child.admit(self)
 
     def finish(self, result: Raw | bytes) -> None:
-        """Answer the host."""
-        if self.session.under_way.pop(self.host_id, None) is self:
+        """Answer the host, unless it has cancelled."""
+        if self.session.under_way.get(self.host_id) is self:
+            del self.session.under_way[self.host_id]
             self.session.answer(self.host_id, result)
 
     def refused(self, problem: Failure) -> None:
@@ -124,7 +129,7 @@ class SubtoolCall(SuiteRequest):
         if head is None:
             self._unknown(child)
             return
-        args = asked.args
+        args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
         if b'"arg' in args[:24]:  # perhaps wrapped once more
             args = unwrap(args, _properties(child, asked.subtool))
         id = next_id()
@@ -186,6 +191,8 @@ class SubtoolCall(SuiteRequest):
 
     def _unknown(self, child: Child) -> None:
         """No such subtool; look again once, since a child may change its tools without telling."""
+        if self.session.under_way.get(self.host_id) is not self:
+            return  # cancelled while we looked
         if not self.checked:
             self.checked = True
             child.relist(self)

@@ -20,7 +20,7 @@ from ..core import eras, jsonrpc, suitecall
 from ..core.framing import Noise, Oversized
 from ..core.jsonrpc import Malformed, Message
 from ..core.ranking import nearest
-from ..core.suitecall import SuiteArguments, SuiteCall, settle
+from ..core.suitecall import SuiteCall, settle
 from ..errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, Failure, tool_result
 from ..observe.log import Log
 from ..policy.access import denial
@@ -50,7 +50,7 @@ class PlainParams(Struct, gc=False):
     """The same, with arguments that need no explaining."""
 
     name: str
-    arguments: SuiteArguments
+    arguments: SuiteCall
     meta: Raw | UnsetType = msgspec.field(name="_meta", default=UNSET)
 
 

@@ -7,6 +7,7 @@ whatever is open when the link ends. It does not know methods.
 
 from __future__ import annotations
 
+import math
 from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections.abc import Callable
 from itertools import count
@@ -127,7 +128,9 @@ class Peer:
         self.answers = 0
         self._loop = loop
         self._listener = listener
+        self._now = loop.time
         self._timer: TimerHandle | None = None
+        self._wake = math.inf  # when the timer fires
 
     def start(self) -> None:
         """Begin to listen."""
@@ -135,11 +138,11 @@ class Peer:
 
     def send(self, call: Call) -> None:
         """Send a request and watch for its answer."""
-        call.deadline = self._loop.time() + call.timeout
+        call.deadline = deadline = self._now() + call.timeout
         self.pending[call.id] = call
         self.link.send(call.message)
-        if self._timer is None or call.deadline < self._timer.when():
-            self._arm(call.deadline)
+        if deadline < self._wake:
+            self._arm(deadline)
 
     async def inquire(self, method: str, params: bytes, timeout: float) -> Message | Failure | None:
         """Send a request and await its answer; None when it came too late."""
@@ -160,7 +163,7 @@ class Peer:
         """End every open call with the same failure."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._wake = None, math.inf
         calls = list(self.pending.values())
         self.pending.clear()
         for call in calls:
@@ -203,7 +206,7 @@ class Peer:
         call = self.pending.get(bytes(token)) if token is not UNSET else None
         if call is not None:
             # Whoever reports progress is at work: its time starts anew.
-            call.deadline = self._loop.time() + call.timeout
+            call.deadline = self._now() + call.timeout
             call.progressed(message.params)
 
     def _odd(self, piece: Noise | Oversized) -> None:
@@ -217,12 +220,12 @@ class Peer:
     def _arm(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._expire)
+        self._timer, self._wake = self._loop.call_at(when, self._expire), when
 
     def _expire(self) -> None:
         """End the calls whose time is over; wait for the next. One timer serves all calls, so answers cost none."""
-        self._timer = None
-        now = self._loop.time()
+        self._timer, self._wake = None, math.inf
+        now = self._now()
         late = [call for call in self.pending.values() if call.deadline <= now]
         for call in late:
             self.cancel(call, "timeout")
