@@ -124,6 +124,8 @@ class SubtoolCall(SuiteRequest):
 
     def admitted(self, child: Child) -> None:
         """The child is ready: send the call, if it has such a subtool."""
+        if self.checked and self.session.under_way.get(self.host_id) is not self:
+            return  # cancelled while the child's tools were looked up again
         asked = self.asked
         head = child.heads.get(asked.subtool)
         if head is None:
@@ -191,8 +193,6 @@ class SubtoolCall(SuiteRequest):
 
     def _unknown(self, child: Child) -> None:
         """No such subtool; look again once, since a child may change its tools without telling."""
-        if self.session.under_way.get(self.host_id) is not self:
-            return  # cancelled while we looked
         if not self.checked:
             self.checked = True
             child.relist(self)
