@@ -7,15 +7,15 @@ import sys
 
 def main() -> int:
     """Serve where nothing but serving is asked; else hand over to the command line."""
-    from .cli.serving import parse
+    from switchboard_mcp.cli.serving import parse
 
     options = parse(sys.argv[1:])
     if options is None:
-        from .cli.commands import main as command_line
+        from switchboard_mcp.cli.commands import main as command_line
 
         return command_line(sys.argv[1:])
-    from .app import serve
-    from .errors import SwitchboardError, as_text
+    from switchboard_mcp.app import serve
+    from switchboard_mcp.errors import SwitchboardError, as_text
 
     try:
         return serve(options)

@@ -7,21 +7,21 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from .children.catalog import Catalog, cache_folder
-from .children.services import Services
-from .children.supervisor import Supervisor
-from .config.load import load_workspace
-from .config.models import Workspace
-from .core.redaction import Redactor
-from .gateway.gateway import Gateway
-from .observe.log import Log
-from .transport.pipes import Cork
-from .transport.process import Launcher
+from switchboard_mcp.children.catalog import Catalog, cache_folder
+from switchboard_mcp.children.services import Services
+from switchboard_mcp.children.supervisor import Supervisor
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.core.redaction import Redactor
+from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.observe.log import Level, Log, Style
+from switchboard_mcp.transport.pipes import Cork
+from switchboard_mcp.transport.process import Launcher
 
 T = TypeVar("T")
 
@@ -31,8 +31,8 @@ class Options(Struct, frozen=True):
 
     workspace: str = ""
     config: str | None = None
-    log_level: str = "info"
-    log_style: str = "text"
+    log_level: Level = "info"
+    log_style: Style = "text"
 
 
 class Switchboard(Struct):
@@ -60,7 +60,7 @@ async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIt
         async def guarded(work: Coroutine[Any, Any, None]) -> None:
             try:
                 await work
-            except Exception as problem:  # one failed task must not end the group, and with it every child
+            except Exception as problem:  # noqa: BLE001 - one failed task must not end the group, and every child with it
                 log.error("internal", problem=repr(problem))
 
         services = Services(
@@ -88,7 +88,7 @@ async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIt
 
 async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor) -> int:
     """Serve the host on stdin and stdout until it goes, or a signal comes."""
-    from .edge.stdio import StdioFront
+    from switchboard_mcp.edge.stdio import StdioFront
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -112,15 +112,16 @@ def serve(options: Options) -> int:
     for warning in workspace.warnings:
         log.warning("config.warning", problem=str(warning))
     if sys.stdin.isatty():
-        log.info("serving", note="MCP over stdio, for a host to start; `switchboard list` shows the suites here")
+        log.info(
+            "serving", note="MCP over stdio, for a host to start; `switchboard list` shows the suites here"
+        )
     return run(lambda: serve_stdio(workspace, log, redactor))
 
 
 def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run on uvloop where it is installed: it cuts the added latency."""
-    try:
-        from uvloop import new_event_loop
-    except ImportError:
-        new_event_loop = None
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):
+        from uvloop import new_event_loop as factory
+    with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(main())

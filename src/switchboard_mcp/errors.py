@@ -29,14 +29,20 @@ class Kind(Struct, frozen=True):
 KINDS: dict[str, Kind] = {
     "config_invalid": Kind(False, "Correct the named key, then start again."),
     "unknown_tool": Kind(False, "Call tools/list and use one of the names it returns.", INVALID_PARAMS),
-    "bad_arguments": Kind(False, "Send {\"action\":\"introspect\"} or {\"action\":\"call\",\"subtool\":NAME,\"args\":{…}}."),
-    "subtool_missing": Kind(False, "Name the subtool: {\"action\":\"call\",\"subtool\":NAME,\"args\":{…}}."),
+    "bad_arguments": Kind(
+        False, 'Send {"action":"introspect"} or {"action":"call","subtool":NAME,"args":{…}}.'
+    ),
+    "subtool_missing": Kind(False, 'Name the subtool: {"action":"call","subtool":NAME,"args":{…}}.'),
     "subtool_unknown": Kind(False, "Use one of the nearest names, or introspect the suite."),
     "subtool_denied": Kind(False, "It is not allowed here. Introspect the suite to see what is."),
     "cursor_invalid": Kind(False, "Introspect again without a cursor."),
-    "variable_missing": Kind(False, "Set the variable where Switchboard is started, or give it a value in the file."),
+    "variable_missing": Kind(
+        False, "Set the variable where Switchboard is started, or give it a value in the file."
+    ),
     "command_not_found": Kind(False, "Install the program, or correct the command in the named file."),
-    "command_not_executable": Kind(False, "Make the program executable, or correct the command in the named file."),
+    "command_not_executable": Kind(
+        False, "Make the program executable, or correct the command in the named file."
+    ),
     "folder_not_found": Kind(False, "Create the folder, or correct cwd in the named file."),
     "transport_unsupported": Kind(False, "Use a command that speaks MCP over stdio."),
     "child_start_timeout": Kind(True, "Run `switchboard doctor`, or raise timeouts.childSpawnMs."),
@@ -45,7 +51,9 @@ KINDS: dict[str, Kind] = {
     "child_crashed": Kind(True, "Try again: the child is started anew on the next call."),
     "child_timeout": Kind(True, "Ask for less work at once, or raise rpcMs for this suite."),
     "child_backoff": Kind(True, "Wait for the given time, then try again."),
-    "child_quarantined": Kind(True, "Read the last error, mend the child, then try again after the given time."),
+    "child_quarantined": Kind(
+        True, "Read the last error, mend the child, then try again after the given time."
+    ),
     "child_busy": Kind(True, "Wait until calls under way have finished, then try again."),
     "child_error": Kind(False, "Correct the arguments by the schema, or introspect this subtool."),
     "message_too_large": Kind(False, "Ask for less data at once."),

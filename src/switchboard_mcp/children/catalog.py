@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ..config.models import ChildSpec
+from switchboard_mcp.config.models import ChildSpec
 
 FORMAT = 1
 
@@ -76,7 +76,9 @@ def fingerprint(spec: ChildSpec) -> str:
 
 def cache_folder(environ: Mapping[str, str]) -> str:
     """Where the catalog lives for this user; empty when there is no home."""
-    base = environ.get("XDG_CACHE_HOME") or (environ.get("HOME", "") and os.path.join(environ["HOME"], ".cache"))
+    base = environ.get("XDG_CACHE_HOME") or (
+        environ.get("HOME", "") and os.path.join(environ["HOME"], ".cache")
+    )
     return os.path.join(base, "switchboard-mcp", "catalog") if base else ""
 
 

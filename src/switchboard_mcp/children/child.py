@@ -9,25 +9,42 @@ import errno
 
 from msgspec.json import encode
 
-from ..config.models import ChildSpec, Config
-from ..config.variables import expand, secrets
-from ..core import jsonrpc
-from ..core.jsonrpc import Message
-from ..core.lifecycle import FAULT_RECHECK_S, TRANSITIONS, Action, Event, State, setback, start_limit_ms
-from ..errors import Failure, failure
-from ..transport.peer import Call, Peer, next_id
-from ..transport.process import SpawnError
-from .catalog import Knowledge, Tool
-from .connection import Connection
-from .handshake import list_tools
-from .services import Services
+from switchboard_mcp.children.catalog import Knowledge, Tool
+from switchboard_mcp.children.connection import Connection
+from switchboard_mcp.children.handshake import list_tools
+from switchboard_mcp.children.services import Services
+from switchboard_mcp.config.models import ChildSpec, Config
+from switchboard_mcp.config.variables import expand, secrets
+from switchboard_mcp.core import jsonrpc
+from switchboard_mcp.core.jsonrpc import Message
+from switchboard_mcp.core.lifecycle import (
+    FAULT_RECHECK_S,
+    TRANSITIONS,
+    Action,
+    Event,
+    State,
+    setback,
+    start_limit_ms,
+)
+from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.transport.peer import Call, Peer, next_id
+from switchboard_mcp.transport.process import SpawnError
 
 READY = State.READY  # looked up once: an enum member through its class is slow
 # A child that does not read its stdin must not fill our memory: beyond this, calls to it are refused.
 MAX_BACKLOG = 96 * 1024 * 1024
 # How often a host that waits for a start is told so.
 WAITING_TICK_S = 2.0
-FAULTS = frozenset({"variable_missing", "command_not_found", "command_not_executable", "folder_not_found", "child_protocol", "transport_unsupported"})
+FAULTS = frozenset(
+    {
+        "variable_missing",
+        "command_not_found",
+        "command_not_executable",
+        "folder_not_found",
+        "child_protocol",
+        "transport_unsupported",
+    }
+)
 
 
 class _Unheard(Call):
@@ -132,7 +149,9 @@ class Child:
     def unable(self) -> Failure:
         """Why a visitor that was let in cannot send its call after all."""
         if self.peer is None:
-            return self.last_failure or failure("child_crashed", f"Child '{self.name}' is gone.", child=self.name)
+            return self.last_failure or failure(
+                "child_crashed", f"Child '{self.name}' is gone.", child=self.name
+            )
         return failure("child_busy", f"Child '{self.name}' does not read its input.", child=self.name)
 
     def relist(self, visitor: Visitor) -> None:
@@ -160,7 +179,11 @@ class Child:
 
     async def close(self) -> None:
         """Stop for good."""
-        self._abandon(failure("shutting_down", f"Switchboard is stopping; child '{self.name}' with it.", child=self.name))
+        self._abandon(
+            failure(
+                "shutting_down", f"Switchboard is stopping; child '{self.name}' with it.", child=self.name
+            )
+        )
         connection, self._connection, self.peer = self._connection, None, None
         if connection is not None:
             await connection.stop()
@@ -193,7 +216,7 @@ class Child:
         ticker = loop.call_later(WAITING_TICK_S, self._tick, began)
         try:
             outcome = await self._connect()
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 - visitors wait for an answer, whatever went wrong
             self._services.log.error("internal", child=self.name, problem=repr(problem))
             outcome = failure("internal", f"Child '{self.name}' could not be started.", child=self.name)
         finally:
@@ -209,7 +232,11 @@ class Child:
         self._answers_at_start = self.peer.answers
         self._learn(outcome)
         self._services.log.info(
-            "child.started", child=self.name, pid=self.pid, tools=len(self.tools), ms=round((loop.time() - began) * 1000)
+            "child.started",
+            child=self.name,
+            pid=self.pid,
+            tools=len(self.tools),
+            ms=round((loop.time() - began) * 1000),
         )
         if self._log_level:
             self.set_log_level(self._log_level)
@@ -222,7 +249,9 @@ class Child:
             return spec
         if spec.kind != "stdio":
             return failure(
-                "transport_unsupported", f"Child '{self.name}' is remote ({spec.kind}); this version serves stdio.", child=self.name
+                "transport_unsupported",
+                f"Child '{self.name}' is remote ({spec.kind}); this version serves stdio.",
+                child=self.name,
             )
         for secret in secrets(self.spec, self._services.environ):
             self._services.redactor.register(secret)
@@ -233,7 +262,10 @@ class Child:
         except SpawnError as problem:
             return spawn_failure(spec, problem)
         limit_ms = start_limit_ms(
-            spec.command, self.knowledge is not None, self._timeouts.child_spawn_ms, int(self.timeout_s * 1000)
+            spec.command,
+            self.knowledge is not None,
+            self._timeouts.child_spawn_ms,
+            int(self.timeout_s * 1000),
         )
         self._connection = Connection(self._services, spec, process, self)
         return await self._connection.open(limit_ms / 1000)
@@ -332,13 +364,25 @@ def spawn_failure(spec: ChildSpec, problem: SpawnError) -> Failure:
     """Why the operating system did not start a command, in words, with the place to mend it."""
     where = f"{spec.source}: {spec.key}" if spec.key else spec.source
     if problem.where == "chdir":
-        return failure("folder_not_found", f"Child '{spec.name}': folder '{spec.cwd}' ({where}): {problem}.", child=spec.name)
+        return failure(
+            "folder_not_found",
+            f"Child '{spec.name}': folder '{spec.cwd}' ({where}): {problem}.",
+            child=spec.name,
+        )
     if problem.code == errno.EACCES:
         return failure(
-            "command_not_executable", f"Child '{spec.name}': command '{spec.command}' ({where}) is not executable.", child=spec.name
+            "command_not_executable",
+            f"Child '{spec.name}': command '{spec.command}' ({where}) is not executable.",
+            child=spec.name,
         )
     if problem.code == errno.ENOENT:
         return failure(
-            "command_not_found", f"Child '{spec.name}': command '{spec.command}' ({where}) was not found.", child=spec.name
+            "command_not_found",
+            f"Child '{spec.name}': command '{spec.command}' ({where}) was not found.",
+            child=spec.name,
         )
-    return failure("child_start_failed", f"Child '{spec.name}': command '{spec.command}' ({where}): {problem}.", child=spec.name)
+    return failure(
+        "child_start_failed",
+        f"Child '{spec.name}': command '{spec.command}' ({where}): {problem}.",
+        child=spec.name,
+    )

@@ -14,17 +14,17 @@ from typing import Protocol
 
 from msgspec import UNSET
 
-from ..config.models import ChildSpec
-from ..core import jsonrpc
-from ..core.framing import Noise, Oversized
-from ..core.jsonrpc import Malformed, Message
-from ..errors import METHOD_NOT_FOUND, Failure, failure
-from ..transport.peer import Call, Peer
-from ..transport.pipes import PipeLink
-from ..transport.process import Process, describe_status
-from .catalog import Knowledge
-from .handshake import shake_hands
-from .services import Services
+from switchboard_mcp.children.catalog import Knowledge
+from switchboard_mcp.children.handshake import shake_hands
+from switchboard_mcp.children.services import Services
+from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.core import jsonrpc
+from switchboard_mcp.core.framing import Noise, Oversized
+from switchboard_mcp.core.jsonrpc import Malformed, Message
+from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, failure
+from switchboard_mcp.transport.peer import Call, Peer
+from switchboard_mcp.transport.pipes import PipeLink
+from switchboard_mcp.transport.process import Process, describe_status
 
 # The stop ladder: a well-behaved server ends when its stdin does. Hosts wait about two seconds for us to go.
 STDIN_GRACE_S = 1.0
@@ -163,7 +163,9 @@ class Connection:
         from urllib.parse import quote
 
         folder = self._services.workspace
-        return jsonrpc.encode({"roots": [{"uri": "file://" + quote(folder), "name": os.path.basename(folder)}]})
+        return jsonrpc.encode(
+            {"roots": [{"uri": "file://" + quote(folder), "name": os.path.basename(folder)}]}
+        )
 
     def _log_stderr(self, line: str) -> None:
         self._services.log.debug("child.stderr", child=self._spec.name, line=line)

@@ -1,16 +1,16 @@
-"""Getting to know a child that has just started: `initialize`, `notifications/initialized`, all pages of `tools/list`."""
+"""Getting to know a child that has just started: `initialize`, `initialized`, all pages of `tools/list`."""
 
 from __future__ import annotations
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .. import __version__
-from ..core import eras, jsonrpc
-from ..core.jsonrpc import Message
-from ..errors import METHOD_NOT_FOUND, Failure, failure
-from ..transport.peer import Peer
-from .catalog import Knowledge, Server, Tool, read_tools
+from switchboard_mcp import __version__
+from switchboard_mcp.children.catalog import Knowledge, Server, Tool, read_tools
+from switchboard_mcp.core import eras, jsonrpc
+from switchboard_mcp.core.jsonrpc import Message
+from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, failure
+from switchboard_mcp.transport.peer import Peer
 
 # A list this long is a fault (a cursor that never ends), not a catalog.
 MAX_PAGES = 1000

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from ..core.jsonrpc import Message
-from ..core.redaction import Redactor
-from ..observe.log import Log
-from ..transport.pipes import Cork
-from ..transport.process import Launcher
-from .catalog import Catalog
+from switchboard_mcp.children.catalog import Catalog
+from switchboard_mcp.core.jsonrpc import Message
+from switchboard_mcp.core.redaction import Redactor
+from switchboard_mcp.observe.log import Log
+from switchboard_mcp.transport.pipes import Cork
+from switchboard_mcp.transport.process import Launcher
 
 
 class Audience(Protocol):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from ..config.models import Workspace
-from .child import Child
-from .services import Services
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.services import Services
+from switchboard_mcp.config.models import Workspace
 
 # Often enough that an idle child goes soon after its time, seldom enough to cost nothing.
 LONGEST_SWEEP_S = 30.0

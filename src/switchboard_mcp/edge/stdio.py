@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 
-from ..gateway.gateway import Gateway
-from ..gateway.session import Session
-from ..observe.log import Log
-from ..transport.pipes import Cork, PipeLink
+from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.gateway.session import Session
+from switchboard_mcp.observe.log import Log
+from switchboard_mcp.transport.pipes import Cork, PipeLink
 
 # While answers are still owed after stdin has ended, how often to look whether anybody can read them.
 DRAIN_LOOK_S = 0.1
@@ -34,15 +34,21 @@ class StdioFront:
         self._ended = asyncio.Event()
         read_fd, write_fd = take_over_stdio()
         self._link = PipeLink(
-            self._loop, read_fd, write_fd, cork, mirror=True, congested=self._congested, on_error=self._internal_error
+            self._loop,
+            read_fd,
+            write_fd,
+            cork,
+            mirror=True,
+            congested=self._congested,
+            on_error=self._internal_error,
         )
         self._session = gateway.attach(self._link, self._closed)
 
     async def run(self) -> None:
         """Return when the host is done with us."""
         await self._ended.wait()
-        while (self._session.under_way or self._link.backlog) and not self._link.other_side_gone:
-            await asyncio.sleep(DRAIN_LOOK_S)
+        while (self._session.under_way or self._link.backlog) and not self._link.other_side_gone:  # noqa: ASYNC110
+            await asyncio.sleep(DRAIN_LOOK_S)  # nobody tells that a pipe has lost its reader
         self._gateway.detach(self._session)
 
     def _closed(self, session: Session) -> None:
@@ -50,7 +56,10 @@ class StdioFront:
 
     def _congested(self, slow: bool) -> None:
         """A host that does not read its answers gets no new ones made: neither it nor the children are read."""
-        links = [self._link, *(suite.child.peer.link for suite in self._gateway.suites.values() if suite.child.peer)]
+        links = [
+            self._link,
+            *(suite.child.peer.link for suite in self._gateway.suites.values() if suite.child.peer),
+        ]
         for link in links:
             if slow:
                 link.pause()

@@ -1,7 +1,7 @@
 """Suite calls under way: from a host's `tools/call` through the child and back.
 
-Calls and introspections share one life: admitted when the child is ready, ended by an answer, a failure, a timeout or the host's
-cancellation. The body of an answer is never decoded.
+Calls and introspections share one life: admitted when the child is ready, ended by an answer, a failure, a timeout
+or the host's cancellation. The body of an answer is never decoded.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ..children.child import MAX_BACKLOG, Child, Visitor
-from ..core import introspect, jsonrpc
-from ..core.jsonrpc import Message
-from ..core.ranking import nearest
-from ..core.schema import compact
-from ..core.suitecall import SuiteCall, unwrap
-from ..errors import INVALID_PARAMS, INVALID_REQUEST, Failure, failure, tool_result
-from ..policy.access import denial
-from ..transport.peer import Call, next_id
-from .session import Session
-from .suites import Suite
+from switchboard_mcp.children.child import MAX_BACKLOG, Child, Visitor
+from switchboard_mcp.core import introspect, jsonrpc
+from switchboard_mcp.core.jsonrpc import Message
+from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.core.schema import compact
+from switchboard_mcp.core.suitecall import SuiteCall, unwrap
+from switchboard_mcp.errors import INVALID_PARAMS, INVALID_REQUEST, Failure, failure, tool_result
+from switchboard_mcp.gateway.session import Session
+from switchboard_mcp.gateway.suites import Suite
+from switchboard_mcp.policy.access import denial
+from switchboard_mcp.transport.peer import Call, next_id
 
 # A child's first own progress is 0 or more: what we report while it starts stays beneath anything it could mean.
 STARTING_STEP = 1e-6
@@ -84,7 +84,11 @@ class SuiteRequest(Visitor, Call):
             self.session.notify(
                 "notifications/progress",
                 jsonrpc.encode(
-                    {"progressToken": self.progress_token, "progress": self.steps * STARTING_STEP, "message": message}
+                    {
+                        "progressToken": self.progress_token,
+                        "progress": self.steps * STARTING_STEP,
+                        "message": message,
+                    }
                 ),
             )
 
@@ -210,7 +214,11 @@ class SubtoolCall(SuiteRequest):
 
     def _child_error(self, answer: Message) -> Failure:
         child, subtool = self.suite.child, self.asked.subtool
-        error = jsonrpc.parse_error(answer.error) if answer.error is not UNSET else jsonrpc.RpcError(message="no result")
+        error = (
+            jsonrpc.parse_error(answer.error)
+            if answer.error is not UNSET
+            else jsonrpc.RpcError(message="no result")
+        )
         tool = child.tools.get(subtool)
         schema: Raw | UnsetType = UNSET
         if error.code == INVALID_PARAMS and tool is not None and tool.input_schema is not UNSET:

@@ -13,23 +13,31 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .. import __version__
-from ..children.child import Child
-from ..config.models import Config
-from ..core import eras, jsonrpc, suitecall
-from ..core.framing import Noise, Oversized
-from ..core.jsonrpc import Malformed, Message
-from ..core.ranking import nearest
-from ..core.suitecall import SuiteCall, settle
-from ..errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, Failure, tool_result
-from ..observe.log import Log
-from ..policy.access import denial
-from ..transport.link import Link
-from ..transport.peer import Cancelled
-from . import suites
-from .calls import Introspection, SubtoolCall
-from .session import LEVELS, Session
-from .suites import Suite
+from switchboard_mcp import __version__
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.config.models import Config
+from switchboard_mcp.core import eras, jsonrpc, suitecall
+from switchboard_mcp.core.framing import Noise, Oversized
+from switchboard_mcp.core.jsonrpc import Malformed, Message
+from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.core.suitecall import SuiteCall, settle
+from switchboard_mcp.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    Failure,
+    tool_result,
+)
+from switchboard_mcp.gateway import suites
+from switchboard_mcp.gateway.calls import Introspection, SubtoolCall
+from switchboard_mcp.gateway.session import LEVELS, Session
+from switchboard_mcp.gateway.suites import Suite
+from switchboard_mcp.observe.log import Log
+from switchboard_mcp.policy.access import denial
+from switchboard_mcp.transport.link import Link
+from switchboard_mcp.transport.peer import Cancelled
 
 INSTRUCTIONS = (
     "Each tool here is a suite: one MCP server with its subtools. "
@@ -181,7 +189,7 @@ class Gateway:
                 handler(self, session, id, NO_PARAMS if message.params is UNSET else message.params)
             except msgspec.ValidationError as problem:
                 session.refuse(id, INVALID_PARAMS, f"{message.method}: {problem}")
-            except Exception as problem:
+            except Exception as problem:  # noqa: BLE001 - the host gets an answer, without our internals
                 self._log.error("internal", method=message.method, problem=repr(problem))
                 session.refuse(id, INTERNAL_ERROR, "Internal error.")
 
@@ -206,7 +214,9 @@ class Gateway:
     def _odd(self, session: Session, piece: Noise | Oversized) -> None:
         if isinstance(piece, Oversized):
             id = jsonrpc.find_id(piece.head, piece.tail)
-            session.refuse(id, INVALID_REQUEST, f"The message has {piece.size:,} bytes, more than Switchboard carries.")
+            session.refuse(
+                id, INVALID_REQUEST, f"The message has {piece.size:,} bytes, more than Switchboard carries."
+            )
         elif piece.line[:1] in b"{[" or b'"jsonrpc"' in piece.line:
             session.refuse(b"null", PARSE_ERROR, "Parse error: not a JSON-RPC 2.0 message.")
         else:

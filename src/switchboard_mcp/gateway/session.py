@@ -6,9 +6,9 @@ from typing import Protocol
 
 from msgspec import UNSET, Raw, UnsetType
 
-from ..core import jsonrpc
-from ..core.eras import LATEST_HANDSHAKE
-from ..transport.link import Link
+from switchboard_mcp.core import jsonrpc
+from switchboard_mcp.core.eras import LATEST_HANDSHAKE
+from switchboard_mcp.transport.link import Link
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 

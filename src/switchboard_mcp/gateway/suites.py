@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from msgspec import Raw
 from msgspec.json import encode
 
-from ..children.catalog import Annotations, Tool
-from ..children.child import Child
-from ..config.models import Config
-from ..config.models import Suite as SuiteConfig
-from ..core.introspect import Settings
-from ..core.naming import suite_names
-from ..core.summary import summarise
-from ..policy.access import access
+from switchboard_mcp.children.catalog import Annotations, Tool
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.config.models import Config
+from switchboard_mcp.config.models import Suite as SuiteConfig
+from switchboard_mcp.core.introspect import Settings
+from switchboard_mcp.core.naming import suite_names
+from switchboard_mcp.core.summary import summarise
+from switchboard_mcp.policy.access import access
 
 INPUT_SCHEMA = Raw(
     b'{"type":"object","properties":{"action":{"type":"string","enum":["introspect","call"]},'
@@ -69,7 +69,7 @@ class Suite:
             "inputSchema": INPUT_SCHEMA,
         }
         if tools:
-            tool["annotations"] = annotations(tools)
+            tool["annotations"] = joint_hints(tools)
         if self._always_load:
             tool["_meta"] = {"anthropic/alwaysLoad": True}
         return tool
@@ -90,7 +90,7 @@ def hint(names: Sequence[str], limit: int) -> str:
     return f"Subtools: {', '.join(shown)}{f', … ({rest} more)' if rest else ''}."
 
 
-def annotations(tools: Iterable[Tool]) -> dict[str, bool]:
+def joint_hints(tools: Iterable[Tool]) -> dict[str, bool]:
     """Read-only only if all are, destructive if any is; what a tool does not say has the protocol's default."""
     read_only, destructive = True, False
     for tool in tools:
@@ -113,6 +113,7 @@ def build(children: Iterable[Child], config: Config) -> dict[str, Suite]:
 def list_tools(suites: Iterable[Suite]) -> bytes:
     """The `tools/list` result: all suites, with descriptions cut where the whole would be too long."""
     listed = list(suites)
+    body = b""
     for description_chars, hint_chars in SHRINK:
         body = encode({"tools": [suite.descriptor(description_chars, hint_chars) for suite in listed]})
         if len(body) <= MAX_LIST_BYTES:
