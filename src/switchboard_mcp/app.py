@@ -90,17 +90,15 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor) -> int
     """Serve the host on stdin and stdout until it goes, or a signal comes."""
     from switchboard_mcp.edge.stdio import StdioFront
 
-    stop = asyncio.Event()
+    done = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, done.set)
     async with running(workspace, log, redactor) as switchboard:
         front = StdioFront(switchboard.gateway, switchboard.services.cork, log)
-        serving = asyncio.ensure_future(front.run())
-        stopping = asyncio.ensure_future(stop.wait())
-        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+        serving = switchboard.services.start_task(front.run(done))
+        await done.wait()
         serving.cancel()
-        stopping.cancel()
     return 0
 
 

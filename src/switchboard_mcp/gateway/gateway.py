@@ -133,7 +133,7 @@ class Gateway:
             data = jsonrpc.clean_text(data)
         try:
             call = _decode_plain(data)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             self._receive_any(session, data)
         else:
             params = call.params
@@ -218,7 +218,12 @@ class Gateway:
                 id, INVALID_REQUEST, f"The message has {piece.size:,} bytes, more than Switchboard carries."
             )
         elif piece.line[:1] in b"{[" or b'"jsonrpc"' in piece.line:
-            session.refuse(b"null", PARSE_ERROR, "Parse error: not a JSON-RPC 2.0 message.")
+            message = jsonrpc.parse(piece.line)
+            if isinstance(message, Malformed):
+                self._receive_odd(session, piece.line, message)
+            else:
+                id = b"null" if message.id is UNSET else bytes(message.id)
+                session.refuse(id, INVALID_REQUEST, 'Invalid request: "jsonrpc":"2.0" is missing.')
         else:
             self._log.warning("host.babbled", line=piece.line[:200].decode("utf-8", "replace"))
 
