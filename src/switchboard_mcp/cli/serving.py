@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from ..app import Options
+from typing import Any
 
-FLAGS = {"--workspace": "workspace", "--config": "config", "--log-level": "log_level", "--log-format": "log_style"}
+from switchboard_mcp.app import Options
+
+FLAGS = {
+    "--workspace": "workspace",
+    "--config": "config",
+    "--log-level": "log_level",
+    "--log-format": "log_style",
+}
+CHOICES = {"log_level": ("debug", "info", "warning", "error"), "log_style": ("text", "json")}
 
 
 def parse(arguments: list[str]) -> Options | None:
     """The options where the arguments ask for nothing but serving over stdio; otherwise None."""
-    rest = arguments[1:] if arguments[:1] == ["serve"] else arguments
-    given: dict[str, str] = {}
+    rest = list(arguments)
+    if "serve" in rest:
+        place = rest.index("serve")
+        # After a flag that takes a value it is that value.
+        if place == 0 or rest[place - 1] not in FLAGS:
+            del rest[place]
+    given: dict[str, Any] = {}
     while rest:
         flag, equals, value = rest[0].partition("=")
         taken = 1 if equals else 2
         if flag not in FLAGS or len(rest) < taken:
             return None
-        given[FLAGS[flag]] = value if equals else rest[1]
+        name = FLAGS[flag]
+        given[name] = value if equals else rest[1]
+        if name in CHOICES and given[name] not in CHOICES[name]:
+            return None
         rest = rest[taken:]
     return Options(**given)

@@ -1,0 +1,46 @@
+"""What can be said of a child before it is started: its variables, its folder, its program.
+
+Owns the checks; their words are those of a failed start, so that one fault reads the same wherever it is met.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Mapping
+
+from switchboard_mcp.children.child import spawn_failure
+from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.variables import expand
+from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.transport.process import SpawnError
+
+
+def check(spec: ChildSpec, environ: Mapping[str, str]) -> str | Failure:
+    """The path of the program a child will run, or the first thing that keeps it from running."""
+    filled = expand(spec, environ)
+    if isinstance(filled, Failure):
+        return filled
+    if filled.kind != "stdio":
+        told = f"Child '{spec.name}' is remote ({filled.kind}); this version serves stdio."
+        return failure("transport_unsupported", told, child=spec.name)
+    if not os.path.isdir(filled.cwd):
+        return spawn_failure(filled, SpawnError(errno.ENOENT, "chdir"))
+    program = find_program(filled, environ)
+    return spawn_failure(filled, SpawnError(program, "exec")) if isinstance(program, int) else program
+
+
+def find_program(spec: ChildSpec, environ: Mapping[str, str]) -> str | int:
+    """Where the program is, or the error number its start would give. Looks where the child's start will look."""
+    if os.path.dirname(spec.command):
+        path: str | None = os.path.join(spec.cwd, spec.command)
+        folders = None
+    else:
+        path = spec.command
+        folders = spec.env.get("PATH", environ.get("PATH", os.defpath))
+    assert path is not None
+    found = shutil.which(path, path=folders)
+    if found:
+        return found
+    return errno.EACCES if shutil.which(path, mode=os.F_OK, path=folders) else errno.ENOENT

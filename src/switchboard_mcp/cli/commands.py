@@ -1,0 +1,112 @@
+"""Reads the command line and runs the one command it names.
+
+Owns which command is meant, exit codes, and what is shown of an error. Each command is imported when it is run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from switchboard_mcp import __version__
+from switchboard_mcp.app import Options, serve
+from switchboard_mcp.cli.console import Console
+from switchboard_mcp.cli.invocation import Invocation, usage_failure
+from switchboard_mcp.cli.usage import COMMANDS, OVERVIEW, parser_for
+from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.errors import Failure, SwitchboardError
+
+# Common options that take a value: what follows them is no command.
+VALUED = frozenset({"--workspace", "--config", "--log-level", "--log-format"})
+SEE_HELP = "`switchboard --help` shows the commands."
+USAGE_CODES = frozenset({"usage", "config_invalid"})
+FAILED, MISUSED = 1, 2
+# As a shell reports a program that was ended by SIGINT or SIGPIPE.
+INTERRUPTED, READER_GONE = 130, 141
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command; gives the exit code."""
+    console = Console.of_process()
+    try:
+        code = dispatch(arguments, console)
+        console.flush()
+    except SwitchboardError as problem:
+        return refuse(problem.failure, arguments, console)
+    except KeyboardInterrupt:
+        console.err.line("Cancelled.", "dim")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python would flush stdout once more at its end, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+    return code
+
+
+def dispatch(arguments: list[str], console: Console) -> int:
+    """Find the command, read its arguments, run it."""
+    command, rest = split(arguments)
+    if command == "help":
+        command, rest = (rest[0], ["--help"]) if rest else ("", ["--help"])
+    if command and command not in COMMANDS:
+        near = nearest(command, COMMANDS)
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise SwitchboardError(usage_failure(f"There is no command '{command}'.{meant}", SEE_HELP))
+    if "--version" in rest or "-V" in rest:
+        console.out.line(f"switchboard {__version__}")
+        return 0
+    if not command and ("--help" in rest or "-h" in rest):
+        console.out.stream.write(OVERVIEW)
+        return 0
+    if "--help" in rest or "-h" in rest:
+        console.out.stream.write(parser_for(command).format_help())
+        return 0
+    given = parser_for(command or "serve").read(rest)
+    serving = not command or command == "serve"
+    options = Options(
+        workspace=given.workspace,
+        config=given.config,
+        # A command tells itself what went wrong; the log of a server would say it a second time.
+        log_level=given.log_level or ("info" if serving and not given.dry_run else "error"),
+        log_style=given.log_format or "text",
+    )
+    return execute(command or "serve", Invocation(options, given, console))
+
+
+def split(arguments: list[str]) -> tuple[str, list[str]]:
+    """The command, wherever it stands among the common options, and all the rest."""
+    skip = False
+    for place, word in enumerate(arguments):
+        if skip or word.startswith("-"):
+            skip = not skip and word in VALUED
+            continue
+        return word, arguments[:place] + arguments[place + 1 :]
+    return "", arguments
+
+
+def execute(command: str, asked: Invocation) -> int:
+    """Hand over to the module of the command."""
+    if command == "serve" and not asked.given.dry_run:
+        if asked.as_json:
+            raise SwitchboardError(usage_failure("--json needs a command, or --dry-run.", SEE_HELP))
+        return serve(asked.options)
+    if command == "serve":
+        from switchboard_mcp.cli.dryrun import run
+    elif command == "list":
+        from switchboard_mcp.cli.inspect import run_list as run
+    elif command == "introspect":
+        from switchboard_mcp.cli.inspect import run_introspect as run
+    elif command == "call":
+        from switchboard_mcp.cli.call import run
+    else:
+        from switchboard_mcp.cli.doctor import run
+    return run(asked)
+
+
+def refuse(problem: Failure, arguments: list[str], console: Console) -> int:
+    """Say what is wrong; a program reads it on stdout too."""
+    if "--json" in arguments:
+        console.out.json({"error": problem})
+        console.out.stream.flush()
+    console.complain(problem)
+    return MISUSED if problem.code in USAGE_CODES else FAILED

@@ -1,0 +1,273 @@
+"""`switchboard doctor`: look at everything a start depends on, and say what to do about what is wrong."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+from collections.abc import Iterable, Mapping
+
+from msgspec import UNSET, Struct, UnsetType
+
+from switchboard_mcp import __version__
+from switchboard_mcp.app import load
+from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.children.catalog import cache_folder
+from switchboard_mcp.cli.checkup import check
+from switchboard_mcp.cli.console import Console, Screen, one_line
+from switchboard_mcp.cli.dryrun import plural
+from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened
+from switchboard_mcp.cli.survey import Connected, Report, survey
+from switchboard_mcp.config.load import find_config
+from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
+from switchboard_mcp.config.variables import missing
+from switchboard_mcp.core.naming import suite_names
+from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.errors import Failure, SwitchboardError
+
+PROBLEM, NOTE = "problem", "note"
+# Their own hint names this command.
+SEND_TO_DOCTOR = frozenset({"child_start_timeout", "child_start_failed"})
+LOOK_AGAIN = "Correct it there, then run `switchboard doctor` again."
+
+
+class Finding(Struct, frozen=True, omit_defaults=True):
+    """Something to know: a problem is to be mended, a note is not."""
+
+    level: str
+    message: str
+    remedy: str = ""
+    stderr: list[str] = []
+
+
+class Checked(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One child: what it runs, how its start went, what is wrong with it."""
+
+    child: str
+    suite: str
+    source: str
+    command: str
+    ok: bool
+    program: str = ""
+    server: str = ""
+    protocol: str = ""
+    handshake_ms: int | UnsetType = UNSET
+    subtools: int | UnsetType = UNSET
+    denied: int | UnsetType = UNSET
+    findings: list[Finding] = []
+
+
+class Diagnosis(Struct, kw_only=True):
+    """Everything found."""
+
+    versions: dict[str, str]
+    workspace: str
+    config: str
+    children: list[Checked] = []
+    findings: list[Finding] = []
+
+    def problems(self) -> int:
+        """How many things are to be mended."""
+        every = [*self.findings, *(finding for child in self.children for finding in child.findings)]
+        return sum(finding.level == PROBLEM for finding in every)
+
+
+def run(asked: Invocation) -> int:
+    """Look, then tell."""
+    folder = os.path.abspath(asked.options.workspace or os.getcwd())
+    diagnosis = Diagnosis(versions=versions(), workspace=folder, config="")
+    try:
+        diagnosis.config = find_config(folder, asked.options.config)
+        workspace = load(asked.options)
+    except SwitchboardError as problem:
+        diagnosis.findings.append(_finding(problem.failure))
+        tell(diagnosis, asked)
+        return 2
+    examine(diagnosis, workspace, asked)
+    tell(diagnosis, asked)
+    return 1 if diagnosis.problems() else 0
+
+
+def examine(diagnosis: Diagnosis, workspace: Workspace, asked: Invocation) -> None:
+    """Check each child, start those that can start, and gather what is wrong."""
+    checks = {spec.name: check(spec, os.environ) for spec in workspace.children}
+    broken = frozenset(name for name, outcome in checks.items() if isinstance(outcome, Failure))
+    reports = run_loop(lambda: _start(workspace, broken, asked)) if len(broken) < len(checks) else []
+    by_child = {report.child: report for report in reports}
+    suites = suite_names(
+        [
+            (name, suite.suite_name if (suite := workspace.config.suites.get(name)) else "")
+            for name in sorted(checks)
+        ]
+    )
+    for spec in sorted(workspace.children, key=lambda spec: suites[spec.name]):
+        diagnosis.children.append(
+            judge(spec, suites[spec.name], checks[spec.name], by_child.get(spec.name), workspace.config)
+        )
+    diagnosis.findings += _workspace_findings(workspace, os.environ)
+
+
+def judge(
+    spec: ChildSpec, suite: str, checked: str | Failure, report: Report | None, config: Config
+) -> Checked:
+    """One child, from the checks before its start and the report of it."""
+    problem = checked if isinstance(checked, Failure) else report.error if report else UNSET
+    seen = report.connected if report and isinstance(report.connected, Connected) else None
+    findings = (
+        [_finding(problem, spec)] if isinstance(problem, Failure) else _idle_rules(spec.name, seen, config)
+    )
+    return Checked(
+        child=spec.name,
+        suite=suite,
+        source=spec.source,
+        command=spec.command or spec.url,
+        ok=seen is not None,
+        program=checked if isinstance(checked, str) else "",
+        server=seen.server if seen else "",
+        protocol=seen.protocol if seen else "",
+        handshake_ms=seen.handshake_ms if seen else UNSET,
+        subtools=len(seen.allowed()) if seen else UNSET,
+        denied=len(seen.subtools) - len(seen.allowed()) if seen else UNSET,
+        findings=findings,
+    )
+
+
+async def _start(workspace: Workspace, broken: frozenset[str], asked: Invocation) -> list[Report]:
+    async with opened(asked, workspace) as switchboard:
+        return await survey(switchboard, asked.console.err, draw=asked.may_draw, skip=broken)
+
+
+def _finding(problem: Failure, spec: ChildSpec | None = None) -> Finding:
+    remedy = problem.hint or ""
+    if spec is not None and problem.code in SEND_TO_DOCTOR:
+        command = shlex.join([spec.command, *spec.args])
+        remedy = f"Run it by hand to see what it does: cd {shlex.quote(spec.cwd)} && {command}"
+    return Finding(PROBLEM, problem.message, remedy, problem.stderr or [])
+
+
+def _idle_rules(child: str, seen: Connected | None, config: Config) -> list[Finding]:
+    """Names in allow and deny that the child does not have: often misspelt, sometimes meant for another version."""
+    suite = config.suites.get(child)
+    if suite is None or seen is None:
+        return []
+    names = [subtool.name for subtool in seen.subtools]
+    findings = []
+    for list_name, rules in (("allow", suite.expose.allow), ("deny", suite.expose.deny)):
+        for rule in rules:
+            if rule in names or any(wild in rule for wild in "*?["):
+                continue
+            near = nearest(rule, names)
+            meant = (
+                f"Did you mean {', '.join(near)}?" if near else "Remove it, or keep it for another version."
+            )
+            told = f"suites.{child}.expose.{list_name} names '{rule}', which the child does not have."
+            findings.append(Finding(NOTE, told, meant))
+    return findings
+
+
+def _workspace_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
+    told = {(spec.source, gap.key) for spec in workspace.children for gap in missing(spec, environ)}
+    findings = [Finding(PROBLEM, str(one), LOOK_AGAIN) for one in _without(workspace.warnings, told)]
+    if not workspace.children:
+        findings.append(Finding(PROBLEM, f"No children in {workspace.folder}.", ADD_ONE))
+    folder = cache_folder(environ)
+    if not folder or not _is_writable(folder):
+        message = (
+            f"{folder or 'The cache folder'} cannot be written: subtools are not remembered between runs."
+        )
+        findings.append(
+            Finding(NOTE, message, "Make it writable, or set XDG_CACHE_HOME to a folder that is.")
+        )
+    return findings
+
+
+def _without(warnings: Iterable[ConfigWarning], told: set[tuple[str, str]]) -> Iterable[ConfigWarning]:
+    """Warnings that are not told with a child already."""
+    return (warning for warning in warnings if (warning.source, warning.key) not in told)
+
+
+def _is_writable(folder: str) -> bool:
+    while not os.path.exists(folder) and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
+    return os.access(folder, os.W_OK)
+
+
+def versions() -> dict[str, str]:
+    """What is running; uvloop is empty where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"switchboard": __version__, "python": platform.python_version()}
+    for name in ("msgspec", "uvloop"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+def tell(diagnosis: Diagnosis, asked: Invocation) -> None:
+    """The report, for a program or for a person."""
+    if asked.as_json:
+        asked.console.out.json({"ok": not diagnosis.problems(), **_members(diagnosis)})
+    else:
+        show(diagnosis, asked.console)
+
+
+def _members(diagnosis: Diagnosis) -> dict[str, object]:
+    return {name: getattr(diagnosis, name) for name in Diagnosis.__struct_fields__}
+
+
+def show(diagnosis: Diagnosis, console: Console) -> None:
+    """The report in lines."""
+    out = console.out
+    found = diagnosis.versions
+    speed = (
+        f"uvloop {found['uvloop']}"
+        if found["uvloop"]
+        else "without uvloop (optional; it makes calls quicker)"
+    )
+    out.line(
+        f"Switchboard {found['switchboard']} · Python {found['python']} · msgspec {found['msgspec']} · {speed}"
+    )
+    out.line(f"Workspace   {diagnosis.workspace}")
+    out.line(f"Config      {diagnosis.config or 'none, so the defaults count'}")
+    for child in diagnosis.children:
+        out.line()
+        _show_child(child, out)
+    if diagnosis.findings:
+        out.line()
+    for finding in diagnosis.findings:
+        _show_finding(finding, out, "")
+    out.line()
+    problems = diagnosis.problems()
+    if problems:
+        out.line(f"{plural(problems, 'problem')}.", "bold red")
+    else:
+        out.line(f"All is well: {plural(len(diagnosis.children), 'child', 'children')} ready.", "bold green")
+
+
+def _show_child(child: Checked, out: Screen) -> None:
+    mark = out.paint("✓", "green") if child.ok else out.paint("✗", "red")
+    facts = [f"child {child.child}"]
+    if isinstance(child.subtools, int) and isinstance(child.handshake_ms, int):
+        denied = f" ({child.denied} denied)" if child.denied else ""
+        facts += [child.server or "unnamed server", f"{plural(child.subtools, 'subtool')}{denied}"]
+        facts += [f"protocol {child.protocol}", f"{child.handshake_ms / 1000:.2f} s"]
+    out.line(
+        f"{mark} {out.paint(one_line(child.suite), 'bold')}  {out.paint(one_line(' · '.join(facts)), 'dim')}"
+    )
+    if child.program:
+        out.line(f"    {one_line(child.program)}", "dim")
+    for finding in child.findings:
+        _show_finding(finding, out, "    ")
+
+
+def _show_finding(finding: Finding, out: Screen, indent: str) -> None:
+    style = "red" if finding.level == PROBLEM else "yellow"
+    out.prose(finding.message, indent, style)
+    if finding.stderr:
+        out.line(f"{indent}Last lines of stderr:", "dim")
+        for line in finding.stderr:
+            out.text(f"{indent}  {line}", "dim")
+    if finding.remedy:
+        out.prose(f"→ {finding.remedy}", indent)

@@ -1,0 +1,88 @@
+"""What every command is given, and how it opens its workspace."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.app import Options, Switchboard, load, running
+from switchboard_mcp.cli.console import Console
+from switchboard_mcp.config.models import ConfigWarning, Workspace
+from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.core.redaction import Redactor
+from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.gateway.suites import Suite
+from switchboard_mcp.observe.log import Log
+
+
+class Invocation(Struct):
+    """One run of one command."""
+
+    options: Options
+    given: Namespace
+    console: Console
+
+    @property
+    def as_json(self) -> bool:
+        """Whether a program reads the answer."""
+        return bool(self.given.json)
+
+    @property
+    def may_draw(self) -> bool:
+        """Whether lines may be redrawn; log lines between them would tear them apart."""
+        return not self.given.log_level
+
+
+def usage_failure(message: str, hint: str) -> Failure:
+    """The command line says something that cannot be meant."""
+    return Failure(code="usage", message=message, retryable=False, hint=hint)
+
+
+@asynccontextmanager
+async def opened(asked: Invocation, workspace: Workspace | None = None) -> AsyncIterator[Switchboard]:
+    """A running Switchboard for the workspace the command names. No child is started yet."""
+    redactor = Redactor()
+    log = Log(level=asked.options.log_level, style=asked.options.log_style, redactor=redactor)
+    refused: SwitchboardError | None = None
+    async with running(workspace or load(asked.options), log, redactor) as switchboard:
+        try:
+            yield switchboard
+        except SwitchboardError as problem:  # a task group would wrap it
+            refused = problem
+    if refused is not None:
+        raise refused
+
+
+def find_suite(switchboard: Switchboard, name: str, console: Console) -> Suite:
+    """The suite of that name, or of the child of that name; otherwise says which were meant."""
+    suites = switchboard.gateway.suites
+    if name in suites:
+        return suites[name]
+    by_child = {suite.child.name: suite for suite in suites.values()}
+    if name in by_child:
+        return by_child[name]
+    workspace = switchboard.workspace
+    show_warnings(workspace.warnings, console)
+    if not suites:
+        told = f"There is no suite '{name}': no children in {workspace.folder}."
+        raise SwitchboardError(usage_failure(told, ADD_ONE))
+    near = nearest(name, (*suites, *by_child))
+    told = f"There is no suite '{name}' in {workspace.folder}."
+    problem = usage_failure(told, "`switchboard list` shows the suites.")
+    raise SwitchboardError(msgspec.structs.replace(problem, nearest=near) if near else problem)
+
+
+ADD_ONE = (
+    "Put a file mcps/NAME/.mcp.json there, or an `mcpServers` map into switchboard.config.json, or name another "
+    "folder with --workspace."
+)
+
+
+def show_warnings(warnings: Iterable[ConfigWarning], console: Console) -> None:
+    """What discovery skipped or found odd."""
+    for warning in warnings:
+        console.warn(str(warning))

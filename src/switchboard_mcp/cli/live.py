@@ -1,0 +1,74 @@
+"""Lines at the bottom of a terminal that change while work goes on, and are gone when it is done.
+
+Elsewhere than on a terminal nothing is written at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from switchboard_mcp.cli.console import Screen, Styled, cut
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+FRAME_S = 0.1
+# What is done sooner needs no lines that flash.
+FIRST_FRAME_S = 0.2
+
+# Gives the lines for one frame; the argument is the spinner's character.
+Frame = Callable[[str], Sequence[Styled]]
+
+
+class Live:
+    """Draws a frame ten times a second while the block runs."""
+
+    def __init__(self, screen: Screen, frame: Frame, *, enabled: bool = True) -> None:
+        self._screen = screen
+        self._frame = frame
+        self._enabled = enabled and screen.is_terminal
+        self._drawn = 0
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> Live:
+        if self._enabled:
+            self._timer = asyncio.get_running_loop().call_later(FIRST_FRAME_S, self._tick)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self.erase()
+
+    def erase(self) -> None:
+        """Take the lines away; the next frame draws them anew."""
+        if self._drawn:
+            self._screen.stream.write(f"\x1b[{self._drawn}A\r\x1b[J")
+            self._screen.stream.flush()
+            self._drawn = 0
+
+    def _tick(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(FRAME_S, self._tick)
+        size = self._screen.size()
+        assert size is not None
+        spin = SPINNER[self._count % len(SPINNER)]
+        self._count += 1
+        lines = fit(self._frame(spin), size.lines - 1)
+        back = f"\x1b[{self._drawn}A\r" if self._drawn else ""
+        text = "".join(
+            f"{self._screen.paint(cut(line.text, size.columns - 1), line.style)}\x1b[K\n" for line in lines
+        )
+        self._screen.stream.write(f"{back}{text}\x1b[J")
+        self._screen.stream.flush()
+        self._drawn = len(lines)
+
+
+def fit(lines: Sequence[Styled], rows: int) -> list[Styled]:
+    """As many lines as the terminal has rows for; the last one says how many there is no room for."""
+    if len(lines) <= rows:
+        return list(lines)
+    shown = max(rows - 1, 0)
+    return [*lines[:shown], Styled(f"… and {len(lines) - shown} more", "dim")]

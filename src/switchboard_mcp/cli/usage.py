@@ -1,0 +1,170 @@
+"""The words of the command line: its commands, their flags, their help.
+
+Owns how arguments are read. It does not know what a command does.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from msgspec import Struct
+
+from switchboard_mcp.cli.invocation import usage_failure
+from switchboard_mcp.core.introspect import VERBOSITIES
+from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.observe.log import LEVELS
+
+OVERVIEW = """\
+Switchboard is one MCP server in front of all your MCP servers. A host sees one tool per server, a suite, and
+opens a suite when it needs what is inside.
+
+usage: switchboard [COMMAND] [OPTIONS]
+
+  (no command), serve   serve over stdio: what a host runs
+  --dry-run             connect to every child, list its subtools, exit
+  list                  show the suites; starts nothing
+  introspect SUITE      show what is inside a suite
+  call SUITE SUBTOOL    call a subtool
+  doctor                check everything, and say what to do
+  help COMMAND          tell more about a command
+
+  --workspace DIR       folder with the config and the children (default: here)
+  --config FILE         config file (default: switchboard.config.json or .toml in the workspace)
+  --json                answer for programs
+  --log-level LEVEL     debug, info, warning or error, to stderr
+  --log-format FORMAT   text or json
+  --version             show the version
+
+example:
+  $ switchboard list
+  $ switchboard introspect github --query "open an issue"
+  $ switchboard call github create_issue title="It works" labels='["demo"]'
+
+in a host's own config:
+  { "mcpServers": { "switchboard": { "command": "switchboard", "args": ["--workspace", "DIR"] } } }
+"""
+
+
+class Command(Struct, frozen=True):
+    """One command as the parser sees it."""
+
+    usage: str
+    summary: str
+    more: str = ""
+    add: Callable[[Parser], None] | None = None
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses in our words."""
+
+    def __init__(self, name: str, command: Command) -> None:
+        self.flags: list[str] = []
+        self._called = f"switchboard {name}"
+        super().__init__(
+            prog=self._called,
+            usage=f"switchboard {command.usage}",
+            description=command.summary,
+            epilog=command.more or None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def flag(self, name: str, **how: Any) -> None:
+        """One option."""
+        self.flags.append(name)
+        self.add_argument(name, **how)
+
+    def read(self, arguments: list[str]) -> argparse.Namespace:
+        """The arguments, in whatever order options and words come."""
+        given, unknown = self.parse_known_intermixed_args(arguments)
+        if unknown:
+            near = nearest(unknown[0], self.flags) if unknown[0].startswith("-") else []
+            self.error(f"unknown argument {unknown[0]}{f'; did you mean {near[0]}?' if near else ''}")
+        return given
+
+    def error(self, message: str) -> NoReturn:
+        """Raise, so that one place writes all errors."""
+        _, required, names = message.partition("the following arguments are required: ")
+        if required:
+            message = f"{names.removesuffix(', ARGS').replace(', ', ' and ')} missing"
+        told = f"{self._called.removeprefix('switchboard ')}: {message}"
+        raise SwitchboardError(
+            usage_failure(told, f"{self.format_usage()}`{self._called} --help` tells more.")
+        )
+
+
+def _serve(parser: Parser) -> None:
+    parser.flag("--dry-run", action="store_true", help="connect to every child, list its subtools, exit")
+
+
+def _introspect(parser: Parser) -> None:
+    parser.add_argument("suite", metavar="SUITE", help="name of a suite, or of its child")
+    parser.flag("--subtool", metavar="NAME", default="", help="one subtool, in full")
+    parser.flag("--query", metavar="WORDS", default="", help="only subtools that fit these words, best first")
+    parser.flag("--verbosity", choices=VERBOSITIES, default="", help="how much to say of each subtool")
+    parser.flag("--cursor", metavar="CURSOR", default="", help="the next page, as the page before says")
+
+
+def _call(parser: Parser) -> None:
+    parser.add_argument("suite", metavar="SUITE", help="name of a suite, or of its child")
+    parser.add_argument("subtool", metavar="SUBTOOL", help="name of a subtool")
+    parser.add_argument(
+        "args", metavar="ARGS", nargs="*", help="a JSON object, key=value …, or - for JSON on stdin"
+    )
+    parser.flag(
+        "--output", metavar="DIR", default="", help="save images, audio and resources into this folder"
+    )
+
+
+COMMANDS = {
+    "serve": Command(
+        "[serve] [OPTIONS]", "Serve over stdio until the host goes. This is what a host runs.", add=_serve
+    ),
+    "list": Command(
+        "list [OPTIONS]",
+        "Show the suites as a host sees them. Starts nothing: counts are remembered from earlier runs.",
+    ),
+    "introspect": Command(
+        "introspect SUITE [OPTIONS]",
+        "Show what is inside a suite, as a model would read it.",
+        "examples:\n"
+        "  switchboard introspect github\n"
+        '  switchboard introspect github --query "review a pull request"\n'
+        "  switchboard introspect github --subtool create_issue",
+        _introspect,
+    ),
+    "call": Command(
+        "call SUITE SUBTOOL [ARGS …] [OPTIONS]",
+        "Call a subtool and print its answer. Exit code 1 where the subtool fails.",
+        "A value that is JSON is taken as JSON, any other as a text: count=3, name=Ada, tags='[\"a\"]', id='\"3\"'.\n\n"
+        "examples:\n"
+        '  switchboard call github create_issue title="It works" labels=\'["demo"]\'\n'
+        '  switchboard call github create_issue \'{"title": "It works"}\'\n'
+        "  jq … | switchboard call github create_issue - --json",
+        _call,
+    ),
+    "doctor": Command(
+        "doctor [OPTIONS]",
+        "Check the config, every child's program, variables and folder, and start each child once.\n"
+        "Exit code 0 where all is well, 1 where something is to be mended, 2 where the config cannot be used.",
+    ),
+}
+
+
+def parser_for(name: str) -> Parser:
+    """The parser of one command; every command takes the common options too."""
+    command = COMMANDS[name]
+    parser = Parser(name, command)
+    if command.add is not None:
+        command.add(parser)
+    parser.flag("--json", action="store_true", help="answer for programs")
+    parser.flag(
+        "--workspace", metavar="DIR", default="", help="folder with config and children (default: here)"
+    )
+    parser.flag("--config", metavar="FILE", default=None, help="config file, if not the one in the workspace")
+    parser.flag("--log-level", choices=tuple(LEVELS), default="", help="what to log to stderr")
+    parser.flag("--log-format", choices=("text", "json"), default="", help="how to log it")
+    return parser
