@@ -63,6 +63,12 @@ async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIt
             except Exception as problem:  # noqa: BLE001 - one failed task must not end the group, and every child with it
                 log.error("internal", problem=repr(problem))
 
+        def start_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+            task = tasks.create_task(guarded(work))
+            # Cancelled before its first step, a task never gets to its work, and Python warns of that.
+            task.add_done_callback(lambda _task: work.close())
+            return task
+
         services = Services(
             loop=loop,
             launcher=launcher,
@@ -72,7 +78,7 @@ async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIt
             catalog=Catalog(cache_folder(os.environ)),
             environ=os.environ,
             workspace=workspace.folder,
-            start_task=lambda work: tasks.create_task(guarded(work)),
+            start_task=start_task,
         )
         supervisor = Supervisor(workspace, services)
         gateway = Gateway(supervisor.children.values(), workspace.config, log)
