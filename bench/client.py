@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from bench.contestants import Contestant
+from bench.contestants import Contestant, environment
 from bench.processes import descendants
 
 PATIENCE_MS = 60_000
@@ -70,7 +70,7 @@ class Client:
             stdout=subprocess.PIPE,
             stderr=self.errors,
             cwd=contestant.cwd,
-            env={**os.environ, **contestant.env},
+            env={**environment(), **contestant.env},
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None

@@ -40,6 +40,22 @@ class Contestant:
         return f'{{"jsonrpc":"2.0","id":{number},"method":"tools/call","params":{params}}}\n'.encode()
 
 
+def environment() -> dict[str, str]:
+    """Ours, without the switches that change how Python runs.
+
+    Without bytecode on disk a start would be measured as compiling, for those whose bytecode is not there by chance;
+    without buffers a proxy that prints would be slower than its users see it.
+    """
+    switches = (
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONUNBUFFERED",
+        "PYTHONOPTIMIZE",
+        "PYTHONDEVMODE",
+        "PYTHONASYNCIODEBUG",
+    )
+    return {name: value for name, value in os.environ.items() if name not in switches}
+
+
 def installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 

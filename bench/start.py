@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from bench.client import Client
-from bench.contestants import Contestant, has_switchboard, line_up, make_workspace, switchboard
+from bench.contestants import Contestant, environment, has_switchboard, line_up, make_workspace, switchboard
 from bench.report import Goal, Options, Report, Samples, Table, cell, ratio
 
 IMPORT = "import"
@@ -23,7 +23,7 @@ FEW, MANY = 3, 200
 def time_import() -> float:
     """Milliseconds of a Python that imports what any asyncio relay needs, and ends."""
     begin = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import asyncio, msgspec"], check=True, stdin=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-c", "import asyncio, msgspec"], check=True, env=environment())
     return (time.perf_counter() - begin) * 1000
 
 
