@@ -3,7 +3,7 @@
 PYTHON_BIN := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt bench schema lock clean
+.PHONY: help demo test check fmt bench schema docs lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,10 @@ schema: ## write switchboard.config.schema.json anew
 	@scripts/setup core
 	@$(PYTHON_BIN) -m switchboard_mcp.config.schema > switchboard.config.schema.json.new
 	@mv switchboard.config.schema.json.new switchboard.config.schema.json
+
+docs: ## write docs/reference anew from the code
+	@scripts/setup core
+	@$(PYTHON_BIN) scripts/reference
 
 lock: ## write the lock files anew (ARGS=--upgrade for newer versions)
 	@scripts/setup dev

@@ -28,6 +28,7 @@ from switchboard_mcp.errors import (
     METHOD_NOT_FOUND,
     PARSE_ERROR,
     Failure,
+    failure,
     tool_result,
 )
 from switchboard_mcp.gateway import suites
@@ -266,7 +267,9 @@ class Gateway:
         suite = self.suites.get(call.name)
         if suite is None:
             near = nearest(call.name, self.suites)
-            session.refuse(id, INVALID_PARAMS, f"Unknown tool '{call.name}'.{_did_you_mean(near)}")
+            session.fail(
+                id, failure("unknown_tool", f"Unknown tool '{call.name}'.{_did_you_mean(near)}", nearest=near)
+            )
             return
         self._begin(session, id, suite, suitecall.read(call.arguments, suite.child.name), call.meta)
 
@@ -284,7 +287,7 @@ class Gateway:
 
 
 def _did_you_mean(names: list[str]) -> str:
-    return f" Did you mean {', '.join(names)}?" if names else " tools/list names those there are."
+    return f" Did you mean {', '.join(names)}?" if names else ""
 
 
 METHODS: dict[str, Handler] = {

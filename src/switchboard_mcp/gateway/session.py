@@ -8,6 +8,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.eras import LATEST_HANDSHAKE
+from switchboard_mcp.errors import Failure, rpc_error
 from switchboard_mcp.transport.link import Link
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
@@ -36,6 +37,10 @@ class Session:
     def refuse(self, id: Raw | bytes, code: int, message: str) -> None:
         """Answer a request with a JSON-RPC error."""
         self.link.send(jsonrpc.error(id, code, message))
+
+    def fail(self, id: Raw | bytes, problem: Failure) -> None:
+        """Answer a request outside a suite call with a failure of ours."""
+        self.link.send(jsonrpc.error_body(id, rpc_error(problem)))
 
     def notify(self, method: str, params: bytes | Raw | None = None) -> None:
         """Send a notification."""
