@@ -37,7 +37,7 @@ schema: ## write switchboard.config.schema.json anew
 
 docs: ## write docs/reference anew from the code
 	@scripts/setup core
-	@$(PYTHON_BIN) scripts/reference
+	@$(PYTHON_BIN) scripts/reference.py
 
 lock: ## write the lock files anew (ARGS=--upgrade for newer versions)
 	@scripts/setup dev

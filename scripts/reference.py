@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Writes docs/reference from the code: settings, failures, the life of a child.
+
+scripts/reference.py           write
+scripts/reference.py --check   fail when a page is not what would be written
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from switchboard_mcp.config.schema import json_schema
+from switchboard_mcp.core import lifecycle
+from switchboard_mcp.errors import KINDS
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
+NOTE = "<!-- Written by scripts/reference.py. Change the code, then run `make docs`. -->"
+Node = dict[str, Any]
+
+SETTINGS = """\
+# Settings
+
+{note}
+
+`switchboard.config.json` (comments allowed) or `switchboard.config.toml` in the workspace. All keys are optional.
+An unknown key is an error that names file, key and the nearest known key.
+
+| key | value | default | meaning |
+| --- | --- | --- | --- |
+{rows}
+"""
+
+FAILURES = """\
+# Failures
+
+{note}
+
+A failed suite call is a tool result with `isError: true`; `structuredContent.error.code` is one of these.
+Outside a suite call the same failure is a JSON-RPC error with the code in the third column.
+
+| code | may trying again help? | JSON-RPC | what to do |
+| --- | --- | --- | --- |
+{rows}
+"""
+
+LIFE = """\
+# The life of a child
+
+{note}
+
+```mermaid
+stateDiagram-v2
+    [*] --> configured
+{arrows}
+```
+
+| state | event | next state | what is done |
+| --- | --- | --- | --- |
+{rows}
+
+After a failure the next start is permitted at once, then after {waits}.
+Failure number {failures} in a row puts the child into quarantine for {quarantine:g} s. One answered call forgives all.
+A fault that will repeat, such as a missing program, is looked at again when it is needed after {recheck:g} s.
+"""
+
+
+def row(*cells: object) -> str:
+    return "| " + " | ".join(str(cell).replace("\n", " ").replace("|", "\\|") for cell in cells) + " |"
+
+
+def resolve(node: Node, schema: Node) -> Node:
+    """The node with its `$ref` followed."""
+    links = [node, *node.get("allOf", [])]
+    reference = next((link["$ref"] for link in links if "$ref" in link), None)
+    if reference is None:
+        return node
+    found: Node = schema
+    for part in reference.removeprefix("#/").split("/"):
+        found = found[part]
+    return {**found, **{key: value for key, value in node.items() if key not in ("$ref", "allOf")}}
+
+
+def kind(node: Node, schema: Node) -> str:
+    """What a value may be, in words."""
+    node = resolve(node, schema)
+    if "enum" in node:
+        return " or ".join(f"`{json.dumps(value)}`" for value in node["enum"])
+    if "const" in node:
+        return f"`{json.dumps(node['const'])}`"
+    if "anyOf" in node:
+        return " or ".join(dict.fromkeys(kind(each, schema) for each in node["anyOf"]))
+    if node.get("type") == "array":
+        return f"list of {kind(node.get('items', {}), schema)}"
+    return str(node.get("type", "any"))
+
+
+def keys(node: Node, path: str, schema: Node) -> Iterator[str]:
+    """A row for each key below a node."""
+    for name, entry in node.get("properties", {}).items():
+        if name == "$schema":
+            continue
+        child = resolve(entry, schema)
+        default = None if "properties" in child else child.get("default")
+        shown = "" if default is None else f"`{json.dumps(default)}`"
+        yield row(f"`{path}{name}`", kind(child, schema), shown, child.get("description", ""))
+        yield from keys(child, f"{path}{name}.", schema)
+        more = child.get("additionalProperties")
+        if isinstance(more, dict):
+            yield from keys(resolve(more, schema), f"{path}{name}.<name>.", schema)
+
+
+def settings() -> str:
+    schema = json_schema()
+    return SETTINGS.format(note=NOTE, rows="\n".join(keys(resolve(schema, schema), "", schema)))
+
+
+def failures() -> str:
+    rows = (
+        row(f"`{code}`", "yes" if it.retryable else "no", it.rpc, it.hint)
+        for code, it in sorted(KINDS.items())
+    )
+    return FAILURES.format(note=NOTE, rows="\n".join(rows))
+
+
+def life() -> str:
+    table = [(was, event, now, action) for (was, event), (now, action) in lifecycle.TRANSITIONS.items()]
+    waits = [lifecycle.setback(number).wait_s for number in range(2, lifecycle.FAILURES_TO_QUARANTINE)]
+    return LIFE.format(
+        note=NOTE,
+        arrows="\n".join(
+            f"    {was.value} --> {now.value}: {event.value}" for was, event, now, _ in table if was != now
+        ),
+        rows="\n".join(row(*(cell.value for cell in cells)) for cells in table),
+        waits=", ".join(f"{wait:g} s" for wait in waits),
+        failures=lifecycle.FAILURES_TO_QUARANTINE,
+        quarantine=lifecycle.QUARANTINE_S,
+        recheck=lifecycle.FAULT_RECHECK_S,
+    )
+
+
+PAGES = {"settings.md": settings, "failures.md": failures, "child-life.md": life}
+
+
+def main() -> int:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    stale = {name: text for name, write in PAGES.items() if not _same(FOLDER / name, text := write())}
+    if "--check" in sys.argv[1:]:
+        for name in stale:
+            print(f"docs/reference/{name} is not current: run `make docs`", file=sys.stderr)
+        return 1 if stale else 0
+    for name, text in stale.items():
+        (FOLDER / name).write_text(text)
+    return 0
+
+
+def _same(page: Path, text: str) -> bool:
+    return page.exists() and page.read_text() == text
+
+
+if __name__ == "__main__":
+    sys.exit(main())
