@@ -7,7 +7,7 @@ or the host's cancellation. The body of an answer is never decoded.
 from __future__ import annotations
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.children.child import MAX_BACKLOG, Child, Visitor
 from switchboard_mcp.core import introspect, jsonrpc
@@ -25,13 +25,9 @@ from switchboard_mcp.transport.peer import Call, next_id
 STARTING_STEP = 1e-6
 
 
-class Meta(Struct, rename="camel", gc=False):
-    """The part of `_meta` that we look at."""
+# `_meta` of a request: an object, of whose members we look at one.
+Meta = dict[str, Raw]
 
-    progress_token: Raw | UnsetType = UNSET
-
-
-_decode_meta = msgspec.json.Decoder(Meta).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
@@ -44,14 +40,14 @@ class SuiteRequest(Visitor, Call):
     __slots__ = ("asked", "checked", "host_id", "meta", "progress_token", "session", "steps", "suite")
 
     def __init__(
-        self, session: Session, host_id: bytes, suite: Suite, asked: SuiteCall, meta: Raw | UnsetType
+        self, session: Session, host_id: bytes, suite: Suite, asked: SuiteCall, meta: Meta | UnsetType
     ) -> None:
         self.session = session
         self.host_id = host_id
         self.suite = suite
         self.asked = asked
         self.meta = meta
-        self.progress_token = UNSET if meta is UNSET else _decode_meta(meta).progress_token
+        self.progress_token = UNSET if meta is UNSET else meta.get("progressToken", UNSET)
         self.checked = False  # whether the child's tools were looked up again for this request
         self.steps = 0
         self.id = b""
@@ -189,11 +185,9 @@ class SubtoolCall(SuiteRequest):
 
     def _meta_for_child(self, id: bytes) -> bytes:
         """The host's `_meta`, with our own progress token where it has one: tokens of two hosts may be equal."""
-        assert self.meta is not UNSET
-        members = _decode_object(self.meta)
-        if "progressToken" in members:
-            members["progressToken"] = Raw(id)
-        return jsonrpc.encode(members)
+        if self.progress_token is UNSET:
+            return jsonrpc.encode(self.meta)
+        return jsonrpc.encode({**self.meta, "progressToken": Raw(id)})  # type: ignore[dict-item]  # never UNSET here
 
     def _unknown(self, child: Child) -> None:
         """No such subtool; look again once, since a child may change its tools without telling."""

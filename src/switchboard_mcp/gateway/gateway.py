@@ -32,7 +32,7 @@ from switchboard_mcp.errors import (
     tool_result,
 )
 from switchboard_mcp.gateway import suites
-from switchboard_mcp.gateway.calls import Introspection, SubtoolCall
+from switchboard_mcp.gateway.calls import Introspection, Meta, SubtoolCall
 from switchboard_mcp.gateway.session import LEVELS, Session
 from switchboard_mcp.gateway.suites import Suite
 from switchboard_mcp.observe.log import Log
@@ -52,7 +52,7 @@ class CallParams(Struct, gc=False):
 
     name: str
     arguments: Raw | UnsetType = UNSET
-    meta: Raw | UnsetType = msgspec.field(name="_meta", default=UNSET)
+    meta: Meta | UnsetType = msgspec.field(name="_meta", default=UNSET)
 
 
 class PlainParams(Struct, gc=False):
@@ -60,7 +60,7 @@ class PlainParams(Struct, gc=False):
 
     name: str
     arguments: SuiteCall
-    meta: Raw | UnsetType = msgspec.field(name="_meta", default=UNSET)
+    meta: Meta | UnsetType = msgspec.field(name="_meta", default=UNSET)
 
 
 class PlainCall(Struct, gc=False):
@@ -99,6 +99,8 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 Handler = Callable[["Gateway", Session, bytes, Raw], None]
 NO_PARAMS = Raw(b"{}")
+# A request id is a text or a number; null, true, a list or an object is none.
+ID_BEGINS = frozenset(b'"-0123456789')
 
 
 class Gateway:
@@ -137,13 +139,14 @@ class Gateway:
         except (msgspec.DecodeError, RecursionError):
             self._receive_any(session, data)
         else:
+            id = bytes(call.id)
             params = call.params
             suite = self.suites.get(params.name)
-            if suite is None:
+            if suite is None or id[0] not in ID_BEGINS:
                 self._receive_any(session, data)
             else:
                 asked = settle(params.arguments, suite.child.name)
-                self._begin(session, bytes(call.id), suite, asked, params.meta)
+                self._begin(session, id, suite, asked, params.meta)
 
     def _receive_any(self, session: Session, data: bytes) -> None:
         message = jsonrpc.parse(data)
@@ -181,8 +184,8 @@ class Gateway:
     def _requested(self, session: Session, id: bytes, message: Message) -> None:
         assert message.method is not UNSET
         handler = METHODS.get(message.method)
-        if id == b"null":
-            session.refuse(id, INVALID_REQUEST, "A request id must be a string or a number, not null.")
+        if id[0] not in ID_BEGINS:
+            session.refuse(b"null", INVALID_REQUEST, "A request id must be a string or a number.")
         elif handler is None:
             session.refuse(id, METHOD_NOT_FOUND, f"Method not found: {message.method}")
         else:
@@ -274,7 +277,7 @@ class Gateway:
         self._begin(session, id, suite, suitecall.read(call.arguments, suite.child.name), call.meta)
 
     def _begin(
-        self, session: Session, id: bytes, suite: Suite, asked: SuiteCall | Failure, meta: Raw | UnsetType
+        self, session: Session, id: bytes, suite: Suite, asked: SuiteCall | Failure, meta: Meta | UnsetType
     ) -> None:
         if isinstance(asked, Failure):
             session.answer(id, tool_result(asked))
