@@ -1,8 +1,8 @@
 """Cutting a byte stream into JSON-RPC messages, and wrapping messages for the wire.
 
 Both framings of MCP over stdio are understood and may alternate: one JSON object a line, and `Content-Length` headers
-with a body. What is no message (log lines as text or JSON) comes out as `Noise`; a message beyond the limit comes out as
-`Oversized` and the stream lives on. Any chunking gives the same pieces, at a cost linear in the bytes.
+with a body. What is no message (log lines as text or JSON) comes out as `Noise`; a message beyond the limit comes out
+as `Oversized` and the stream lives on. Any chunking gives the same pieces, at a cost linear in the bytes.
 
 Owns bytes and boundaries only: it does not decode JSON, beyond looking for the word that marks a message.
 """
@@ -15,7 +15,10 @@ from msgspec import Struct
 MAX_MESSAGE_BYTES = 128 * 1024 * 1024
 # Enough of an oversized message to find its id, which servers write first or last.
 KEPT_OF_OVERSIZED = 1024
-OPENING_BRACE = 0x7B
+# A Content-Length beyond this many times the limit is a lie; to believe it would swallow the stream for good.
+MOST_SKIPPED = 8
+LONGEST_NUMBER = 20  # characters; Python refuses to read thousands of digits
+OPENING_BRACE, CLOSING_BRACE = b"{}"
 BOM = b"\xef\xbb\xbf"
 
 
@@ -48,21 +51,30 @@ class Splitter:
         self._size = 0  # bytes of the unfinished line or body so far
         self._need = -1  # bytes the current body still lacks; -1 while reading lines
         self._length = -1  # Content-Length seen, blank line not yet
-        self._head = b""
+        self._head = b""  # the ends of what is being thrown away
         self._tail = b""
 
     def feed(self, data: bytes) -> list[Piece]:
         """All pieces that `data` completes."""
-        if self._size == 0 and self._need < 0 and self._length < 0 and len(data) <= self.limit and b"ontent-" not in data:
-            # The ordinary case, whole lines without headers, cut in one go.
+        if (
+            self._size == 0
+            and self._need < 0
+            and self._length < 0
+            and not self.headers
+            and len(data) <= self.limit
+        ):
+            # The ordinary case, whole lines and each a message, cut in one go.
             lines = data.split(b"\n")
             rest = lines.pop()
-            whole = [line for line in lines if b'"jsonrpc"' in line and line[0] == OPENING_BRACE]
-            if len(whole) == len(lines):
-                self.headers = False
+            messages: list[Piece] = [
+                line
+                for line in lines
+                if b'"jsonrpc"' in line and line[0] == OPENING_BRACE and line[-1] == CLOSING_BRACE
+            ]
+            if len(messages) == len(lines):
                 if rest:
                     self._keep(rest)
-                return whole  # type: ignore[return-value]
+                return messages
         out: list[Piece] = []
         start = 0
         while start < len(data):
@@ -77,60 +89,65 @@ class Splitter:
             start = end + 1
             if self._size:
                 self._keep(line)
-                whole = self._finish()
-                if type(whole) is bytes:
-                    self._take_line(whole, out)
-                else:
-                    out.append(whole)
+                self._finish_line(out)
             else:
                 self._take_line(line, out)
         return out
 
     def close(self) -> list[Piece]:
-        """What the end of the stream leaves: a last line without its newline."""
+        """What the end of the stream leaves: a last line without its newline, or the start of a body."""
         out: list[Piece] = []
         if self._size and self._need < 0:
-            whole = self._finish()
-            if type(whole) is bytes:
-                self._take_line(whole, out)
-            else:
-                out.append(whole)
+            self._finish_line(out)
         elif self._size:
-            out.append(Noise(b"".join(self._parts)[:KEPT_OF_OVERSIZED]))
+            self._let_go()
+            out.append(Noise(self._head))
         self._parts.clear()
+        self._head = self._tail = b""
         self._size = 0
         self._need = self._length = -1
         return out
 
+    def _finish_line(self, out: list[Piece]) -> None:
+        whole = self._finish()
+        if type(whole) is bytes:
+            self._take_line(whole, out)
+        else:
+            out.append(whole)
+
     def _take_line(self, raw: bytes, out: list[Piece]) -> None:
+        if len(raw) > self.limit:
+            out.append(Oversized(len(raw), raw[:KEPT_OF_OVERSIZED], raw[-KEPT_OF_OVERSIZED:]))
+            return
         line = raw.strip()
-        if len(line) > self.limit:
-            out.append(Oversized(len(line), line[:KEPT_OF_OVERSIZED], line[-KEPT_OF_OVERSIZED:]))
-        elif line[:1] == b"{" and b'"jsonrpc"' in line:
+        if line[:1] == b"{" and b'"jsonrpc"' in line:
             self._length = -1
             self.headers = False
             out.append(line)
+        elif line.startswith(BOM):
+            self._take_line(line[len(BOM) :], out)
         else:
             self._take_odd_line(line, out)
 
     def _take_odd_line(self, line: bytes, out: list[Piece]) -> None:
-        if self._length >= 0:
-            if not line:
-                self._need, self._length = self._length, -1
-                if self._need == 0:
-                    self._need = -1
+        if not line:
+            if self._length >= 0:
+                self._need, self._length = self._length or -1, -1
+            return
+        name, colon, value = line.partition(b":")
+        name = name.lower()
+        if name == b"content-length" and value.strip().isdigit() and len(value) < LONGEST_NUMBER:
+            length = int(value)
+            if length <= self.limit * MOST_SKIPPED:
+                self._length = length
                 return
-            if line[:1] not in b"{[" and b":" in line:
-                return  # a further header, such as Content-Type
-            self._length = -1
-        if line.startswith(BOM):
-            self._take_line(line[len(BOM) :], out)
-        elif line[:15].lower() == b"content-length:" and line[15:].strip().isdigit():
-            self._length = int(line[15:])
-        elif line[:1] == b"[" and b'"jsonrpc"' in line:
+        if self._length >= 0 and colon and name[:1] not in b"{[":
+            return  # a further header
+        self._length = -1
+        if line[:1] == b"[" and b'"jsonrpc"' in line:
             self.headers = False
             out.append(line)  # a batch
-        elif line:
+        elif name != b"content-type":
             out.append(Noise(line))
 
     def _take_body(self, data: bytes, start: int, out: list[Piece]) -> int:
@@ -139,33 +156,36 @@ class Splitter:
         self._need -= len(part)
         if self._need == 0:
             self._need = -1
+            self.headers = True
             whole = self._finish()
             if type(whole) is bytes:
-                self.headers = True
                 # Raw newlines can only be white space between tokens; without them a body fits on one line.
-                out.append(whole.translate(_SPACED).strip() if b"\n" in whole or b"\r" in whole else whole)
-            else:
-                out.append(whole)
+                if b"\n" in whole or b"\r" in whole:
+                    whole = whole.translate(_SPACED).strip()
+                whole = whole.removeprefix(BOM)
+            out.append(whole)
         return start + len(part)
 
     def _keep(self, part: bytes) -> None:
-        if not part:
-            return
-        if self._size == 0:
-            self._head = part[:KEPT_OF_OVERSIZED]
+        self._parts.append(part)
         self._size += len(part)
         if self._size > self.limit:
-            if self._parts:
-                self._tail = b"".join(self._parts[-1:])
-                self._parts.clear()
-            self._tail = (self._tail + part)[-KEPT_OF_OVERSIZED:]
-        else:
-            self._parts.append(part)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Forget what has come, but for its ends."""
+        for part in self._parts:
+            if len(self._head) < KEPT_OF_OVERSIZED:
+                self._head = (self._head + part[:KEPT_OF_OVERSIZED])[:KEPT_OF_OVERSIZED]
+            self._tail = (self._tail + part[-KEPT_OF_OVERSIZED:])[-KEPT_OF_OVERSIZED:]
+        self._parts.clear()
 
     def _finish(self) -> bytes | Oversized:
         size, self._size = self._size, 0
         if size > self.limit:
-            return Oversized(size, self._head, self._tail)
+            piece = Oversized(size, self._head, self._tail)
+            self._head = self._tail = b""
+            return piece
         whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         self._parts.clear()
         return whole
