@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -54,12 +55,13 @@ def read_arguments(words: Iterable[str], read_stdin: Callable[[], bytes]) -> dic
     """The arguments of the subtool. A value that is JSON is taken as JSON, any other as a text."""
     args: dict[str, Raw] = {}
     for word in words:
+        data = os.fsencode(word)  # what the shell gave, whatever the locale made of it
         if word == "-":
             members = _read_object(read_stdin(), "stdin")
-        elif word.lstrip().startswith("{"):
-            members = _read_object(word.encode("utf-8", "surrogateescape"), f"'{cut(one_line(word), 60)}'")
+        elif data.lstrip().startswith(b"{"):
+            members = _read_object(data, f"'{cut(one_line(word), 60)}'")
         else:
-            members = _read_pair(word)
+            members = _read_pair(data)
         if isinstance(members, Failure):
             return members
         for name in members:
@@ -74,23 +76,23 @@ def read_arguments(words: Iterable[str], read_stdin: Callable[[], bytes]) -> dic
 def _read_object(data: bytes, what: str) -> dict[str, Raw] | Failure:
     try:
         return _decode_object(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         reason = str(problem).removeprefix("JSON is malformed: ")
         return usage_failure(f"{what} is no JSON object: {reason}.", ARGUMENT_HINT)
 
 
-def _read_pair(word: str) -> dict[str, Raw] | Failure:
-    name, equals, value = word.partition("=")
-    if not equals or not name:
-        return usage_failure(f"'{word}' is no argument of a subtool.", ARGUMENT_HINT)
+def _read_pair(data: bytes) -> dict[str, Raw] | Failure:
     try:
-        data = value.encode()
-        _decode_any(data)
-    except msgspec.DecodeError:
-        data = msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return usage_failure(f"The value of '{name}' is not UTF-8.", "Encode it, for example as base64.")
-    return {name: Raw(data)}
+        name, equals, value = data.decode().partition("=")
+    except UnicodeDecodeError:
+        return usage_failure(f"{data!r} is not UTF-8.", "Encode it, for example as base64.")
+    if not equals or not name:
+        return usage_failure(f"'{cut(one_line(name), 60)}' is no argument of a subtool.", ARGUMENT_HINT)
+    try:
+        _decode_any(value.encode())
+    except (msgspec.DecodeError, RecursionError):
+        return {name: Raw(msgspec.json.encode(value))}
+    return {name: Raw(value.encode())}
 
 
 class Status:

@@ -130,6 +130,26 @@ class Screen:
             ):
                 self.line(f"{indent}{self.paint(piece, style)}" if piece else "")
 
+    def entry(self, name: str, rest: str, style: str, indent: str = "") -> None:
+        """Write a name and what belongs to it; further lines stand further in."""
+        size = self.size()
+        text = one_line(name + rest)
+        lines = (
+            textwrap.wrap(text, size.columns, initial_indent=indent, subsequent_indent=f"{indent}    ")
+            if size
+            else []
+        )
+        first, *others = lines or [indent + text]
+        head = indent + one_line(name)
+        painted = (
+            indent + self.paint(head[len(indent) :], style) + first[len(head) :]
+            if first.startswith(head)
+            else first
+        )
+        self.line(painted)
+        for line in others:
+            self.line(line)
+
     def table(self, rows: Sequence[Sequence[Cell]], header: Sequence[str] = (), indent: int = 0) -> None:
         """Write columns that line up. On a terminal the last one is cut where it does not fit."""
         styled = [[_styled(cell) for cell in row] for row in rows]

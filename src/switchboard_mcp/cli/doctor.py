@@ -23,12 +23,13 @@ from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Work
 from switchboard_mcp.config.variables import missing
 from switchboard_mcp.core.naming import suite_names
 from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, SwitchboardError
 
 PROBLEM, NOTE = "problem", "note"
 # Their own hint names this command.
 SEND_TO_DOCTOR = frozenset({"child_start_timeout", "child_start_failed"})
-LOOK_AGAIN = "Correct it there, then run `switchboard doctor` again."
+CORRECT_KEY, CORRECT_FILE = "Correct or remove this key.", "Correct or remove this file."
 
 
 class Finding(Struct, frozen=True, omit_defaults=True):
@@ -140,7 +141,7 @@ async def _start(workspace: Workspace, broken: frozenset[str], asked: Invocation
 def _finding(problem: Failure, spec: ChildSpec | None = None) -> Finding:
     remedy = problem.hint or ""
     if spec is not None and problem.code in SEND_TO_DOCTOR:
-        command = shlex.join([spec.command, *spec.args])
+        command = Redactor().text(shlex.join([spec.command, *spec.args]))
         remedy = f"Run it by hand to see what it does: cd {shlex.quote(spec.cwd)} && {command}"
     return Finding(PROBLEM, problem.message, remedy, problem.stderr or [])
 
@@ -167,7 +168,10 @@ def _idle_rules(child: str, seen: Connected | None, config: Config) -> list[Find
 
 def _workspace_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
     told = {(spec.source, gap.key) for spec in workspace.children for gap in missing(spec, environ)}
-    findings = [Finding(PROBLEM, str(one), LOOK_AGAIN) for one in _without(workspace.warnings, told)]
+    findings = [
+        Finding(PROBLEM, str(one), CORRECT_KEY if one.key else CORRECT_FILE)
+        for one in _without(workspace.warnings, told)
+    ]
     if not workspace.children:
         findings.append(Finding(PROBLEM, f"No children in {workspace.folder}.", ADD_ONE))
     folder = cache_folder(environ)
@@ -234,9 +238,8 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
     for child in diagnosis.children:
         out.line()
         _show_child(child, out)
-    if diagnosis.findings:
-        out.line()
     for finding in diagnosis.findings:
+        out.line()
         _show_finding(finding, out, "")
     out.line()
     problems = diagnosis.problems()
@@ -257,17 +260,18 @@ def _show_child(child: Checked, out: Screen) -> None:
         f"{mark} {out.paint(one_line(child.suite), 'bold')}  {out.paint(one_line(' · '.join(facts)), 'dim')}"
     )
     if child.program:
-        out.line(f"    {one_line(child.program)}", "dim")
+        out.line(f"    runs {one_line(child.program)}", "dim")
     for finding in child.findings:
         _show_finding(finding, out, "    ")
 
 
 def _show_finding(finding: Finding, out: Screen, indent: str) -> None:
-    style = "red" if finding.level == PROBLEM else "yellow"
-    out.prose(finding.message, indent, style)
+    mark, style = ("✗", "red") if finding.level == PROBLEM else ("!", "yellow")
+    out.prose(finding.message if indent else f"{mark} {finding.message}", indent, style)
     if finding.stderr:
         out.line(f"{indent}Last lines of stderr:", "dim")
         for line in finding.stderr:
             out.text(f"{indent}  {line}", "dim")
     if finding.remedy:
-        out.prose(f"→ {finding.remedy}", indent)
+        # In one line, however long: it may be a command to copy.
+        out.text(f"{indent}→ {finding.remedy}")

@@ -17,6 +17,7 @@ from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, find_suite, open
 from switchboard_mcp.cli.live import Live
 from switchboard_mcp.cli.outcome import error_of, show_error
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning
+from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.core.signature import signature
 from switchboard_mcp.core.tokens import estimate
 from switchboard_mcp.gateway.suites import Suite
@@ -84,8 +85,9 @@ def suite_info(suite: Suite) -> SuiteInfo:
 
 
 def command_of(spec: ChildSpec) -> list[str]:
-    """What is run, as it is written: variables are not filled in, so that no secret is shown."""
-    return [spec.command, *spec.args] if spec.kind == "stdio" else []
+    """What is run, as it is written: variables are not filled in, and what looks like a secret is masked."""
+    mask = Redactor().text
+    return [mask(word) for word in (spec.command, *spec.args)] if spec.kind == "stdio" else []
 
 
 def show_listing(listing: Listing, asked: Invocation) -> None:
@@ -208,7 +210,7 @@ def show_answer(found: Opened, answer: Answer, tokens: int, asked: Invocation) -
 
 def _show_signature(tool: dict[str, Any], out: Screen) -> None:
     parameters = tool.get("signature") or (signature(tool["inputSchema"], 0) if "inputSchema" in tool else "")
-    out.line(f"  {out.paint(one_line(tool['name']), 'cyan')}{one_line(parameters)}")
+    out.entry(tool["name"], parameters, "cyan", "  ")
     told = tool.get("summary") or tool.get("description") or ""
     if told:
         out.prose(told.strip(), "      ")
@@ -218,7 +220,7 @@ def show_tool(tool: dict[str, Any], out: Screen) -> None:
     """One subtool in full: what it does, then each parameter."""
     schema = tool.get("inputSchema")
     head = signature(schema, 0) if schema is not None else ""
-    out.line(f"{out.paint(one_line(tool['name']), 'bold cyan')}{one_line(head)}")
+    out.entry(tool["name"], head, "bold cyan")
     told = tool.get("description") or tool.get("summary") or ""
     if told:
         out.line()
