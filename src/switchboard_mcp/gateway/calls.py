@@ -63,9 +63,10 @@ class SuiteRequest(Visitor, Call):
 
     def finish(self, result: Raw | bytes) -> None:
         """Answer the host, unless it has cancelled."""
-        if self.session.under_way.get(self.host_id) is self:
-            del self.session.under_way[self.host_id]
-            self.session.answer(self.host_id, result)
+        session, host_id = self.session, self.host_id
+        if session.under_way.get(host_id) is self:
+            del session.under_way[host_id]
+            session.link.send(jsonrpc.result(host_id, result))
 
     def refused(self, problem: Failure) -> None:
         """Answer the host with a failure that names child and subtool."""

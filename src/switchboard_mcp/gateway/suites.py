@@ -65,7 +65,7 @@ class Suite:
         names = hint([tool.name for tool in tools], hint_chars)
         tool: dict[str, object] = {
             "name": self.name,
-            "description": f"{description} {names}" if names else description,
+            "description": _sentence(description) + " " + names if names else description,
             "inputSchema": INPUT_SCHEMA,
         }
         if tools:
@@ -73,6 +73,11 @@ class Suite:
         if self._always_load:
             tool["_meta"] = {"anthropic/alwaysLoad": True}
         return tool
+
+
+def _sentence(text: str) -> str:
+    """The text with an end, so that another sentence can follow."""
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
 def hint(names: Sequence[str], limit: int) -> str:
