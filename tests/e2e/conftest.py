@@ -1,0 +1,29 @@
+"""Fixtures of the tests with real processes: running gateways that many tests share, and real servers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.host import Host, switchboard
+from tests.e2e.servers import Servers
+from tests.e2e.workspaces import MOCK_CHILD, add_child
+
+
+@pytest.fixture(scope="module")
+def mock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A Switchboard with the mock child as `mock_suite`, shared by the tests of a module."""
+    workspace = tmp_path_factory.mktemp("mock")
+    add_child(workspace, "mock", MOCK_CHILD)
+    with switchboard(workspace, env={**os.environ, "XDG_CACHE_HOME": str(workspace / "cache")}) as host:
+        host.initialize()
+        yield host
+
+
+@pytest.fixture
+def servers(npm_bin: Callable[[str], str], server_bin: Callable[[str], str], tmp_path: Path) -> Servers:
+    """Published servers, each with a folder of its own to work in."""
+    return Servers(npm_bin, server_bin, tmp_path)

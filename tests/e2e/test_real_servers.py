@@ -1,0 +1,59 @@
+"""Published servers behind Switchboard: every result has the very bytes that a direct connection gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.e2e.host import Host, Told, switchboard
+from tests.e2e.servers import Call, Servers
+from tests.e2e.workspaces import add_child
+
+
+class Envelope(msgspec.Struct):
+    """An answer whose result is left as it is written."""
+
+    result: msgspec.Raw
+
+
+def result_bytes(told: Told) -> bytes:
+    return bytes(msgspec.json.decode(told.body, type=Envelope).result)
+
+
+def through(host: Host, name: str, call: Call) -> bytes:
+    arguments = {"action": "call", "subtool": call.subtool, "args": call.args}
+    return result_bytes(
+        host.raw_answer(host.ask("tools/call", {"name": f"{name}_suite", "arguments": arguments}))
+    )
+
+
+def direct(host: Host, call: Call) -> bytes:
+    return result_bytes(
+        host.raw_answer(host.ask("tools/call", {"name": call.subtool, "arguments": call.args}))
+    )
+
+
+@pytest.mark.parametrize("name", Servers.names)
+def test_a_call_through_the_suite_gives_the_bytes_of_a_direct_call(
+    name: str, servers: Servers, workspace: Path
+) -> None:
+    command = servers.command(name)
+    add_child(workspace, name, command, env=servers.env(name, "child"))
+    with switchboard(workspace) as host, Host(command, extra=servers.env(name, "direct")) as server:
+        host.initialize()
+        begun = host.ask("tools/call", {"name": f"{name}_suite", "arguments": {"action": "introspect"}})
+        server.initialize()
+        host.answer(begun)
+        for call in servers.calls(name):
+            result = through(host, name, call)
+            assert result == direct(server, call)
+            decoded = json.loads(result)
+            assert tuple(block["type"] for block in decoded["content"]) == call.blocks
+            assert ("structuredContent" in decoded) == call.structured
+            assert decoded.get("isError", False) == call.error
+        own = [tool["name"] for tool in server.tools()]
+        assert host.tool_names() == [f"{name}_suite"]
+        assert host.subtools(f"{name}_suite") == own

@@ -1,0 +1,50 @@
+"""Workspaces as users write them: files of children, a configuration, and the children the tests run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+REPO = Path(__file__).resolve().parent.parent.parent
+# Without the site packages, which no test child needs, a child starts in half the time.
+PYTHON = [sys.executable, "-S"]
+MOCK_CHILD = [*PYTHON, str(REPO / "examples" / "mock-child" / "server.py")]
+
+
+def faulty(mode: str, *arguments: str) -> list[str]:
+    """The command of a child with one fault."""
+    return [*PYTHON, str(REPO / "tests" / "children" / "faulty.py"), mode, *arguments]
+
+
+def add_child(workspace: Path, name: str, command: list[str], **more: Any) -> Path:
+    """Put a child's own file where it is discovered."""
+    env = more.pop("env", {})
+    entry = {"name": name, "command": {"cmd": command[0], "args": command[1:], "env": env}, **more}
+    return write_child(workspace, name, entry)
+
+
+def write_child(workspace: Path, folder: str, entry: object) -> Path:
+    """Put anything into the file of a child; text goes as it is."""
+    path = workspace / "mcps" / folder / ".mcp.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(entry if isinstance(entry, str) else json.dumps(entry))
+    return path
+
+
+def configure(workspace: Path, config: object) -> Path:
+    """Write the workspace's configuration; text goes as it is."""
+    path = workspace / "switchboard.config.json"
+    path.write_text(config if isinstance(config, str) else json.dumps(config))
+    return path
+
+
+def recorded(command: list[str], file: Path) -> list[str]:
+    """The command, with all that is sent to it also written to a file: once it answers, the file has it."""
+    return ["sh", "-c", 'tee "$0" | exec "$@"', str(file), *command]
+
+
+def read_record(file: Path) -> list[dict[str, Any]]:
+    """The messages in such a file."""
+    return [json.loads(line) for line in file.read_text().splitlines()]
