@@ -1,4 +1,4 @@
-"""Cutting a byte stream into JSON-RPC messages, and wrapping messages for the wire.
+"""Cutting a byte stream into JSON-RPC messages.
 
 Both framings of MCP over stdio are understood and may alternate: one JSON object a line, and `Content-Length` headers
 with a body. What is no message (log lines as text or JSON) comes out as `Noise`; a message beyond the limit comes out
@@ -192,10 +192,3 @@ class Splitter:
 
 
 _SPACED = bytes(32 if code in (10, 13) else code for code in range(256))
-
-
-def frame(message: bytes, headers: bool) -> bytes:
-    """One message as it goes on the wire."""
-    if headers:
-        return b"Content-Length: %d\r\n\r\n%b" % (len(message), message)
-    return message + b"\n"

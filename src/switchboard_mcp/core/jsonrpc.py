@@ -1,7 +1,7 @@
 """JSON-RPC envelopes with their bodies left undecoded.
 
-`parse` reads the outer object and nothing else: `id`, `params`, `result` and `error` stay raw bytes, so that what passes
-through is equal to what came. Ids keep their exact text: `1` and `"1"` differ. Knows nothing of MCP.
+`parse` reads the outer object and nothing else: `id`, `params`, `result` and `error` stay raw bytes, so that what
+passes through is equal to what came. Ids keep their exact text: `1` and `"1"` differ. Knows nothing of MCP.
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ def parse(data: bytes) -> Message | Malformed:
     except msgspec.ValidationError as problem:
         return Malformed(str(problem), parsed=True, id=find_id(data[:1024], data[-1024:]))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        return Malformed(str(problem), parsed=False)
+        mended = replace_lone_surrogates(data)
+        return parse(mended) if mended != data else Malformed(str(problem), parsed=False)
 
 
 def split_batch(data: bytes) -> list[bytes] | Malformed:
     """The members of a JSON-RPC batch."""
     try:
-        return [bytes(member) for member in _decode_batch(data)]
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        return [bytes(member) for member in _decode_batch(replace_lone_surrogates(data))]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         return Malformed(str(problem), parsed=False)
 
 
@@ -64,7 +65,7 @@ def parse_error(error: Raw) -> RpcError:
     """Read an `error` member, however poor it is."""
     try:
         return _decode_error(error)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return RpcError(message=bytes(error)[:200].decode("utf-8", "replace"))
 
 
@@ -79,6 +80,20 @@ def clean_text(data: bytes) -> bytes:
     return data
 
 
+def replace_lone_surrogates(data: bytes) -> bytes:
+    """The same JSON, with each half of a surrogate pair that stands alone replaced.
+
+    Programs that count in UTF-16 cut emojis in two and write the half as an escape, which decoders refuse.
+    """
+    if b"\\ud" not in data and b"\\uD" not in data:
+        return data
+    import re
+
+    high, low = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    escapes = rb"(" + high + low + rb")|" + high + rb"|" + low + rb"|(\\.)"
+    return re.sub(escapes, lambda found: found[1] or found[2] or rb"\ufffd", data)
+
+
 def find_id(head: bytes, tail: bytes) -> bytes:
     """The id of an envelope of which only the first and last bytes are at hand; `null` where it cannot be told.
 
@@ -86,16 +101,29 @@ def find_id(head: bytes, tail: bytes) -> bytes:
     """
     import re
 
-    id = rb'"id"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")\s*'
-    version = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
-    found = re.match(rb"\{\s*(?:" + version + rb",\s*)?" + id + rb"[,}]", head)
-    found = found or re.search(rb"[{,]\s*" + id + rb"(?:,\s*" + version + rb")?\}\s*\Z", tail)
+    found = re.match(_START + rb"(?:" + _VERSION + rb",\s*)?" + _ID + rb"[,}]", head)
+    found = found or re.search(rb"[{,]\s*" + _ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*\Z", tail)
     return found[1] if found else b"null"
+
+
+def is_answer(head: bytes) -> bool:
+    """Whether an envelope of which only the first bytes are at hand is a response and no request."""
+    import re
+
+    few = rb"(?:(?:" + _VERSION + rb"|" + _ID + rb"),\s*){0,2}"
+    return re.match(_START + few + rb'"(?:result|error)"\s*:', head) is not None
+
+
+_START = rb"(?:\xef\xbb\xbf)?\s*\{\s*"
+_ID = rb'"id"\s*:\s*(-?\d[\d.eE+-]*|"(?:[^"\\]|\\.)*")\s*'
+_VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
 
 
 def request(id: bytes, method: str, params: bytes | Raw = b"{}") -> bytes:
     """Encode a request."""
-    return b"".join((b'{"jsonrpc":"2.0","id":', id, b',"method":', encode(method), b',"params":', params, b"}"))
+    return b"".join(
+        (b'{"jsonrpc":"2.0","id":', id, b',"method":', encode(method), b',"params":', params, b"}")
+    )
 
 
 def notification(method: str, params: bytes | Raw | None = None) -> bytes:

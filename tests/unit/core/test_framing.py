@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.core import framing
-from switchboard_mcp.core.framing import BOM, KEPT_OF_OVERSIZED, Noise, Oversized, Piece, Splitter, frame
+from switchboard_mcp.core.framing import BOM, KEPT_OF_OVERSIZED, Noise, Oversized, Piece, Splitter
 from switchboard_mcp.core.jsonrpc import find_id
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
@@ -358,20 +358,6 @@ class TestHeadersFlag:
         splitter = Splitter(50)
         splitter.feed(headed(b"x" * 60))
         assert splitter.headers
-
-
-class TestFrame:
-    def test_newline_framing_adds_a_newline(self) -> None:
-        assert frame(PING, headers=False) == PING + b"\n"
-
-    def test_content_length_counts_bytes_and_not_characters(self) -> None:
-        assert frame(ANSWER, headers=True) == b"Content-Length: %d\r\n\r\n" % len(ANSWER) + ANSWER
-
-    @given(st.lists(st.tuples(st.sampled_from([PING, ANSWER, NOTE]), st.booleans()), max_size=8))
-    def test_what_is_framed_is_read_back(self, messages: list[tuple[bytes, bool]]) -> None:
-        assert split([b"".join(frame(message, headers) for message, headers in messages)]) == [
-            message for message, _ in messages
-        ]
 
 
 class TestCost:
