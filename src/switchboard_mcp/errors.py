@@ -108,7 +108,8 @@ def failure(
     kind = KINDS[code]
     return Failure(
         code=code,
-        message=message,
+        # A file name that is no UTF-8 must not keep its own failure from being told.
+        message=message if message.isascii() else message.encode("utf-8", "replace").decode(),
         child=child,
         subtool=subtool,
         retryable=kind.retryable,

@@ -86,14 +86,15 @@ TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
 
 # The first restart is free: one crash is an accident. Then the wait doubles, so that a broken child costs little.
 FIRST_BACKOFF_S = 1.0
-LONGEST_BACKOFF_S = 30.0
 # Five failures without one answered call in between are no accident.
 FAILURES_TO_QUARANTINE = 5
 QUARANTINE_S = 60.0
 # A missing binary will still be missing; look again only after a person could have mended it.
 FAULT_RECHECK_S = 2.0
 
-PACKAGE_RUNNERS = frozenset({"npx", "bunx", "uvx", "pipx", "docker", "podman", "pnpm", "yarn", "bun", "uv", "deno"})
+PACKAGE_RUNNERS = frozenset(
+    {"npx", "bunx", "uvx", "pipx", "docker", "podman", "pnpm", "yarn", "bun", "uv", "deno"}
+)
 
 
 class Setback(Struct, frozen=True):
@@ -109,7 +110,7 @@ def setback(failures: int) -> Setback:
         return Setback(Event.CRASHED_OUT, QUARANTINE_S)
     if failures <= 1:
         return Setback(Event.CRASH, 0.0)
-    return Setback(Event.CRASH, min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (failures - 2)))
+    return Setback(Event.CRASH, FIRST_BACKOFF_S * 2 ** (failures - 2))
 
 
 def start_limit_ms(command: str, known: bool, child_spawn_ms: int, rpc_ms: int) -> int:
