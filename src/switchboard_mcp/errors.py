@@ -27,6 +27,7 @@ class Kind(Struct, frozen=True):
 
 
 KINDS: dict[str, Kind] = {
+    "usage": Kind(False, "Run `switchboard --help` to see what can be asked for."),
     "config_invalid": Kind(False, "Correct the named key, then start again."),
     "unknown_tool": Kind(False, "Call tools/list and use one of the names it returns.", INVALID_PARAMS),
     "bad_arguments": Kind(
