@@ -1,0 +1,94 @@
+"""Names of suite tools: unique, and made only of what every host takes.
+
+Owns how a child's name becomes a tool name and who gives way in a clash. It does not know where the names come from.
+
+The rules, in order: a configured name stands as it is written; a child whose name needs no change keeps
+`<child>_suite`; whoever else would share a name gets a mark made from its own child name, so the same child gets the
+same name whatever other children there are beside those it clashes with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from zlib import crc32
+
+MAX_LENGTH = 64
+# Hosts put `mcp__<server>__` and the like before a name and have limits of their own.
+MAX_GENERATED = 40
+SUFFIX = "_suite"
+ALLOWED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+
+
+def suite_names(children: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The suite tool's name for each (child name, configured suite name or "")."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    # The sort makes the outcome independent of the order in which children were found.
+    claims = sorted(
+        (_claim(child, configured) for child, configured in children), key=lambda claim: claim[:2]
+    )
+    for _, child, wanted, limit in claims:
+        if child in names:
+            continue
+        name = wanted if wanted not in taken else _marked(wanted, child, limit, taken)
+        taken.add(name)
+        names[child] = name
+    return {child: names[child] for child, _ in children}
+
+
+def _claim(child: str, configured: str) -> tuple[int, str, str, int]:
+    """(precedence, child, wanted name, longest length)."""
+    written = _allowed(configured)
+    if written:
+        exact = written == configured and len(written) <= MAX_LENGTH
+        wanted = written if exact else _fitted(written, "", configured, MAX_LENGTH)
+        return (0 if exact else 1), child, wanted, MAX_LENGTH
+    plain = _allowed(child)
+    if plain and plain == child and len(child) + len(SUFFIX) <= MAX_GENERATED:
+        return 2, child, child + SUFFIX, MAX_GENERATED
+    # A digit left over from a name in another script says nothing about the child.
+    told = plain if any(character.isalpha() for character in plain) else ""
+    return 3, child, _fitted(told, SUFFIX, child, MAX_GENERATED), MAX_GENERATED
+
+
+def _fitted(text: str, suffix: str, source: str, limit: int) -> str:
+    """Text and suffix within the limit; what had to be cut, or has no usable character, is told apart by a mark."""
+    if text and len(text) + len(suffix) <= limit:
+        return text + suffix
+    return _with_mark(text or "child", suffix, _mark(source), limit)
+
+
+def _marked(wanted: str, child: str, limit: int, taken: set[str]) -> str:
+    """The wanted name with the child's mark, tried until it is free."""
+    suffix = SUFFIX if wanted.endswith(SUFFIX) else ""
+    text = wanted.removesuffix(SUFFIX)
+    attempt = 0
+    while True:
+        name = _with_mark(text, suffix, _mark(child + "\0" * attempt), limit)
+        if name not in taken:
+            return name
+        attempt += 1
+
+
+def _with_mark(text: str, suffix: str, mark: str, limit: int) -> str:
+    room = limit - len(mark) - len(suffix) - 1
+    return f"{text[:room].rstrip('_-')}_{mark}{suffix}"
+
+
+def _mark(source: str) -> str:
+    """Six characters that stand for a text, the same on every machine and in every run."""
+    return f"{crc32(source.encode('utf-8', 'surrogatepass')):08x}"[:6]
+
+
+def _allowed(text: str) -> str:
+    """The text with accents taken off and each run of other characters made one underscore."""
+    if not text.isascii():
+        # Loaded only for names that need it.
+        import unicodedata
+
+        decomposed = unicodedata.normalize("NFKD", text)
+        text = "".join(character for character in decomposed if not unicodedata.combining(character))
+    if all(character in ALLOWED for character in text):
+        return text
+    words = "".join(character if character in ALLOWED else " " for character in text).split()
+    return "_".join(words).strip("_-")
