@@ -63,6 +63,7 @@ class Servers:
         ]
 
     def _everything(self) -> list[Call]:
+        zipped = {"name": "hello.gz", "data": "data:text/plain,hello"}
         return [
             Call("echo", {"message": 'naïve 😀 \u2028 \\ " \n'}),
             Call("get-sum", {"a": 0.1, "b": 0.2}),
@@ -71,11 +72,8 @@ class Servers:
             Call("get-structured-content", {"location": "Chicago"}, structured=True),
             Call("get-annotated-message", {"messageType": "error", "includeImage": True}, ("text", "image")),
             Call("get-resource-links", {"count": 2}, ("text", "resource_link", "resource_link")),
-            Call(
-                "get-resource-reference",
-                {"resourceType": "Blob", "resourceId": 2},
-                ("text", "resource", "text"),
-            ),
+            Call("gzip-file-as-resource", {**zipped, "outputType": "resource"}, ("resource",)),
+            Call("gzip-file-as-resource", {**zipped, "outputType": "resourceLink"}, ("resource_link",)),
         ]
 
     def _memory(self) -> list[Call]:

@@ -1,0 +1,45 @@
+// A host made with the TypeScript SDK's client: connects over stdio, lists, calls, and prints what it saw as JSON.
+//
+//   node host.mjs '{"sdk": "client" | "sdk", "mode": "legacy" | "auto", "command": […], "cwd": "…", "calls": […]}'
+//
+// `sdk` names the package: "client" is version 2, "sdk" version 1. The packages are installed in tests/npm.
+import { createRequire } from "node:module";
+
+const plan = JSON.parse(process.argv[2]);
+const require = createRequire(new URL("../../npm/package.json", import.meta.url));
+
+function load() {
+  if (plan.sdk === "client") {
+    const { Client } = require("@modelcontextprotocol/client");
+    const { StdioClientTransport } = require("@modelcontextprotocol/client/stdio");
+    return { Client, StdioClientTransport, log: "notifications/message" };
+  }
+  const { Client } = require("@modelcontextprotocol/sdk/client/index.js");
+  const { StdioClientTransport } = require("@modelcontextprotocol/sdk/client/stdio.js");
+  const { LoggingMessageNotificationSchema } = require("@modelcontextprotocol/sdk/types.js");
+  return { Client, StdioClientTransport, log: LoggingMessageNotificationSchema };
+}
+
+const { Client, StdioClientTransport, log } = load();
+const options = plan.sdk === "client" ? { versionNegotiation: { mode: plan.mode } } : {};
+const client = new Client({ name: "typescript-host", version: "1" }, options);
+const [command, ...args] = plan.command;
+const seen = { results: [], progress: [], logs: [], errors: [] };
+client.setNotificationHandler(log, ({ params }) => void seen.logs.push(params));
+client.onerror = (error) => seen.errors.push(String(error));
+
+await client.connect(new StdioClientTransport({ command, args, cwd: plan.cwd, env: process.env, stderr: "ignore" }));
+seen.server = client.getServerVersion();
+seen.instructions = client.getInstructions();
+seen.tools = (await client.listTools()).tools;
+const onprogress = (progress) => void seen.progress.push(progress);
+for (const call of plan.calls) {
+  const asking = plan.sdk === "client" ? [call, { onprogress }] : [call, undefined, { onprogress }];
+  try {
+    seen.results.push(await client.callTool(...asking));
+  } catch (error) {
+    seen.results.push({ code: error.code, message: error.message });
+  }
+}
+await client.close();
+console.log(JSON.stringify(seen));
