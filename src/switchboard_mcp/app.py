@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -54,8 +54,8 @@ def load(options: Options) -> Workspace:
 async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIterator[Switchboard]:
     """Everything but a front. On leaving, all children are stopped and all tasks have ended."""
     loop = asyncio.get_running_loop()
-    launcher = Launcher(loop)
-    async with asyncio.TaskGroup() as tasks:
+    # The launcher goes last: a child that is just being stopped still has its keeper.
+    async with aclosing(Launcher(loop)) as launcher, asyncio.TaskGroup() as tasks:
 
         async def guarded(work: Coroutine[Any, Any, None]) -> None:
             try:
@@ -89,7 +89,6 @@ async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIt
         finally:
             sweeper.cancel()
             await supervisor.close()
-            launcher.close()
 
 
 async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor) -> int:

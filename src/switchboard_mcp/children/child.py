@@ -5,13 +5,14 @@ Performs what the table decides. Single flight: however many visitors come while
 
 from __future__ import annotations
 
-import errno
+from asyncio import TimerHandle
 
 from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import Knowledge, Tool
 from switchboard_mcp.children.connection import Connection
 from switchboard_mcp.children.handshake import list_tools
+from switchboard_mcp.children.launch import launch
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.config.variables import expand, secrets
@@ -28,7 +29,6 @@ from switchboard_mcp.core.lifecycle import (
 )
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.transport.peer import Call, Peer, next_id
-from switchboard_mcp.transport.process import SpawnError
 
 READY = State.READY  # looked up once: an enum member through its class is slow
 # A child that does not read its stdin must not fill our memory: beyond this, calls to it are refused.
@@ -105,6 +105,10 @@ class Child:
         self._quiet_since = 0.0
         self._log_level = ""
         self._visits_seen = 0
+        self._refreshing = False
+        self._refresh_again = False
+        self._ticker: TimerHandle | None = None
+        self._closing: Failure | None = None
         suite = config.suites.get(spec.name)
         rpc_ms = (suite and suite.rpc_ms) or spec.rpc_timeout_ms or config.timeouts.rpc_ms
         self.timeout_s = rpc_ms / 1000
@@ -130,6 +134,9 @@ class Child:
         if self.state is READY:
             visitor.admitted(self)
             return
+        if self._closing is not None:
+            visitor.refused(self._closing)
+            return
         early = self._retry_at > self._services.loop.time()
         action = self._apply(Event.EARLY if early else Event.NEED)
         if action is Action.SEND:
@@ -149,9 +156,8 @@ class Child:
     def unable(self) -> Failure:
         """Why a visitor that was let in cannot send its call after all."""
         if self.peer is None:
-            return self.last_failure or failure(
-                "child_crashed", f"Child '{self.name}' is gone.", child=self.name
-            )
+            gone = failure("child_crashed", f"Child '{self.name}' is gone.", child=self.name)
+            return self._closing or self.last_failure or gone
         return failure("child_busy", f"Child '{self.name}' does not read its input.", child=self.name)
 
     def relist(self, visitor: Visitor) -> None:
@@ -178,15 +184,12 @@ class Child:
             self._services.start_task(self._stop_idle())
 
     async def close(self) -> None:
-        """Stop for good."""
-        self._abandon(
-            failure(
-                "shutting_down", f"Switchboard is stopping; child '{self.name}' with it.", child=self.name
-            )
+        """Stop for good. A start under way notices by itself."""
+        self._closing = failure(
+            "shutting_down", f"Switchboard is stopping; child '{self.name}' with it.", child=self.name
         )
-        connection, self._connection, self.peer = self._connection, None, None
-        if connection is not None:
-            await connection.stop()
+        self._abandon(self._closing)
+        await self._drop_connection(self._closing)
 
     def ended(self, connection: Connection, problem: Failure) -> None:
         """The running child crashed. While it was starting, the start itself notices."""
@@ -199,7 +202,7 @@ class Child:
     def said(self, connection: Connection, message: Message) -> None:
         """A notification from the child."""
         if message.method == "notifications/tools/list_changed":
-            self._services.start_task(self._refresh())
+            self._refresh_soon()
         elif self._services.audience is not None:
             self._services.audience.child_said(self.name, message)
 
@@ -213,18 +216,21 @@ class Child:
     async def _start(self) -> None:
         loop = self._services.loop
         began = loop.time()
-        ticker = loop.call_later(WAITING_TICK_S, self._tick, began)
+        self._ticker = loop.call_later(WAITING_TICK_S, self._tick, began)
         try:
             outcome = await self._connect()
         except Exception as problem:  # noqa: BLE001 - visitors wait for an answer, whatever went wrong
             self._services.log.error("internal", child=self.name, problem=repr(problem))
             outcome = failure("internal", f"Child '{self.name}' could not be started.", child=self.name)
         finally:
-            ticker.cancel()
+            self._ticker.cancel()
+        if self._closing is not None:
+            outcome = self._closing
         if isinstance(outcome, Failure):
-            self._services.log.warning("child.start_failed", child=self.name, problem=outcome.message)
+            if self._closing is None:
+                self._services.log.warning("child.start_failed", child=self.name, problem=outcome.message)
             self.failures += 1
-            await self._drop_connection()
+            await self._drop_connection(outcome)
             self._fall_back(outcome)
             return
         assert self._connection is not None
@@ -255,25 +261,27 @@ class Child:
             )
         for secret in secrets(self.spec, self._services.environ):
             self._services.redactor.register(secret)
-        try:
-            process = await self._services.launcher.spawn(
-                [spec.command, *spec.args], {**self._services.environ, **spec.env}, spec.cwd
+        limit_s = (
+            start_limit_ms(
+                spec.command,
+                self.knowledge is not None,
+                self._timeouts.child_spawn_ms,
+                int(self.timeout_s * 1000),
             )
-        except SpawnError as problem:
-            return spawn_failure(spec, problem)
-        limit_ms = start_limit_ms(
-            spec.command,
-            self.knowledge is not None,
-            self._timeouts.child_spawn_ms,
-            int(self.timeout_s * 1000),
+            / 1000
         )
+        process = await launch(spec, self._services, limit_s)
+        if isinstance(process, Failure):
+            return process
         self._connection = Connection(self._services, spec, process, self)
-        return await self._connection.open(limit_ms / 1000)
+        if self._closing is not None:
+            return self._closing
+        return await self._connection.open(limit_s)
 
-    async def _drop_connection(self) -> None:
+    async def _drop_connection(self, problem: Failure) -> None:
         connection, self._connection, self.peer = self._connection, None, None
         if connection is not None:
-            await connection.stop()
+            await connection.stop(problem)
 
     def _fall_back(self, problem: Failure) -> None:
         """After a failure: wait, give up for a while, or wait for a person."""
@@ -300,19 +308,39 @@ class Child:
 
     async def _stop_idle(self) -> None:
         self._services.log.info("child.idle", child=self.name)
-        await self._drop_connection()
+        await self._drop_connection(
+            failure("child_crashed", f"Child '{self.name}' was stopped, being idle.", child=self.name)
+        )
         self._apply(Event.GONE)
         waiting, self._waiting = self._waiting, []
         for visitor in waiting:
             self.admit(visitor)
 
+    def _refresh_soon(self) -> None:
+        """One look at a time: what changes meanwhile is seen by one more, however often the child says so."""
+        if self._refreshing:
+            self._refresh_again = True
+        else:
+            self._refreshing = True
+            self._services.start_task(self._refresh())
+
     async def _refresh(self) -> None:
-        if await self._list_again() and self._services.audience is not None:
+        try:
+            changed = await self._list_again()
+        finally:
+            self._refreshing = False
+        if changed and self._services.audience is not None:
             self._services.audience.child_changed(self.name)
+        if self._refresh_again:
+            self._refresh_again = False
+            self._refresh_soon()
 
     async def _relist(self, visitor: Visitor) -> None:
         await self._list_again()
-        visitor.admitted(self)
+        if self.peer is None:
+            visitor.refused(self.unable())
+        else:
+            visitor.admitted(self)
 
     async def _list_again(self) -> bool:
         peer, knowledge = self.peer, self._knowledge
@@ -336,7 +364,7 @@ class Child:
             seconds = round(self._services.loop.time() - began)
             for visitor in self._waiting:
                 visitor.kept_waiting(f"Starting child '{self.name}' ({seconds} s)")
-            self._services.loop.call_later(WAITING_TICK_S, self._tick, began)
+            self._ticker = self._services.loop.call_later(WAITING_TICK_S, self._tick, began)
 
     def _rejection(self) -> Failure:
         """Why a call is refused without a try: the last failure, and when to come back."""
@@ -358,31 +386,3 @@ class Child:
 def _head(name: str) -> bytes:
     """The start of every tools/call to this subtool, up to its arguments."""
     return b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":%b,"arguments":' % encode(name)
-
-
-def spawn_failure(spec: ChildSpec, problem: SpawnError) -> Failure:
-    """Why the operating system did not start a command, in words, with the place to mend it."""
-    where = f"{spec.source}: {spec.key}" if spec.key else spec.source
-    if problem.where == "chdir":
-        return failure(
-            "folder_not_found",
-            f"Child '{spec.name}': folder '{spec.cwd}' ({where}): {problem}.",
-            child=spec.name,
-        )
-    if problem.code == errno.EACCES:
-        return failure(
-            "command_not_executable",
-            f"Child '{spec.name}': command '{spec.command}' ({where}) is not executable.",
-            child=spec.name,
-        )
-    if problem.code == errno.ENOENT:
-        return failure(
-            "command_not_found",
-            f"Child '{spec.name}': command '{spec.command}' ({where}) was not found.",
-            child=spec.name,
-        )
-    return failure(
-        "child_start_failed",
-        f"Child '{spec.name}': command '{spec.command}' ({where}): {problem}.",
-        child=spec.name,
-    )

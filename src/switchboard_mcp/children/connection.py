@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -30,6 +31,10 @@ from switchboard_mcp.transport.process import Process, describe_status
 STDIN_GRACE_S = 1.0
 # A process whose stdout has ended is ending; this long its last words and exit code may take.
 LAST_WORDS_S = 0.5
+# After TERM and KILL only a process that the kernel itself cannot end is left; its keeper stays with it, we go on.
+KEEPER_GRACE_S = 2.0
+# A child that asks and asks but does not read our answers gets no more of them.
+MAX_UNREAD_ANSWERS = 1024 * 1024
 STDERR_LINES = 20
 STDERR_LINE_CHARS = 500
 
@@ -75,15 +80,25 @@ class Connection:
         self._opened = not isinstance(knowledge, Failure)
         return knowledge
 
-    async def stop(self) -> None:
-        """The stop ladder: close stdin, wait, TERM, wait, KILL (the last three are the keeper's)."""
+    async def stop(self, problem: Failure) -> None:
+        """The stop ladder: close stdin, wait, TERM, wait, KILL (the last three are the keeper's).
+
+        Whoever still waits for an answer is told the problem at once.
+        """
         self._stopping = True
+        self.peer.fail_all(problem)
         self.peer.link.close_sending()
-        done, _ = await asyncio.wait([self._process.exited], timeout=STDIN_GRACE_S)
-        if not done:
-            self._process.end()
-            await self._process.exited
+        await self._exit(STDIN_GRACE_S)
         self._release()
+
+    async def _exit(self, grace_s: float) -> int:
+        """Wait for the process to end by itself, then for the keeper to end it. Gives its wait status."""
+        exited = self._process.exited
+        await asyncio.wait([exited], timeout=grace_s)
+        if not exited.done():
+            self._process.end()
+            await asyncio.wait([exited], timeout=KEEPER_GRACE_S)
+        return exited.result() if exited.done() else int(signal.SIGKILL)
 
     def stderr_lines(self) -> list[str]:
         """The last lines of stderr, with secrets masked."""
@@ -98,7 +113,8 @@ class Connection:
             answer = jsonrpc.result(message.id, self._roots())
         else:
             answer = jsonrpc.error(message.id, METHOD_NOT_FOUND, f"Method not found: {message.method}")
-        self.peer.link.send(answer)
+        if self.peer.link.backlog < MAX_UNREAD_ANSWERS:
+            self.peer.link.send(answer)
 
     def notified(self, message: Message) -> None:
         """Pass on what a child tells."""
@@ -129,9 +145,7 @@ class Connection:
             self._services.start_task(self._conclude())
 
     async def _conclude(self) -> None:
-        await asyncio.wait([self._process.exited], timeout=LAST_WORDS_S)
-        self._process.end()
-        status = await self._process.exited
+        status = await self._exit(LAST_WORDS_S)
         self._stderr.drain()
         problem = failure(
             "child_crashed" if self._opened else "child_start_failed",

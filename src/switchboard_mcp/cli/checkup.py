@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Mapping
 
-from switchboard_mcp.children.child import spawn_failure
+from switchboard_mcp.children.launch import spawn_failure
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure, failure

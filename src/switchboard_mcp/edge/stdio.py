@@ -45,12 +45,15 @@ class StdioFront:
         self._session = gateway.attach(self._link, self._closed)
 
     async def run(self, done: asyncio.Event) -> None:
-        """Serve until the host is done with us, then set `done`."""
-        await self._ended.wait()
-        while (self._session.under_way or self._link.backlog) and not self._link.other_side_gone:  # noqa: ASYNC110
-            await asyncio.sleep(DRAIN_LOOK_S)  # nobody tells that a pipe has lost its reader
-        self._gateway.detach(self._session)
-        done.set()
+        """Serve until the host is done with us, then set `done`. When cancelled, nothing new is taken."""
+        try:
+            await self._ended.wait()
+            while (self._session.under_way or self._link.backlog) and not self._link.other_side_gone:  # noqa: ASYNC110
+                await asyncio.sleep(DRAIN_LOOK_S)  # nobody tells that a pipe has lost its reader
+            self._gateway.detach(self._session)
+        finally:
+            self._link.pause()
+            done.set()
 
     def _closed(self, session: Session) -> None:
         self._ended.set()

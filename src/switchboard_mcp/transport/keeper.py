@@ -26,6 +26,9 @@ PR_SET_CHILD_SUBREAPER = 36
 # After TERM a process may tidy up this long; Switchboard itself has waited before, after closing stdin.
 TERM_GRACE_S = 0.3
 POLL_S = 0.01
+# Who cannot be killed at all (another user's, or stuck in the kernel) is still waited for, without heating the room.
+PATIENT_POLL_S = 0.5
+PATIENT_AFTER_S = 2.0
 FDS_IN_REQUEST = 4  # stdin, stdout, stderr, lifeline
 
 
@@ -76,17 +79,29 @@ def signal_all(pids: list[int], number: int) -> None:
             pass
 
 
-def reap() -> dict[int, int]:
-    """Collect every child of ours that has ended: pid to wait status."""
+def signal_group(leader: int, number: int) -> None:
+    """Signal a process group, if there is still one."""
+    try:
+        os.killpg(leader, number)
+    except OSError:
+        pass
+
+
+def reap() -> tuple[dict[int, int], bool]:
+    """Collect every child of ours that has ended, pid to wait status, and tell whether any is left.
+
+    To a subreaper everybody beneath it becomes a child in the end, so when the kernel knows of no child, nobody is
+    left at all. A look at /proc can miss who is forked meanwhile; this cannot.
+    """
     ended: dict[int, int] = {}
     try:
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
-                return ended
+                return ended, True
             ended[pid] = status
     except ChildProcessError:
-        return ended
+        return ended, False
 
 
 def hear_of_children() -> int:
@@ -99,20 +114,20 @@ def hear_of_children() -> int:
 
 
 def serve(control: socket.socket) -> None:
-    """The launcher: fork a keeper for each request until Switchboard is gone."""
+    """The launcher: fork a keeper for each request until Switchboard is gone, and the keepers after it."""
     os.setsid()
     become_subreaper()
     wake = hear_of_children()
     keepers: set[int] = set()
     while True:
-        ready, _, _ = select.select([control, wake], [], [])
+        ready, _, _ = select.select([control.fileno(), wake], [], [])
         if wake in ready:
             os.read(wake, 512)
             bury(keepers)
-        if control in ready:
+        if control.fileno() in ready:
             request, fds = receive(control)
             if request is None:
-                return
+                break
             pid = os.fork()
             if pid == 0:
                 control.close()
@@ -122,16 +137,19 @@ def serve(control: socket.socket) -> None:
             keepers.add(pid)
             for fd in fds:
                 os.close(fd)
+    while bury(keepers):
+        os.read(wake, 512)
 
 
-def bury(keepers: set[int]) -> None:
-    """Forget keepers that have ended. One that was killed leaves its tree to us: end that."""
-    ended = reap()
-    if ended:
-        keepers.difference_update(ended)
+def bury(keepers: set[int]) -> bool:
+    """Forget keepers that have ended. One that was killed leaves its tree to us: end that. False: nobody is left."""
+    ended, any_left = reap()
+    keepers.difference_update(ended)
+    if ended and any_left:
         children = family()
         strays = [pid for pid in children.get(os.getpid(), []) if pid not in keepers]
         signal_all(strays + beneath(strays, children), signal.SIGKILL)
+    return any_left
 
 
 def receive(control: socket.socket) -> tuple[dict[str, object] | None, list[int]]:
@@ -171,11 +189,11 @@ def keep(request: dict[str, object], fds: list[int]) -> None:
     report(lifeline, b"started %d" % child)
     status: int | None = None
     while status is None:
-        ready, _, _ = select.select([lifeline, wake], [], [])
+        ready, _, _ = select.select([lifeline.fileno(), wake], [], [])
         if wake in ready:
             os.read(wake, 512)
-            status = reap().get(child)
-        if lifeline in ready:
+            status = reap()[0].get(child)
+        if lifeline.fileno() in ready:
             break
     report(lifeline, b"exited %d" % end_all(child, status))
 
@@ -207,28 +225,28 @@ def become(request: dict[str, object], fds: list[int], problem_write: int) -> No
 def end_all(child: int, status: int | None) -> int:
     """End everything beneath: TERM, a moment, KILL, until nothing is left. Gives the child's wait status."""
     number = signal.SIGTERM
-    deadline = time.monotonic() + TERM_GRACE_S
+    began = time.monotonic()
     asked: set[int] = set()
     while True:
-        ended = reap()
+        ended, any_left = reap()
         status = ended.get(child, status)
+        if not any_left:
+            if sys.platform != "linux":  # without subreapers the group may live on
+                signal_group(child, signal.SIGKILL)
+            return status or 0
         left = beneath([os.getpid()], family())
         if status is None and child not in left:
             left.append(child)  # no /proc here
-        if not left:
-            return status or 0
-        if number == signal.SIGTERM and time.monotonic() > deadline:
+        spent = time.monotonic() - began
+        if number == signal.SIGTERM and spent > TERM_GRACE_S:
             number = signal.SIGKILL
             asked.clear()
         new = [pid for pid in left if pid not in asked]
         signal_all(new, number)
         if child in new:
-            try:
-                os.killpg(child, number)
-            except OSError:
-                pass
+            signal_group(child, number)
         asked.update(new)
-        time.sleep(POLL_S)
+        time.sleep(POLL_S if spent < PATIENT_AFTER_S else PATIENT_POLL_S)
 
 
 def report(lifeline: socket.socket, line: bytes) -> None:

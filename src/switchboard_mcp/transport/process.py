@@ -9,6 +9,7 @@ import asyncio
 import errno
 import marshal
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +17,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 KEEPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keeper.py")
+
+# The launcher takes a request at once, since the socket holds several; one that does not is stuck.
+HANDOVER_S = 2.0
+# With its last keeper gone a launcher ends at once.
+FAREWELL_S = 1.0
 
 
 class SpawnError(Exception):
@@ -30,7 +36,9 @@ class SpawnError(Exception):
 class Process:
     """A running child: our ends of its pipes, and its lifeline."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, stdin: int, stdout: int, stderr: int, lifeline: socket.socket):
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, stdin: int, stdout: int, stderr: int, lifeline: socket.socket
+    ):
         self.pid = 0
         self.stdin = stdin
         self.stdout = stdout
@@ -54,10 +62,20 @@ class Process:
         *lines, self._heard = self._heard.split(b"\n")
         for line in lines:
             self._learn(*line.decode().split())
-        if not data:  # the keeper is gone; had it not reported, it was killed
-            self._learn("exited", "9")
+        if not data:  # the keeper is gone
+            if not self.exited.done():
+                self._keeper_killed()
             self._loop.remove_reader(self._lifeline.fileno())
             self._lifeline.close()
+
+    def _keeper_killed(self) -> None:
+        """It has not reported. The launcher ends what it leaves; should that be gone too, this is what we can do."""
+        if self.pid:
+            try:
+                os.killpg(self.pid, signal.SIGKILL)
+            except OSError:
+                pass
+        self._learn("exited", str(int(signal.SIGKILL)))
 
     def _learn(self, what: str, value: str, where: str = "") -> None:
         if what == "started":
@@ -92,38 +110,51 @@ class Launcher:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._control: socket.socket | None = None
-        self._program: subprocess.Popen[bytes] | None = None
+        self._programs: list[subprocess.Popen[bytes]] = []
 
     async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Process:
-        """Start a child; raises SpawnError where it cannot be."""
+        """Start a child; raises SpawnError where it cannot be, OSError where we lack what it takes."""
         request = marshal.dumps({"argv": list(argv), "env": dict(env), "cwd": cwd})
-        stdin_read, stdin_write = os.pipe()
-        stdout_read, stdout_write = os.pipe()
-        stderr_read, stderr_write = os.pipe()
-        lifeline, keepers_end = socket.socketpair()
-        process = Process(self._loop, stdin_write, stdout_read, stderr_read, lifeline)
-        try:
-            self._request(request, [stdin_read, stdout_write, stderr_write, keepers_end.fileno()])
-        finally:
-            for fd in (stdin_read, stdout_write, stderr_write):
-                os.close(fd)
-            keepers_end.close()
+        process = self._hand_over(request)
         try:
             await process.started
         except BaseException:
             process.end()
-            for fd in (stdin_write, stdout_read, stderr_read):
+            for fd in (process.stdin, process.stdout, process.stderr):
                 os.close(fd)
             raise
         return process
+
+    def _hand_over(self, request: bytes) -> Process:
+        """Make the pipes, send their far ends with the request, keep ours. Leaves nothing open where it fails."""
+        theirs: list[int] = []
+        ours: list[int] = []
+        try:
+            for near_end in (1, 0, 0):  # of stdin we write, the other two we read
+                pipe = os.pipe()
+                ours.append(pipe[near_end])
+                theirs.append(pipe[1 - near_end])
+            lifeline, keepers_end = socket.socketpair()
+            ours.append(lifeline.detach())
+            theirs.append(keepers_end.detach())
+            self._request(request, theirs)
+        except BaseException:
+            for fd in ours:
+                os.close(fd)
+            raise
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        stdin, stdout, stderr, line = ours
+        return Process(self._loop, stdin, stdout, stderr, socket.socket(fileno=line))
 
     def _request(self, request: bytes, fds: list[int]) -> None:
         if self._control is None:
             self._start()
         try:
             self._send(request, fds)
-        except OSError:
-            self.close()
+        except OSError:  # it has died, or hangs: another takes over
+            self._let_go()
             self._start()
             self._send(request, fds)
 
@@ -133,30 +164,40 @@ class Launcher:
         self._control.sendall(request)
 
     def _start(self) -> None:
+        self._programs = [program for program in self._programs if program.poll() is None]
         self._control, theirs = socket.socketpair()
+        self._control.settimeout(HANDOVER_S)
         with theirs:
-            self._program = subprocess.Popen(
-                [sys.executable, "-I", "-S", KEEPER, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+            self._programs.append(
+                subprocess.Popen(
+                    [sys.executable, "-I", "-S", KEEPER, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                )
             )
 
-    def close(self) -> None:
-        """Let the launcher go. Keepers stay until their lifelines end."""
+    def _let_go(self) -> None:
+        """Keepers stay until their lifelines end, and a launcher as long as it has keepers."""
         if self._control is not None:
             self._control.close()
             self._control = None
-        if self._program is not None:
-            self._program.wait()
-            self._program = None
+
+    async def aclose(self) -> None:
+        """Let the launcher go and wait for its end. All children have been stopped before."""
+        self._let_go()
+        for program in self._programs:
+            try:
+                program.wait(FAREWELL_S)
+            except subprocess.TimeoutExpired:  # a child that cannot be killed; its keeper stays with it
+                program.kill()
+                program.wait()
+        self._programs.clear()
 
 
 def describe_status(status: int) -> str:
     """A wait status in words."""
     if os.WIFSIGNALED(status):
-        import signal
-
         number = os.WTERMSIG(status)
         try:
             return f"was killed by {signal.Signals(number).name}"
