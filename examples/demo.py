@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from switchboard_mcp.cli.console import Console, Screen, Styled, cut
+from switchboard_mcp.cli.console import Console, Screen, cut
 from switchboard_mcp.core.signature import signature
 from switchboard_mcp.core.tokens import estimate
 
@@ -264,14 +264,12 @@ class Demo:
         self.out.line()
         self.out.line("Try it yourself", "bold")
         steps = [
-            (f"{program} --workspace {here} introspect tracker", "look inside a suite"),
-            (f"{program} --workspace {here} call tracker list_issues state=all", "call a subtool"),
-            (
-                f"{program} --workspace YOUR_PROJECT doctor",
-                "check a project of yours, with its own mcpServers",
-            ),
+            ("look inside a suite", f"{program} --workspace {here} introspect tracker"),
+            ("call a subtool", f"{program} --workspace {here} call tracker list_issues state=all"),
+            ("check your own project", f"{program} --workspace DIR doctor"),
         ]
-        self.out.table([(Styled(line, "cyan"), Styled(why, "dim")) for line, why in steps], indent=3)
+        for why, line in steps:
+            self.out.line(f"   {why:<23} {self.out.paint(line, 'cyan')}")
 
     def asked(self, suite: str, arguments: Json) -> None:
         """What the model sends."""
