@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import msgspec
+
 Json = dict[str, Any]
 SWITCHBOARD = [str(Path(sys.executable).with_name("switchboard"))]
 # No answer takes nearly as long; what is late on a busy machine is not yet lost.
@@ -36,6 +38,15 @@ class Told(NamedTuple):
     def json(self) -> Json:
         decoded: Json = json.loads(self.body)
         return decoded
+
+    @property
+    def result(self) -> bytes:
+        """The bytes of `result` as they were written."""
+        return bytes(msgspec.json.decode(self.body, type=_Answer).result)
+
+
+class _Answer(msgspec.Struct):
+    result: msgspec.Raw
 
 
 class SilenceError(AssertionError):

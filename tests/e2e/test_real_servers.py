@@ -5,35 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from tests.e2e.host import Host, Told, switchboard
+from tests.e2e.host import Host, switchboard
 from tests.e2e.servers import Call, Servers
 from tests.e2e.workspaces import add_child
 
 
-class Envelope(msgspec.Struct):
-    """An answer whose result is left as it is written."""
-
-    result: msgspec.Raw
-
-
-def result_bytes(told: Told) -> bytes:
-    return bytes(msgspec.json.decode(told.body, type=Envelope).result)
-
-
 def through(host: Host, name: str, call: Call) -> bytes:
     arguments = {"action": "call", "subtool": call.subtool, "args": call.args}
-    return result_bytes(
-        host.raw_answer(host.ask("tools/call", {"name": f"{name}_suite", "arguments": arguments}))
-    )
+    return host.raw_answer(host.ask("tools/call", {"name": f"{name}_suite", "arguments": arguments})).result
 
 
 def direct(host: Host, call: Call) -> bytes:
-    return result_bytes(
-        host.raw_answer(host.ask("tools/call", {"name": call.subtool, "arguments": call.args}))
-    )
+    return host.raw_answer(host.ask("tools/call", {"name": call.subtool, "arguments": call.args})).result
 
 
 @pytest.mark.parametrize("name", Servers.names)
