@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import io
+
+import msgspec
+import pytest
+
+from switchboard_mcp.cli.console import (
+    Console,
+    Screen,
+    Styled,
+    cut,
+    one_line,
+    visible_width,
+    wants_colour,
+)
+from switchboard_mcp.errors import failure
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def terminal(columns: int = 80) -> Screen:
+    return Screen(Terminal(), {"COLUMNS": str(columns), "TERM": "xterm"})
+
+
+def pipe() -> Screen:
+    return Screen(io.StringIO(), {})
+
+
+def written(screen: Screen) -> str:
+    assert isinstance(screen.stream, io.StringIO)
+    return screen.stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "environ", "expected"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (True, {"TERM": "dumb"}, False),
+        (False, {"CLICOLOR_FORCE": "1"}, True),
+        (False, {"CLICOLOR_FORCE": "0"}, False),
+        (False, {"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, False),
+    ],
+)
+def test_colour_is_for_terminals_and_for_those_who_ask(
+    is_terminal: bool, environ: dict[str, str], expected: bool
+) -> None:
+    assert wants_colour(is_terminal, environ) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "width"), [("abc", 3), ("日本", 4), ("e\u0301", 1), ("…", 1), ("👩\u200d💻", 4), ("", 0)]
+)
+def test_width_is_what_a_terminal_shows(text: str, width: int) -> None:
+    assert visible_width(text) == width
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "expected"),
+    [("short", 5, "short"), ("too long", 5, "too…"), ("日本語", 4, "日…"), ("ab", 1, "…")],
+)
+def test_a_text_is_cut_to_its_columns(text: str, width: int, expected: str) -> None:
+    assert cut(text, width) == expected
+
+
+def test_one_line_holds_nothing_a_terminal_obeys() -> None:
+    assert one_line("a\n  b\tc\x1b[31m\x9b1m") == "a b c\ufffd[31m\ufffd1m"
+
+
+def test_a_pipe_gets_plain_text_and_all_of_it() -> None:
+    screen = pipe()
+    screen.text("\x1b[31mred", "green")
+    screen.table([("name", "x" * 300)])
+    assert written(screen) == f"\x1b[31mred\nname  {'x' * 300}\n"
+
+
+def test_a_terminal_gets_no_orders_from_a_text() -> None:
+    screen = terminal()
+    screen.text("\x1b[31mred\x07\r\ndone\tok")
+    assert written(screen) == "\ufffd[31mred\ufffd\ndone\tok\n"
+
+
+def test_columns_of_a_table_line_up_and_the_last_fits_the_terminal() -> None:
+    screen = terminal(24)
+    screen.table([("日本", "what it means, at length"), ("abcdef", Styled("b", "red"))], header=("N", "M"))
+    plain = written(screen).replace("\x1b[2m", "").replace("\x1b[31m", "").replace("\x1b[0m", "")
+    assert plain.splitlines() == ["N       M", "日本    what it means,…", "abcdef  b"]
+
+
+def test_an_entry_is_wrapped_under_its_name() -> None:
+    screen = terminal(20)
+    screen.entry("tool", "(first: string, second: number)", "cyan", "  ")
+    lines = written(screen).splitlines()
+    assert lines[0] == "  \x1b[36mtool\x1b[0m(first:"
+    assert all(line.startswith("      ") and len(line) <= 20 for line in lines[1:])
+    assert len(lines) > 2
+
+
+def test_prose_keeps_its_lines_and_wraps_them_on_a_terminal_only() -> None:
+    text = "one two three four five six seven\n\nend"
+    narrow, plain = terminal(24), pipe()
+    narrow.prose(text, "  ")
+    plain.prose(text, "  ")
+    assert written(narrow).splitlines() == ["  one two three four", "  five six seven", "", "  end"]
+    assert written(plain).splitlines() == ["  one two three four five six seven", "", "  end"]
+
+
+def test_json_is_one_line_in_a_pipe_and_indented_on_a_terminal() -> None:
+    screen, shown = pipe(), terminal()
+    screen.json({"a": [1, "ü"]})
+    shown.json(b'{"a":[1,"\xc2\x9b"]}')
+    assert written(screen) == '{"a":[1,"ü"]}\n'
+    assert written(shown).startswith('{\n  "a": [')
+    assert "\x9b" not in written(shown)
+    assert msgspec.json.decode(written(shown)) == {"a": [1, "\x9b"]}
+
+
+def test_json_is_utf8_whatever_the_locale_says() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    Screen(stream, {}).json({"a": "ü"})
+    stream.flush()
+    assert raw.getvalue() == '{"a":"ü"}\n'.encode()
+
+
+def test_a_complaint_names_the_program_and_the_remedy() -> None:
+    err = io.StringIO()
+    Console(io.StringIO(), err, {}).complain(
+        failure("command_not_found", "Child 'x': no such command.", child="x")
+    )
+    assert err.getvalue().startswith("switchboard: Child 'x': no such command.\nInstall the program")
