@@ -55,6 +55,11 @@ def one_line(text: str) -> str:
     return " ".join(text.split()).translate(_CONTROLS)
 
 
+def plural(count: int, one: str, many: str = "") -> str:
+    """A number and its noun."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def visible_width(text: str) -> int:
     """How many columns a text takes."""
     if text.isascii():

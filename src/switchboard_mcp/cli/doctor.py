@@ -14,8 +14,7 @@ from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.children.catalog import cache_folder
 from switchboard_mcp.cli.checkup import check
-from switchboard_mcp.cli.console import Console, Screen, one_line
-from switchboard_mcp.cli.dryrun import plural
+from switchboard_mcp.cli.console import Console, Screen, one_line, plural
 from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened
 from switchboard_mcp.cli.survey import Connected, Report, survey
 from switchboard_mcp.config.load import find_config

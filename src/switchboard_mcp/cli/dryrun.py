@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from switchboard_mcp.app import run as run_loop
-from switchboard_mcp.cli.console import Console, Screen, Styled
+from switchboard_mcp.cli.console import Console, Screen, Styled, plural
 from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened, show_warnings
 from switchboard_mcp.cli.survey import Connected, Report, survey
 from switchboard_mcp.config.models import Workspace
@@ -75,8 +75,3 @@ def _sum(reports: Sequence[Report]) -> str:
     failed = len(reports) - len(seen)
     told = f"{plural(len(seen), 'child', 'children')} connected, {plural(subtools, 'subtool')}"
     return f"{told}; {failed} failed." if failed else f"{told}."
-
-
-def plural(count: int, one: str, many: str = "") -> str:
-    """A number and its noun."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"

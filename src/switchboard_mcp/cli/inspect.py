@@ -10,8 +10,7 @@ from msgspec import Raw, Struct
 
 from switchboard_mcp.app import Switchboard
 from switchboard_mcp.app import run as run_loop
-from switchboard_mcp.cli.console import Screen, Styled, one_line
-from switchboard_mcp.cli.dryrun import plural
+from switchboard_mcp.cli.console import Screen, Styled, one_line, plural
 from switchboard_mcp.cli.host import ToolResult, connected
 from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, find_suite, opened, show_warnings
 from switchboard_mcp.cli.live import Live

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from switchboard_mcp.app import Switchboard
 from switchboard_mcp.children.child import Child, Visitor
-from switchboard_mcp.cli.console import Screen, Styled, one_line
+from switchboard_mcp.cli.console import Screen, Styled, one_line, plural
 from switchboard_mcp.cli.live import Live
 from switchboard_mcp.core.summary import summarise
 from switchboard_mcp.errors import Failure
@@ -94,8 +94,8 @@ class Board:
         if isinstance(report.error, Failure):
             self._lines[report.child] = Styled(f"✗ {name}  {one_line(report.error.message)}", "red")
         elif isinstance(report.connected, Connected):
-            count = len(report.connected.subtools)
-            self._lines[report.child] = Styled(f"✓ {name}  {count} subtools", "green")
+            count = plural(len(report.connected.subtools), "subtool")
+            self._lines[report.child] = Styled(f"✓ {name}  {count}", "green")
 
     def frame(self, spin: str) -> list[Styled]:
         """The lines now, those still under way first, so that they are in view however many there are."""
