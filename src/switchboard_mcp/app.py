@@ -100,8 +100,9 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor) -> int
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, done.set)
     async with running(workspace, log, redactor) as switchboard:
-        front = StdioFront(switchboard.gateway, switchboard.services.cork, log)
-        serving = switchboard.services.start_task(front.run(done))
+        services = switchboard.services
+        front = StdioFront(switchboard.gateway, services.cork, services.valve, log)
+        serving = services.start_task(front.run(done))
         await done.wait()
         serving.cancel()
     return 0

@@ -61,11 +61,12 @@ class Connection:
         self._opened = False
         self._garbage: bytes | None = None
         self._stderr = StderrTail(services, process.stderr, self._log_stderr)
-        link = PipeLink(
+        self._link = PipeLink(
             services.loop, process.stdout, process.stdin, services.cork, on_error=self._internal_error
         )
-        self.peer = Peer(services.loop, link, self)
+        self.peer = Peer(services.loop, self._link, self)
         self.peer.start()
+        services.valve.add(self._link)
 
     @property
     def pid(self) -> int:
@@ -138,6 +139,16 @@ class Connection:
             )
         )
 
+    def unreadable(self, call: Call, reason: str) -> None:
+        """An answer that cannot be read fails the one call."""
+        call.failed(
+            failure(
+                "child_protocol",
+                f"Child '{self._spec.name}' answered with what cannot be read: {reason}.",
+                child=self._spec.name,
+            )
+        )
+
     def link_closed(self) -> None:
         """stdout has ended: unless we asked for it, find out why."""
         if not self._stopping:
@@ -159,7 +170,8 @@ class Connection:
 
     def _release(self) -> None:
         self._stderr.close()
-        self.peer.link.close()
+        self._services.valve.discard(self._link)
+        self._link.close()
 
     def _start_timeout(self, limit_s: float) -> Failure:
         garbage = ""

@@ -6,7 +6,7 @@ from asyncio import AbstractEventLoop, Task
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from switchboard_mcp.children.catalog import Catalog
 from switchboard_mcp.core.jsonrpc import Message
@@ -14,6 +14,7 @@ from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.observe.log import Log
 from switchboard_mcp.transport.pipes import Cork
 from switchboard_mcp.transport.process import Launcher
+from switchboard_mcp.transport.valve import Valve
 
 
 class Audience(Protocol):
@@ -39,3 +40,4 @@ class Services(Struct, kw_only=True):
     workspace: str
     start_task: Callable[[Coroutine[Any, Any, None]], Task[None]]
     audience: Audience | None = None
+    valve: Valve = field(default_factory=Valve)  # shut while the host does not take what children say

@@ -167,6 +167,9 @@ class Host:
     def too_large(self, call: Call, size: int) -> None:
         """A link in memory has no limit."""
 
+    def unreadable(self, call: Call, reason: str) -> None:
+        """The gateway's own answers can be read, and a child's have been."""
+
 
 @asynccontextmanager
 async def connected(gateway: Gateway, tell_log: TellLog | None = None) -> AsyncIterator[Host]:

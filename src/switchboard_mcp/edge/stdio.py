@@ -9,6 +9,7 @@ from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.observe.log import Log
 from switchboard_mcp.transport.pipes import Cork, PipeLink
+from switchboard_mcp.transport.valve import Valve
 
 # While answers are still owed after stdin has ended, how often to look whether anybody can read them.
 DRAIN_LOOK_S = 0.1
@@ -27,8 +28,9 @@ def take_over_stdio() -> tuple[int, int]:
 class StdioFront:
     """Serves one host until it closes its end and has its answers."""
 
-    def __init__(self, gateway: Gateway, cork: Cork, log: Log) -> None:
+    def __init__(self, gateway: Gateway, cork: Cork, valve: Valve, log: Log) -> None:
         self._gateway = gateway
+        self._valve = valve
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
@@ -42,6 +44,7 @@ class StdioFront:
             congested=self._congested,
             on_error=self._internal_error,
         )
+        valve.add(self._link)
         self._session = gateway.attach(self._link, self._closed)
 
     async def run(self, done: asyncio.Event) -> None:
@@ -60,15 +63,7 @@ class StdioFront:
 
     def _congested(self, slow: bool) -> None:
         """A host that does not read its answers gets no new ones made: neither it nor the children are read."""
-        links = [
-            self._link,
-            *(suite.child.peer.link for suite in self._gateway.suites.values() if suite.child.peer),
-        ]
-        for link in links:
-            if slow:
-                link.pause()
-            else:
-                link.resume()
+        self._valve.turn(shut=slow)
 
     def _internal_error(self, problem: BaseException) -> None:
         self._log.error("internal", problem=repr(problem))

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import math
 from asyncio import AbstractEventLoop, Future, TimerHandle
-from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ..core import jsonrpc
-from ..core.framing import Noise, Oversized
-from ..core.jsonrpc import Malformed, Message
-from ..errors import Failure
-from .link import Link
+from switchboard_mcp.core import jsonrpc
+from switchboard_mcp.core.framing import Noise, Oversized
+from switchboard_mcp.core.jsonrpc import Malformed, Message
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.transport.link import Link
+
+# Where the id of an envelope is looked for that cannot be read as a whole.
+HEAD_BYTES = 1024
 
 _numbers = count(1)
 
@@ -102,6 +104,9 @@ class Listener(Protocol):
     def too_large(self, call: Call, size: int) -> None:
         """The answer to `call` was larger than any message may be."""
 
+    def unreadable(self, call: Call, reason: str) -> None:
+        """The answer to `call` is no JSON, or nested too deeply."""
+
 
 class Cancelled(Struct, rename="camel"):
     """Params of `notifications/cancelled`."""
@@ -157,7 +162,9 @@ class Peer:
     def cancel(self, call: Call, reason: str) -> None:
         """Forget a call and tell the other side to stop."""
         if self.pending.pop(call.id, None) is not None:
-            self.notify("notifications/cancelled", b'{"requestId":%b,"reason":%b}' % (call.id, jsonrpc.encode(reason)))
+            self.notify(
+                "notifications/cancelled", b'{"requestId":%b,"reason":%b}' % (call.id, jsonrpc.encode(reason))
+            )
 
     def fail_all(self, problem: Failure) -> None:
         """End every open call with the same failure."""
@@ -174,7 +181,7 @@ class Peer:
         if not data.isascii():
             data = jsonrpc.clean_text(data)
         message = jsonrpc.parse(data)
-        if type(message) is not Message:
+        if isinstance(message, Malformed):
             self._receive_odd(data, message)
         elif message.method is UNSET:
             call = self.pending.pop(bytes(message.id), None) if message.id is not UNSET else None
@@ -188,13 +195,22 @@ class Peer:
         else:
             self._listener.notified(message)
 
-    def _receive_odd(self, data: bytes, malformed: Message | Malformed) -> None:
-        members = jsonrpc.split_batch(data) if data[:1] == b"[" else malformed
-        if isinstance(members, Malformed):
-            self._listener.babbled(members)
+    def _receive_odd(self, data: bytes, malformed: Malformed) -> None:
+        if data[:1] == b"[":
+            members = jsonrpc.split_batch(data)
+            if not isinstance(members, Malformed):
+                for member in members:
+                    self.receive(member)
+                return
+        call = self._meant(data[:HEAD_BYTES], data[-HEAD_BYTES:])
+        if call is not None:
+            self._listener.unreadable(call, malformed.reason)
         else:
-            for member in members:
-                self.receive(member)
+            self._listener.babbled(malformed)
+
+    def _meant(self, head: bytes, tail: bytes) -> Call | None:
+        """Take out the call that an answer was meant for of which only the ends can be read."""
+        return self.pending.pop(jsonrpc.find_id(head, tail), None) if jsonrpc.is_answer(head) else None
 
     def _progress(self, message: Message) -> None:
         if message.params is UNSET:
@@ -211,7 +227,7 @@ class Peer:
 
     def _odd(self, piece: Noise | Oversized) -> None:
         if isinstance(piece, Oversized):
-            call = self.pending.pop(jsonrpc.find_id(piece.head, piece.tail), None)
+            call = self._meant(piece.head, piece.tail)
             if call is not None:
                 self._listener.too_large(call, piece.size)
                 return
