@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
+
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -38,7 +40,8 @@ _decode_server = msgspec.json.Decoder(Server).decode
 
 
 async def shake_hands(peer: Peer, child: str, limit_s: float) -> Knowledge | Failure | None:
-    """Introduce ourselves and learn what the child offers; None when it did not answer in time."""
+    """Introduce ourselves and learn what the child offers; None when all of it took longer than the limit."""
+    deadline = get_running_loop().time() + limit_s
     answer = await peer.inquire("initialize", _hello(), limit_s)
     if not isinstance(answer, Message):
         return answer
@@ -46,7 +49,7 @@ async def shake_hands(peer: Peer, child: str, limit_s: float) -> Knowledge | Fai
     if isinstance(introduction, Failure):
         return introduction
     peer.notify("notifications/initialized")
-    tools = await list_tools(peer, child, limit_s)
+    tools = await list_tools(peer, child, deadline - get_running_loop().time())
     if not isinstance(tools, list):
         return tools
     return Knowledge(
@@ -59,11 +62,13 @@ async def shake_hands(peer: Peer, child: str, limit_s: float) -> Knowledge | Fai
 
 
 async def list_tools(peer: Peer, child: str, limit_s: float) -> list[Tool] | Failure | None:
-    """All pages of `tools/list`; a child without tools has none."""
+    """All pages of `tools/list` within the limit, each tool once; a child without tools has none."""
+    deadline = get_running_loop().time() + limit_s
     raw_tools: list[Raw] = []
     params = b"{}"
-    for _ in range(MAX_PAGES):
-        answer = await peer.inquire("tools/list", params, limit_s)
+    cursors = {""}  # none at all, or one seen before, ends the list
+    while len(cursors) < MAX_PAGES:
+        answer = await peer.inquire("tools/list", params, deadline - get_running_loop().time())
         if not isinstance(answer, Message):
             return answer
         if answer.result is UNSET:
@@ -76,10 +81,11 @@ async def list_tools(peer: Peer, child: str, limit_s: float) -> list[Tool] | Fai
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             return _protocol_failure(child, f"sent a tools/list that cannot be read: {problem}")
         raw_tools += page.tools
-        if page.next_cursor is None:
+        if page.next_cursor is None or page.next_cursor in cursors:
             break
+        cursors.add(page.next_cursor)
         params = b'{"cursor":%b}' % jsonrpc.encode(page.next_cursor)
-    return read_tools(raw_tools)
+    return list({tool.name: tool for tool in read_tools(raw_tools)}.values())
 
 
 def _hello() -> bytes:
