@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from ..core.framing import Noise, Oversized
+from switchboard_mcp.core.framing import Noise, Oversized
 
 Receive = Callable[[bytes], None]
 Closed = Callable[[], None]
@@ -31,7 +31,7 @@ class Link(Protocol):
         """Bytes queued that the other side has not taken."""
 
     def pause(self) -> None:
-        """Stop delivering until `resume`."""
+        """Stop delivering until `resume`. What has been read already may still come."""
 
     def resume(self) -> None:
         """Deliver again."""
@@ -40,4 +40,4 @@ class Link(Protocol):
         """Tell the other side that nothing more comes, once the queue is empty."""
 
     def close(self) -> None:
-        """End both directions now."""
+        """End both directions now. Nothing is delivered any more, nor `closed` called."""

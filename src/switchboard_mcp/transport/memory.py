@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop
 from collections import deque
 
-from .link import Closed, Odd, Receive
+from switchboard_mcp.transport.link import Closed, Odd, Receive
 
 
 class MemoryLink:
@@ -14,8 +14,10 @@ class MemoryLink:
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._inbox: deque[bytes | None] = deque()
-        self._paused = True
-        self._open = True
+        self._started = False
+        self._paused = False
+        self._open = True  # for sending
+        self._listening = True
         self._scheduled = False
         self.other: MemoryLink
         self._receive: Receive
@@ -29,7 +31,8 @@ class MemoryLink:
     def start(self, receive: Receive, closed: Closed, odd: Odd) -> None:
         """Begin to deliver."""
         self._receive, self._closed = receive, closed
-        self.resume()
+        self._started = True
+        self._schedule()
 
     def send(self, message: bytes) -> None:
         """Hand one message to the other end."""
@@ -52,28 +55,32 @@ class MemoryLink:
             self.other._put(None)
 
     def close(self) -> None:
-        """End both directions."""
+        """End both directions. `closed` is not called."""
         self.close_sending()
         self._inbox.clear()
-        self._paused = True
+        self._listening = False
 
     def _put(self, message: bytes | None) -> None:
-        self._inbox.append(message)
-        self._schedule()
+        if self._listening:
+            self._inbox.append(message)
+            self._schedule()
 
     def _schedule(self) -> None:
-        if self._inbox and not self._paused and not self._scheduled:
+        if self._inbox and self._started and not self._paused and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._deliver)
 
     def _deliver(self) -> None:
         self._scheduled = False
-        while self._inbox and not self._paused:
-            message = self._inbox.popleft()
-            if message is None:
-                self._closed()
-            else:
-                self._receive(message)
+        try:
+            while self._inbox and not self._paused:
+                message = self._inbox.popleft()
+                if message is None:
+                    self._closed()
+                else:
+                    self._receive(message)
+        finally:
+            self._schedule()  # one message that fails must not take the others with it
 
 
 def pair(loop: AbstractEventLoop) -> tuple[MemoryLink, MemoryLink]:

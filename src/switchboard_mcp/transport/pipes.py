@@ -12,8 +12,8 @@ import stat
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 
-from ..core.framing import MAX_MESSAGE_BYTES, Noise, Oversized, Splitter
-from .link import Closed, Congested, Odd, Receive
+from switchboard_mcp.core.framing import MAX_MESSAGE_BYTES, Piece, Splitter
+from switchboard_mcp.transport.link import Closed, Congested, Odd, Receive
 
 READ_BYTES = 65_536  # one default pipe; larger reads were measured to be slower
 # Above HIGH the other side does not keep up and is told so; at LOW it is told that it does again.
@@ -60,6 +60,7 @@ class PipeLink:
         self._congested = congested
         self._on_error = on_error
         self._splitter = Splitter(limit)
+        self._pieces: list[Piece] = []  # being delivered
         self._out: list[bytes] = []  # queued, with their framing
         self._unsent: memoryview | None = None  # what the pipe did not take of the last write
         self._dirty = False
@@ -81,7 +82,7 @@ class PipeLink:
         self._listen()
 
     def _listen(self) -> None:
-        if self._read_fd < 0:
+        if self._read_fd < 0 or self._paused:
             return
         if self._pollable:
             self._loop.add_reader(self._read_fd, self._readable)
@@ -97,20 +98,28 @@ class PipeLink:
             return
         except OSError:  # EIO: the terminal has gone
             data = b""
+        self._pieces = self._splitter.feed(data) if data else self._splitter.close()
         self._cork.on = True
-        for piece in self._splitter.feed(data) if data else self._splitter.close():
-            try:
-                if type(piece) is bytes:
-                    self._receive(piece)
-                else:
-                    self._odd(piece)  # type: ignore[arg-type]
-            except Exception as problem:  # one message must not take the rest of its chunk down with it
-                self._on_error(problem)
-        self._cork.release()
+        try:
+            self._deliver()
+        finally:
+            self._cork.release()
+        if self._read_fd < 0 or self._paused:
+            return
         if not data:
             self._end_reading()
         elif not self._pollable:
             self._loop.call_soon(self._readable)
+
+    def _deliver(self) -> None:
+        for piece in self._pieces:
+            try:
+                if isinstance(piece, bytes):
+                    self._receive(piece)
+                else:
+                    self._odd(piece)
+            except Exception as problem:  # noqa: BLE001 - one message must not take the rest of its chunk with it
+                self._on_error(problem)
 
     def send(self, message: bytes) -> None:
         """Queue one message and write it as soon as may be."""
@@ -127,13 +136,19 @@ class PipeLink:
                 self._cork.dirty.append(self)
         elif not self._writing:
             self.flush()
+        else:
+            self._mind_the_rest()
 
     def flush(self) -> None:
         """Write what the pipe takes now, all queued messages together."""
         self._dirty = False
-        data: bytes | memoryview = self._unsent or b"".join(self._out)
-        if not self._unsent:
+        data: bytes | memoryview
+        if self._unsent:
+            data = self._unsent
+        else:
+            data = b"".join(self._out)
             self._out.clear()
+            self.backlog = len(data)
         try:
             written = os.write(self._write_fd, data)
         except (BlockingIOError, InterruptedError):
@@ -141,13 +156,9 @@ class PipeLink:
         except OSError:  # EPIPE: nobody reads any more; the reading side will tell
             self._drop_output()
             return
-        if written == len(data) and not self._out:
-            self._unsent = None
-            self.backlog = 0
-        else:
-            self._unsent = memoryview(data)[written:]
-            self.backlog = len(self._unsent) + sum(map(len, self._out))
+        self.backlog -= written
         if self.backlog or self._writing or self._ending:
+            self._unsent = memoryview(data)[written:] if written < len(data) else None
             self._mind_the_rest()
 
     def _mind_the_rest(self) -> None:
@@ -174,6 +185,8 @@ class PipeLink:
         self._unsent = None
         self.backlog = 0
         self._close_write()
+        if self._congested is not None:
+            self._report_congestion(self._congested)  # nobody has to wait for this link any more
 
     def pause(self) -> None:
         """Stop delivering."""
@@ -207,6 +220,7 @@ class PipeLink:
 
     def close(self) -> None:
         """Close both descriptors. `closed` is not called."""
+        self._pieces.clear()
         self._stop_reading()
         self._drop_output()
 
@@ -231,5 +245,6 @@ class PipeLink:
 
 
 def _pollable(fd: int) -> bool:
-    """Regular files are always ready, and epoll refuses them."""
-    return not stat.S_ISREG(os.fstat(fd).st_mode)
+    """Regular files and /dev/null are always ready, and epoll refuses them."""
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
