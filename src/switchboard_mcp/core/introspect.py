@@ -176,6 +176,7 @@ class _Pages:
         self.plan = plan
         self.settings = settings
         self.instructions = instructions
+        self.instruction_tokens = min(int(plan.budget * INSTRUCTIONS_SHARE), estimate(instructions))
         self.decoded: dict[int, object] = {}
 
     def best(self) -> bytes:
@@ -198,13 +199,14 @@ class _Pages:
         """Tools from the start of the page on, as many as the budget and a page take, and at least one."""
         plan = self.plan
         tools = plan.tools[plan.start : plan.start + PAGE_TOOLS]
-        room = plan.budget - estimate(_assemble([], self.tail(level, len(tools)))) - self.instruction_tokens()
+        room = plan.budget - estimate(_assemble([], self.tail(level, len(tools)))) - self.instruction_tokens
         if level is SUMMARY and not plan.forced and self.is_hopeless(tools):
             return []
         entries: list[bytes] = []
         for place, tool in enumerate(tools, plan.start):
             entry = _entry(tool, self.schema(place, tool, level), level, self.settings)
-            room -= estimate(entry)
+            # Apart, an entry counts for up to a token more than inside the whole, which is measured in the end.
+            room -= estimate(entry) - 1
             if room < 0 and entries:
                 break
             entries.append(entry)
@@ -221,17 +223,13 @@ class _Pages:
             self.decoded[place] = _decoded(tool)
         return self.decoded[place]
 
-    def instruction_tokens(self) -> int:
-        share = int(self.plan.budget * INSTRUCTIONS_SHARE)
-        return min(share, estimate(self.instructions)) if self.instructions else 0
-
     def written(self, level: Level, entries: list[bytes]) -> bytes:
         """The page with as much of the instructions as their share and the room left over allow."""
         tail = self.tail(level, len(entries))
         bare = _assemble(entries, tail)
         if not self.instructions:
             return bare
-        room = max(self.instruction_tokens(), self.plan.budget - estimate(bare)) - 8
+        room = max(self.instruction_tokens, self.plan.budget - estimate(bare)) - 8
         text = _clip(self.instructions, room)
         return _assemble(entries, {**tail, "instructions": text}) if text else bare
 

@@ -161,7 +161,7 @@ class _Writer:
     def schema(self, node: Any, depth: int) -> Any:
         if isinstance(node, dict) and depth <= MAX_DEPTH:
             while "$ref" in node:
-                inlined = self.inlined(node, depth)
+                inlined = self.inlined(node)
                 if inlined is None:
                     self.need(node["$ref"])
                     break
@@ -217,19 +217,13 @@ class _Writer:
             return not value or any(word in node for word in ("enum", "const", "default", "format"))
         return key in FALSE_IS_NOTHING and value is False
 
-    def inlined(self, node: dict[str, Any], depth: int) -> Any:
+    def inlined(self, node: dict[str, Any]) -> Any:
         """What to write instead of a reference, or None when the reference has to stay.
 
         A definition with one use cannot be recursive: its only use would lie in itself, and nothing would reach it.
         """
         path = pointer(node["$ref"])
-        if (
-            self.frozen
-            or path is None
-            or len(path) != 2
-            or self.seen.uses.get(path) != 1
-            or depth >= MAX_DEPTH
-        ):
+        if self.frozen or path is None or len(path) != 2 or self.seen.uses.get(path) != 1:
             return None
         own = {key: value for key, value in node.items() if key != "$ref"}
         if node is self.root:

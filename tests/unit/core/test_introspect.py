@@ -186,6 +186,15 @@ def test_an_answer_with_more_than_one_tool_keeps_to_the_budget(
     assert read.get("truncated", False) == (len(read["tools"]) < len(views))
 
 
+@pytest.mark.parametrize("name", ["t", "ab", "a_b", "get_it"])
+def test_many_small_tools_keep_to_the_budget_to_the_token(name: str) -> None:
+    views = [ToolView(f"{name}{number}") for number in range(150)]
+    for budget in range(400, 2400, 25):
+        got = answer("demo", views, Ask(), Settings(budget_tokens=budget))
+        assert isinstance(got, bytes)
+        assert estimate(got) <= budget
+
+
 # What was asked for
 
 

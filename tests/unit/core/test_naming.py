@@ -72,6 +72,14 @@ def test_a_child_whose_name_needs_no_change_keeps_it() -> None:
     assert len(set(names.values())) == 3
 
 
+def test_a_mark_that_is_taken_is_tried_anew() -> None:
+    marked = suite_names([("git", ""), ("other", "git_suite")])["git"]
+    names = suite_names([("git", ""), ("other", "git_suite"), ("third", marked)])
+    assert names["third"] == marked
+    assert re.fullmatch(r"git_[0-9a-f]{6}_suite", names["git"])
+    assert names["git"] != marked
+
+
 @given(children)
 def test_names_are_unique_and_within_every_limit(found: list[tuple[str, str]]) -> None:
     names = suite_names(found)

@@ -108,8 +108,14 @@ SAMPLES: dict[str, dict[str, Any]] = {
     },
     "named": {
         "type": "object",
-        "properties": {"a": {"$ref": "#thing"}, "b": {"$ref": "#/$defs/Thing"}},
+        "properties": {"a": {"$ref": "#thing"}, "b": {"$ref": "#/$defs/Other"}},
         "$defs": {"Thing": {"$anchor": "thing", "type": "integer"}, "Other": {"type": "string"}},
+    },
+    "definitions of its own kind": {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/x-shared/Thing"}},
+        "x-shared": {"Thing": {"$ref": "#/$defs/Text", "title": "Thing"}},
+        "$defs": {"Text": {"type": "string", "maxLength": 1}},
     },
     "conditions": {
         "type": "object",
