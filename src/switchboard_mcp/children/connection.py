@@ -62,7 +62,12 @@ class Connection:
         self._garbage: bytes | None = None
         self._stderr = StderrTail(services, process.stderr, self._log_stderr)
         self._link = PipeLink(
-            services.loop, process.stdout, process.stdin, services.cork, on_error=self._internal_error
+            services.loop,
+            process.stdout,
+            process.stdin,
+            services.cork,
+            broken=self._reads_no_more,
+            on_error=self._internal_error,
         )
         self.peer = Peer(services.loop, self._link, self)
         self.peer.start()
@@ -154,6 +159,16 @@ class Connection:
         if not self._stopping:
             self._stopping = True
             self._services.start_task(self._conclude())
+
+    def _reads_no_more(self) -> None:
+        """stdin is broken. Mostly the child has died, and stdout ends after its last words; else it is of no use."""
+        self._services.loop.call_later(LAST_WORDS_S, self._give_up)
+
+    def _give_up(self) -> None:
+        if self._link.paused and not self._stopping:
+            self._reads_no_more()
+        else:
+            self.link_closed()
 
     async def _conclude(self) -> None:
         status = await self._exit(LAST_WORDS_S)

@@ -30,6 +30,10 @@ class Link(Protocol):
     def backlog(self) -> int:
         """Bytes queued that the other side has not taken."""
 
+    @property
+    def paused(self) -> bool:
+        """Whether what the other side sends is left lying."""
+
     def pause(self) -> None:
         """Stop delivering until `resume`. What has been read already may still come."""
 

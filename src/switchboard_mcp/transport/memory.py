@@ -15,7 +15,7 @@ class MemoryLink:
         self._loop = loop
         self._inbox: deque[bytes | None] = deque()
         self._started = False
-        self._paused = False
+        self.paused = False
         self._open = True  # for sending
         self._listening = True
         self._scheduled = False
@@ -41,11 +41,11 @@ class MemoryLink:
 
     def pause(self) -> None:
         """Stop delivering."""
-        self._paused = True
+        self.paused = True
 
     def resume(self) -> None:
         """Deliver again."""
-        self._paused = False
+        self.paused = False
         self._schedule()
 
     def close_sending(self) -> None:
@@ -66,14 +66,14 @@ class MemoryLink:
             self._schedule()
 
     def _schedule(self) -> None:
-        if self._inbox and self._started and not self._paused and not self._scheduled:
+        if self._inbox and self._started and not self.paused and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._deliver)
 
     def _deliver(self) -> None:
         self._scheduled = False
         try:
-            while self._inbox and not self._paused:
+            while self._inbox and not self.paused:
                 message = self._inbox.popleft()
                 if message is None:
                     self._closed()

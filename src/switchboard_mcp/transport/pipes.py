@@ -38,7 +38,10 @@ class Cork:
 
 
 class PipeLink:
-    """See `link.Link`. `mirror` answers in the framing the other side used last; otherwise newlines are sent."""
+    """See `link.Link`. `mirror` answers in the framing the other side used last; otherwise newlines are sent.
+
+    `congested` tells when the other side begins and ends to lag behind; `broken`, that it will read no more.
+    """
 
     def __init__(
         self,
@@ -50,6 +53,7 @@ class PipeLink:
         mirror: bool = False,
         limit: int = MAX_MESSAGE_BYTES,
         congested: Congested | None = None,
+        broken: Closed | None = None,
         on_error: Callable[[Exception], None],
     ) -> None:
         self._loop = loop
@@ -58,6 +62,7 @@ class PipeLink:
         self._cork = cork
         self._mirror = mirror
         self._congested = congested
+        self._broken = broken
         self._on_error = on_error
         self._splitter = Splitter(limit)
         self._pieces: list[Piece] = []  # being delivered
@@ -66,7 +71,7 @@ class PipeLink:
         self._dirty = False
         self._writing = False
         self._slow = False
-        self._paused = False
+        self.paused = False
         self._ending = False
         self._pollable = _pollable(read_fd)
         self.backlog = 0
@@ -82,7 +87,7 @@ class PipeLink:
         self._listen()
 
     def _listen(self) -> None:
-        if self._read_fd < 0 or self._paused:
+        if self._read_fd < 0 or self.paused:
             return
         if self._pollable:
             self._loop.add_reader(self._read_fd, self._readable)
@@ -90,7 +95,7 @@ class PipeLink:
             self._loop.call_soon(self._readable)
 
     def _readable(self) -> None:
-        if self._read_fd < 0 or self._paused:
+        if self._read_fd < 0 or self.paused:
             return
         try:
             data = os.read(self._read_fd, READ_BYTES)
@@ -104,7 +109,7 @@ class PipeLink:
             self._deliver()
         finally:
             self._cork.release()
-        if self._read_fd < 0 or self._paused:
+        if self._read_fd < 0 or self.paused:
             return
         if not data:
             self._end_reading()
@@ -153,7 +158,9 @@ class PipeLink:
             written = os.write(self._write_fd, data)
         except (BlockingIOError, InterruptedError):
             written = 0
-        except OSError:  # EPIPE: nobody reads any more; the reading side will tell
+        except OSError:  # EPIPE: nobody reads any more
+            if self._broken is not None and self._write_fd >= 0:
+                self._loop.call_soon(self._broken)
             self._drop_output()
             return
         self.backlog -= written
@@ -190,15 +197,15 @@ class PipeLink:
 
     def pause(self) -> None:
         """Stop delivering."""
-        if not self._paused:
-            self._paused = True
+        if not self.paused:
+            self.paused = True
             if self._pollable and self._read_fd >= 0:
                 self._loop.remove_reader(self._read_fd)
 
     def resume(self) -> None:
         """Deliver again."""
-        if self._paused:
-            self._paused = False
+        if self.paused:
+            self.paused = False
             self._listen()
 
     @property
