@@ -1,0 +1,518 @@
+"""Every command as a user types it: real processes, plain and --json, exit codes, bad usage, Ctrl-C, a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard_mcp import __version__
+from tests.e2e.host import switchboard
+from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, faulty, read_record, recorded
+
+Done = subprocess.CompletedProcess[str]
+COMMAND = [sys.executable, "-m", "switchboard_mcp"]
+COMMANDS = ("serve", "list", "introspect", "call", "doctor")
+
+
+@pytest.fixture
+def shop(workspace: Path) -> Path:
+    """A workspace with the mock child, whose `crash` is denied."""
+    add_child(workspace, "mock", MOCK_CHILD, description="A pretend browser.")
+    configure(workspace, {"suites": {"mock": {"expose": {"deny": ["crash"]}}}})
+    return workspace
+
+
+@pytest.fixture
+def mixed(workspace: Path) -> Path:
+    """One child that works, and two that do not start."""
+    add_child(workspace, "mock", MOCK_CHILD)
+    add_child(workspace, "gone", ["no-such-program-anywhere"])
+    add_child(workspace, "dies", ["sh", "-c", "echo the key is missing >&2; exit 3"])
+    return workspace
+
+
+def run(workspace: Path, *arguments: str, stdin: str | None = None, **environment: str) -> Done:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=workspace,
+        env={**os.environ, **environment},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+
+def answered(done: Done, code: int = 0) -> str:
+    """What was written to stdout, where the command ended as it should."""
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
+def parsed(done: Done, code: int = 0) -> Any:
+    out = answered(done, code)
+    assert out.count("\n") == 1
+    return json.loads(out)
+
+
+def complaint(done: Done, code: int) -> str:
+    """What was written to stderr, where the command failed as it should: in words, never with a traceback."""
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith("switchboard: ")
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+# --- help and usage -----------------------------------------------------------------------------------
+
+
+def test_version_is_that_of_the_package(workspace: Path) -> None:
+    assert answered(run(workspace, "--version")) == f"switchboard {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("-h",), ("help",)])
+def test_help_says_what_it_is_and_names_every_command(workspace: Path, arguments: tuple[str, ...]) -> None:
+    text = answered(run(workspace, *arguments))
+    assert text.startswith("Switchboard is one MCP server in front of all your MCP servers.")
+    assert all(f" {command} " in text for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_its_own_help(workspace: Path, command: str) -> None:
+    text = answered(run(workspace, command, "--help"))
+    assert text.startswith("usage: switchboard ")
+    assert "--workspace DIR" in text
+    assert answered(run(workspace, "help", command)) == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("lsit",), "There is no command 'lsit'. Did you mean list?"),
+        (("list", "--jsn"), "did you mean --json?"),
+        (("list", "extra"), "unknown argument extra"),
+        (("call", "mock"), "SUBTOOL missing"),
+        (("introspect",), "SUITE missing"),
+        (("introspect", "mock", "--verbosity", "loud"), "'loud'"),
+        (("--log-level", "loud"), "'loud'"),
+        (("serve", "--json"), "--json needs a command"),
+        (("--workspace",), "--workspace"),
+        (("call", "mock", "echo", "word"), "'word' is no argument"),
+        (("call", "mock", "echo", "{"), "no JSON object"),
+    ],
+)
+def test_wrong_usage_is_code_2_and_says_what_is_wrong(
+    shop: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    assert told in complaint(run(shop, *arguments), 2)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("list",), ("--dry-run",), ("introspect", "mock"), ("call", "mock", "echo")]
+)
+def test_a_config_that_cannot_be_used_is_code_2_and_names_file_and_key(
+    shop: Path, arguments: tuple[str, ...]
+) -> None:
+    path = configure(shop, {"timeouts": {"rpcMS": 1}})
+    done = run(shop, *arguments, "--json")
+    assert f"{path}: timeouts.rpcMS: unknown key; did you mean `rpcMs`?" in complaint(done, 2)
+    assert parsed(done, 2)["error"]["code"] == "config_invalid"
+
+
+def test_common_options_stand_before_or_after_the_command(shop: Path, tmp_path: Path) -> None:
+    before = answered(run(tmp_path, "--workspace", str(shop), "list"))
+    after = answered(run(tmp_path, "list", f"--workspace={shop}"))
+    assert before == after
+    assert "mock_suite" in before
+
+
+def test_a_named_config_file_counts(shop: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text('{"suites":{"mock":{"suiteName":"renamed"}}}')
+    assert "renamed" in answered(run(shop, "list", "--config", str(other)))
+    assert "there is no such file" in complaint(run(shop, "--config", "none.json", "list"), 2)
+
+
+# --- list ---------------------------------------------------------------------------------------------
+
+
+def test_list_starts_nothing(workspace: Path, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    add_child(workspace, "odd", faulty("exits-at-once"), env={"FAULTY_PIDS": str(pids)})
+    out = answered(run(workspace, "list"))
+    assert "odd_suite" in out
+    assert "not started here yet" in out
+    assert not pids.exists()
+
+
+def test_list_knows_the_subtools_of_an_earlier_run(shop: Path) -> None:
+    answered(run(shop, "introspect", "mock"))
+    out = answered(run(shop, "list"))
+    assert "9 (1 denied)" in out
+    assert "not started here yet" not in out
+
+
+def test_list_as_json_is_what_a_host_gets(shop: Path) -> None:
+    listed = parsed(run(shop, "list", "--json"))
+    with switchboard(shop) as host:
+        host.initialize()
+        assert {"tools": listed["tools"]} == host.answer(host.ask("tools/list"))["result"]
+    assert listed["children"][0]["child"] == "mock"
+    assert listed["children"][0]["subtools"] is None
+    assert listed["warnings"] == []
+
+
+def test_a_workspace_without_children_says_how_to_add_one(workspace: Path) -> None:
+    for command in ("list", "--dry-run"):
+        out = answered(run(workspace, command))
+        assert f"No children in {workspace}." in out
+        assert "mcps/NAME/.mcp.json" in out
+
+
+def test_what_was_skipped_is_told_on_stderr(shop: Path) -> None:
+    path = add_child(shop, "odd", [""])
+    path.write_text("{")
+    done = run(shop, "list")
+    assert "mock_suite" in answered(done)
+    assert done.stderr.startswith(f"warning: {path}: ")
+    assert len(parsed(run(shop, "list", "--json"))["warnings"]) == 1
+
+
+# --- dry run ------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_lists_every_subtool_and_marks_the_denied(shop: Path) -> None:
+    out = answered(run(shop, "--dry-run"))
+    assert "click       Click the element that matches a CSS selector." in out
+    assert "crash       denied · " in out
+    assert out.endswith("1 child connected, 10 subtools.\n")
+
+
+def test_a_dry_run_with_a_sick_child_shows_the_others_and_the_remedy(mixed: Path) -> None:
+    out = answered(run(mixed, "--dry-run"), 1)
+    assert "✓ mock_suite" in out
+    assert "'no-such-program-anywhere'" in out
+    assert "Install the program" in out
+    assert "the key is missing" in out
+    assert out.endswith("1 child connected, 10 subtools; 2 failed.\n")
+
+
+def test_a_dry_run_as_json_has_every_child(mixed: Path) -> None:
+    children = {
+        child["child"]: child for child in parsed(run(mixed, "serve", "--dry-run", "--json"), 1)["children"]
+    }
+    assert children["mock"]["ok"] is True
+    assert len(children["mock"]["connected"]["subtools"]) == 10
+    assert children["gone"]["error"]["code"] == "command_not_found"
+    assert children["dies"]["error"]["stderr"] == ["the key is missing"]
+
+
+# --- introspect ---------------------------------------------------------------------------------------
+
+
+def test_introspect_shows_signatures_and_what_they_cost(shop: Path) -> None:
+    out = answered(run(shop, "introspect", "mock"))
+    assert "  type_text(selector: string, text: string)\n      Type text into the element" in out
+    assert "crash" not in out
+    assert "tokens (estimated)" in out
+
+
+def test_introspect_as_json_is_the_answer_a_host_gets(shop: Path) -> None:
+    answer = parsed(run(shop, "introspect", "mock_suite", "--json"))
+    with switchboard(shop) as host:
+        host.initialize()
+        assert answer == host.introspect("mock_suite")
+
+
+def test_introspect_takes_every_wish_of_a_host(shop: Path) -> None:
+    one = answered(run(shop, "introspect", "mock", "--subtool", "click"))
+    assert "selector   string  required  CSS selector of the element" in one
+    found = parsed(run(shop, "introspect", "mock", "--query", "take a picture", "--json"))
+    assert [tool["name"] for tool in found["tools"]] == ["screenshot"]
+    names = answered(run(shop, "introspect", "mock", "--verbosity", "names"))
+    assert "  navigate    Open a URL.\n" in names
+
+
+def test_pages_are_followed_by_the_cursor_shown(shop: Path) -> None:
+    configure(shop, {"introspection": {"budgetTokens": 60}})
+    first = parsed(run(shop, "introspect", "mock", "--json"))
+    assert first["truncated"]
+    shown = answered(run(shop, "introspect", "mock"))
+    assert f"switchboard introspect mock_suite --cursor '{first['cursor']}'" in shown
+    second = parsed(run(shop, "introspect", "mock", "--cursor", first["cursor"], "--json"))
+    assert second["tools"][0]["name"] not in {tool["name"] for tool in first["tools"]}
+
+
+def test_an_unknown_suite_is_wrong_usage_and_names_the_nearest(shop: Path) -> None:
+    assert "Nearest: mock" in complaint(run(shop, "introspect", "mocc"), 2)
+    assert parsed(run(shop, "call", "mocc", "echo", "--json"), 2)["error"]["nearest"][0].startswith("mock")
+
+
+def test_an_unknown_subtool_fails_and_names_the_nearest(shop: Path) -> None:
+    assert "Nearest: click" in complaint(run(shop, "introspect", "mock", "--subtool", "clik"), 1)
+    assert "Nearest: click" in complaint(run(shop, "call", "mock", "clik"), 1)
+
+
+def test_a_denied_subtool_is_refused_everywhere(shop: Path) -> None:
+    assert "not allowed" in complaint(run(shop, "introspect", "mock", "--subtool", "crash"), 1)
+    assert "not allowed" in complaint(run(shop, "call", "mock", "crash"), 1)
+    refused = parsed(run(shop, "introspect", "mock", "--subtool", "crash", "--json"), 1)
+    assert refused["error"]["code"] == "subtool_denied"
+
+
+# --- call ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "expected"),
+    [
+        (("mock", "echo", "message=two words"), None, "two words\n"),
+        (("mock_suite", "echo", '{"message":"ü"}'), None, "ü\n"),
+        (("mock", "echo", "-"), '{"message": "piped"}', "piped\n"),
+        (("mock", "add", "a=1", "b=-2.5"), None, '{"sum": -1.5}\n'),
+        (("mock", "--log-level", "error", "add", "a=1", "b=2"), None, '{"sum": 3}\n'),
+        (("mock", "screenshot"), None, "[image image/png, 79 bytes; --output DIR saves it]\n"),
+    ],
+)
+def test_call_prints_the_answer(
+    shop: Path, arguments: tuple[str, ...], stdin: str | None, expected: str
+) -> None:
+    done = run(shop, "call", *arguments, stdin=stdin)
+    assert answered(done) == expected
+    assert done.stderr == ""
+
+
+def test_call_as_json_is_the_whole_result(shop: Path) -> None:
+    result = parsed(run(shop, "call", "mock", "add", "a=1", "b=2", "--json"))
+    assert result == {"content": [{"type": "text", "text": '{"sum": 3}'}], "structuredContent": {"sum": 3}}
+
+
+def test_images_are_saved_where_asked(shop: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    out = answered(run(shop, "call", "mock", "screenshot", "--output", str(folder)))
+    assert out == f"saved {folder / 'screenshot-1.png'}\n"
+    assert (folder / "screenshot-1.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_error_result_goes_to_stderr_with_code_1(shop: Path) -> None:
+    done = run(shop, "call", "mock", "fail", "message=not today")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "not today\n")
+    assert parsed(run(shop, "call", "mock", "fail", "--json"), 1)["isError"] is True
+
+
+def test_a_child_that_does_not_start_fails_the_call_with_the_remedy(mixed: Path) -> None:
+    told = complaint(run(mixed, "call", "gone", "anything"), 1)
+    assert "'no-such-program-anywhere'" in told
+    assert "Install the program" in told
+    told = complaint(run(mixed, "call", "dies", "anything"), 1)
+    assert "the key is missing" in told
+
+
+# --- doctor -------------------------------------------------------------------------------------------
+
+
+def test_doctor_finds_nothing_wrong_where_nothing_is(shop: Path) -> None:
+    out = answered(run(shop, "doctor"))
+    assert f"Config      {shop / 'switchboard.config.json'}" in out
+    assert "✓ mock_suite  child mock · mock-child 1.0.0 · 9 subtools (1 denied) · protocol 2025-" in out
+    assert out.endswith("All is well: 1 child ready.\n")
+
+
+def test_doctor_names_each_fault_with_its_remedy(mixed: Path) -> None:
+    add_child(mixed, "needs", MOCK_CHILD, env={"KEY": "${A_VARIABLE_NOBODY_SETS}"})
+    (mixed / "mcps" / "broken").mkdir()
+    (mixed / "mcps" / "broken" / ".mcp.json").write_text("{")
+    out = answered(run(mixed, "doctor"), 1)
+    assert "✓ mock_suite" in out
+    assert "'no-such-program-anywhere'" in out
+    assert "→ Install the program" in out
+    assert "the key is missing" in out
+    assert "→ Run it by hand to see what it does: cd " in out
+    assert "A_VARIABLE_NOBODY_SETS" in out
+    assert "→ Set the variable" in out
+    assert "is not valid JSON" in out
+    assert out.endswith("4 problems.\n")
+
+
+def test_doctor_as_json_has_the_same_findings(mixed: Path) -> None:
+    told = parsed(run(mixed, "doctor", "--json"), 1)
+    assert told["ok"] is False
+    assert told["versions"]["switchboard"] == __version__
+    children = {child["child"]: child for child in told["children"]}
+    assert children["mock"]["ok"] is True
+    assert children["mock"]["protocol"] == "2025-11-25"
+    assert children["mock"]["subtools"] == 10
+    assert children["dies"]["findings"][0]["stderr"] == ["the key is missing"]
+    assert children["gone"]["findings"][0]["remedy"].startswith("Install the program")
+
+
+def test_doctor_notes_names_that_the_child_does_not_have(shop: Path) -> None:
+    configure(shop, {"suites": {"mock": {"expose": {"deny": ["crsh"]}}}})
+    out = answered(run(shop, "doctor"))
+    assert "suites.mock.expose.deny names 'crsh'" in out
+    assert "Did you mean crash?" in out
+
+
+def test_doctor_says_what_is_wrong_with_a_config_that_cannot_be_used(shop: Path) -> None:
+    configure(shop, "{")
+    out = answered(run(shop, "doctor"), 2)
+    assert "is not valid JSON" in out
+    told = parsed(run(shop, "doctor", "--json"), 2)
+    assert told["ok"] is False
+    assert told["findings"][0]["remedy"]
+
+
+def test_doctor_minds_an_empty_workspace(workspace: Path) -> None:
+    assert "mcps/NAME/.mcp.json" in answered(run(workspace, "doctor"), 1)
+
+
+# --- pipes, terminals, Ctrl-C -------------------------------------------------------------------------
+
+
+def test_a_reader_that_goes_early_is_met_with_silence(shop: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as out:
+        done = subprocess.run(
+            [*COMMAND, "list"], cwd=shop, stdout=out, stderr=subprocess.PIPE, timeout=50, check=False
+        )
+    assert done.stderr == b""
+
+
+def test_colour_is_for_those_who_ask_when_nobody_looks(shop: Path) -> None:
+    assert "\x1b[" not in answered(run(shop, "list"))
+    assert "\x1b[" in answered(run(shop, "list", CLICOLOR_FORCE="1"))
+    assert "\x1b[" not in answered(run(shop, "list", CLICOLOR_FORCE="1", NO_COLOR="1"))
+
+
+def test_a_locale_without_umlauts_breaks_nothing(shop: Path) -> None:
+    poor = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    assert (
+        parsed(run(shop, "call", "mock", "echo", "message=ü", "--json", **poor))["content"][0]["text"] == "ü"
+    )
+    assert "? 9 subtools" in answered(run(shop, "introspect", "mock", **poor))
+
+
+class AtTerminal:
+    """A command whose stderr, and on demand stdout, is a terminal."""
+
+    def __init__(self, workspace: Path, *arguments: str, stdout: bool = False) -> None:
+        self.shown = b""
+        self._terminal, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            cwd=workspace,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+            stdin=subprocess.DEVNULL,
+            stdout=theirs if stdout else subprocess.PIPE,
+            stderr=theirs,
+        )
+        os.close(theirs)
+
+    def read_until(self, seen: Callable[[bytes], bool]) -> None:
+        """Read what the terminal shows until it is there."""
+        while not seen(self.shown):
+            try:
+                data = os.read(self._terminal, 65536)
+            except OSError:  # how a terminal says that everybody has gone
+                data = b""
+            assert data, f"it ended with {self.shown!r}"
+            self.shown += data
+
+    def finish(self) -> tuple[int, bytes]:
+        """Exit code and stdout."""
+        out = b""
+        if self.process.stdout is not None:
+            out = self.process.stdout.read()
+            self.process.stdout.close()
+        code = self.process.wait(timeout=50)
+        try:
+            while data := os.read(self._terminal, 65536):
+                self.shown += data
+        except OSError:
+            pass
+        os.close(self._terminal)
+        return code, out
+
+
+def test_progress_is_shown_on_a_terminal_and_taken_away_again(shop: Path) -> None:
+    command = AtTerminal(shop, "call", "mock", "slow", "seconds=2", "steps=2")
+    command.read_until(lambda shown: "mock slow · 1/2 · step 1 of 2".encode() in shown)
+    assert command.finish() == (0, b"done after 2 steps\n")
+    assert command.shown.endswith(b"\x1b[1A\r\x1b[J")
+
+
+def test_ctrl_c_tells_the_child_and_leaves_nothing(workspace: Path, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    add_child(workspace, "mock", recorded(MOCK_CHILD, record))
+    command = AtTerminal(workspace, "call", "mock", "slow", "seconds=60", "steps=600")
+    command.read_until(lambda shown: b"step 1 of 600" in shown)
+    command.process.send_signal(signal.SIGINT)
+    assert command.finish() == (130, b"")
+    methods = [message["method"] for message in read_record(record)]
+    assert methods.index("notifications/cancelled") > methods.index("tools/call")
+    assert b"Traceback" not in command.shown
+
+
+@pytest.mark.parametrize("arguments", [("--dry-run",), ("doctor",), ("introspect", "silent")])
+def test_ctrl_c_ends_a_wait_for_a_child(workspace: Path, arguments: tuple[str, ...]) -> None:
+    add_child(workspace, "silent", faulty("never-answers"))
+    command = AtTerminal(workspace, *arguments)
+    command.read_until(lambda shown: b"silent" in shown)
+    command.process.send_signal(signal.SIGINT)
+    assert command.finish() == (130, b"")
+    assert b"Traceback" not in command.shown
+
+
+def test_a_child_gives_no_orders_to_the_terminal(shop: Path) -> None:
+    command = AtTerminal(shop, "call", "mock", "echo", "message=\x1b[31mred\x07", stdout=True)
+    code, _ = command.finish()
+    assert code == 0
+    assert "\ufffd[31mred\ufffd".encode() in command.shown
+    assert b"\x1b[31m" not in command.shown
+
+
+# --- the demo -----------------------------------------------------------------------------------------
+
+
+def test_the_demo_works_and_says_what_is_saved(repo: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(repo / "examples" / "demo.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    out = answered(done)
+    assert "44 tools" in out
+    assert "4 suites" in out
+    assert "% less" in out
+    assert "\x1b[" not in out
+
+
+def test_a_demo_that_fails_says_so_with_its_exit_code(repo: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "examples"
+    (copy / "demo").mkdir(parents=True)
+    (copy / "demo.py").write_bytes((repo / "examples" / "demo.py").read_bytes())
+    (copy / "demo" / "switchboard.config.json").write_text('{"mcpServers":{"x":{"args":["nothing.py"]}}}')
+    done = subprocess.run(
+        [sys.executable, str(copy / "demo.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "The demo failed: nothing.py" in done.stderr
