@@ -217,7 +217,7 @@ class SubtoolCall(SuiteRequest):
         tool = child.tools.get(subtool)
         schema: Raw | UnsetType = UNSET
         if error.code == INVALID_PARAMS and tool is not None and tool.input_schema is not UNSET:
-            schema = Raw(jsonrpc.encode(compact(msgspec.json.decode(tool.input_schema))))
+            schema = _compacted(tool.input_schema)
         return failure(
             "child_error",
             f"Child '{child.name}', subtool '{subtool}': {error.message} (code {error.code})",
@@ -228,11 +228,22 @@ class SubtoolCall(SuiteRequest):
         )
 
 
+def _compacted(schema: Raw) -> Raw:
+    """A schema without what only costs tokens; as the child sent it where it cannot be read."""
+    try:
+        return Raw(jsonrpc.encode(compact(msgspec.json.decode(schema))))
+    except (msgspec.MsgspecError, OverflowError, RecursionError):
+        return schema
+
+
 def _properties(child: Child, subtool: str) -> frozenset[str]:
-    """The names of a subtool's parameters."""
+    """The names of a subtool's parameters; where they cannot be told, any name might be one."""
     schema = child.tools[subtool].input_schema
     if schema is UNSET:
         return frozenset()
-    decoded = msgspec.json.decode(schema)
+    try:
+        decoded = msgspec.json.decode(schema)
+    except (msgspec.DecodeError, RecursionError):
+        return frozenset(("args", "arguments"))
     properties = decoded.get("properties") if isinstance(decoded, dict) else None
     return frozenset(properties) if isinstance(properties, dict) else frozenset()

@@ -145,8 +145,11 @@ class Gateway:
             if suite is None or id[0] not in ID_BEGINS:
                 self._receive_any(session, data)
             else:
-                asked = settle(params.arguments, suite.child.name)
-                self._begin(session, id, suite, asked, params.meta)
+                try:
+                    asked = settle(params.arguments, suite.child.name)
+                    self._begin(session, id, suite, asked, params.meta)
+                except Exception as problem:  # noqa: BLE001  the host must not be left waiting
+                    self._unforeseen(session, id, "tools/call", problem)
 
     def _receive_any(self, session: Session, data: bytes) -> None:
         message = jsonrpc.parse(data)
@@ -194,8 +197,13 @@ class Gateway:
             except msgspec.ValidationError as problem:
                 session.refuse(id, INVALID_PARAMS, f"{message.method}: {problem}")
             except Exception as problem:  # noqa: BLE001 - the host gets an answer, without our internals
-                self._log.error("internal", method=message.method, problem=repr(problem))
-                session.refuse(id, INTERNAL_ERROR, "Internal error.")
+                self._unforeseen(session, id, message.method, problem)
+
+    def _unforeseen(self, session: Session, id: bytes, method: str, problem: Exception) -> None:
+        """A fault of ours: told without its insides."""
+        self._log.error("internal", method=method, problem=repr(problem))
+        session.under_way.pop(id, None)
+        session.refuse(id, INTERNAL_ERROR, "Internal error.")
 
     def _notified(self, session: Session, message: Message) -> None:
         if message.method == "notifications/cancelled" and message.params is not UNSET:
