@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -110,16 +109,26 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor) -> int
 
 def serve(options: Options) -> int:
     """What a host runs."""
+    _open_what_is_closed()
     redactor = Redactor()
     log = Log(level=options.log_level, style=options.log_style, redactor=redactor)
     workspace = load(options)
     for warning in workspace.warnings:
         log.warning("config.warning", problem=str(warning))
-    if sys.stdin.isatty():
+    if os.isatty(0):
         log.info(
             "serving", note="MCP over stdio, for a host to start; `switchboard list` shows the suites here"
         )
     return run(lambda: serve_stdio(workspace, log, redactor))
+
+
+def _open_what_is_closed() -> None:
+    """Without stdin, stdout or stderr some other file would get its number, and be read or written as such."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
 
 
 def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
