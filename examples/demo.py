@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -56,26 +57,37 @@ class Server:
             stderr=subprocess.DEVNULL,
         )
         self._watchdog = threading.Timer(PATIENCE_S, self._process.kill)
+        self._watchdog.daemon = True
         self._watchdog.start()
         self._last_id = 0
 
     def __enter__(self) -> Server:
         hello = {"name": "demo", "version": "1"}
-        self.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": hello})
-        self._send({"method": "notifications/initialized"})
+        try:
+            self.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": hello})
+            self._send({"method": "notifications/initialized"})
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        code = self.close()
+        if code and error is None:
+            raise DemoError(f"{self.name} ended with exit code {code}")
+
+    def close(self) -> int:
+        """End its input, and with it the server."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         code = self._process.wait()
         self._process.stdout.close()
         self._watchdog.cancel()
-        if code and error is None:
-            raise DemoError(f"{self.name} ended with exit code {code}")
+        return code
 
     def ask(self, method: str, params: Json) -> Json:
         """Send a request and wait for its answer."""
