@@ -6,6 +6,8 @@ passes through is equal to what came. Ids keep their exact text: `1` and `"1"` d
 
 from __future__ import annotations
 
+from typing import final
+
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -28,6 +30,7 @@ class RpcError(Struct, gc=False):
     data: Raw | UnsetType = UNSET
 
 
+@final
 class Malformed(Struct, frozen=True):
     """A message that cannot be read, and why. `parsed` tells bad JSON from JSON of the wrong shape."""
 
