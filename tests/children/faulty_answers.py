@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.children.plain_child import Child, Json, send, text, tool
+from tests.children.plain_child import Child, Json, dump, send, text, tool
 
 
 def asks_back(record_file: str = "") -> None:
@@ -72,6 +72,46 @@ def unknown_id() -> None:
             super().call(request_id, params, line)
 
     Unknown().serve()
+
+
+def late(record_file: str) -> None:
+    """Answers `late` only when it is cancelled, which goes to RECORD_FILE as it came; `echo` works."""
+
+    class Late(Child):
+        tools = ("echo", "late")
+
+        def __init__(self) -> None:
+            self.held: dict[object, tuple[Json, bytes]] = {}
+
+        def call(self, request_id: object, params: Json, line: bytes) -> None:
+            if params["name"] == "late":
+                self.held[request_id] = params, line
+            else:
+                super().call(request_id, params, line)
+
+        def receive(self, message: Json, line: bytes) -> None:
+            super().receive(message, line)
+            if message["method"] == "notifications/cancelled":
+                with open(record_file, "ab") as file:
+                    file.write(line + b"\n")
+                request_id = message["params"]["requestId"]
+                super().call(request_id, *self.held.pop(request_id))
+
+    Late().serve()
+
+
+def unreadable(how: str = "broken") -> None:
+    """Answers calls with what no decoder takes; HOW: `broken` JSON, `deep` nesting. A message `fine` is echoed."""
+    result = {"broken": b'{"content":[}', "deep": b"[" * 5000 + b"]" * 5000}[how]
+
+    class Unreadable(Child):
+        def call(self, request_id: object, params: Json, line: bytes) -> None:
+            if params["arguments"].get("message") == "fine":
+                return super().call(request_id, params, line)
+            head = dump({"id": request_id})[:-1]
+            return self.transmit(head + b', "result": ' + result + b"}")
+
+    Unreadable().serve()
 
 
 def error_data() -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import time
 
-from tests.children.plain_child import Child, Json, complain, dump, lines, text, write
+from tests.children.plain_child import Child, Json, complain, dump, lines, send, text, write
 
 
 def garbage() -> None:
@@ -88,9 +88,14 @@ def big(mebibytes: str = "1") -> None:
 
 
 def floods(how: str = "notifications") -> None:
-    """From the first call writes without end; HOW: `notifications`, `logs`, `line` (no newline), `stderr`."""
-    notification = dump({"method": "notifications/message", "params": {"level": "info", "data": "x" * 200}})
-    line = {"notifications": notification + b"\n", "logs": b"x" * 200 + b"\n"}.get(how, b"x" * 200)
+    """From the first call writes without end; HOW: `notifications`, `requests`, `changes`, `logs`, `line`, `stderr`."""
+    params = {"level": "info", "data": "x" * 200}
+    line = {
+        "notifications": dump({"method": "notifications/message", "params": params}) + b"\n",
+        "requests": dump({"id": 1, "method": "ping", "params": params}) + b"\n",
+        "changes": dump({"method": "notifications/tools/list_changed"}) + b"\n",
+        "logs": b"x" * 200 + b"\n",
+    }.get(how, b"x" * 200)
 
     class Floods(Child):
         def call(self, request_id: object, params: Json, line_: bytes) -> None:
@@ -98,6 +103,23 @@ def floods(how: str = "notifications") -> None:
                 os.write(2 if how == "stderr" else 1, line * 300)
 
     Floods().serve()
+
+
+def counts(total: str = "1000", size: str = "1000") -> None:
+    """In a call logs TOTAL numbered messages of SIZE bytes, then answers; `echo` works."""
+
+    class Counts(Child):
+        tools = ("count", "echo")
+
+        def call(self, request_id: object, params: Json, line: bytes) -> None:
+            if params.get("name") == "count":
+                padding = "x" * int(size)
+                for number in range(int(total)):
+                    data = {"number": number, "padding": padding}
+                    send({"method": "notifications/message", "params": {"level": "info", "data": data}})
+            super().call(request_id, params, line)
+
+    Counts().serve()
 
 
 def stderr_burst(mebibytes: str = "4") -> None:

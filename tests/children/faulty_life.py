@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-from tests.children.plain_child import Child, Json, complain, lines, record, send, tool
+from tests.children.plain_child import Child, Json, complain, dump, lines, record, send, text, tool, write
 
 FOREVER = 3600.0
 
@@ -41,7 +41,7 @@ def deaf() -> None:
 
 
 def detaches(pid_file: str, *how: str) -> None:
-    """Leaves a deaf grandchild, its pid in PID_FILE; HOW: `twice` forks again, `clean` empties its env."""
+    """Leaves a deaf grandchild, its pid in PID_FILE; HOW: `twice` forks again, `clean` empties its env, `deaf` too."""
     watch, hold = os.pipe()
     child = os.fork()
     if child == 0:
@@ -59,6 +59,8 @@ def detaches(pid_file: str, *how: str) -> None:
     os.read(watch, 1)  # ends when the grandchild has written its pid and become another program
     if "twice" in how:
         os.waitpid(child, 0)
+    if "deaf" in how:
+        deaf()
     Child().serve()
 
 
@@ -76,6 +78,30 @@ def crashes_on(nth: str = "1") -> None:
             super().call(request_id, params, line)
 
     Crashes().serve()
+
+
+def dies_inside(share: str = "0.5") -> None:
+    """Dies by SIGKILL after it has written a SHARE of its answer to a call."""
+
+    class Dies(Child):
+        def call(self, request_id: object, params: Json, line: bytes) -> None:
+            body = dump({"id": request_id, "result": text("x" * 200_000)})
+            write(body[: int(len(body) * float(share))])
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Dies().serve()
+
+
+def closes_stdin() -> None:
+    """Answers the first call, closes stdin and lives on."""
+
+    class Closes(Child):
+        def call(self, request_id: object, params: Json, line: bytes) -> None:
+            os.close(0)
+            super().call(request_id, params, line)
+            time.sleep(FOREVER)
+
+    Closes().serve()
 
 
 def closes_stdout() -> None:
