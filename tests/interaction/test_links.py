@@ -3,47 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable
 
-import pytest
-import pytest_asyncio
-
-from switchboard_mcp.transport import memory
-from switchboard_mcp.transport.link import Link
-from switchboard_mcp.transport.pipes import Cork, PipeLink
+from tests.interaction.conftest import Join
 from tests.unit.transport.recorder import Recorder, settle
-
-Join = Callable[[], tuple[Link, Link]]
-
-
-@pytest_asyncio.fixture(params=["memory", "pipes"])
-async def join(request: pytest.FixtureRequest) -> AsyncIterator[Join]:
-    """Makes two joined ends on the running loop."""
-    made: list[Link] = []
-
-    def joined_pipes() -> tuple[Link, Link]:
-        loop = asyncio.get_running_loop()
-        left_read, right_write = os.pipe()
-        right_read, left_write = os.pipe()
-        return (
-            PipeLink(loop, left_read, left_write, Cork(), on_error=complain),
-            PipeLink(loop, right_read, right_write, Cork(), on_error=complain),
-        )
-
-    def complain(problem: Exception) -> None:
-        asyncio.get_running_loop().call_exception_handler(
-            {"message": "a callback failed", "exception": problem}
-        )
-
-    def make() -> tuple[Link, Link]:
-        pair = memory.pair(asyncio.get_running_loop()) if request.param == "memory" else joined_pipes()
-        made.extend(pair)
-        return pair
-
-    yield make
-    for link in made:
-        link.close()
 
 
 def message(number: int, size: int = 0) -> bytes:

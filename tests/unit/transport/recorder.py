@@ -17,6 +17,7 @@ class Recorder:
         self.received: list[bytes] = []
         self.odd: list[Noise | Oversized] = []
         self.ends = 0
+        self.breaks = 0
         self.errors: list[BaseException] = []
         self.congestion: list[bool] = []
         self._news = asyncio.Event()
@@ -38,6 +39,10 @@ class Recorder:
 
     def fail(self, problem: BaseException) -> None:
         self.errors.append(problem)
+        self._news.set()
+
+    def broken(self) -> None:
+        self.breaks += 1
         self._news.set()
 
     def congested(self, slow: bool) -> None:

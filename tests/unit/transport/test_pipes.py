@@ -35,6 +35,7 @@ class Wire:
             mirror=mirror,
             limit=limit,
             congested=self.heard.congested,
+            broken=self.heard.broken,
             on_error=self.heard.fail,
         )
 
@@ -232,6 +233,7 @@ class TestWriting:
         assert await wire.heard.until_received(1) == [PING]
         assert wire.heard.ends == 0
         assert wire.heard.errors == []
+        assert wire.heard.breaks == 1
 
     async def test_somebody_who_still_reads_is_not_gone(self, wire: Wire) -> None:
         assert not wire.link.other_side_gone
@@ -321,12 +323,16 @@ class TestBackpressure:
         await wire.heard.until(lambda: len(wire.heard.congestion) > 1)
         assert wire.heard.congestion == [True, False]
         assert wire.link.backlog == 0
+        await settle()
+        assert wire.heard.breaks == 1
 
     async def test_a_link_that_is_closed_holds_nobody_up(self, wire: Wire) -> None:
         while wire.link.backlog <= HIGH_WATER:
             wire.link.send(message(1, 1 << 20))
         wire.link.close()
         assert wire.heard.congestion == [True, False]
+        await settle()
+        assert wire.heard.breaks == 0
 
     async def test_little_queued_messages_are_counted_and_all_arrive(self, wire: Wire) -> None:
         sent = [message(number, 3) for number in range(20_000)]
