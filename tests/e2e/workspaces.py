@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,12 @@ MOCK_CHILD = [*PYTHON, str(REPO / "examples" / "mock-child" / "server.py")]
 def faulty(mode: str, *arguments: str) -> list[str]:
     """The command of a child with one fault."""
     return [*PYTHON, str(REPO / "tests" / "children" / "faulty.py"), mode, *arguments]
+
+
+def scripted(code: str) -> list[str]:
+    """A child of a few lines, written where it is needed: `Child`, `send`, `text`, `tool` are at hand."""
+    head = f"import sys; sys.path.insert(0, {str(REPO)!r})\nfrom tests.children.plain_child import *\n"
+    return [*PYTHON, "-c", head + textwrap.dedent(code)]
 
 
 def add_child(workspace: Path, name: str, command: list[str], **more: Any) -> Path:

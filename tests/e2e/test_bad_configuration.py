@@ -1,0 +1,204 @@
+"""Configuration that is wrong: what stops the start says file, key and remedy; what need not stop it is a warning."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.host import PATIENCE_S, SWITCHBOARD, switchboard
+from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, write_child
+
+
+def refused(workspace: Path, *args: str) -> str:
+    """What a start says that must be refused: exit code 2, nothing on stdout."""
+    ran = subprocess.run(
+        [*SWITCHBOARD, *args],
+        cwd=workspace,
+        input=b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n',
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert ran.returncode == 2, ran
+    assert ran.stdout == b""
+    said = ran.stderr.decode()
+    assert said.startswith("switchboard: ")
+    assert "Traceback" not in said
+    return said
+
+
+# --- what stops the start --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "key", "meant"),
+    [
+        ({"discoverGlob": []}, "discoverGlob", "discoverGlobs"),
+        ({"timeouts": {"rpcMS": 1}}, "timeouts.rpcMS", "rpcMs"),
+        ({"suites": {"a": {"expose": {"alow": []}}}}, "suites.a.expose.alow", "allow"),
+        ({"introspection": {"budget": 5}}, "introspection.budget", "budgetTokens"),
+    ],
+)
+def test_an_unknown_key_is_named_with_file_path_and_nearest(
+    workspace: Path, config: Any, key: str, meant: str
+) -> None:
+    file = configure(workspace, config)
+    said = refused(workspace)
+    assert f"{file}: {key}: " in said
+    assert meant in said
+
+
+@pytest.mark.parametrize(
+    ("config", "key", "words"),
+    [
+        ({"timeouts": {"rpcMs": "fast"}}, "timeouts.rpcMs", ["number", "text"]),
+        ({"timeouts": {"rpcMs": 0}}, "timeouts.rpcMs", ["1"]),
+        ({"timeouts": []}, "timeouts", ["object", "list"]),
+        ({"discoverGlobs": "mcps/*"}, "discoverGlobs", ["list", "text"]),
+        ({"suites": {"a": {"suiteName": 5}}}, "suites.a.suiteName", ["text", "5"]),
+        ({"suites": {"a": {"expose": {"deny": [1]}}}}, "suites.a.expose.deny[0]", ["text"]),
+        ({"introspection": {"mode": "loud"}}, "introspection.mode", ["summary", "redacted", "loud"]),
+        ({"mcpServers": []}, "mcpServers", ["object"]),
+        ({"mail": {"enabled": True}}, "mail.enabled", ["not available"]),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_expected(
+    workspace: Path, config: Any, key: str, words: list[str]
+) -> None:
+    file = configure(workspace, config)
+    said = refused(workspace)
+    assert f"{file}: {key}: " in said
+    for word in words:
+        assert word in said
+
+
+def test_every_mistake_is_named_at_once(workspace: Path) -> None:
+    configure(workspace, {"timeouts": {"rpcMs": "fast", "idle": 5}, "sutes": {}})
+    said = refused(workspace)
+    for key in ("timeouts.rpcMs", "timeouts.idle", "sutes"):
+        assert f": {key}: " in said
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"suites": {\n  "a": }\n}', ["line 2", "column"]),
+        ('{"suites": {', ["ends too early"]),
+        ("", ["empty"]),
+        ("[]", ["object"]),
+        ("not json", ["line 1"]),
+    ],
+)
+def test_invalid_json_is_named_with_its_place(workspace: Path, text: str, words: list[str]) -> None:
+    file = configure(workspace, text)
+    said = refused(workspace)
+    assert str(file) in said
+    for word in words:
+        assert word in said
+
+
+def test_invalid_toml_is_named(workspace: Path) -> None:
+    file = workspace / "switchboard.config.toml"
+    file.write_text("[timeouts\n")
+    said = refused(workspace)
+    assert str(file) in said
+    assert "TOML" in said
+
+
+def test_two_configuration_files_are_one_too_many(workspace: Path) -> None:
+    configure(workspace, {})
+    (workspace / "switchboard.config.toml").write_text("")
+    said = refused(workspace)
+    assert "switchboard.config.json" in said
+    assert "switchboard.config.toml" in said
+
+
+def test_a_named_file_or_folder_that_is_missing_is_named(workspace: Path) -> None:
+    assert "no-config.json" in refused(workspace, "--config", "no-config.json")
+    assert "no-folder" in refused(workspace, "--workspace", "no-folder")
+
+
+# --- what is skipped with a warning ----------------------------------------------------------------------
+
+
+def warned(workspace: Path, *words: str) -> list[str]:
+    """The tools of a start that goes on, having said on stderr each of the words."""
+    with switchboard(workspace) as host:
+        names = host.tool_names()
+        for word in words:
+            assert word in host.stderr
+    return names
+
+
+def test_without_any_configuration_there_are_no_suites(workspace: Path) -> None:
+    with switchboard(workspace) as host:
+        assert host.tools() == []
+        assert host.stderr == ""
+
+
+def test_a_glob_without_matches_is_a_warning_that_names_it(workspace: Path) -> None:
+    file = configure(workspace, {"discoverGlobs": ["mcps/*/.mcp.json", "servers/*/none.json"]})
+    add_child(workspace, "mock", MOCK_CHILD)
+    names = warned(workspace, f"{file}: discoverGlobs[1]", "servers/*/none.json", "matches no file")
+    assert names == ["mock_suite"]
+
+
+def test_of_two_children_of_one_name_the_first_is_kept(workspace: Path) -> None:
+    first = write_child(workspace, "a", {"name": "twin", "command": "true"})
+    second = write_child(workspace, "b", {"name": "twin", "command": "true"})
+    names = warned(workspace, f"{second}: name", str(first), "'twin'", "rename one of them")
+    assert names == ["twin_suite"]
+
+
+def test_a_child_of_the_config_wins_over_a_file_of_the_same_name(workspace: Path) -> None:
+    configure(workspace, {"mcpServers": {"twin": {"command": "true", "description": "From the config."}}})
+    write_child(workspace, "twin", {"name": "twin", "command": "true", "description": "From the file."})
+    with switchboard(workspace) as host:
+        (tool,) = host.tools()
+        assert tool["description"] == "From the config."
+        assert "mcpServers.twin" in host.stderr
+
+
+@pytest.mark.parametrize(
+    ("entry", "key"),
+    [
+        ({"name": "sick"}, "command"),
+        ({"name": "sick", "command": ""}, "command"),
+        ({"name": "sick", "command": {"args": []}}, "command.cmd"),
+        ({"name": "sick", "command": {"cmd": "true", "args": "x"}}, "command.args"),
+        ({"name": 7, "command": "true"}, "name"),
+        ({"name": "", "command": "true"}, "name"),
+        ({"name": "sick", "command": "true", "rpcTimeoutMs": "soon"}, "rpcTimeoutMs"),
+        ({"name": "sick", "type": "carrier-pigeon", "command": "true"}, "type"),
+        ([], ""),
+        ("{", ""),
+    ],
+    ids=json.dumps,
+)
+def test_an_invalid_child_is_skipped_with_file_and_key(workspace: Path, entry: object, key: str) -> None:
+    add_child(workspace, "mock", MOCK_CHILD)
+    file = write_child(workspace, "sick", entry)
+    assert warned(workspace, f"{file}: {key}" if key else str(file), "skipped") == ["mock_suite"]
+
+
+def test_an_unknown_key_of_a_child_is_ignored_with_a_warning(workspace: Path) -> None:
+    file = write_child(workspace, "odd", {"name": "odd", "command": "true", "descripton": "?"})
+    assert warned(workspace, f"{file}: descripton", "description") == ["odd_suite"]
+
+
+def test_a_suite_of_no_child_is_a_warning_with_the_nearest(workspace: Path) -> None:
+    configure(workspace, {"suites": {"mok": {"suiteName": "x"}}})
+    add_child(workspace, "mock", MOCK_CHILD)
+    assert warned(workspace, "suites.mok", "did you mean 'mock'?") == ["mock_suite"]
+
+
+def test_comments_and_trailing_commas_are_no_mistake(workspace: Path) -> None:
+    add_child(workspace, "mock", MOCK_CHILD)
+    configure(workspace, '{ // names\n "suites": {"mock": {"suiteName": "browser",}}, /* more */ }')
+    with switchboard(workspace) as host:
+        assert host.tool_names() == ["browser"]
+        assert host.stderr == ""
