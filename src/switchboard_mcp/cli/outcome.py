@@ -67,13 +67,12 @@ def show_result(result: ToolResult, subtool: str, asked: Invocation) -> int:
         console.complain(problem)
         return code
     screen = console.err if result.is_error else console.out
+    paths = iter(saved)
     for piece in pieces:
-        if piece.note and not (folder and piece.data is not None):
-            screen.text(piece.text, "dim")
-        elif not piece.note:
-            screen.text(piece.text)
-    for path in saved:
-        screen.text(f"saved {path}", "green")
+        if folder and piece.data is not None:
+            screen.text(f"saved {next(paths)}", "green")
+        else:
+            screen.text(piece.text, "dim" if piece.note else "")
     if not pieces and result.structured_content is not UNSET:
         console.err.line("The answer holds structured content only; --json shows it.", "dim")
     elif not pieces and result.is_error:

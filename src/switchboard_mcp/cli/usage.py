@@ -38,6 +38,8 @@ usage: switchboard [COMMAND] [OPTIONS]
   --log-format FORMAT   text or json
   --version             show the version
 
+exit codes: 0 fine, 1 failed, 2 wrong usage or config
+
 example:
   $ switchboard list
   $ switchboard introspect github --query "open an issue"
