@@ -1,0 +1,122 @@
+"""What the tests under stress look at from outside: process trees, descriptors, memory; and waiting with a deadline.
+
+Knows how Switchboard's own processes are arranged (launcher, keepers), nothing of the protocol.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from tests.e2e.host import PATIENCE_S, Host
+from tests.e2e.workspaces import faulty
+
+T = TypeVar("T")
+# Between two looks at a condition that nobody announces.
+LOOK_S = 0.01
+PLAIN = faulty("slow-start", "0")
+
+
+def until(condition: Callable[[], T], what: str, patience: float = PATIENCE_S) -> T:
+    """Look again and again until the condition gives something true, and hand that over."""
+    deadline = time.monotonic() + patience
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {patience:g} s in vain: {what}"
+        time.sleep(LOOK_S)
+    return value
+
+
+def tree(pid: int) -> list[psutil.Process]:
+    """Everybody beneath a process."""
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those that have not ended. A zombie has."""
+    found = []
+    for process in processes:
+        try:
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def survivors(processes: Sequence[psutil.Process], patience: float = PATIENCE_S) -> list[str]:
+    """Who is still there when everybody should have gone; empty as soon as nobody is. Ends them."""
+    deadline = time.monotonic() + patience
+    while left := alive(processes):
+        if time.monotonic() > deadline:
+            names = [f"{process.pid} {' '.join(process.cmdline())}" for process in left]
+            for process in left:
+                process.kill()
+            return names
+        time.sleep(LOOK_S)
+    return []
+
+
+def launchers(pid: int) -> list[psutil.Process]:
+    """The launcher of a Switchboard; empty before the first child."""
+    return [process for process in alive(psutil.Process(pid).children()) if _is_keeper(process)]
+
+
+def keepers(pid: int) -> list[psutil.Process]:
+    """The keepers of a Switchboard's children, as long as their launcher lives."""
+    return [keeper for launcher in launchers(pid) for keeper in alive(launcher.children())]
+
+
+def _is_keeper(process: psutil.Process) -> bool:
+    try:
+        return any(part.endswith("keeper.py") for part in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def descriptors(pid: int) -> list[str]:
+    """What a process has open, one entry a descriptor."""
+    found = []
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found.append(os.readlink(f"/proc/{pid}/fd/{name}").partition(":")[0])
+        except FileNotFoundError:
+            continue
+    return sorted(found)
+
+
+def memory_mib(pid: int) -> float:
+    """Resident memory, now."""
+    size: int = psutil.Process(pid).memory_info().rss
+    return size / (1 << 20)
+
+
+def recorded(file: Path) -> list[int]:
+    """The pids that faulty children have written down."""
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+def processes_of(host: Host) -> list[psutil.Process]:
+    """A Switchboard and everybody beneath it."""
+    return [psutil.Process(host.process.pid), *tree(host.process.pid)]
+
+
+def serves_again(host: Host, suite: str) -> None:
+    """A child that has died is started anew by a call; one that comes before its death is noticed may still fail."""
+
+    def served() -> bool:
+        result = host.call(suite, "echo", message="again")
+        if result.get("isError"):
+            assert result["structuredContent"]["error"]["code"] == "child_crashed", result
+            return False
+        assert result["content"][0]["text"] == "again"
+        return True
+
+    until(served, f"{suite} serves again")
