@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import Annotations, Tool
@@ -28,8 +28,36 @@ MAX_LIST_BYTES = 50_000
 # Hosts cut tool descriptions at 2 KB; a suite that needs more says it badly.
 DESCRIPTION_CHARS = 1_000
 HINT_CHARS = 160
-# Tried in turn until the whole list fits: characters of description, characters of hint.
-SHRINK = ((DESCRIPTION_CHARS, HINT_CHARS), (400, 80), (200, 0), (100, 0), (40, 0))
+# What a suite tool needs in the least, and what it can do without where hundreds of them must fit: the server's
+# instructions say the same.
+TERSE_SCHEMA = Raw(
+    b'{"type":"object","properties":{"action":{"enum":["introspect","call"]},"subtool":{},"args":{}},'
+    b'"required":["action"]}'
+)
+BARE_SCHEMA = Raw(b'{"type":"object","properties":{}}')
+
+
+class Shape(Struct, frozen=True):
+    """How much of each suite a list shows."""
+
+    description_chars: int
+    hint_chars: int = 0
+    annotations: bool = True
+    schema: Raw = INPUT_SCHEMA
+
+
+# Each smaller than the one before; the first is taken whose list fits.
+SHAPES = (
+    Shape(DESCRIPTION_CHARS, HINT_CHARS),
+    Shape(400, 80),
+    Shape(200),
+    Shape(100),
+    Shape(40),
+    Shape(40, annotations=False, schema=TERSE_SCHEMA),
+    Shape(20, annotations=False, schema=TERSE_SCHEMA),
+    Shape(20, annotations=False, schema=BARE_SCHEMA),
+    Shape(8, annotations=False, schema=BARE_SCHEMA),
+)
 
 
 class Suite:
@@ -57,18 +85,18 @@ class Suite:
         """Those that exist for a host."""
         return [tool for tool in tools if self.access.permits(tool.name)]
 
-    def descriptor(self, description_chars: int, hint_chars: int) -> dict[str, object]:
+    def descriptor(self, shape: Shape) -> dict[str, object]:
         """The suite tool as `tools/list` shows it."""
         knowledge = self.child.knowledge
         tools = self.permitted(knowledge.tools) if knowledge else []
-        description = summarise(self._description, description_chars)
-        names = hint([tool.name for tool in tools], hint_chars)
+        description = summarise(self._description, shape.description_chars)
+        names = hint([tool.name for tool in tools], shape.hint_chars)
         tool: dict[str, object] = {
             "name": self.name,
             "description": _sentence(description) + " " + names if names else description,
-            "inputSchema": INPUT_SCHEMA,
+            "inputSchema": shape.schema,
         }
-        if tools:
+        if tools and shape.annotations:
             tool["annotations"] = joint_hints(tools)
         if self._always_load:
             tool["_meta"] = {"anthropic/alwaysLoad": True}
@@ -116,11 +144,20 @@ def build(children: Iterable[Child], config: Config) -> dict[str, Suite]:
 
 
 def list_tools(suites: Iterable[Suite]) -> bytes:
-    """The `tools/list` result: all suites, with descriptions cut where the whole would be too long."""
+    """The `tools/list` result: all suites, in the largest shape that fits."""
     listed = list(suites)
-    body = b""
-    for description_chars, hint_chars in SHRINK:
-        body = encode({"tools": [suite.descriptor(description_chars, hint_chars) for suite in listed]})
-        if len(body) <= MAX_LIST_BYTES:
-            break
-    return body
+    body = _written(listed, SHAPES[0])
+    low, high = 1, len(SHAPES) - 1
+    if len(body) <= MAX_LIST_BYTES:
+        return body
+    while low < high:
+        middle = (low + high) // 2
+        if len(_written(listed, SHAPES[middle])) <= MAX_LIST_BYTES:
+            high = middle
+        else:
+            low = middle + 1
+    return _written(listed, SHAPES[low])
+
+
+def _written(suites: list[Suite], shape: Shape) -> bytes:
+    return encode({"tools": [suite.descriptor(shape) for suite in suites]})
