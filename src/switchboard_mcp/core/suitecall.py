@@ -1,7 +1,8 @@
 """What a host means by the arguments of a suite tool.
 
-`read` accepts every spelling the design names (`op`, `args` as a JSON string, `arguments`, a call wrapped once more) and
-gives one form, or a refusal that says what to send. Pure; it does not know which suites or subtools exist.
+`read` accepts what hosts and models were seen to send (`op`, `args` as a JSON string, `arguments`, null for what is not
+given, a call wrapped once more) and gives one form, or a refusal that says what to send. Pure; it does not know which
+suites or subtools exist.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ..errors import Failure, failure
+from switchboard_mcp.core.jsonrpc import replace_lone_surrogates
+from switchboard_mcp.errors import Failure, failure
 
 ACTIONS = {
     "introspect": "introspect",
@@ -36,22 +38,19 @@ class SuiteCall(Struct, gc=False):
 
 _decode = msgspec.json.Decoder(SuiteCall).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_any = msgspec.json.Decoder().decode
+_decode_text = msgspec.json.Decoder(str).decode
 
 
 def read(arguments: Raw | UnsetType, child: str) -> SuiteCall | Failure:
     """The call a host means."""
     if arguments is UNSET:
         return _no_action(child)
-    try:
-        given = _decode(arguments)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        return failure("bad_arguments", f"Arguments for child '{child}': {problem}.", child=child)
-    return settle(given, child)
+    given = _decode_given(bytes(arguments), child)
+    return given if isinstance(given, Failure) else settle(given, child)
 
 
 def settle(given: SuiteCall, child: str) -> SuiteCall | Failure:
-    """The call a host means by arguments that are read already. Changes `given`, which in the ordinary case is right."""
+    """The call a host means by arguments that are read already. Changes `given`, which is right as a rule."""
     if given.action not in ADVERTISED:
         action = ACTIONS.get(given.action or given.op)
         if action is None:
@@ -61,6 +60,8 @@ def settle(given: SuiteCall, child: str) -> SuiteCall | Failure:
         given.args = NO_ARGS if given.arguments is UNSET else given.arguments
     args = bytes(given.args)
     if args[0] != OPENING_BRACE:
+        if args == b"null" and given.arguments is not UNSET:
+            args = bytes(given.arguments)
         repaired = _repair_args(args, child, given.subtool)
         if isinstance(repaired, Failure):
             return repaired
@@ -82,45 +83,72 @@ def unwrap(args: bytes, properties: frozenset[str]) -> bytes:
         args = bytes(inner)
 
 
+def _decode_given(arguments: bytes, child: str) -> SuiteCall | Failure:
+    try:
+        return _decode(arguments)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        reason = str(problem)
+    try:  # hosts that must name every field send null for what is not given
+        members = _decode_object(arguments)
+        return _decode(
+            msgspec.json.encode({name: raw for name, raw in members.items() if bytes(raw) != b"null"})
+        )
+    except (msgspec.DecodeError, RecursionError):
+        return failure("bad_arguments", f"Arguments for child '{child}': {reason}.", child=child)
+
+
 def _repair_args(args: bytes, child: str, subtool: str) -> bytes | Failure:
-    """`args` that are no object: a JSON string that holds one is taken, null means none, the rest is refused."""
-    value = _decode_any(args)
-    if value is None or value == "":
+    """`args` as an object: a JSON string that holds one is taken, null means none, the rest is refused."""
+    first = args[:1]
+    if first == b"{":
+        return args
+    if first == b"n":
         return b"{}"
-    if isinstance(value, str):
-        # White space between tokens may hold newlines; without them the object fits on one line.
-        text = value.strip().replace("\n", " ").replace("\r", " ")
-        try:
-            if isinstance(_decode_any(text.encode()), dict):
-                return text.encode()
-        except (msgspec.DecodeError, UnicodeEncodeError):
-            pass
-    found = {str: "a string", list: "an array", bool: "a boolean", int: "a number", float: "a number"}
+    if first == b'"':
+        held = _object_in(args)
+        if held:
+            return held
+    what = {b'"': "a string", b"[": "an array", b"t": "a boolean", b"f": "a boolean"}.get(first, "a number")
     return failure(
         "bad_arguments",
-        f"`args` for child '{child}', subtool '{subtool}' must be a JSON object, not {found[type(value)]}.",
+        f"`args` for child '{child}', subtool '{subtool}' must be a JSON object, not {what}.",
         child=child,
         subtool=subtool or UNSET,
     )
+
+
+def _object_in(string: bytes) -> bytes:
+    """The JSON object that a JSON string holds; `{}` where it is blank, nothing where it holds anything else."""
+    try:
+        held = replace_lone_surrogates(_decode_text(string).strip().encode()) or b"{}"
+        _decode_object(held)
+    except (msgspec.DecodeError, RecursionError):
+        return b""
+    # Newlines can only be white space between tokens here; without them the object fits on one line.
+    return held.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 def _unwrap_whole(given: SuiteCall, child: str) -> SuiteCall | Failure:
     """No known action: perhaps the whole call is wrapped once more, as in {"arguments": {"action": …}}."""
     word = given.action or given.op
     if word:
+        told = msgspec.json.encode(word).decode()
         return failure(
             "bad_arguments",
-            f"`action` for child '{child}' must be \"introspect\" or \"call\", not {msgspec.json.encode(word).decode()}.",
+            f'`action` for child \'{child}\' must be "introspect" or "call", not {told}.',
             child=child,
         )
-    inner = given.arguments if given.arguments is not UNSET else given.args
-    if inner is not UNSET and bytes(inner)[:1] == b"{":
-        members = _decode_object(inner)
-        if ("action" in members or "op" in members) and not given.subtool:
-            return read(inner, child)
+    inner = bytes((given.arguments if given.arguments is not UNSET else given.args) or b"{}")
+    if inner[:1] == b'"':
+        inner = _object_in(inner)
+    if inner[:1] == b"{" and not given.subtool:
+        whole = _decode_given(inner, child)
+        if isinstance(whole, SuiteCall) and (whole.action or whole.op):
+            return settle(whole, child)
     return _no_action(child)
 
 
 def _no_action(child: str) -> Failure:
-    return failure("bad_arguments", f"A call to child '{child}' needs `action`: \"introspect\" or \"call\".", child=child)
-
+    return failure(
+        "bad_arguments", f'A call to child \'{child}\' needs `action`: "introspect" or "call".', child=child
+    )
