@@ -7,6 +7,8 @@ failure looks on the wire; it does not know where failures come from.
 
 from __future__ import annotations
 
+from typing import final
+
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -46,7 +48,9 @@ KINDS: dict[str, Kind] = {
     ),
     "folder_not_found": Kind(False, "Create the folder, or correct cwd in the named file."),
     "transport_unsupported": Kind(False, "Use a command that speaks MCP over stdio."),
-    "child_start_timeout": Kind(True, "Run `switchboard doctor`, or raise timeouts.childSpawnMs (timeouts.rpcMs for a first start)."),
+    "child_start_timeout": Kind(
+        True, "Run `switchboard doctor`, or raise timeouts.childSpawnMs (rpcMs for a first start)."
+    ),
     "child_start_failed": Kind(True, "Read what the child wrote to stderr, or run `switchboard doctor`."),
     "child_protocol": Kind(False, "Check that the command starts an MCP server that speaks over stdout."),
     "child_crashed": Kind(True, "Try again: the child is started anew on the next call."),
@@ -63,6 +67,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
+@final
 class Failure(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One failure, ready to be shown. Optional fields are left out of the wire form when they do not help."""
 

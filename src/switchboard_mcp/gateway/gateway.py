@@ -287,7 +287,7 @@ class Gateway:
     def _begin(
         self, session: Session, id: bytes, suite: Suite, asked: SuiteCall | Failure, meta: Meta | UnsetType
     ) -> None:
-        if isinstance(asked, Failure):
+        if type(asked) is Failure:  # for Structs much faster than isinstance
             session.answer(id, tool_result(asked))
         elif asked.action == "introspect":
             Introspection(session, id, suite, asked, meta).begin()

@@ -106,7 +106,14 @@ class PipeLink:
         self._pieces = self._splitter.feed(data) if data else self._splitter.close()
         self._cork.on = True
         try:
-            self._deliver()
+            for piece in self._pieces:
+                try:
+                    if isinstance(piece, bytes):
+                        self._receive(piece)
+                    else:
+                        self._odd(piece)
+                except Exception as problem:  # noqa: BLE001 - one message must not take its chunk with it
+                    self._on_error(problem)
         finally:
             self._cork.release()
         if self._read_fd < 0 or self.paused:
@@ -115,16 +122,6 @@ class PipeLink:
             self._end_reading()
         elif not self._pollable:
             self._loop.call_soon(self._readable)
-
-    def _deliver(self) -> None:
-        for piece in self._pieces:
-            try:
-                if isinstance(piece, bytes):
-                    self._receive(piece)
-                else:
-                    self._odd(piece)
-            except Exception as problem:  # noqa: BLE001 - one message must not take the rest of its chunk with it
-                self._on_error(problem)
 
     def send(self, message: bytes) -> None:
         """Queue one message and write it as soon as may be."""
