@@ -33,6 +33,18 @@ class Tool(Struct, rename="camel"):
     annotations: Annotations | UnsetType | None = UNSET
 
 
+class _LooseTool(Struct, rename="camel"):
+    """A tool of which a part has the wrong type: it can still be called, so it is still there."""
+
+    name: str
+    description: Raw | UnsetType = UNSET
+    input_schema: Raw | UnsetType = UNSET
+
+    def tool(self) -> Tool:
+        described = msgspec.json.decode(self.description) if self.description is not UNSET else None
+        return Tool(self.name, described if isinstance(described, str) else None, self.input_schema)
+
+
 class Server(Struct):
     """How a child names itself."""
 
@@ -53,6 +65,7 @@ class Knowledge(Struct, rename="camel", kw_only=True):
 
 _decode = msgspec.json.Decoder(Knowledge).decode
 _decode_tool = msgspec.json.Decoder(Tool).decode
+_decode_loose = msgspec.json.Decoder(_LooseTool).decode
 
 
 def read_tools(raw_tools: list[Raw]) -> list[Tool]:
@@ -62,7 +75,10 @@ def read_tools(raw_tools: list[Raw]) -> list[Tool]:
         try:
             tools.append(_decode_tool(raw))
         except (msgspec.DecodeError, UnicodeDecodeError):
-            continue
+            try:
+                tools.append(_decode_loose(raw).tool())
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue
     return tools
 
 
