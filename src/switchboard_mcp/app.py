@@ -17,6 +17,7 @@ from switchboard_mcp.children.supervisor import Supervisor
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.core.redaction import Redactor
+from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observe.log import Level, Log, Style
 from switchboard_mcp.transport.pipes import Cork
@@ -45,7 +46,12 @@ class Switchboard(Struct):
 
 def load(options: Options) -> Workspace:
     """Read the workspace that the options name."""
-    folder = os.path.abspath(options.workspace or os.getcwd())
+    try:
+        folder = os.path.abspath(options.workspace or os.curdir)
+    except FileNotFoundError:
+        hint = "Start in a folder that exists, or name one with --workspace."
+        gone = failure("config_invalid", "The current folder does not exist any more.", hint=hint)
+        raise SwitchboardError(gone) from None
     return load_workspace(folder, options.config, os.environ)
 
 
