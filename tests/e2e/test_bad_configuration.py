@@ -122,6 +122,14 @@ def test_a_named_file_or_folder_that_is_missing_is_named(workspace: Path) -> Non
     assert "no-folder" in refused(workspace, "--workspace", "no-folder")
 
 
+def test_a_folder_that_is_gone_is_told(workspace: Path) -> None:
+    start = ["sh", "-c", 'rmdir "$PWD" && exec "$0"', *SWITCHBOARD]
+    ran = subprocess.run(start, cwd=workspace, capture_output=True, timeout=PATIENCE_S, check=False)
+    assert ran.returncode == 2
+    assert "--workspace" in ran.stderr.decode()
+    assert "Traceback" not in ran.stderr.decode()
+
+
 # --- what is skipped with a warning ----------------------------------------------------------------------
 
 

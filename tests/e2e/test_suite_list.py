@@ -1,0 +1,248 @@
+"""The list of suite tools: one per child, named, described, bounded, and wiser on the second start."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.host import switchboard
+from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, scripted, write_child
+
+MAX_LIST_BYTES = 50_000
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "action": {"type": "string", "enum": ["introspect", "call"]},
+        "subtool": {"type": "string"},
+        "args": {"type": "object"},
+    },
+    "required": ["action"],
+}
+
+
+def annotated(*annotations: Any) -> list[str]:
+    """A child with one tool for each of the given annotations."""
+    return scripted(f"""
+        class Annotated(Child):
+            def page(self, cursor):
+                given = {annotations!r}
+                return {{"tools": [{{**tool(f"tool_{{i}}"), "annotations": a}} for i, a in enumerate(given)]}}
+
+        Annotated().serve()
+    """)
+
+
+# --- what stands in it -----------------------------------------------------------------------------------
+
+
+def test_one_tool_per_child_sorted_by_name_whatever_the_order_of_files(workspace: Path) -> None:
+    for folder, name in (("1", "zebra"), ("2", "ant"), ("3", "Mole")):
+        write_child(workspace, folder, {"name": name, "command": "true"})
+    configure(workspace, {"mcpServers": {"bee": {"command": "true"}}})
+    with switchboard(workspace) as host:
+        assert host.tool_names() == ["Mole_suite", "ant_suite", "bee_suite", "zebra_suite"]
+
+
+def test_children_are_found_in_both_default_folders(workspace: Path) -> None:
+    add_child(workspace, "visible", ["true"])
+    hidden = workspace / ".switchboard" / "mcps" / "hidden"
+    hidden.mkdir(parents=True)
+    (hidden / ".mcp.json").write_text(json.dumps({"name": "hidden", "command": "true"}))
+    with switchboard(workspace) as host:
+        assert host.tool_names() == ["hidden_suite", "visible_suite"]
+
+
+def test_a_suite_tool_has_a_small_schema_and_no_tool_of_its_child(workspace: Path) -> None:
+    add_child(workspace, "mock", MOCK_CHILD)
+    with switchboard(workspace) as host:
+        host.introspect("mock_suite")
+        (tool,) = host.tools()
+    assert tool["name"] == "mock_suite"
+    assert tool["inputSchema"] == SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("own", "suite", "description"),
+    [
+        ({"switchboardDescription": "A.", "description": "C."}, {"description": "B."}, "A."),
+        ({"description": "C."}, {"description": "B."}, "B."),
+        ({"description": "C."}, {}, "C."),
+        ({}, {}, "Tools of the MCP server 'child'."),
+    ],
+)
+def test_the_description_comes_from_the_best_source(
+    workspace: Path, own: Any, suite: Any, description: str
+) -> None:
+    write_child(workspace, "child", {"name": "child", "command": "true", **own})
+    configure(workspace, {"suites": {"child": suite}})
+    with switchboard(workspace) as host:
+        (tool,) = host.tools()
+    assert tool["description"] == description
+
+
+def test_always_load_marks_the_suites_that_ask_for_it(workspace: Path) -> None:
+    for name in ("marked", "plain"):
+        add_child(workspace, name, ["true"])
+    configure(workspace, {"suites": {"marked": {"alwaysLoad": True}}})
+    with switchboard(workspace) as host:
+        marked, plain = host.tools()
+    assert marked["_meta"] == {"anthropic/alwaysLoad": True}
+    assert "_meta" not in plain
+
+
+# --- names -----------------------------------------------------------------------------------------------
+
+
+def test_names_are_unique_and_made_of_what_every_host_takes(workspace: Path) -> None:
+    names = [
+        "plain",
+        "with space",
+        "with-space",
+        "with_space",
+        "with.space",
+        "ünïcödé",
+        "日本語",
+        "中文",
+        "x" * 200,
+        "x" * 199 + "y",
+        "@scope/package",
+        "plain_suite",
+        "😀",
+    ]
+    configure(workspace, {"mcpServers": {name: {"command": "true"} for name in names}})
+    with switchboard(workspace) as host:
+        listed = host.tool_names()
+        again = host.tool_names()
+    assert len(set(listed)) == len(names)
+    assert all(NAME.fullmatch(name) for name in listed)
+    assert all(len(name) <= 40 for name in listed)
+    assert "plain_suite" in listed
+    assert listed == again
+
+
+def test_configured_names_stand_and_stay_unique_and_within_64(workspace: Path) -> None:
+    servers = {name: {"command": "true"} for name in ("a", "b", "c", "d")}
+    suites = {
+        "a": {"suiteName": "shared"},
+        "b": {"suiteName": "shared"},
+        "c": {"suiteName": "n" * 90},
+        "d": {"suiteName": "d" * 64},
+    }
+    configure(workspace, {"mcpServers": servers, "suites": suites})
+    with switchboard(workspace) as host:
+        listed = host.tool_names()
+    assert len(set(listed)) == 4
+    assert "shared" in listed
+    assert "d" * 64 in listed
+    assert all(NAME.fullmatch(name) for name in listed)
+
+
+def test_a_suite_answers_to_its_name_whatever_became_of_the_childs(workspace: Path) -> None:
+    configure(
+        workspace,
+        {"mcpServers": {"日本語 child": {"command": MOCK_CHILD[0], "args": MOCK_CHILD[1:]}}},
+    )
+    with switchboard(workspace) as host:
+        (name,) = host.tool_names()
+        assert host.call(name, "echo", message="found")["content"][0]["text"] == "found"
+
+
+# --- size ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "description", ["", "Long words about what it does. " * 100, "説明" * 1000, '"\\\n' * 500], ids=len
+)
+def test_two_hundred_children_fit_into_fifty_kilobytes(workspace: Path, description: str) -> None:
+    names = [f"a-child-with-a-rather-long-name-{number:03d}" for number in range(200)]
+    servers = {name: {"command": "true", "description": description} for name in names}
+    suites = {name: {"alwaysLoad": True, "suiteName": name.ljust(64, "-")} for name in names[:100]}
+    configure(workspace, {"mcpServers": servers, "suites": suites})
+    with switchboard(workspace) as host:
+        answer = host.raw_answer(host.ask("tools/list"))
+        assert "list_too_long" not in host.stderr
+    tools = answer.json["result"]["tools"]
+    assert len(answer.result) <= MAX_LIST_BYTES
+    assert len(tools) == 200
+    assert [tool["name"] for tool in tools] == sorted(tool["name"] for tool in tools)
+    assert all(tool["description"] and tool["inputSchema"]["type"] == "object" for tool in tools)
+
+
+def test_a_long_description_is_cut_at_a_word_with_an_ellipsis(workspace: Path) -> None:
+    write_child(workspace, "a", {"name": "a", "command": "true", "description": "word " * 1000})
+    with switchboard(workspace) as host:
+        (tool,) = host.tools()
+    assert len(tool["description"]) <= 1000
+    assert tool["description"].endswith("word…")
+
+
+# --- the second start ------------------------------------------------------------------------------------
+
+
+def test_from_the_second_start_on_a_suite_hints_at_what_is_inside(workspace: Path) -> None:
+    add_child(workspace, "mock", MOCK_CHILD, description="A pretend browser")
+    configure(workspace, {"suites": {"mock": {"expose": {"deny": ["crash"]}}}})
+    with switchboard(workspace) as host:
+        (first,) = host.tools()
+        host.introspect("mock_suite")
+    with switchboard(workspace) as host:
+        (second,) = host.tools()
+    assert first["description"] == "A pretend browser"
+    assert "annotations" not in first
+    assert second["description"].startswith("A pretend browser. Subtools: click, type_text, navigate")
+    assert "crash" not in second["description"]
+    assert second["annotations"] == {"readOnlyHint": False, "destructiveHint": False}
+
+
+def test_another_command_of_the_same_name_is_not_confused_with_the_first(workspace: Path) -> None:
+    add_child(workspace, "mock", MOCK_CHILD)
+    with switchboard(workspace) as host:
+        host.introspect("mock_suite")
+    add_child(workspace, "mock", [*MOCK_CHILD, "--page-size", "3"])
+    with switchboard(workspace) as host:
+        (tool,) = host.tools()
+    assert "Subtools" not in tool["description"]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "read_only", "destructive"),
+    [
+        ([{"readOnlyHint": True}, {"readOnlyHint": True}], True, False),
+        ([{"readOnlyHint": True}, {"readOnlyHint": False, "destructiveHint": False}], False, False),
+        ([{"readOnlyHint": True}, {"readOnlyHint": False, "destructiveHint": True}], False, True),
+        ([{"readOnlyHint": True}, {}], False, True),
+        ([None], False, True),
+        ([{"readOnlyHint": "yes"}, {"readOnlyHint": True}], False, True),
+    ],
+)
+def test_annotations_are_derived_from_those_of_the_subtools(
+    workspace: Path, annotations: list[Any], read_only: bool, destructive: bool
+) -> None:
+    add_child(workspace, "annotated", annotated(*annotations))
+    with switchboard(workspace) as host:
+        assert len(host.subtools("annotated_suite")) == len(annotations)
+    with switchboard(workspace) as host:
+        (tool,) = host.tools()
+    assert tool["annotations"] == {"readOnlyHint": read_only, "destructiveHint": destructive}
+
+
+def test_a_cache_that_cannot_be_read_or_written_does_no_harm(workspace: Path, isolated_cache: Path) -> None:
+    add_child(workspace, "mock", MOCK_CHILD)
+    isolated_cache.write_text("a file where the folder should be")
+    with switchboard(workspace) as host:
+        assert host.tool_names() == ["mock_suite"]
+        assert host.call("mock_suite", "echo", message="fine")["content"][0]["text"] == "fine"
+    isolated_cache.unlink()
+    with switchboard(workspace) as host:
+        host.introspect("mock_suite")
+    for file in isolated_cache.rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"\xff{")
+    with switchboard(workspace) as host:
+        assert host.tool_names() == ["mock_suite"]
+        assert "click" in host.subtools("mock_suite")
