@@ -1,0 +1,114 @@
+"""What serving loads: nothing beyond asyncio, msgspec, our own modules and a short list of cheap ones."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.host import PATIENCE_S, Json
+from tests.e2e.workspaces import MOCK_CHILD, add_child
+
+# Run in place of `switchboard`: notes what was loaded beyond asyncio, msgspec and, where it is installed, uvloop.
+SPY = """
+import asyncio, msgspec, sys
+try:
+    import uvloop
+except ImportError:
+    pass
+before = set(sys.modules)
+sys.argv = ["switchboard"]
+from switchboard_mcp.__main__ import main
+code = main()
+added = sorted(set(sys.modules) - before)
+import json
+print(json.dumps(added), file=sys.stderr)
+sys.exit(code)
+"""
+LIST = [("initialize", {"protocolVersion": "2025-11-25"}), ("tools/list", {})]
+INTROSPECT = ("tools/call", {"name": "mock_suite", "arguments": {"action": "introspect"}})
+CALL = (
+    "tools/call",
+    {"name": "mock_suite", "arguments": {"action": "call", "subtool": "echo", "args": {"message": "x"}}},
+)
+# Checksums: of names that clash or are cut, and of how a child is started, by which the catalog knows it.
+CHEAP = {"zlib", "hashlib", "_hashlib", "_blake2", "_md5", "_sha1", "_sha2", "_sha256", "_sha3", "_sha512"}
+# Each costs more than all of serving, or has no business here.
+NEVER = {
+    "anyio",
+    "argparse",
+    "dataclasses",
+    "fnmatch",
+    "glob",
+    "httpx",
+    "json",
+    "mcp",
+    "pathlib",
+    "pydantic",
+    "shutil",
+    "starlette",
+    "tempfile",
+    "tomllib",
+    "unicodedata",
+}
+
+
+def loaded(workspace: Path, requests: list[tuple[str, Json]]) -> set[str]:
+    """Modules that serving these requests adds."""
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+        for id, (method, params) in enumerate(requests)
+    ]
+    ran = subprocess.run(
+        [sys.executable, "-c", SPY],
+        cwd=workspace,
+        input="\n".join(lines) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    answers = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert {answer["id"] for answer in answers if "result" in answer} == set(range(len(requests)))
+    return set(json.loads(ran.stderr.splitlines()[-1]))
+
+
+def strangers(modules: set[str]) -> set[str]:
+    """Those that are not ours, nor parts of an extension module that is there already."""
+    return {
+        name
+        for name in modules
+        if not name.startswith(("switchboard_mcp", "_cython", "cython_runtime", "uvloop"))
+    }
+
+
+@pytest.fixture
+def served(workspace: Path) -> Path:
+    """A workspace with a child."""
+    add_child(workspace, "mock", MOCK_CHILD, description="A pretend browser.")
+    return workspace
+
+
+def test_serving_loads_nothing_beyond_a_few_cheap_modules(served: Path) -> None:
+    assert strangers(loaded(served, LIST)) <= CHEAP
+    assert strangers(loaded(served, [*LIST, CALL, INTROSPECT])) <= CHEAP
+
+
+def test_what_is_never_needed_is_never_loaded(served: Path) -> None:
+    modules = loaded(served, [*LIST, INTROSPECT, CALL])
+    assert not {name.partition(".")[0] for name in modules} & NEVER
+    assert "importlib.metadata" not in modules
+
+
+def test_serving_loads_no_other_command(served: Path) -> None:
+    modules = loaded(served, [*LIST, INTROSPECT, CALL])
+    commands = {name for name in modules if name.startswith("switchboard_mcp.cli.")}
+    assert commands == {"switchboard_mcp.cli.serving"}
+
+
+def test_a_start_that_only_lists_loads_no_code_for_mistakes_or_schemas(served: Path) -> None:
+    modules = loaded(served, LIST)
+    assert not modules & {"switchboard_mcp.config.mistakes", "switchboard_mcp.config.schema"}
