@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -24,6 +25,8 @@ from switchboard_mcp.transport.pipes import Cork
 from switchboard_mcp.transport.process import Launcher
 
 T = TypeVar("T")
+
+GARBAGE_THRESHOLD = 10_000
 
 
 class Options(Struct, frozen=True):
@@ -142,5 +145,8 @@ def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with suppress(ImportError):
         from uvloop import new_event_loop as factory
+    # What is loaded now stays. What a call leaves is freed by counting, so that looking for cycles can be rare.
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD)
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(main())

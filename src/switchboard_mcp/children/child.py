@@ -79,8 +79,8 @@ class Visitor:
         """The child will not become ready."""
         raise NotImplementedError
 
-    def kept_waiting(self, message: str) -> None:
-        """It still takes a while."""
+    def kept_waiting(self, step: int, message: str) -> None:
+        """It still takes a while; `step` grows from time to time."""
 
 
 class Child:
@@ -363,7 +363,7 @@ class Child:
         if self.state is State.STARTING:
             seconds = round(self._services.loop.time() - began)
             for visitor in self._waiting:
-                visitor.kept_waiting(f"Starting child '{self.name}' ({seconds} s)")
+                visitor.kept_waiting(seconds, f"Starting child '{self.name}' ({seconds} s)")
             self._ticker = self._services.loop.call_later(WAITING_TICK_S, self._tick, began)
 
     def _rejection(self) -> Failure:

@@ -37,7 +37,7 @@ class SuiteRequest(Visitor, Call):
     Visitor of the child and request to it at once: one object a call, for speed.
     """
 
-    __slots__ = ("asked", "checked", "host_id", "meta", "progress_token", "session", "steps", "suite")
+    __slots__ = ("asked", "host_id", "meta", "session", "suite")
 
     def __init__(
         self, session: Session, host_id: bytes, suite: Suite, asked: SuiteCall, meta: Meta | UnsetType
@@ -47,9 +47,6 @@ class SuiteRequest(Visitor, Call):
         self.suite = suite
         self.asked = asked
         self.meta = meta
-        self.progress_token = UNSET if meta is UNSET else meta.get("progressToken", UNSET)
-        self.checked = False  # whether the child's tools were looked up again for this request
-        self.steps = 0
         self.id = b""
 
     def begin(self) -> None:
@@ -74,16 +71,20 @@ class SuiteRequest(Visitor, Call):
             problem = problem.with_subtool(self.asked.subtool)
         self.finish(tool_result(problem))
 
-    def kept_waiting(self, message: str) -> None:
+    @property
+    def progress_token(self) -> Raw | UnsetType:
+        """What the host wants progress to be marked with, where it wants any."""
+        return UNSET if self.meta is UNSET else self.meta.get("progressToken", UNSET)
+
+    def kept_waiting(self, step: int, message: str) -> None:
         """Tell a host that asked for progress why it waits."""
         if self.progress_token is not UNSET:
-            self.steps += 1
             self.session.notify(
                 "notifications/progress",
                 jsonrpc.encode(
                     {
                         "progressToken": self.progress_token,
-                        "progress": self.steps * STARTING_STEP,
+                        "progress": step * STARTING_STEP,
                         "message": message,
                     }
                 ),
@@ -125,12 +126,10 @@ class SubtoolCall(SuiteRequest):
 
     def admitted(self, child: Child) -> None:
         """The child is ready: send the call, if it has such a subtool."""
-        if self.checked and self.session.under_way.get(self.host_id) is not self:
-            return  # cancelled while the child's tools were looked up again
         asked = self.asked
         head = child.heads.get(asked.subtool)
         if head is None:
-            self._unknown(child)
+            child.relist(SecondLook(self))  # since a child may change its tools without telling
             return
         args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
         if b'"arg' in args[:24]:  # perhaps wrapped once more
@@ -190,12 +189,8 @@ class SubtoolCall(SuiteRequest):
             return jsonrpc.encode(self.meta)
         return jsonrpc.encode({**self.meta, "progressToken": Raw(id)})  # type: ignore[dict-item]  # never UNSET here
 
-    def _unknown(self, child: Child) -> None:
-        """No such subtool; look again once, since a child may change its tools without telling."""
-        if not self.checked:
-            self.checked = True
-            child.relist(self)
-            return
+    def unknown(self, child: Child) -> None:
+        """The child has no such subtool."""
         known = [tool.name for tool in self.suite.permitted(child.tools.values())]
         self.refused(
             failure(
@@ -226,6 +221,28 @@ class SubtoolCall(SuiteRequest):
             schema=schema,
             data=error.data,
         )
+
+
+class SecondLook(Visitor):
+    """A call whose subtool was not on the list, once the list has been fetched again."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: SubtoolCall) -> None:
+        self.call = call
+
+    def admitted(self, child: Child) -> None:
+        """Now it is there or it is not; a host that has cancelled meanwhile does not care."""
+        call = self.call
+        if call.session.under_way.get(call.host_id) is call:
+            if call.asked.subtool in child.heads:
+                call.admitted(child)
+            else:
+                call.unknown(child)
+
+    def refused(self, problem: Failure) -> None:
+        """The child went away meanwhile."""
+        self.call.refused(problem)
 
 
 def _compacted(schema: Raw) -> Raw:

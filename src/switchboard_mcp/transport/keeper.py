@@ -14,6 +14,7 @@ a keeper is killed. Where the system has no subreapers (macOS), the child's proc
 
 from __future__ import annotations
 
+import errno
 import marshal
 import os
 import select
@@ -30,6 +31,10 @@ POLL_S = 0.01
 PATIENT_POLL_S = 0.5
 PATIENT_AFTER_S = 2.0
 FDS_IN_REQUEST = 4  # stdin, stdout, stderr, lifeline
+# Python ignores the first two, a keeper handles or ignores the others; a child begins with none of that.
+CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM)
+
+Request = tuple[list[bytes], dict[bytes, bytes], bytes]  # argv, environment, folder
 
 
 def become_subreaper() -> None:
@@ -152,7 +157,7 @@ def bury(keepers: set[int]) -> bool:
     return any_left
 
 
-def receive(control: socket.socket) -> tuple[dict[str, object] | None, list[int]]:
+def receive(control: socket.socket) -> tuple[Request | None, list[int]]:
     """One request with its descriptors, or None at the end."""
     head, fds, _flags, _address = socket.recv_fds(control, 4, FDS_IN_REQUEST)
     if len(head) < 4:
@@ -167,7 +172,7 @@ def receive(control: socket.socket) -> tuple[dict[str, object] | None, list[int]
     return marshal.loads(body), fds
 
 
-def keep(request: dict[str, object], fds: list[int]) -> None:
+def keep(request: Request, fds: list[int]) -> None:
     """The keeper: start the child, wait for its end or the lifeline's, end what is left, report."""
     os.setsid()
     become_subreaper()
@@ -198,28 +203,30 @@ def keep(request: dict[str, object], fds: list[int]) -> None:
     report(lifeline, b"exited %d" % end_all(child, status))
 
 
-def become(request: dict[str, object], fds: list[int], problem_write: int) -> None:
+def become(request: Request, fds: list[int], problem_write: int) -> None:
     """In the forked process: turn into the child. Never returns."""
+    argv, env, cwd = request
     where = b"exec"
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM):
+        for number in CHANGED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for target in range(3):
             os.dup2(fds[target], target)
         for fd in fds:
             os.close(fd)
         where = b"chdir"
-        os.chdir(request["cwd"])  # type: ignore[arg-type]
+        os.chdir(cwd)
         where = b"exec"
-        argv: list[str] = request["argv"]  # type: ignore[assignment]
-        os.execvpe(argv[0], argv, request["env"])  # type: ignore[arg-type]
+        os.execvpe(argv[0], argv, env)
     except OSError as problem:
-        os.write(problem_write, b"%d %b" % (problem.errno or 0, where))
-    except ValueError:  # a NUL byte in an argument
-        os.write(problem_write, b"%d %b" % (22, where))
-    os._exit(127)
+        os.write(problem_write, b"%d %b" % (problem.errno or errno.EINVAL, where))
+    except ValueError:  # a NUL byte in an argument, an equals sign in a variable's name
+        os.write(problem_write, b"%d %b" % (errno.EINVAL, where))
+    finally:  # whatever happens, this process must not go on as a second keeper
+        os._exit(127)
 
 
 def end_all(child: int, status: int | None) -> int:
@@ -258,4 +265,8 @@ def report(lifeline: socket.socket, line: bytes) -> None:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    # The number came from a process that may have many files open; select takes small ones only.
+    given = int(sys.argv[1])
+    control = os.dup(given)
+    os.close(given)
+    serve(socket.socket(fileno=control))

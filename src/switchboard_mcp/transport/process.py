@@ -114,7 +114,16 @@ class Launcher:
 
     async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Process:
         """Start a child; raises SpawnError where it cannot be, OSError where we lack what it takes."""
-        request = marshal.dumps({"argv": list(argv), "env": dict(env), "cwd": cwd})
+        request = _encode(argv, env, cwd)
+        try:
+            return await self._spawn(request)
+        except SpawnError as problem:
+            if problem.code != errno.ECHILD:
+                raise
+            # Nobody has heard of it: the launcher was killed with the request still before it.
+            return await self._spawn(request)
+
+    async def _spawn(self, request: bytes) -> Process:
         process = self._hand_over(request)
         try:
             await process.started
@@ -193,6 +202,15 @@ class Launcher:
                 program.kill()
                 program.wait()
         self._programs.clear()
+
+
+def _encode(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bytes:
+    """A request for the launcher. As bytes, since it may see another encoding in its environment than we do."""
+    try:
+        variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+        return marshal.dumps(([os.fsencode(argument) for argument in argv], variables, os.fsencode(cwd)))
+    except UnicodeEncodeError:
+        raise SpawnError(errno.EINVAL, "exec") from None
 
 
 def describe_status(status: int) -> str:
