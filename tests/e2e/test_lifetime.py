@@ -1,0 +1,271 @@
+"""From the first byte to the last: answers that are owed are delivered, then Switchboard and its children go."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Host, Json, switchboard
+from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, faulty
+
+WITHOUT_UVLOOP = [
+    sys.executable,
+    "-c",
+    "import sys; sys.modules['uvloop'] = None; from switchboard_mcp.__main__ import main; sys.exit(main())",
+]
+
+
+@pytest.fixture(params=[SWITCHBOARD, WITHOUT_UVLOOP], ids=["as-installed", "without-uvloop"])
+def command(request: pytest.FixtureRequest) -> list[str]:
+    """Switchboard on each event loop it may run on."""
+    chosen: list[str] = request.param
+    return chosen
+
+
+@pytest.fixture
+def mocked(workspace: Path) -> Path:
+    """A workspace with the mock child."""
+    add_child(workspace, "mock", MOCK_CHILD)
+    return workspace
+
+
+def call(subtool: str, **args: object) -> Json:
+    return {"name": "mock_suite", "arguments": {"action": "call", "subtool": subtool, "args": args}}
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether it still runs; one that ended and was not collected does not."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def begin_endless_call(host: Host) -> None:
+    """A call that the child works on until it is stopped."""
+    host.ask("tools/call", {**call("slow", seconds=3600, steps=360_000), "_meta": {"progressToken": "t"}})
+    host.notification("notifications/progress")
+
+
+# --- the host hangs up -----------------------------------------------------------------------------------
+
+
+def test_it_works_and_ends_on_each_event_loop(command: list[str], mocked: Path) -> None:
+    with Host(command, cwd=mocked) as host:
+        host.initialize()
+        assert host.tool_names() == ["mock_suite"]
+        assert host.call("mock_suite", "echo", message="hello")["content"][0]["text"] == "hello"
+        assert host.close() == 0
+        assert "Traceback" not in host.stderr
+
+
+def test_the_end_of_stdin_ends_it_with_code_0(mocked: Path) -> None:
+    with switchboard(mocked) as host:
+        host.initialize()
+        host.hang_up()
+        assert host.rest() == b""
+        assert host.wait() == 0
+
+
+def test_answers_under_way_are_delivered_after_the_end_of_stdin(command: list[str], mocked: Path) -> None:
+    with Host(command, cwd=mocked) as host:
+        slow = host.ask("tools/call", call("slow", seconds=0.2, steps=1))
+        introspection = host.ask("tools/call", {"name": "mock_suite", "arguments": {"action": "introspect"}})
+        unknown = host.ask("tools/call", call("no_such_tool"))
+        host.hang_up()
+        assert host.answer(introspection)["result"]["content"]
+        assert host.answer(unknown)["result"]["isError"] is True
+        assert host.answer(slow)["result"]["content"][0]["text"] == "done after 1 steps"
+        assert host.rest() == b""
+        assert host.wait() == 0
+
+
+def test_a_large_answer_is_delivered_whole_after_the_end_of_stdin(workspace: Path) -> None:
+    add_child(workspace, "large", faulty("big", "8"))
+    with switchboard(workspace) as host:
+        asked = host.ask(
+            "tools/call", {"name": "large_suite", "arguments": {"action": "call", "subtool": "big"}}
+        )
+        host.hang_up()
+        assert len(host.answer(asked)["result"]["content"][0]["text"]) == 8 << 20
+        assert host.wait() == 0
+
+
+def test_a_last_line_needs_no_newline(mocked: Path) -> None:
+    with switchboard(mocked) as host:
+        host.write(b'{"jsonrpc":"2.0","id":"last","method":"ping"}')
+        host.hang_up()
+        assert host.answer("last")["result"] == {}
+        assert host.wait() == 0
+
+
+def test_half_a_message_at_the_end_is_no_hindrance(mocked: Path) -> None:
+    for rest in (b'{"jsonrpc":"2.0","id":1,"meth', b"Content-Length: 500\r\n\r\n{", b"Content-Le"):
+        with switchboard(mocked) as host:
+            host.write(rest)
+            host.hang_up()
+            host.rest()
+            assert host.wait() == 0
+
+
+def test_requests_may_come_from_a_file_and_answers_go_to_one(command: list[str], mocked: Path) -> None:
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call("echo", message="filed")}
+    asked, answered = mocked / "asked", mocked / "answered"
+    asked.write_text(json.dumps(request) + "\n")
+    with asked.open() as stdin, answered.open("w") as stdout:
+        ran = subprocess.run(
+            command,
+            cwd=mocked,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    assert ran.returncode == 0
+    (answer,) = map(json.loads, answered.read_text().splitlines())
+    assert answer["result"]["content"][0]["text"] == "filed"
+
+
+def test_a_host_that_dies_in_a_call_takes_everything_with_it(command: list[str], mocked: Path) -> None:
+    with Host(command, cwd=mocked) as host:
+        begin_endless_call(host)
+        children = psutil.Process(host.process.pid).children(recursive=True)
+        assert children
+        host.hang_up()
+        assert host.process.stdout is not None
+        host.process.stdout.close()
+        assert host.wait() == 0
+    assert not [child for child in children if lives(child)]
+
+
+def test_a_host_that_is_killed_takes_everything_with_it(mocked: Path) -> None:
+    host_code = (
+        "import json, subprocess, sys\n"
+        "started = subprocess.Popen(sys.argv[1:2], stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "started.stdin.write(sys.argv[2].encode() + b'\\n'); started.stdin.flush()\n"
+        "started.stdout.readline(); print(started.pid, flush=True); started.wait()"
+    )
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call("echo", message="up")}
+    with subprocess.Popen(
+        [sys.executable, "-c", host_code, *SWITCHBOARD, json.dumps(request)],
+        cwd=mocked,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as host:
+        assert host.stdout is not None
+        ours = psutil.Process(int(host.stdout.readline()))
+        everybody = [ours, *ours.children(recursive=True)]
+        host.kill()
+    deadline = time.monotonic() + PATIENCE_S
+    while alive := [process for process in everybody if lives(process)]:
+        assert time.monotonic() < deadline, alive
+        psutil.wait_procs(alive, timeout=0.05)
+
+
+# --- signals ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda n: n.name)
+def test_a_signal_ends_it_in_the_middle_of_a_call(
+    command: list[str], mocked: Path, number: signal.Signals
+) -> None:
+    with Host(command, cwd=mocked) as host:
+        begin_endless_call(host)
+        children = psutil.Process(host.process.pid).children(recursive=True)
+        host.process.send_signal(number)
+        assert host.wait() == 0
+        assert "Traceback" not in host.stderr
+        host.rest()
+    assert not [child for child in children if lives(child)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
+def test_a_signal_ends_it_before_anything_was_asked(mocked: Path, number: signal.Signals) -> None:
+    with switchboard(mocked) as host:
+        host.result("ping")
+        host.process.send_signal(number)
+        assert host.rest() == b""
+        assert host.wait() == 0
+
+
+def test_a_signal_ends_it_while_a_child_starts(workspace: Path, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    os.mkfifo(pids)
+    add_child(workspace, "late", faulty("slow-start", "3600"), env={"FAULTY_PIDS": str(pids)})
+    with switchboard(workspace) as host:
+        host.ask("tools/call", {"name": "late_suite", "arguments": {"action": "introspect"}})
+        pid = int(pids.read_text())  # waits until the child has written it
+        host.process.send_signal(signal.SIGTERM)
+        host.rest()
+        assert host.wait() == 0
+    assert not psutil.pid_exists(pid)
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_children_only_through_us(mocked: Path) -> None:
+    with switchboard(mocked) as host:
+        host.introspect("mock_suite")
+        own_group = os.getpgid(host.process.pid)
+        children = psutil.Process(host.process.pid).children(recursive=True)
+        assert all(os.getpgid(child.pid) != own_group for child in children)
+
+
+# --- idle ------------------------------------------------------------------------------------------------
+
+
+def test_an_idle_child_is_stopped_and_started_again_when_needed(mocked: Path) -> None:
+    configure(mocked, {"timeouts": {"idleMs": 200}})
+    with switchboard(mocked) as host:
+        host.call("mock_suite", "echo", message="first")
+        child = mock_child_of(host)
+        child.wait(PATIENCE_S)
+        assert host.call("mock_suite", "echo", message="second")["content"][0]["text"] == "second"
+        assert mock_child_of(host).pid != child.pid
+
+
+def test_a_child_at_work_is_not_idle(mocked: Path) -> None:
+    configure(mocked, {"timeouts": {"idleMs": 50}})
+    with switchboard(mocked) as host:
+        result = host.call("mock_suite", "slow", seconds=0.6, steps=1)
+        assert result["content"][0]["text"] == "done after 1 steps"
+
+
+def mock_child_of(host: Host) -> psutil.Process:
+    (child,) = (
+        process
+        for process in psutil.Process(host.process.pid).children(recursive=True)
+        if MOCK_CHILD[-1] in process.cmdline()
+    )
+    return child
+
+
+# --- stdout ----------------------------------------------------------------------------------------------
+
+
+def test_stdout_carries_protocol_only_whatever_children_and_logs_say(workspace: Path) -> None:
+    add_child(workspace, "chatty", faulty("log-lines"))
+    add_child(workspace, "loud", faulty("stderr-burst", "1"))
+    add_child(workspace, "broken", faulty("exits-at-once"))
+    with switchboard(workspace, "--log-level", "debug") as host:
+        for suite in ("chatty_suite", "loud_suite", "broken_suite"):
+            host.use(suite, action="call", subtool="echo", args={"message": "x"})
+        host.hang_up()
+        assert host.rest() == b""
+        assert host.wait() == 0
+        assert all(told.json["jsonrpc"] == "2.0" for told in host.heard)
+        assert host.stderr != ""
+
+
+def test_a_quiet_run_says_nothing_on_stderr_but_what_it_started(mocked: Path) -> None:
+    with switchboard(mocked, "--log-level", "warning") as host:
+        host.call("mock_suite", "echo", message="x")
+        assert host.close() == 0
+        assert host.stderr == ""
