@@ -42,12 +42,13 @@ Piece = bytes | Noise | Oversized
 class Splitter:
     """One direction of one stream. `headers` tells whether the last message came with `Content-Length`."""
 
-    __slots__ = ("_head", "_length", "_need", "_parts", "_size", "_tail", "headers", "limit")
+    __slots__ = ("_fresh", "_head", "_length", "_need", "_parts", "_size", "_tail", "headers", "limit")
 
     def __init__(self, limit: int = MAX_MESSAGE_BYTES) -> None:
         self.limit = limit
         self.headers = False
         self._parts: list[bytes] = []  # the unfinished line or body; empty while it is being thrown away
+        self._fresh = True  # at the start of a line, and no header in sight
         self._size = 0  # bytes of the unfinished line or body so far
         self._need = -1  # bytes the current body still lacks; -1 while reading lines
         self._length = -1  # Content-Length seen, blank line not yet
@@ -56,13 +57,7 @@ class Splitter:
 
     def feed(self, data: bytes) -> list[Piece]:
         """All pieces that `data` completes."""
-        if (
-            self._size == 0
-            and self._need < 0
-            and self._length < 0
-            and not self.headers
-            and len(data) <= self.limit
-        ):
+        if self._fresh and len(data) <= self.limit:
             # The ordinary case, whole lines and each a message, cut in one go.
             lines = data.split(b"\n")
             rest = lines.pop()
@@ -74,6 +69,7 @@ class Splitter:
             if len(messages) == len(lines):
                 if rest:
                     self._keep(rest)
+                    self._fresh = False
                 return messages
         out: list[Piece] = []
         start = 0
@@ -92,6 +88,7 @@ class Splitter:
                 self._finish_line(out)
             else:
                 self._take_line(line, out)
+        self._fresh = self._size == 0 and self._need < 0 and self._length < 0 and not self.headers
         return out
 
     def close(self) -> list[Piece]:
@@ -106,6 +103,7 @@ class Splitter:
         self._head = self._tail = b""
         self._size = 0
         self._need = self._length = -1
+        self._fresh = not self.headers
         return out
 
     def _finish_line(self, out: list[Piece]) -> None:

@@ -33,8 +33,9 @@ class Cork:
     def release(self) -> None:
         """Write what was gathered."""
         self.on = False
-        while self.dirty:
-            self.dirty.pop().flush()
+        dirty = self.dirty
+        while dirty:
+            dirty.pop().flush()
 
 
 class PipeLink:
@@ -92,21 +93,20 @@ class PipeLink:
         if self._pollable:
             self._loop.add_reader(self._read_fd, self._readable)
         else:
-            self._loop.call_soon(self._readable)
+            self._loop.call_soon(self._read_file)
 
     def _readable(self) -> None:
-        if self._read_fd < 0 or self.paused:
-            return
         try:
             data = os.read(self._read_fd, READ_BYTES)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:  # EIO: the terminal has gone
             data = b""
-        self._pieces = self._splitter.feed(data) if data else self._splitter.close()
-        self._cork.on = True
+        self._pieces = pieces = self._splitter.feed(data) if data else self._splitter.close()
+        cork = self._cork
+        cork.on = True
         try:
-            for piece in self._pieces:
+            for piece in pieces:
                 try:
                     if isinstance(piece, bytes):
                         self._receive(piece)
@@ -115,13 +115,15 @@ class PipeLink:
                 except Exception as problem:  # noqa: BLE001 - one message must not take its chunk with it
                     self._on_error(problem)
         finally:
-            self._cork.release()
-        if self._read_fd < 0 or self.paused:
-            return
-        if not data:
+            cork.release()
+        if not data and self._read_fd >= 0 and not self.paused:
             self._end_reading()
-        elif not self._pollable:
-            self._loop.call_soon(self._readable)
+
+    def _read_file(self) -> None:
+        """A regular file is always ready, so that reading it must make room for others by itself."""
+        if self._read_fd >= 0 and not self.paused:
+            self._readable()
+            self._listen()
 
     def send(self, message: bytes) -> None:
         """Queue one message and write it as soon as may be."""
@@ -132,21 +134,21 @@ class PipeLink:
         else:
             self._out += (message, b"\n")
         self.backlog += len(message)
-        if self._cork.on:
-            if not self._dirty:
+        if not self._dirty:
+            cork = self._cork
+            if cork.on:
                 self._dirty = True
-                self._cork.dirty.append(self)
-        elif not self._writing:
-            self.flush()
-        else:
-            self._mind_the_rest()
+                cork.dirty.append(self)
+            elif not self._writing:
+                self.flush()
+            else:
+                self._mind_the_rest()
 
     def flush(self) -> None:
         """Write what the pipe takes now, all queued messages together."""
         self._dirty = False
-        data: bytes | memoryview
-        if self._unsent:
-            data = self._unsent
+        if self._unsent is not None:
+            data: bytes | memoryview = self._unsent
         else:
             data = b"".join(self._out)
             self._out.clear()
