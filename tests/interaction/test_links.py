@@ -123,11 +123,11 @@ async def test_an_end_paused_while_it_delivers_comes_back_for_the_rest(join: Joi
 async def test_the_end_of_sending_is_told_once_after_the_last_message(join: Join) -> None:
     left, right = join()
     heard = Recorder()
-    ends_before: list[int] = []
+    ends_before: list[tuple[int, bool]] = []
 
     def receive(each: bytes) -> None:
         heard.receive(each)
-        ends_before.append(heard.ends)
+        ends_before.append((heard.ends, right.ended))
 
     right.start(receive, heard.closed, heard.hear_odd)
     for each in MANY:
@@ -137,8 +137,10 @@ async def test_the_end_of_sending_is_told_once_after_the_last_message(join: Join
     await heard.until_closed()
     await settle()
     assert heard.received == MANY
-    assert set(ends_before) == {0}
+    assert set(ends_before) == {(0, False)}
     assert heard.ends == 1
+    assert right.ended
+    assert not left.ended
 
 
 async def test_after_the_end_of_sending_the_other_direction_still_works(join: Join) -> None:

@@ -223,7 +223,7 @@ def become(request: Request, fds: list[int], problem_write: int) -> None:
         os.execvpe(argv[0], argv, env)
     except OSError as problem:
         os.write(problem_write, b"%d %b" % (problem.errno or errno.EINVAL, where))
-    except (ValueError, IndexError):  # a NUL byte in an argument, an equals sign in a variable's name, no argv
+    except (ValueError, IndexError):  # a NUL byte somewhere, an equals sign in a variable's name, no argv
         os.write(problem_write, b"%d %b" % (errno.EINVAL, where))
     finally:  # whatever happens, this process must not go on as a second keeper
         os._exit(127)

@@ -62,9 +62,9 @@ class Process:
         *lines, self._heard = self._heard.split(b"\n")
         for line in lines:
             self._learn(*line.decode().split())
-        if not data:  # the keeper is gone
-            if not self.exited.done():
-                self._keeper_killed()
+        if not data and not self.exited.done():
+            self._keeper_killed()
+        if self.exited.done():  # nothing more comes
             self._loop.remove_reader(self._lifeline.fileno())
             self._lifeline.close()
 

@@ -49,6 +49,7 @@ class Script:
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
         self.backlog = 0
+        self.ended = False
         self.paused = False
         self.hear: Receive
         self.hear_end: Closed
@@ -308,6 +309,17 @@ class TestUnreadableAnswers:
         assert call.ends == ["child_protocol"]
         assert other.ends == []
         assert listener.babble == []
+
+    def test_an_answer_cut_short_by_the_end_of_the_link_is_part_of_that_end(
+        self, peer: Peer, link: Script, listener: Listener
+    ) -> None:
+        (call,) = begin(peer, 10)
+        link.ended = True
+        link.hear(b'{"jsonrpc":"2.0","id":%d,"result":{"cut' % call.number)
+        assert call.ends == []
+        assert len(listener.babble) == 1
+        peer.fail_all(GONE)
+        assert call.ends == ["child_crashed"]
 
     @pytest.mark.parametrize("framed", [False, True], ids=["newline", "content-length"])
     @pytest.mark.parametrize(

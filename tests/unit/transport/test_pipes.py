@@ -112,6 +112,26 @@ class TestReading:
         assert wire.heard.received == [PING]
         assert wire.heard.ends == 1
 
+    async def test_what_the_end_has_cut_short_is_delivered_as_such(self, wire: Wire) -> None:
+        ended: list[bool] = []
+        wire.link.start(lambda _each: ended.append(wire.link.ended), wire.heard.closed, wire.heard.hear_odd)
+        wire.say(PING + b"\n" + PING[:-5])
+        os.close(wire.theirs_out)
+        await wire.heard.until_closed()
+        assert ended == [False, True]
+
+    async def test_whether_anybody_still_writes_can_be_seen_without_reading(self, wire: Wire) -> None:
+        seen = [wire.link.source_ended]
+        wire.say(PING + b"\n")
+        seen.append(wire.link.source_ended)
+        os.close(wire.theirs_out)
+        seen.append(wire.link.source_ended)
+        assert seen == [False, False, True]
+        wire.listen()
+        await wire.heard.until_closed()
+        assert wire.heard.received == [PING]
+        assert wire.link.source_ended
+
     async def test_a_regular_file_as_input_is_read_to_its_end(self, wire: Wire, tmp_path: Path) -> None:
         lines = [message(number, 500) for number in range(1000)]
         file = tmp_path / "requests.jsonl"
