@@ -34,6 +34,7 @@ MODES: tuple[Callable[..., None], ...] = (
     life.refuses_initialize,
     life.paginated,
     life.endless_pages,
+    life.slow_pages,
     life.list_changed,
     octets.garbage,
     octets.log_lines,

@@ -167,6 +167,18 @@ def endless_pages() -> None:
     Endless().serve()
 
 
+def slow_pages(seconds: str = "0.1") -> None:
+    """Lists one tool a page without end, SECONDS each."""
+
+    class Slow(Child):
+        def page(self, cursor: str | None) -> Json:
+            time.sleep(float(seconds))
+            number = int(cursor or 0)
+            return {"tools": [tool(f"tool_{number}")], "nextCursor": str(number + 1)}
+
+    Slow().serve()
+
+
 def list_changed() -> None:
     """After each call sends tools/list_changed, and from then on lists `echo` and `after_N`."""
 

@@ -14,8 +14,9 @@ Json = dict[str, Any]
 
 
 def write(data: bytes) -> None:
-    while data:
-        data = data[os.write(1, data) :]
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view) :]
 
 
 def dump(message: Json) -> bytes:
@@ -32,10 +33,14 @@ def complain(line: str) -> None:
 
 def lines() -> Iterator[bytes]:
     """Messages from the client, which always sends one a line."""
-    buffer = b""
+    parts: list[bytes] = []
     while chunk := os.read(0, 65536):
-        *whole, buffer = (buffer + chunk).split(b"\n")
-        yield from whole
+        *whole, rest = chunk.split(b"\n")
+        if whole:
+            yield b"".join((*parts, whole[0]))
+            yield from whole[1:]
+            parts.clear()
+        parts.append(rest)
 
 
 def tool(name: str) -> Json:

@@ -6,6 +6,7 @@ Knows how Switchboard's own processes are arranged (launcher, keepers), nothing 
 from __future__ import annotations
 
 import os
+import select
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -101,6 +102,18 @@ def memory_mib(pid: int) -> float:
 def recorded(file: Path) -> list[int]:
     """The pids that faulty children have written down."""
     return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+def next_line(host: Host) -> bytes:
+    """The next message in one piece; for large ones, of which nothing may have been read yet."""
+    assert host.process.stdout is not None
+    parts: list[bytes] = []
+    while not parts or not parts[-1].endswith(b"\n"):
+        ready, _, _ = select.select([host.process.stdout], [], [], PATIENCE_S)
+        assert ready, "nothing came"
+        parts.append(os.read(host.process.stdout.fileno(), 1 << 20))
+        assert parts[-1], "it closed its stdout"
+    return b"".join(parts)
 
 
 def processes_of(host: Host) -> list[psutil.Process]:

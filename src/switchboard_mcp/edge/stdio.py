@@ -13,6 +13,8 @@ from switchboard_mcp.transport.valve import Valve
 
 # While answers are still owed after stdin has ended, how often to look whether anybody can read them.
 DRAIN_LOOK_S = 0.1
+# Looks in a row that find nothing taken until the host is held to have forgotten us: ten seconds.
+DRAIN_STALLS = 100
 
 
 def take_over_stdio() -> tuple[int, int]:
@@ -51,12 +53,21 @@ class StdioFront:
         """Serve until the host is done with us, then set `done`. When cancelled, nothing new is taken."""
         try:
             await self._ended.wait()
-            while (self._session.under_way or self._link.backlog) and not self._link.other_side_gone:  # noqa: ASYNC110
-                await asyncio.sleep(DRAIN_LOOK_S)  # nobody tells that a pipe has lost its reader
+            await self._drain()
             self._gateway.detach(self._session)
         finally:
             self._link.pause()
             done.set()
+
+    async def _drain(self) -> None:
+        """Wait for the answers that are owed, as long as somebody takes them. Nobody tells that a reader has gone."""
+        stalled, backlog = 0, self._link.backlog
+        while self._session.under_way or self._link.backlog:
+            if self._link.other_side_gone or stalled > DRAIN_STALLS:
+                return
+            await asyncio.sleep(DRAIN_LOOK_S)
+            unmoved = 0 < self._link.backlog == backlog
+            stalled, backlog = stalled + 1 if unmoved else 0, self._link.backlog
 
     def _closed(self, session: Session) -> None:
         self._ended.set()
@@ -64,6 +75,15 @@ class StdioFront:
     def _congested(self, slow: bool) -> None:
         """A host that does not read its answers gets no new ones made: neither it nor the children are read."""
         self._valve.turn(shut=slow)
+        if slow:
+            self._look_for_end()
+
+    def _look_for_end(self) -> None:
+        """While the host is not read, its end is not heard either."""
+        if self._link.source_ended:
+            self._ended.set()
+        elif self._link.paused:
+            self._loop.call_later(DRAIN_LOOK_S, self._look_for_end)
 
     def _internal_error(self, problem: BaseException) -> None:
         self._log.error("internal", problem=repr(problem))

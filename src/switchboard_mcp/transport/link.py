@@ -31,6 +31,10 @@ class Link(Protocol):
         """Bytes queued that the other side has not taken."""
 
     @property
+    def ended(self) -> bool:
+        """Whether the other side has said its last, which may be cut short."""
+
+    @property
     def paused(self) -> bool:
         """Whether what the other side sends is left lying."""
 

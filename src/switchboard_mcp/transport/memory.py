@@ -15,6 +15,7 @@ class MemoryLink:
         self._loop = loop
         self._inbox: deque[bytes | None] = deque()
         self._started = False
+        self.ended = False
         self.paused = False
         self._open = True  # for sending
         self._listening = True
@@ -76,6 +77,7 @@ class MemoryLink:
             while self._inbox and not self.paused:
                 message = self._inbox.popleft()
                 if message is None:
+                    self.ended = True
                     self._closed()
                 else:
                     self._receive(message)

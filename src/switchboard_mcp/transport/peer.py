@@ -211,7 +211,8 @@ class Peer:
                     if member[:1] == b"{":
                         self.receive(member)
                 return
-        call = self._meant(data[:HEAD_BYTES], data[-HEAD_BYTES:])
+        # What is cut short by the end of the link is part of that end.
+        call = None if self.link.ended else self._meant(data[:HEAD_BYTES], data[-HEAD_BYTES:])
         if call is not None:
             self._listener.unreadable(call, malformed.reason)
         else:

@@ -72,6 +72,7 @@ class PipeLink:
         self._dirty = False
         self._writing = False
         self._slow = False
+        self.ended = False
         self.paused = False
         self._ending = False
         self._pollable = _pollable(read_fd)
@@ -102,6 +103,7 @@ class PipeLink:
             return
         except OSError:  # EIO: the terminal has gone
             data = b""
+        self.ended = not data
         self._pieces = pieces = self._splitter.feed(data) if data else self._splitter.close()
         cork = self._cork
         cork.on = True
@@ -212,11 +214,12 @@ class PipeLink:
         """Whether nobody can read what we write."""
         if self._write_fd < 0:
             return True
-        import select
+        return _hung_up(self._write_fd)
 
-        poll = select.poll()
-        poll.register(self._write_fd, 0)
-        return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+    @property
+    def source_ended(self) -> bool:
+        """Whether nobody writes any more what we read. There may still be something to read."""
+        return self._read_fd < 0 or _hung_up(self._read_fd)
 
     def close_sending(self) -> None:
         """Close the write side when the queue is empty."""
@@ -248,6 +251,14 @@ class PipeLink:
                 self._loop.remove_writer(self._write_fd)
             os.close(self._write_fd)
             self._write_fd = -1
+
+
+def _hung_up(fd: int) -> bool:
+    import select
+
+    poll = select.poll()
+    poll.register(fd, 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def _pollable(fd: int) -> bool:
