@@ -44,6 +44,10 @@ def spawn_failure(spec: ChildSpec, problem: SpawnError) -> Failure:
             f"Child '{spec.name}': folder '{spec.cwd}' ({where}): {problem}.",
             child=spec.name,
         )
+    if problem.code == errno.ECHILD:
+        return failure(
+            "child_start_failed", f"Child '{spec.name}' was killed before it had started.", child=spec.name
+        )
     if problem.code == errno.EACCES:
         return failure(
             "command_not_executable",

@@ -13,8 +13,8 @@ from switchboard_mcp.transport.valve import Valve
 
 # While answers are still owed after stdin has ended, how often to look whether anybody can read them.
 DRAIN_LOOK_S = 0.1
-# Looks in a row that find nothing taken until the host is held to have forgotten us: ten seconds.
-DRAIN_STALLS = 100
+# Looks in a row that find nothing taken until the host is held to have forgotten us: five seconds.
+DRAIN_STALLS = 50
 
 
 def take_over_stdio() -> tuple[int, int]:
