@@ -21,6 +21,7 @@ WITHOUT_UVLOOP = [
     "-c",
     "import sys; sys.modules['uvloop'] = None; from switchboard_mcp.__main__ import main; sys.exit(main())",
 ]
+AS_MODULE = [sys.executable, "-m", "switchboard_mcp"]
 
 
 @pytest.fixture(params=[SWITCHBOARD, WITHOUT_UVLOOP], ids=["as-installed", "without-uvloop"])
@@ -58,8 +59,13 @@ def begin_endless_call(host: Host) -> None:
 # --- the host hangs up -----------------------------------------------------------------------------------
 
 
-def test_it_works_and_ends_on_each_event_loop(command: list[str], mocked: Path) -> None:
-    with Host(command, cwd=mocked) as host:
+@pytest.mark.parametrize(
+    "start",
+    [SWITCHBOARD, WITHOUT_UVLOOP, AS_MODULE, [*SWITCHBOARD, "serve"]],
+    ids=lambda start: start[-1][-30:],
+)
+def test_it_works_and_ends_however_it_is_started(start: list[str], mocked: Path) -> None:
+    with Host(start, cwd=mocked) as host:
         host.initialize()
         assert host.tool_names() == ["mock_suite"]
         assert host.call("mock_suite", "echo", message="hello")["content"][0]["text"] == "hello"

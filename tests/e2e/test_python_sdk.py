@@ -97,14 +97,14 @@ async def test_results_equal_those_of_a_direct_connection(
     add_child(workspace, name, command, env=servers.env(name, "child"))
     (direct_folder := workspace / "direct").mkdir()
     own = servers.env(name, "direct")
-    async with (
-        client(SWITCHBOARD, cwd=workspace, mode="legacy") as host,
-        client(command, cwd=direct_folder, mode="legacy", env=own) as server,
-    ):
-        for asked in servers.calls(name):
-            result = await call(host, f"{name}_suite", asked.subtool, **asked.args)
-            expected = await server.call_tool(asked.subtool, asked.args)
-            assert result.model_dump(by_alias=True) == expected.model_dump(by_alias=True)
+    async with client(SWITCHBOARD, cwd=workspace, mode="legacy") as host:
+        starting = asyncio.ensure_future(introspect(host, f"{name}_suite"))
+        async with client(command, cwd=direct_folder, mode="legacy", env=own) as server:
+            await starting
+            for asked in servers.calls(name):
+                result = await call(host, f"{name}_suite", asked.subtool, **asked.args)
+                expected = await server.call_tool(asked.subtool, asked.args)
+                assert result.model_dump(by_alias=True) == expected.model_dump(by_alias=True)
 
 
 async def test_an_image_and_a_sound_arrive_as_such(servers: Servers, workspace: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.host import Host, Json, switchboard
-from tests.e2e.workspaces import MOCK_CHILD, add_child, faulty, read_record, recorded
+from tests.e2e.workspaces import MOCK_CHILD, add_child, faulty, read_record, recorded, scripted
 
 
 def slow(seconds: float, steps: int) -> Json:
@@ -196,3 +196,25 @@ def test_what_a_child_asks_of_its_client_is_answered(workspace: Path) -> None:
     assert roots["id"] == "roots"
     assert roots["result"]["roots"] == [{"uri": workspace.as_uri(), "name": workspace.name}]
     assert odd["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+def test_a_child_is_spoken_to_in_the_version_it_knows(workspace: Path, version: str) -> None:
+    add_child(workspace, "old", scripted(f"child = Child(); child.version = {version!r}; child.serve()"))
+    with switchboard(workspace) as host:
+        assert host.initialize("2024-11-05")["protocolVersion"] == "2024-11-05"
+        assert host.call("old_suite", "echo", message=version)["content"][0]["text"] == version
+
+
+def test_the_handshake_with_a_child_is_complete(workspace: Path, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    add_child(workspace, "mock", recorded([*MOCK_CHILD, "--page-size", "4"], record))
+    with switchboard(workspace) as host:
+        assert len(host.subtools("mock_suite")) == 10
+    hello, ready, *pages = read_record(record)
+    assert hello["method"] == "initialize"
+    assert hello["params"]["protocolVersion"] == "2025-11-25"
+    assert hello["params"]["clientInfo"]["name"] == "switchboard"
+    assert hello["params"]["capabilities"] == {}
+    assert ready["method"] == "notifications/initialized"
+    assert [page["params"].get("cursor") for page in pages] == [None, "4", "8"]

@@ -40,6 +40,8 @@ CLICKED = {"ok": True, "name": "click", "args": {"selector": "#a"}}
         {"arguments": {"action": "call", "subtool": "click", "args": {"selector": "#a"}}},
         {"args": {"action": "call", "subtool": "click", "args": {"selector": "#a"}}},
         {"action": "call", "subtool": "click", "args": {"selector": "#a"}, "unknown": 1},
+        {"action": "call", "op": None, "subtool": "click", "args": {"selector": "#a"}, "query": None},
+        {"arguments": '{"action":"call","subtool":"click","args":{"selector":"#a"}}'},
     ],
     ids=lambda arguments: json.dumps(arguments)[:60],
 )
@@ -55,6 +57,7 @@ def test_a_call_is_understood(mock: Host, arguments: Json) -> None:
         {"action": "list_subtools"},
         {"action": "introspect", "args": {}},
         {"action": "introspect", "args": None},
+        {"action": "introspect", "subtool": None, "args": None, "query": None, "cursor": None},
         {"arguments": {"action": "introspect"}},
     ],
     ids=json.dumps,
@@ -111,6 +114,8 @@ def test_arguments_that_are_no_object_are_refused_in_words(mock: Host, arguments
         ("plain text", "a string"),
         ('["list"]', "a string"),
         ('{"broken": ', "a string"),
+        ('{"selector": "a\nb"}', "a string"),  # a bare line break in a text: to guess would change the text
+        (10**30, "a number"),
     ],
     ids=repr,
 )
