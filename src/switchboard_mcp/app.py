@@ -89,7 +89,7 @@ async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIt
             start_task=start_task,
         )
         supervisor = Supervisor(workspace, services)
-        gateway = Gateway(supervisor.children.values(), workspace.config, log)
+        gateway = Gateway(supervisor.children.values(), workspace.config, log, loop, workspace.folder)
         services.audience = gateway
         sweeper = services.start_task(supervisor.sweep_forever())
         try:

@@ -61,6 +61,7 @@ KINDS: dict[str, Kind] = {
     ),
     "child_busy": Kind(True, "Wait until calls under way have finished, then try again."),
     "child_error": Kind(False, "Correct the arguments by the schema, or introspect this subtool."),
+    "host_refused": Kind(False, "The child needs an answer that the host did not give."),
     "message_too_large": Kind(False, "Ask for less data at once."),
     "shutting_down": Kind(True, "Start Switchboard again."),
     "internal": Kind(False, "This is a fault in Switchboard. Its log has the details.", INTERNAL_ERROR),

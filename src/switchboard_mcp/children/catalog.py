@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.config.models import ChildSpec
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Annotations(Struct, rename="camel", gc=False):
@@ -31,6 +31,7 @@ class Tool(Struct, rename="camel"):
     description: str | None = None
     input_schema: Raw | UnsetType = UNSET
     annotations: Annotations | UnsetType | None = UNSET
+    raw: Raw | UnsetType = UNSET  # all of it, as the child sent it
 
 
 class _LooseTool(Struct, rename="camel"):
@@ -59,8 +60,9 @@ class Knowledge(Struct, rename="camel", kw_only=True):
     server: Server = msgspec.field(default_factory=Server)
     protocol: str = ""
     instructions: str = ""
-    logging: bool = False
-    tools: list[Tool] = []
+    capabilities: dict[str, Raw] = {}
+    tools: list[Raw] = []
+    lists: dict[str, list[Raw]] = {}  # prompts, resources and templates, by the method that lists them
 
 
 _decode = msgspec.json.Decoder(Knowledge).decode
@@ -73,12 +75,14 @@ def read_tools(raw_tools: list[Raw]) -> list[Tool]:
     tools = []
     for raw in raw_tools:
         try:
-            tools.append(_decode_tool(raw))
+            tool = _decode_tool(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
             try:
-                tools.append(_decode_loose(raw).tool())
+                tool = _decode_loose(raw).tool()
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
+        tool.raw = raw
+        tools.append(tool)
     return tools
 
 

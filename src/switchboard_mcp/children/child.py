@@ -9,10 +9,10 @@ from asyncio import TimerHandle
 
 from msgspec.json import encode
 
-from switchboard_mcp.children.catalog import Knowledge, Tool
+from switchboard_mcp.children.catalog import Knowledge
 from switchboard_mcp.children.connection import Connection
-from switchboard_mcp.children.handshake import list_tools
 from switchboard_mcp.children.launch import launch
+from switchboard_mcp.children.offer import CHANGES, Offer
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.config.variables import expand, secrets
@@ -71,6 +71,8 @@ class Visitor:
 
     __slots__ = ()
 
+    modern = False  # whether it comes from a host of the era without handshakes
+
     def admitted(self, child: Child) -> None:
         """The child is ready."""
         raise NotImplementedError
@@ -93,9 +95,6 @@ class Child:
         self.failures = 0
         self.last_failure: Failure | None = None
         self.peer: Peer | None = None
-        self.tools: dict[str, Tool] = {}
-        self.heads: dict[str, bytes] = {}
-        self._knowledge: Knowledge | None = None
         self._timeouts = config.timeouts
         self._services = services
         self._connection: Connection | None = None
@@ -105,13 +104,13 @@ class Child:
         self._quiet_since = 0.0
         self._log_level = ""
         self._visits_seen = 0
-        self._refreshing = False
-        self._refresh_again = False
+        self._modern_first = False
         self._ticker: TimerHandle | None = None
         self._closing: Failure | None = None
         suite = config.suites.get(spec.name)
         rpc_ms = (suite and suite.rpc_ms) or spec.rpc_timeout_ms or config.timeouts.rpc_ms
         self.timeout_s = rpc_ms / 1000
+        self.offer = Offer(spec, services, self.timeout_s)
 
     @property
     def name(self) -> str:
@@ -124,9 +123,14 @@ class Child:
         return self._connection.pid if self._connection else 0
 
     @property
+    def modern(self) -> bool:
+        """Whether this run of it is spoken to in the era without handshakes."""
+        return self.offer.modern
+
+    @property
     def knowledge(self) -> Knowledge | None:
-        """What it offers, from this run or an earlier one."""
-        return self._knowledge or self._services.catalog.recall(self.spec)
+        """What it told about itself, in this run or an earlier one."""
+        return self.offer.knowledge
 
     def admit(self, visitor: Visitor) -> None:
         """Let the visitor in as soon as the child is ready, starting it where needed."""
@@ -146,6 +150,7 @@ class Child:
         else:
             self._waiting.append(visitor)
             if action is Action.START:
+                self._modern_first = visitor.modern
                 self._services.start_task(self._start())
 
     def withdraw(self, visitor: Visitor) -> None:
@@ -167,7 +172,8 @@ class Child:
     def set_log_level(self, level: str) -> None:
         """Log messages the host wants from now on; told to the child where it can be, now or when it starts."""
         self._log_level = level
-        if self.peer is not None and self._knowledge is not None and self._knowledge.logging:
+        knowledge = self.offer.knowledge
+        if self.peer is not None and not self.modern and knowledge is not None and "logging" in knowledge.capabilities:
             self.peer.send(_Unheard("logging/setLevel", b'{"level":%b}' % encode(level), self.timeout_s))
 
     def sweep(self, now: float) -> None:
@@ -201,10 +207,15 @@ class Child:
 
     def said(self, connection: Connection, message: Message) -> None:
         """A notification from the child."""
-        if message.method == "notifications/tools/list_changed":
-            self._refresh_soon()
+        if message.method in CHANGES:
+            self.offer.changed(connection.peer, message.method)
         elif self._services.audience is not None:
-            self._services.audience.child_said(self.name, message)
+            self._services.audience.child_said(self, connection.peer, message)
+
+    def asked(self, connection: Connection, message: Message) -> None:
+        """The child asks its client something."""
+        if self._services.audience is not None:
+            self._services.audience.child_asked(self, connection.peer, message)
 
     def _apply(self, event: Event) -> Action:
         before = self.state
@@ -236,18 +247,21 @@ class Child:
         assert self._connection is not None
         self.peer = self._connection.peer
         self._answers_at_start = self.peer.answers
-        self._learn(outcome)
+        self.offer.learn(outcome)
         self._services.log.info(
             "child.started",
             child=self.name,
             pid=self.pid,
-            tools=len(self.tools),
+            tools=len(self.offer.tools),
             ms=round((loop.time() - began) * 1000),
         )
         if self._log_level:
             self.set_log_level(self._log_level)
         self._apply(Event.UP)
         self._release_waiting()
+        if await self.offer.fetch_rest(self._connection.peer) and self._services.audience is not None:
+            for notification in CHANGES:
+                self._services.audience.child_changed(self.name, notification)
 
     async def _connect(self) -> Knowledge | Failure:
         spec = expand(self.spec, self._services.environ)
@@ -276,7 +290,8 @@ class Child:
         self._connection = Connection(self._services, spec, process, self)
         if self._closing is not None:
             return self._closing
-        return await self._connection.open(limit_s)
+        capabilities = self._services.audience.client_capabilities() if self._services.audience else b"{}"
+        return await self._connection.open(limit_s, capabilities, modern_first=self._modern_first)
 
     async def _drop_connection(self, problem: Failure) -> None:
         connection, self._connection, self.peer = self._connection, None, None
@@ -316,48 +331,13 @@ class Child:
         for visitor in waiting:
             self.admit(visitor)
 
-    def _refresh_soon(self) -> None:
-        """One look at a time: what changes meanwhile is seen by one more, however often the child says so."""
-        if self._refreshing:
-            self._refresh_again = True
-        else:
-            self._refreshing = True
-            self._services.start_task(self._refresh())
-
-    async def _refresh(self) -> None:
-        try:
-            changed = await self._list_again()
-        finally:
-            self._refreshing = False
-        if changed and self._services.audience is not None:
-            self._services.audience.child_changed(self.name)
-        if self._refresh_again:
-            self._refresh_again = False
-            self._refresh_soon()
-
     async def _relist(self, visitor: Visitor) -> None:
-        await self._list_again()
+        if self.peer is not None:
+            await self.offer.fetch(self.peer, "tools/list")
         if self.peer is None:
             visitor.refused(self.unable())
         else:
             visitor.admitted(self)
-
-    async def _list_again(self) -> bool:
-        peer, knowledge = self.peer, self._knowledge
-        if peer is None or knowledge is None:
-            return False
-        tools = await list_tools(peer, self.name, self.timeout_s)
-        if not isinstance(tools, list):
-            return False
-        knowledge.tools = tools
-        self._learn(knowledge)
-        return True
-
-    def _learn(self, knowledge: Knowledge) -> None:
-        self._knowledge = knowledge
-        self.tools = {tool.name: tool for tool in knowledge.tools}
-        self.heads = {name: _head(name) for name in self.tools}
-        self._services.catalog.remember(self.spec, knowledge)
 
     def _tick(self, began: float) -> None:
         if self.state is State.STARTING:
@@ -381,8 +361,3 @@ class Child:
             stderr=self.last_failure.stderr or None,
             retry_after_ms=left_ms,
         )
-
-
-def _head(name: str) -> bytes:
-    """The start of every tools/call to this subtool, up to its arguments."""
-    return b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":%b,"arguments":' % encode(name)

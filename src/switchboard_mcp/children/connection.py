@@ -48,6 +48,9 @@ class Owner(Protocol):
     def said(self, connection: Connection, message: Message) -> None:
         """A notification from the child."""
 
+    def asked(self, connection: Connection, message: Message) -> None:
+        """A request from the child to its client."""
+
 
 class Connection:
     """See the module. `peer` is what calls are sent through."""
@@ -78,9 +81,13 @@ class Connection:
         """The child's process id."""
         return self._process.pid
 
-    async def open(self, limit_s: float) -> Knowledge | Failure:
+    async def open(
+        self, limit_s: float, capabilities: bytes = b"{}", *, modern_first: bool = False
+    ) -> Knowledge | Failure:
         """Shake hands within the limit."""
-        knowledge = await shake_hands(self.peer, self._spec.name, limit_s)
+        knowledge = await shake_hands(
+            self.peer, self._spec.name, limit_s, capabilities, modern_first=modern_first
+        )
         if knowledge is None:
             return self._start_timeout(limit_s)
         self._opened = not isinstance(knowledge, Failure)
@@ -111,16 +118,14 @@ class Connection:
         return [self._services.redactor.text(line) for line in self._stderr.lines]
 
     def requested(self, message: Message) -> None:
-        """Answer what a child may ask of its client."""
+        """A child may ask its client; whether it is there we know ourselves."""
         assert message.id is not UNSET
+        if self.peer.link.backlog >= MAX_UNREAD_ANSWERS:
+            return
         if message.method == "ping":
-            answer = jsonrpc.result(message.id, b"{}")
-        elif message.method == "roots/list":
-            answer = jsonrpc.result(message.id, self._roots())
+            self.peer.link.send(jsonrpc.result(message.id, b"{}"))
         else:
-            answer = jsonrpc.error(message.id, METHOD_NOT_FOUND, f"Method not found: {message.method}")
-        if self.peer.link.backlog < MAX_UNREAD_ANSWERS:
-            self.peer.link.send(answer)
+            self._owner.asked(self, message)
 
     def notified(self, message: Message) -> None:
         """Pass on what a child tells."""
@@ -198,14 +203,6 @@ class Connection:
             f"Child '{self._spec.name}' did not complete its handshake within {limit_s:g} s.{garbage}",
             child=self._spec.name,
             stderr=self.stderr_lines(),
-        )
-
-    def _roots(self) -> bytes:
-        from urllib.parse import quote
-
-        folder = self._services.workspace
-        return jsonrpc.encode(
-            {"roots": [{"uri": "file://" + quote(folder), "name": os.path.basename(folder)}]}
         )
 
     def _log_stderr(self, line: str) -> None:

@@ -1,4 +1,9 @@
-"""Getting to know a child that has just started: `initialize`, `initialized`, all pages of `tools/list`."""
+"""Getting to know a child that has just started, in the era it speaks, and fetching its lists.
+
+Handshake era: `initialize`, `notifications/initialized`. Modern: `server/discover`. Then all pages of `tools/list`. A
+child is asked first in the era of the host that needs it, since a question and its answer are best kept in one era; if
+it does not know that one, in the other.
+"""
 
 from __future__ import annotations
 
@@ -8,115 +13,162 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp import __version__
-from switchboard_mcp.children.catalog import Knowledge, Server, Tool, read_tools
-from switchboard_mcp.core import eras, jsonrpc
+from switchboard_mcp.children.catalog import Knowledge, Server
+from switchboard_mcp.core import envelope, eras, jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, failure
 from switchboard_mcp.transport.peer import Peer
 
 # A list this long is a fault (a cursor that never ends), not a catalog.
 MAX_PAGES = 1000
+# A child that knows nothing of the modern era may answer a probe with silence; as long as the SDKs' clients wait.
+PROBE_S = 10.0
+MEMBERS = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+}
 
 
 class Introduction(Struct, rename="camel"):
-    """The part of an `initialize` result that we look at."""
+    """The part of an `initialize` or `server/discover` result that we look at."""
 
-    protocol_version: str
+    protocol_version: str = ""
+    supported_versions: list[str] = []
     capabilities: dict[str, Raw] = {}
     server_info: Raw | UnsetType = UNSET
     instructions: str | None = None
-
-
-class ToolPage(Struct, rename="camel"):
-    """One page of `tools/list`."""
-
-    tools: list[Raw] = []
-    next_cursor: str | None = None
+    meta: dict[str, Raw] = msgspec.field(name="_meta", default={})
 
 
 _decode_introduction = msgspec.json.Decoder(Introduction).decode
-_decode_page = msgspec.json.Decoder(ToolPage).decode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_entries = msgspec.json.Decoder(list[Raw]).decode
+_decode_cursor = msgspec.json.Decoder(str | None).decode
 _decode_server = msgspec.json.Decoder(Server).decode
 
 
-async def shake_hands(peer: Peer, child: str, limit_s: float) -> Knowledge | Failure | None:
+async def shake_hands(
+    peer: Peer, child: str, limit_s: float, capabilities: bytes = b"{}", *, modern_first: bool = False
+) -> Knowledge | Failure | None:
     """Introduce ourselves and learn what the child offers; None when all of it took longer than the limit."""
     deadline = get_running_loop().time() + limit_s
-    answer = await peer.inquire("initialize", _hello(), limit_s)
-    if not isinstance(answer, Message):
-        return answer
-    introduction = _read_introduction(answer, child)
-    if isinstance(introduction, Failure):
+    introduction: Introduction | Failure | None = None
+    if modern_first:
+        introduction = await _discover(peer, child, min(limit_s, PROBE_S))
+    if not isinstance(introduction, Introduction):
+        introduction = await _initialize(peer, child, deadline - get_running_loop().time(), capabilities)
+        if isinstance(introduction, Failure) and introduction.code == "child_protocol" and not modern_first:
+            discovered = await _discover(peer, child, deadline - get_running_loop().time())
+            introduction = discovered if isinstance(discovered, Introduction) else introduction
+    if not isinstance(introduction, Introduction):
         return introduction
-    peer.notify("notifications/initialized")
-    tools = await list_tools(peer, child, deadline - get_running_loop().time())
+    modern = eras.is_modern(introduction.protocol_version)
+    tools = await fetch_list(peer, child, "tools/list", deadline - get_running_loop().time(), modern=modern)
     if not isinstance(tools, list):
         return tools
     return Knowledge(
-        server=_read_server(introduction.server_info),
+        server=_read_server(introduction),
         protocol=introduction.protocol_version,
         instructions=introduction.instructions or "",
-        logging="logging" in introduction.capabilities,
+        capabilities=introduction.capabilities,
         tools=tools,
     )
 
 
-async def list_tools(peer: Peer, child: str, limit_s: float) -> list[Tool] | Failure | None:
-    """All pages of `tools/list` within the limit, each tool once; a child without tools has none."""
+async def fetch_list(
+    peer: Peer, child: str, method: str, limit_s: float, *, modern: bool = False
+) -> list[Raw] | Failure | None:
+    """All pages of a list within the limit; a child that does not know the method has none."""
     deadline = get_running_loop().time() + limit_s
-    raw_tools: list[Raw] = []
-    params = b"{}"
+    entries: list[Raw] = []
+    params = _params(modern)
     cursors = {""}  # none at all, or one seen before, ends the list
     while len(cursors) < MAX_PAGES:
-        answer = await peer.inquire("tools/list", params, deadline - get_running_loop().time())
+        answer = await peer.inquire(method, params, deadline - get_running_loop().time())
         if not isinstance(answer, Message):
             return answer
         if answer.result is UNSET:
-            error = jsonrpc.parse_error(answer.error) if answer.error is not UNSET else jsonrpc.RpcError()
+            error = _error(answer)
             if error.code == METHOD_NOT_FOUND:
                 break
-            return _protocol_failure(child, f"answered tools/list with an error: {error.message}")
+            return _protocol_failure(child, f"answered {method} with an error: {error.message}")
         try:
-            page = _decode_page(answer.result)
+            page = _decode_members(answer.result)
+            entries += _decode_entries(page[MEMBERS[method]]) if MEMBERS[method] in page else []
+            cursor = _decode_cursor(page.get("nextCursor", Raw(b"null")))
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-            return _protocol_failure(child, f"sent a tools/list that cannot be read: {problem}")
-        raw_tools += page.tools
-        if page.next_cursor is None or page.next_cursor in cursors:
+            return _protocol_failure(child, f"sent a {method} that cannot be read: {problem}")
+        if cursor is None or cursor in cursors:
             break
-        cursors.add(page.next_cursor)
-        params = b'{"cursor":%b}' % jsonrpc.encode(page.next_cursor)
-    return list({tool.name: tool for tool in read_tools(raw_tools)}.values())
+        cursors.add(cursor)
+        params = _params(modern, cursor)
+    return entries
 
 
-def _hello() -> bytes:
-    return jsonrpc.encode(
-        {
-            "protocolVersion": eras.offer_child(),
-            "capabilities": {},
-            "clientInfo": {"name": "switchboard", "version": __version__},
-        }
-    )
-
-
-def _read_introduction(answer: Message, child: str) -> Introduction | Failure:
-    if answer.result is UNSET:
-        error = jsonrpc.parse_error(answer.error) if answer.error is not UNSET else jsonrpc.RpcError()
-        return _protocol_failure(child, f"refused initialize: {error.message}")
-    try:
-        introduction = _decode_introduction(answer.result)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        return _protocol_failure(child, f"sent an initialize result that cannot be read: {problem}")
+async def _initialize(peer: Peer, child: str, limit_s: float, capabilities: bytes) -> Introduction | Failure | None:
+    hello = {
+        "protocolVersion": eras.offer_child(),
+        "capabilities": Raw(capabilities),
+        "clientInfo": {"name": "switchboard", "version": __version__},
+    }
+    answer = await peer.inquire("initialize", jsonrpc.encode(hello), limit_s)
+    if not isinstance(answer, Message):
+        return answer
+    introduction = _read(answer, child, "initialize")
+    if isinstance(introduction, Failure):
+        return introduction
     if not eras.accepts(introduction.protocol_version):
-        ours = ", ".join(eras.HANDSHAKE_VERSIONS)
-        return _protocol_failure(
-            child, f"speaks protocol version '{introduction.protocol_version}'; Switchboard speaks {ours}"
-        )
+        return _unknown_version(child, introduction.protocol_version)
+    peer.notify("notifications/initialized")
     return introduction
 
 
-def _read_server(raw: Raw | UnsetType) -> Server:
+async def _discover(peer: Peer, child: str, limit_s: float) -> Introduction | Failure | None:
+    answer = await peer.inquire("server/discover", _params(modern=True), limit_s)
+    if not isinstance(answer, Message):
+        return answer
+    introduction = _read(answer, child, "server/discover")
+    if isinstance(introduction, Failure):
+        return introduction
+    introduction.protocol_version = eras.shared_modern(introduction.supported_versions)
+    if not introduction.protocol_version:
+        return _unknown_version(child, ", ".join(introduction.supported_versions))
+    return introduction
+
+
+def _params(modern: bool, cursor: str | None = None) -> bytes:
+    """Params of a request of our own."""
+    members: dict[str, object] = {} if cursor is None else {"cursor": cursor}
+    meta = envelope.for_child(UNSET, b"", modern=modern)
+    if meta is not None:
+        members["_meta"] = Raw(meta)
+    return jsonrpc.encode(members)
+
+
+def _read(answer: Message, child: str, method: str) -> Introduction | Failure:
+    if answer.result is UNSET:
+        return _protocol_failure(child, f"refused {method}: {_error(answer).message}")
     try:
-        return _decode_server(raw) if raw is not UNSET else Server()
+        return _decode_introduction(answer.result)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        return _protocol_failure(child, f"sent a result of {method} that cannot be read: {problem}")
+
+
+def _error(answer: Message) -> jsonrpc.RpcError:
+    return jsonrpc.parse_error(answer.error) if answer.error is not UNSET else jsonrpc.RpcError()
+
+
+def _unknown_version(child: str, version: str) -> Failure:
+    ours = ", ".join((*eras.HANDSHAKE_VERSIONS, *eras.MODERN_VERSIONS))
+    return _protocol_failure(child, f"speaks protocol version '{version}'; Switchboard speaks {ours}")
+
+
+def _read_server(introduction: Introduction) -> Server:
+    raw = introduction.server_info if introduction.server_info is not UNSET else introduction.meta.get(envelope.SERVER)
+    try:
+        return _decode_server(raw) if raw is not None else Server()
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Server()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop, Task
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
@@ -12,19 +12,30 @@ from switchboard_mcp.children.catalog import Catalog
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.observe.log import Log
+from switchboard_mcp.transport.peer import Peer
 from switchboard_mcp.transport.pipes import Cork
 from switchboard_mcp.transport.process import Launcher
 from switchboard_mcp.transport.valve import Valve
 
 
+if TYPE_CHECKING:
+    from switchboard_mcp.children.child import Child
+
+
 class Audience(Protocol):
     """Who hears what children say without being asked: the gateway."""
 
-    def child_said(self, child: str, message: Message) -> None:
-        """A notification that is no progress."""
+    def child_said(self, child: Child, peer: Peer, message: Message) -> None:
+        """A notification that is no progress and no change of a list."""
 
-    def child_changed(self, child: str) -> None:
-        """What the child offers is known now, or has changed; the host should look again."""
+    def child_asked(self, child: Child, peer: Peer, message: Message) -> None:
+        """A request to the child's client."""
+
+    def child_changed(self, child: str, notification: str) -> None:
+        """What the child offers is another now; the host should look again."""
+
+    def client_capabilities(self) -> bytes:
+        """What a child that starts now is told its client can do."""
 
 
 class Services(Struct, kw_only=True):

@@ -181,5 +181,5 @@ async def connected(gateway: Gateway, tell_log: TellLog | None = None) -> AsyncI
         await host.introduce()
         yield host
     finally:
-        gateway.detach(session)
+        gateway.close(session)
         ours.close()

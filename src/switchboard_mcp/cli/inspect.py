@@ -69,7 +69,7 @@ async def gather_listing(asked: Invocation) -> Listing:
 def suite_info(suite: Suite) -> SuiteInfo:
     """One suite, from its configuration and from what an earlier run learned."""
     spec, knowledge = suite.child.spec, suite.child.knowledge
-    tools = knowledge.tools if knowledge else []
+    tools = suite.child.offer.known_tools()
     allowed = len(suite.permitted(tools))
     return SuiteInfo(
         suite=suite.name,

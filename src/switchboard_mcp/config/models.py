@@ -41,8 +41,8 @@ class Suite(Model, frozen=True):
     """Description of the suite tool, unless the child's own file has a `switchboardDescription`."""
     expose: Expose = field(default_factory=Expose)
     """Which subtools exist for a host."""
-    exposure: Literal["suite"] = "suite"
-    """How the child appears: `suite` is one tool for the whole child."""
+    exposure: Literal["suite", "direct"] = "suite"
+    """How the child appears: `suite` is one tool for the whole child; `direct` lists its own tools as they are."""
     summary_max_chars: Annotated[int, Meta(ge=1)] | None = None
     """Longest summary of a subtool, in characters; `introspection.summaryMaxChars` when not set."""
     rpc_ms: Milliseconds | None = None

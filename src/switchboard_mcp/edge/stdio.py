@@ -54,7 +54,7 @@ class StdioFront:
         try:
             await self._ended.wait()
             await self._drain()
-            self._gateway.detach(self._session)
+            self._gateway.close(self._session)
         finally:
             self._link.pause()
             done.set()

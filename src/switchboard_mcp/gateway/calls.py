@@ -1,98 +1,59 @@
-"""Suite calls under way: from a host's `tools/call` through the child and back.
+"""Suite calls: `introspect` and `call` of a suite tool.
 
-Calls and introspections share one life: admitted when the child is ready, ended by an answer, a failure, a timeout
-or the host's cancellation. The body of an answer is never decoded.
+The body of an answer is never decoded, unless the child is of another era than the host.
 """
 
 from __future__ import annotations
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.children.child import MAX_BACKLOG, Child, Visitor
+from switchboard_mcp.children.child import Child, Visitor
 from switchboard_mcp.core import introspect, jsonrpc
+from switchboard_mcp.core.envelope import Meta
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.core.schema import compact
-from switchboard_mcp.core.suitecall import SuiteCall, unwrap
-from switchboard_mcp.errors import INVALID_PARAMS, INVALID_REQUEST, Failure, failure, tool_result
-from switchboard_mcp.gateway.session import Session
+from switchboard_mcp.core.suitecall import WRAPPERS, SuiteCall, unwrap
+from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, tool_result
+from switchboard_mcp.gateway.request import HostRequest
+from switchboard_mcp.gateway.session import Route, Session
 from switchboard_mcp.gateway.suites import Suite
 from switchboard_mcp.policy.access import denial
-from switchboard_mcp.transport.peer import Call, next_id
-
-# A child's first own progress is 0 or more: what we report while it starts stays beneath anything it could mean.
-STARTING_STEP = 1e-6
+from switchboard_mcp.transport.peer import next_id
 
 
-# `_meta` of a request: an object, of whose members we look at one.
-Meta = dict[str, Raw]
+class PlainParams(Struct, gc=False, rename="camel"):
+    """Params of a suite tool's `tools/call`, with arguments that need no explaining."""
 
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+    name: str
+    arguments: SuiteCall
+    meta: Meta | UnsetType = msgspec.field(name="_meta", default=UNSET)
+    input_responses: Raw | UnsetType = UNSET
+    request_state: Raw | UnsetType = UNSET
 
 
-class SuiteRequest(Visitor, Call):
-    """What calls and introspections have in common: a host's request for a suite, to be answered once.
+class SuiteRequest(HostRequest):
+    """What calls and introspections have in common."""
 
-    Visitor of the child and request to it at once: one object a call, for speed.
-    """
+    __slots__ = ("asked", "params", "suite")
 
-    __slots__ = ("asked", "host_id", "meta", "session", "suite")
-
-    def __init__(
-        self, session: Session, host_id: bytes, suite: Suite, asked: SuiteCall, meta: Meta | UnsetType
-    ) -> None:
+    def __init__(self, session: Session, route: Route, host_id: bytes, suite: Suite, params: PlainParams) -> None:
         self.session = session
+        self.route = route
         self.host_id = host_id
         self.suite = suite
-        self.asked = asked
-        self.meta = meta
+        self.child = suite.child
+        self.params = params
+        self.asked = params.arguments
+        self.meta = params.meta
         self.id = b""
-
-    def begin(self) -> None:
-        """Go to the child, unless the host has a request of this id under way already."""
-        under_way = self.session.under_way
-        if self.host_id in under_way:
-            self.session.refuse(self.host_id, INVALID_REQUEST, "A request with this id is still under way.")
-        else:
-            under_way[self.host_id] = self
-            self.suite.child.admit(self)
-
-    def finish(self, result: Raw | bytes) -> None:
-        """Answer the host, unless it has cancelled."""
-        session, host_id = self.session, self.host_id
-        if session.under_way.get(host_id) is self:
-            del session.under_way[host_id]
-            session.link.send(jsonrpc.result(host_id, result))
 
     def refused(self, problem: Failure) -> None:
         """Answer the host with a failure that names child and subtool."""
         if problem.subtool is UNSET and self.asked.subtool:
             problem = problem.with_subtool(self.asked.subtool)
         self.finish(tool_result(problem))
-
-    @property
-    def progress_token(self) -> Raw | UnsetType:
-        """What the host wants progress to be marked with, where it wants any."""
-        return UNSET if self.meta is UNSET else self.meta.get("progressToken", UNSET)
-
-    def kept_waiting(self, step: int, message: str) -> None:
-        """Tell a host that asked for progress why it waits."""
-        if self.progress_token is not UNSET:
-            self.session.notify(
-                "notifications/progress",
-                jsonrpc.encode(
-                    {
-                        "progressToken": self.progress_token,
-                        "progress": step * STARTING_STEP,
-                        "message": message,
-                    }
-                ),
-            )
-
-    def cancel(self, reason: str) -> None:
-        """The host does not want the answer any more."""
-        self.suite.child.withdraw(self)
 
 
 class Introspection(SuiteRequest):
@@ -108,7 +69,7 @@ class Introspection(SuiteRequest):
             return
         views = [
             introspect.ToolView(tool.name, tool.description or "", tool.input_schema)
-            for tool in suite.permitted(child.tools.values())
+            for tool in suite.permitted(child.offer.tools.values())
         ]
         ask = introspect.Ask(asked.subtool, asked.query, asked.verbosity, asked.cursor)
         instructions = child.knowledge.instructions if child.knowledge else ""
@@ -126,40 +87,43 @@ class SubtoolCall(SuiteRequest):
 
     def admitted(self, child: Child) -> None:
         """The child is ready: send the call, if it has such a subtool."""
-        asked = self.asked
-        head = child.heads.get(asked.subtool)
-        if head is None:
+        if self.asked.subtool in child.offer.heads:
+            id = next_id()
+            self.dispatch(child, id, self.build(child, id))
+        else:
             child.relist(SecondLook(self))  # since a child may change its tools without telling
-            return
+
+    def build(self, child: Child, id: bytes, extra: bytes = b"") -> bytes:
+        """The child's own `tools/call`."""
+        asked, params = self.asked, self.params
+        head = child.offer.heads[asked.subtool]
         args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
         if b'"arg' in args[:24]:  # perhaps wrapped once more
             args = unwrap(args, _properties(child, asked.subtool))
-        id = next_id()
-        if self.meta is UNSET:
-            message = b"".join((head, args, b'},"id":', id, b"}"))
-        else:
-            message = b"".join((head, args, b',"_meta":', self._meta_for_child(id), b'},"id":', id, b"}"))
-        self.id, self.message, self.timeout = id, message, child.timeout_s
-        peer = child.peer
-        if peer is None or peer.link.backlog > MAX_BACKLOG:
-            self.refused(child.unable())
-        else:
-            peer.send(self)
+        if params.meta is UNSET and not child.modern:
+            return b"".join((head, args, b'},"id":', id, b"}"))
+        if params.request_state is not UNSET and child.modern and not extra:
+            extra = _retry(params)
+        meta = self.meta_for_child(child, id)
+        said = b"" if meta is None else b',"_meta":' + meta
+        return b"".join((head, args, said, extra, b'},"id":', id, b"}"))
+
+    def fingerprint(self) -> bytes:
+        """What must be the same when a modern host comes back with input."""
+        return jsonrpc.encode((self.params.name, self.asked.subtool, self.asked.args))
 
     def answered(self, answer: Message) -> None:
         """The child's result goes to the host as it came; its JSON-RPC error becomes a failure a model can act on."""
-        if answer.result is not UNSET:
-            self.finish(answer.result)
-        else:
+        if answer.result is UNSET:
             self.refused(self._child_error(answer))
-
-    def failed(self, problem: Failure) -> None:
-        """The child is gone, or did not take the call."""
-        self.refused(problem)
+        elif self.child.modern:
+            self.take(answer.result)
+        else:
+            self.finish(answer.result)
 
     def timed_out(self) -> None:
         """The child took too long and was told to stop."""
-        child = self.suite.child
+        child = self.child
         self.refused(
             failure(
                 "child_timeout",
@@ -168,30 +132,9 @@ class SubtoolCall(SuiteRequest):
             )
         )
 
-    def progressed(self, params: Raw) -> None:
-        """Pass the child's progress on under the host's own token."""
-        if self.progress_token is not UNSET:
-            members = _decode_object(params)
-            members["progressToken"] = self.progress_token
-            self.session.notify("notifications/progress", jsonrpc.encode(members))
-
-    def cancel(self, reason: str) -> None:
-        """Tell the child to stop, or leave its waiting room."""
-        child = self.suite.child
-        child.withdraw(self)
-        peer = child.peer
-        if peer is not None and peer.pending.get(self.id) is self:
-            peer.cancel(self, reason)
-
-    def _meta_for_child(self, id: bytes) -> bytes:
-        """The host's `_meta`, with our own progress token where it has one: tokens of two hosts may be equal."""
-        if self.progress_token is UNSET:
-            return jsonrpc.encode(self.meta)
-        return jsonrpc.encode({**self.meta, "progressToken": Raw(id)})  # type: ignore[dict-item]  # never UNSET here
-
     def unknown(self, child: Child) -> None:
         """The child has no such subtool."""
-        known = [tool.name for tool in self.suite.permitted(child.tools.values())]
+        known = [tool.name for tool in self.suite.permitted(child.offer.tools.values())]
         self.refused(
             failure(
                 "subtool_unknown",
@@ -203,13 +146,13 @@ class SubtoolCall(SuiteRequest):
         )
 
     def _child_error(self, answer: Message) -> Failure:
-        child, subtool = self.suite.child, self.asked.subtool
+        child, subtool = self.child, self.asked.subtool
         error = (
             jsonrpc.parse_error(answer.error)
             if answer.error is not UNSET
             else jsonrpc.RpcError(message="no result")
         )
-        tool = child.tools.get(subtool)
+        tool = child.offer.tools.get(subtool)
         schema: Raw | UnsetType = UNSET
         if error.code == INVALID_PARAMS and tool is not None and tool.input_schema is not UNSET:
             schema = _compacted(tool.input_schema)
@@ -233,16 +176,23 @@ class SecondLook(Visitor):
 
     def admitted(self, child: Child) -> None:
         """Now it is there or it is not; a host that has cancelled meanwhile does not care."""
-        call = self.call
-        if call.session.under_way.get(call.host_id) is call:
-            if call.asked.subtool in child.heads:
-                call.admitted(child)
+        if self.call.wanted:
+            if self.call.asked.subtool in child.offer.heads:
+                self.call.admitted(child)
             else:
-                call.unknown(child)
+                self.call.unknown(child)
 
     def refused(self, problem: Failure) -> None:
         """The child went away meanwhile."""
         self.call.refused(problem)
+
+
+def _retry(params: PlainParams) -> bytes:
+    """What a modern host brings back for a modern child."""
+    extra = b',"requestState":' + bytes(params.request_state)  # type: ignore[arg-type]  # the caller has looked
+    if params.input_responses is not UNSET:
+        extra += b',"inputResponses":' + bytes(params.input_responses)
+    return extra
 
 
 def _compacted(schema: Raw) -> Raw:
@@ -255,12 +205,12 @@ def _compacted(schema: Raw) -> Raw:
 
 def _properties(child: Child, subtool: str) -> frozenset[str]:
     """The names of a subtool's parameters; where they cannot be told, any name might be one."""
-    schema = child.tools[subtool].input_schema
+    schema = child.offer.tools[subtool].input_schema
     if schema is UNSET:
         return frozenset()
     try:
         decoded = msgspec.json.decode(schema)
     except (msgspec.DecodeError, RecursionError):
-        return frozenset(("args", "arguments"))
+        return WRAPPERS
     properties = decoded.get("properties") if isinstance(decoded, dict) else None
     return frozenset(properties) if isinstance(properties, dict) else frozenset()

@@ -6,10 +6,10 @@ Calls are served in `calls`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from msgspec import Raw, Struct
-from msgspec.json import encode
+from msgspec import UNSET, Raw, Struct
+from msgspec.json import decode, encode
 
 from switchboard_mcp.children.catalog import Annotations, Tool
 from switchboard_mcp.children.child import Child
@@ -73,6 +73,7 @@ class Suite:
             summary_max_chars=settings.summary_max_chars or config.introspection.summary_max_chars,
             budget_tokens=config.introspection.budget_tokens,
         )
+        self.direct = settings.exposure == "direct"
         self._always_load = settings.always_load
         self._description = (
             child.spec.switchboard_description
@@ -87,8 +88,7 @@ class Suite:
 
     def descriptor(self, shape: Shape) -> dict[str, object]:
         """The suite tool as `tools/list` shows it."""
-        knowledge = self.child.knowledge
-        tools = self.permitted(knowledge.tools) if knowledge else []
+        tools = self.permitted(self.child.offer.known_tools())
         description = summarise(self._description, shape.description_chars)
         names = hint([tool.name for tool in tools], shape.hint_chars)
         tool: dict[str, object] = {
@@ -101,6 +101,22 @@ class Suite:
         if self._always_load:
             tool["_meta"] = {"anthropic/alwaysLoad": True}
         return tool
+
+
+class Found(Struct, frozen=True):
+    """Something of a child: whose it is, and what the child itself calls it."""
+
+    suite: Suite
+    name: str
+
+
+def shown_directly(name: str, found: Found) -> Raw:
+    """A child's own tool as it came, under the name a host uses."""
+    raw = found.suite.child.offer.tool(found.name).raw
+    assert raw is not UNSET
+    if name == found.name:
+        return raw
+    return Raw(encode({**decode(raw, type=dict[str, Raw]), "name": name}))
 
 
 def _sentence(text: str) -> str:
@@ -143,9 +159,12 @@ def build(children: Iterable[Child], config: Config) -> dict[str, Suite]:
     return {suite.name: suite for suite in sorted(suites, key=lambda suite: suite.name)}
 
 
-def list_tools(suites: Iterable[Suite]) -> bytes:
-    """The `tools/list` result: all suites, in the largest shape that fits."""
-    listed = list(suites)
+def list_tools(suites: Iterable[Suite], direct: Mapping[str, Found]) -> bytes:
+    """The `tools/list` result: all suites, in the largest shape that fits, and the tools that are shown directly."""
+    listed = [suite for suite in suites if not suite.direct]
+    if direct:
+        own = [suite.descriptor(SHAPES[0]) for suite in listed]
+        return encode({"tools": [*own, *(shown_directly(name, found) for name, found in direct.items())]})
     body = _written(listed, SHAPES[0])
     low, high = 1, len(SHAPES) - 1
     if len(body) <= MAX_LIST_BYTES:

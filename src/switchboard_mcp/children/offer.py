@@ -1,0 +1,128 @@
+"""What one child offers: its tools, prompts and resources.
+
+Learned in the handshake, fetched again when the child says that it changed, remembered between runs. Tools are there
+when the child is ready; prompts and resources follow in the background, since no call waits for them.
+"""
+
+from __future__ import annotations
+
+from msgspec import Raw
+from msgspec.json import encode
+
+from switchboard_mcp.children.catalog import Knowledge, Tool, read_tools
+from switchboard_mcp.children.handshake import fetch_list
+from switchboard_mcp.children.services import Services
+from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.core import eras
+from switchboard_mcp.transport.peer import Peer
+
+# Which lists stand behind a notification, and which capability says that there are any.
+CHANGES = {
+    "notifications/tools/list_changed": ("tools/list",),
+    "notifications/prompts/list_changed": ("prompts/list",),
+    "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
+}
+CAPABILITY = {"prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resources"}
+
+
+class Offer:
+    """See the module. `heads` holds the start of every `tools/call`, by subtool."""
+
+    def __init__(self, spec: ChildSpec, services: Services, timeout_s: float) -> None:
+        self.tools: dict[str, Tool] = {}
+        self.heads: dict[str, bytes] = {}
+        self.modern = False
+        self._spec = spec
+        self._services = services
+        self._timeout_s = timeout_s
+        self._knowledge: Knowledge | None = None
+        self._known: list[Tool] | None = None
+        self._refreshing: set[str] = set()
+        self._again: set[str] = set()
+
+    @property
+    def knowledge(self) -> Knowledge | None:
+        """What the child told about itself, in this run or an earlier one."""
+        return self._knowledge or self._services.catalog.recall(self._spec)
+
+    def known_tools(self) -> list[Tool]:
+        """Its tools, from this run or an earlier one."""
+        if self._knowledge is not None:
+            return list(self.tools.values())
+        if self._known is None:
+            knowledge = self.knowledge
+            self._known = read_tools(knowledge.tools) if knowledge is not None else []
+        return self._known
+
+    def tool(self, name: str) -> Tool:
+        """One of its known tools."""
+        return next(tool for tool in self.known_tools() if tool.name == name)
+
+    def listed(self, method: str) -> list[Raw]:
+        """Its prompts, resources or templates, as it sent them."""
+        knowledge = self.knowledge
+        return knowledge.lists.get(method, []) if knowledge is not None else []
+
+    def learn(self, knowledge: Knowledge) -> None:
+        """The handshake is done."""
+        earlier = self.knowledge
+        if earlier is not None and not knowledge.lists:
+            knowledge.lists = earlier.lists
+        self._knowledge = knowledge
+        self.modern = eras.is_modern(knowledge.protocol)
+        self._index()
+
+    async def fetch_rest(self, peer: Peer) -> bool:
+        """Fetch prompts and resources; whether anything is new."""
+        assert self._knowledge is not None
+        changed = False
+        for method, capability in CAPABILITY.items():
+            if capability in self._knowledge.capabilities:
+                changed = await self.fetch(peer, method) or changed
+        return changed
+
+    async def fetch(self, peer: Peer, method: str) -> bool:
+        """Fetch one list again; whether it is another now."""
+        knowledge = self._knowledge
+        entries = await fetch_list(peer, self._spec.name, method, self._timeout_s, modern=self.modern)
+        if knowledge is None or not isinstance(entries, list) or knowledge is not self._knowledge:
+            return False
+        if method == "tools/list":
+            knowledge.tools = entries
+            self._index()
+            return True
+        before = knowledge.lists.get(method)
+        knowledge.lists[method] = entries
+        self._services.catalog.remember(self._spec, knowledge)
+        return encode(before) != encode(entries)
+
+    def changed(self, peer: Peer, notification: str) -> None:
+        """The child says that a list is another. One look at a time, and one more for what changes meanwhile."""
+        if notification in self._refreshing:
+            self._again.add(notification)
+        else:
+            self._refreshing.add(notification)
+            self._services.start_task(self._refresh(peer, notification))
+
+    async def _refresh(self, peer: Peer, notification: str) -> None:
+        try:
+            for method in CHANGES[notification]:
+                await self.fetch(peer, method)
+        finally:
+            self._refreshing.discard(notification)
+        if self._services.audience is not None:
+            self._services.audience.child_changed(self._spec.name, notification)
+        if notification in self._again:
+            self._again.discard(notification)
+            self.changed(peer, notification)
+
+    def _index(self) -> None:
+        assert self._knowledge is not None
+        self.tools = {tool.name: tool for tool in read_tools(self._knowledge.tools)}
+        self.heads = {name: _head(name) for name in self.tools}
+        self._services.catalog.remember(self._spec, self._knowledge)
+
+
+def _head(name: str) -> bytes:
+    """The start of every tools/call to this subtool, up to its arguments."""
+    return b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":%b,"arguments":' % encode(name)

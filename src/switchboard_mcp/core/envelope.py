@@ -1,0 +1,156 @@
+"""The two eras of MCP on one message: what `_meta` must say, and what a result must look like.
+
+From 2026-07-28 on every request carries version, capabilities and log level in `_meta`, and every result its
+`resultType`. Between a host of one era and a child of the other these are put on and taken off here. Pure; knows no
+sessions, no transports.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from switchboard_mcp import __version__
+from switchboard_mcp.core.eras import LATEST_MODERN, MODERN_VERSIONS
+
+Meta = dict[str, Raw]
+
+PREFIX = "io.modelcontextprotocol/"
+VERSION = PREFIX + "protocolVersion"
+CAPABILITIES = PREFIX + "clientCapabilities"
+CLIENT = PREFIX + "clientInfo"
+LEVEL = PREFIX + "logLevel"
+SERVER = PREFIX + "serverInfo"
+SUBSCRIPTION = PREFIX + "subscriptionId"
+
+IDENTITY = Raw(msgspec.json.encode({"name": "switchboard", "version": __version__}))
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+UNSUPPORTED_VERSION = -32022
+MISSING_CAPABILITY = -32021
+INVALID_PARAMS = -32602
+# What describes the hop between us and a child is not for the host.
+HOP_ERRORS = frozenset({-32020, -32021, -32022})
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_encode = msgspec.json.encode
+COMPLETE = b'{"resultType":"complete"'
+CACHE_HINTS = b',"ttlMs":0,"cacheScope":"private"'
+MODERN_MEMBERS = ("resultType", "ttlMs", "cacheScope")
+
+
+class Problem(Struct, frozen=True):
+    """Why an envelope is refused."""
+
+    code: int
+    message: str
+    data: Raw | UnsetType = UNSET
+
+
+def is_modern(meta: Meta | UnsetType) -> bool:
+    """Whether a request is of the era without handshakes."""
+    return meta is not UNSET and VERSION in meta
+
+
+def check(meta: Meta) -> Problem | None:
+    """What is wrong with the envelope of a modern request."""
+    version = text_of(meta.get(VERSION))
+    if version is None:
+        return Problem(INVALID_PARAMS, f"_meta: {VERSION} must be a string.")
+    if version not in MODERN_VERSIONS:
+        data = Raw(_encode({"supported": list(MODERN_VERSIONS), "requested": version}))
+        return Problem(UNSUPPORTED_VERSION, f"Unsupported protocol version '{version}'.", data)
+    capabilities = meta.get(CAPABILITIES)
+    if capabilities is None or not is_object(capabilities):
+        return Problem(INVALID_PARAMS, f"_meta: {CAPABILITIES} must be an object.")
+    if LEVEL in meta and text_of(meta[LEVEL]) not in LEVELS:
+        return Problem(INVALID_PARAMS, f"_meta: {LEVEL} must be one of {', '.join(LEVELS)}.")
+    return None
+
+
+def text_of(raw: Raw | None) -> str | None:
+    """A JSON string as text, or None where it is none."""
+    try:
+        return None if raw is None else _decode_text(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def is_object(raw: Raw) -> bool:
+    """Whether raw JSON is an object."""
+    return bytes(raw)[:1] == b"{"
+
+
+def for_child(
+    meta: Meta | UnsetType, id: bytes, *, modern: bool, capabilities: bytes = b"{}", level: str = ""
+) -> bytes | None:
+    """`_meta` for the hop to a child; None where there is nothing to say.
+
+    What describes the hop is taken off or put on; trace and vendor keys stay. A progress token becomes our own, since
+    tokens of two hosts may be equal.
+    """
+    members: Meta = {}
+    if meta is not UNSET:
+        members = {key: value for key, value in meta.items() if not key.startswith(PREFIX)}
+        if "progressToken" in members:
+            members["progressToken"] = Raw(id)
+    if modern:
+        members[VERSION] = Raw(_encode(LATEST_MODERN))
+        members[CAPABILITIES] = Raw(capabilities)
+        members[CLIENT] = IDENTITY
+        if level:
+            members[LEVEL] = Raw(_encode(level))
+    return _encode(members) if members or meta is not UNSET else None
+
+
+def to_modern(result: bytes, *, cacheable: bool = False) -> bytes:
+    """A result as a host of the modern era wants it."""
+    if b'"resultType"' in result:
+        members = _decode_object(result)
+        if "resultType" in members:
+            return result
+    head = COMPLETE + CACHE_HINTS if cacheable and b'"ttlMs"' not in result else COMPLETE
+    return head + (b"," + result[1:] if result[1:2] != b"}" and len(result) > 2 else b"}")
+
+
+def to_legacy(result: Raw | bytes) -> bytes:
+    """A modern child's result as a host of the handshake era knows it."""
+    members = _decode_object(result)
+    for name in MODERN_MEMBERS:
+        members.pop(name, None)
+    if "_meta" in members:
+        meta = {key: value for key, value in _decode_object(members["_meta"]).items() if not key.startswith(PREFIX)}
+        if meta:
+            members["_meta"] = Raw(_encode(meta))
+        else:
+            del members["_meta"]
+    structured = members.get("structuredContent")
+    if structured is not None and not is_object(structured):
+        del members["structuredContent"]  # handshake-era hosts know objects only; the text says the same
+    return _encode(members)
+
+
+class InputRequired(Struct, rename="camel"):
+    """A modern result that asks for more before it can be complete."""
+
+    result_type: str = ""
+    input_requests: dict[str, Raw] = {}
+    request_state: Raw | UnsetType = UNSET
+
+
+_decode_input = msgspec.json.Decoder(InputRequired).decode
+
+
+def input_required(result: Raw | bytes) -> InputRequired | None:
+    """What a modern result asks for, where it asks."""
+    data = bytes(result)
+    if b'"input_required"' not in data:
+        return None
+    asked = _decode_input(data)
+    return asked if asked.result_type == "input_required" else None
+
+
+def ask_for_input(requests: dict[str, dict[str, object]], state: str) -> bytes:
+    """The result that asks a modern host for input."""
+    return _encode({"resultType": "input_required", "inputRequests": requests, "requestState": state})

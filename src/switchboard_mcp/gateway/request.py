@@ -1,0 +1,191 @@
+"""A host's request on its way through a child and back: what all kinds have in common.
+
+A request is a visitor of the child (it may have to wait for it) and a call to it at once. It is answered once, on its
+own route, in the era of the host. While the child waits for the host's own answer to a question, its time stands still;
+a modern host's request may be parked meanwhile (see `asking`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from switchboard_mcp.children.child import MAX_BACKLOG, Child, Visitor
+from switchboard_mcp.core import envelope, jsonrpc
+from switchboard_mcp.core.envelope import Meta
+from switchboard_mcp.core.jsonrpc import Message
+from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure, rpc_error
+from switchboard_mcp.gateway.session import Route, Session
+from switchboard_mcp.transport.peer import Call, next_id
+
+Encode = Callable[[bytes, Raw | bytes], bytes]
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.asking import Parked
+
+# A child's first own progress is 0 or more: what we report while it starts stays beneath anything it could mean.
+STARTING_STEP = 1e-6
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+class HostRequest(Visitor, Call):
+    """See the module. Subclasses build the message to the child and the answer to a failure."""
+
+    __slots__ = ("child", "host_id", "meta", "parked", "route", "session")
+
+    child: Child
+    host_id: bytes
+    meta: Meta | UnsetType
+    parked: Parked
+    route: Route
+    session: Session
+    cacheable = False  # whether a modern host expects cache hints with the answer
+
+    def begin(self) -> None:
+        """Go to the child, unless the host has a request of this id under way already."""
+        under_way = self.session.under_way
+        if self.host_id in under_way:
+            self.session.refuse(
+                self.route, self.host_id, INVALID_REQUEST, "A request with this id is still under way."
+            )
+        else:
+            under_way[self.host_id] = self
+            self.child.admit(self)
+
+    @property
+    def modern(self) -> bool:
+        """Whether the host speaks the era without handshakes."""
+        return self.meta is not UNSET and envelope.VERSION in self.meta
+
+    @property
+    def capabilities(self) -> bytes:
+        """What the host can do for a child that asks."""
+        if self.meta is not UNSET and envelope.CAPABILITIES in self.meta:
+            return bytes(self.meta[envelope.CAPABILITIES])
+        return self.session.capabilities
+
+    @property
+    def log_level(self) -> str:
+        """From which level on the host wants log messages; empty where a modern host wants none."""
+        if self.modern and self.meta is not UNSET:
+            return envelope.text_of(self.meta.get(envelope.LEVEL)) or ""
+        return self.session.log_level
+
+    @property
+    def progress_token(self) -> Raw | UnsetType:
+        """What the host wants progress to be marked with, where it wants any."""
+        return UNSET if self.meta is UNSET else self.meta.get("progressToken", UNSET)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the host still waits for the answer."""
+        return self.session.under_way.get(self.host_id) is self
+
+    def meta_for_child(self, child: Child, id: bytes) -> bytes | None:
+        """`_meta` for the hop to the child."""
+        return envelope.for_child(
+            self.meta, id, modern=child.modern, capabilities=self.capabilities, level=self.log_level
+        )
+
+    def build(self, child: Child, id: bytes, extra: bytes = b"") -> bytes:
+        """The message to the child; `extra` are further members of its params, each with a comma before it."""
+        raise NotImplementedError
+
+    def admitted(self, child: Child) -> None:
+        """The child is ready: send the message."""
+        self.dispatch(child, id := next_id(), self.build(child, id))
+
+    def dispatch(self, child: Child, id: bytes, message: bytes) -> None:
+        """Send a message to the child that let us in."""
+        self.id, self.message, self.timeout = id, message, child.timeout_s
+        peer = child.peer
+        if peer is None or peer.link.backlog > MAX_BACKLOG:
+            self.refused(child.unable())
+        else:
+            peer.send(self)
+
+    def take(self, result: Raw) -> None:
+        """The child's result, whatever era it is of."""
+        if self.child.modern and not self.modern:
+            asked = envelope.input_required(result)
+            if asked is not None:
+                self.session.desk.run_round(self, asked)
+            else:
+                self.finish(envelope.to_legacy(result))
+        else:
+            self.finish(result)
+
+    def finish(self, result: Raw | bytes) -> None:
+        """Answer the host with a result, unless it has cancelled."""
+        if self.meta is not UNSET and envelope.VERSION in self.meta:
+            result = envelope.to_modern(bytes(result), cacheable=self.cacheable)
+        session, host_id = self.session, self.host_id
+        if session.under_way.get(host_id) is self:
+            del session.under_way[host_id]
+            self.route.answer(jsonrpc.result(host_id, result))
+        else:
+            self._keep(jsonrpc.result, result)
+
+    def finish_with_error(self, body: Raw | bytes) -> None:
+        """Answer the host with a JSON-RPC error, unless it has cancelled."""
+        if self.wanted:
+            del self.session.under_way[self.host_id]
+            self.route.answer(jsonrpc.error_body(self.host_id, body))
+        else:
+            self._keep(jsonrpc.error_body, body)
+
+    def _keep(self, encode: Encode, body: Raw | bytes) -> None:
+        """A parked request keeps its answer until the host comes back for it."""
+        parked: Parked | None = getattr(self, "parked", None)
+        if parked is not None:
+            parked.outcome = (encode, body)
+
+    def failed(self, problem: Failure) -> None:
+        """The child is gone, or did not take the call."""
+        self.refused(problem)
+
+    def timed_out(self) -> None:
+        """The child took too long and was told to stop."""
+        name = self.child.name
+        self.refused(
+            failure("child_timeout", f"Child '{name}' did not answer within {self.timeout:g} s.", child=name)
+        )
+
+    def refused(self, problem: Failure) -> None:
+        """Answer the host with a failure."""
+        self.finish_with_error(rpc_error(problem))
+
+    def progressed(self, params: Raw) -> None:
+        """Pass the child's progress on under the host's own token."""
+        token = self.progress_token
+        if token is not UNSET and self.wanted:
+            members = _decode_object(params)
+            members["progressToken"] = token
+            self.route.send(jsonrpc.notification("notifications/progress", jsonrpc.encode(members)))
+
+    def kept_waiting(self, step: int, message: str) -> None:
+        """Tell a host that asked for progress why it waits."""
+        token = self.progress_token
+        if token is not UNSET:
+            told = {"progressToken": token, "progress": step * STARTING_STEP, "message": message}
+            self.route.send(jsonrpc.notification("notifications/progress", jsonrpc.encode(told)))
+
+    def cancel(self, reason: str) -> None:
+        """Tell the child to stop, or leave its waiting room."""
+        child = self.child
+        child.withdraw(self)
+        peer = child.peer
+        if peer is not None and peer.pending.get(self.id) is self:
+            peer.cancel(self, reason)
+
+    def answered(self, answer: Message) -> None:
+        """The child has answered."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> bytes:
+        """What must be the same when a modern host comes back with input."""
+        raise NotImplementedError
