@@ -3,19 +3,23 @@
 PYTHON_BIN := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt bench schema docs lock clean
+.PHONY: help demo test conformance check fmt bench schema docs lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: ## see in half a minute what Switchboard does
 	@scripts/setup core
 	@$(PYTHON_BIN) examples/demo.py
 
 test: ## all checks and all tests, with real servers (ARGS="-k name" goes to pytest)
-	@scripts/setup dev servers npm
+	@scripts/setup dev servers npm conformance
 	@scripts/check
 	@$(PYTHON_BIN) -m pytest $(ARGS)
+
+conformance: ## the official conformance suite (ARGS="--child legacy" through Switchboard, ARGS=--help for more)
+	@scripts/setup dev conformance
+	@$(PYTHON_BIN) tests/conformance/run.py $(ARGS)
 
 check: ## lint, format, types, room borders, schema and locks
 	@scripts/setup dev
@@ -44,6 +48,6 @@ lock: ## write the lock files anew (ARGS=--upgrade for newer versions)
 	@scripts/lock $(ARGS)
 
 clean: ## remove everything that setup, tests and builds made
-	@rm -rf .venv .venv-servers tests/npm/node_modules .setup.log .setup.lock dist build \
-	  .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-servers tests/npm/node_modules tests/conformance/npm-*/node_modules \
+	  .setup.log .setup.lock dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -70,16 +70,20 @@ class Host:
         self._unread: deque[Told] = deque()
         self._buffer = b""
         self._ids = iter(range(1, 1_000_000))
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed in `close`
-        self.process = subprocess.Popen(
-            list(command),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            cwd=cwd,
-            env={**(os.environ if env is None else env), **(extra or {})},
-            bufsize=0,
-        )
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed in `__exit__`
+        try:
+            self.process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                cwd=cwd,
+                env={**(os.environ if env is None else env), **(extra or {})},
+                bufsize=0,
+            )
+        except BaseException:
+            self._stderr.close()
+            raise
 
     # --- sending --------------------------------------------------------------------------------------
 
@@ -288,8 +292,10 @@ class Host:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
-        self._stderr.close()
+        try:
+            self.close()
+        finally:
+            self._stderr.close()
 
 
 def switchboard(

@@ -2,6 +2,7 @@
 //
 //   node host.mjs '{"sdk": "client" | "sdk", "mode": "legacy" | "auto", "command": […], "cwd": "…", "calls": […]}'
 //
+// A call is {name, arguments}; with "untilProgress": true it is cancelled at its first progress.
 // `sdk` names the package: "client" is version 2, "sdk" version 1. The packages are installed in tests/npm.
 import { createRequire } from "node:module";
 
@@ -32,9 +33,15 @@ await client.connect(new StdioClientTransport({ command, args, cwd: plan.cwd, en
 seen.server = client.getServerVersion();
 seen.instructions = client.getInstructions();
 seen.tools = (await client.listTools()).tools;
-const onprogress = (progress) => void seen.progress.push(progress);
-for (const call of plan.calls) {
-  const asking = plan.sdk === "client" ? [call, { onprogress }] : [call, undefined, { onprogress }];
+for (const { untilProgress, ...call } of plan.calls) {
+  const given = new AbortController();
+  const onprogress = (progress) => {
+    seen.progress.push(progress);
+    // What is reported beneath 1 is the wait for the child's start.
+    if (untilProgress && progress.progress >= 1) given.abort("seen enough");
+  };
+  const options = { onprogress, signal: given.signal };
+  const asking = plan.sdk === "client" ? [call, options] : [call, undefined, options];
   try {
     seen.results.push(await client.callTool(...asking));
   } catch (error) {

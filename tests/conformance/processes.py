@@ -1,0 +1,92 @@
+"""The fixture, and Switchboard in front of it, as running processes with an address."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+from urllib.request import urlopen
+
+HERE = Path(__file__).resolve().parent
+Era = Literal["legacy", "modern", "both"]
+SWITCHBOARD = str(Path(sys.executable).with_name("switchboard"))
+# A start takes a second or two; more on a busy machine.
+START_S = 30.0
+STOP_S = 10.0
+
+
+def fixture_command(era: Era, *road: str) -> list[str]:
+    return [sys.executable, str(HERE / "server.py"), *road, "--era", era]
+
+
+@contextmanager
+def fixture(era: Era = "both") -> Iterator[str]:
+    """The address of a fixture that is tested directly."""
+    process = subprocess.Popen(fixture_command(era, "--http", "0"), stdout=subprocess.PIPE, text=True)
+    with process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            if not address:
+                raise RuntimeError("the fixture ended before it listened")
+            yield address
+        finally:
+            stop(process)
+
+
+@contextmanager
+def switchboard(workspace: Path, child: dict[str, Any]) -> Iterator[str]:
+    """The address of a Switchboard that lets one child through as it is."""
+    config = {
+        "mcpServers": {"fixture": child},
+        "suites": {"fixture": {"exposure": "direct"}},
+        # The suite has no way to send a token.
+        "http": {"auth": False},
+    }
+    (workspace / "switchboard.config.json").write_text(json.dumps(config))
+    info = workspace / ".switchboard" / "server_info.json"
+    with (workspace / "stderr.log").open("w") as log:
+        process = subprocess.Popen(
+            [SWITCHBOARD, "serve", "--http", "127.0.0.1:0", "--workspace", str(workspace)],
+            stdin=subprocess.DEVNULL,
+            stderr=log,
+            env=dict(os.environ),
+        )
+        with process:
+            try:
+                yield _address(process, info, workspace / "stderr.log")
+            finally:
+                stop(process)
+
+
+def child_over_stdio(era: Era) -> dict[str, Any]:
+    command = fixture_command(era, "--stdio")
+    return {"command": command[0], "args": command[1:]}
+
+
+def _address(process: subprocess.Popen[bytes], info: Path, log: Path) -> str:
+    """From the file in which Switchboard says where it listens, once it answers there."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            told = json.loads(info.read_text())
+            base = f"http://{told['host']}:{told['port']}"
+            with urlopen(f"{base}/health", timeout=1):
+                return f"{base}/mcp"
+        except (OSError, ValueError):
+            time.sleep(0.05)
+    raise RuntimeError(f"Switchboard does not serve:\n{log.read_text()[-3000:]}")
+
+
+def stop(process: subprocess.Popen[Any]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()

@@ -1,0 +1,202 @@
+"""Runs the official conformance suite against an address, and reads what it found.
+
+Owns how the suite is called and how its results are read. It knows nothing of what is tested.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).resolve().parent
+EXPECTED = HERE / "expected"
+# The suite uses `fs.globSync`, which older ones do not have.
+NODE_MAJOR = 22
+# Far more than a run takes; a suite that hangs is to be found by its own timeouts, not by this one.
+PATIENCE_S = 240
+
+SUCCESS = "SUCCESS"
+# What the suite writes down for people to read is no verdict.
+NO_VERDICT = "INFO"
+
+
+class Check(NamedTuple):
+    """The verdict of one check."""
+
+    status: str
+    message: str = ""
+
+
+Results = dict[str, dict[str, Check]]
+
+
+class Suite(NamedTuple):
+    """One way to run the suite."""
+
+    folder: str
+    arguments: tuple[str, ...]
+
+
+SUITES: Mapping[str, Suite] = {
+    "0.1": Suite("npm-0.1", ("--suite", "all")),
+    "2025-11-25": Suite("npm-0.2", ("--requirements", "2025-11-25")),
+    "2026-07-28": Suite("npm-0.2", ("--requirements", "2026-07-28")),
+}
+
+
+class SuiteError(Exception):
+    """The suite itself did not run."""
+
+
+def node() -> str:
+    """A node that is new enough: the installed one, else the machine's."""
+    installed = HERE / "npm-0.2" / "node_modules" / ".bin" / "node"
+    candidates = [str(installed)] if installed.exists() else []
+    candidates += filter(None, [shutil.which("node")])
+    for candidate in candidates:
+        said = subprocess.run([candidate, "--version"], capture_output=True, text=True, check=False).stdout
+        if (version := re.match(r"v(\d+)\.", said)) and int(version[1]) >= NODE_MAJOR:
+            return candidate
+    raise SuiteError(f"node {NODE_MAJOR} or later is missing: run `scripts/setup conformance`")
+
+
+def program(folder: str) -> list[str]:
+    """The command of the suite in one of the npm folders."""
+    script = HERE / folder / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+    if not script.exists():
+        raise SuiteError(f"the conformance suite is not in {folder}: run `scripts/setup conformance`")
+    return [node(), str(script)]
+
+
+def run(name: str, url: str) -> Results:
+    """The verdicts of a suite on the server at `url`."""
+    suite = SUITES[name]
+    with tempfile.TemporaryDirectory(prefix="conformance-") as out:
+        command = [*program(suite.folder), "server", "--url", url, *suite.arguments, "-o", out]
+        return collect(command, Path(out), "server")
+
+
+def collect(command: Sequence[str], out: Path, side: str, env: Mapping[str, str] | None = None) -> Results:
+    """Run the suite's command and read the folder it wrote to."""
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+        # The suite asks nobody but the server, and writes beside nothing.
+        cwd=out,
+        env={**os.environ, **(env or {})},
+    )
+    results = read(out, side)
+    if not results:
+        raise SuiteError(f"the suite ended with {done.returncode} and no results:\n{done.stdout[-3000:]}")
+    return results
+
+
+def read(out: Path, side: str) -> Results:
+    """`<side>-<scenario>-<time>/checks.json`, one folder a scenario."""
+    results: Results = {}
+    for file in sorted(out.rglob("checks.json")):
+        scenario = re.sub(r"-\d{4}-\d\d-\d\dT[\dA-Z-]+$", "", str(file.parent.relative_to(out)))
+        results[scenario.removeprefix(f"{side}-")] = verdicts(json.loads(file.read_text()))
+    return results
+
+
+def verdicts(checks: Sequence[Mapping[str, str]]) -> dict[str, Check]:
+    """By the name of the check; one that is made several times is counted."""
+    seen: Counter[str] = Counter()
+    found: dict[str, Check] = {}
+    for check in checks:
+        if check["status"] == NO_VERDICT:
+            continue
+        name = check["name"]
+        seen[name] += 1
+        key = name if seen[name] == 1 else f"{name} #{seen[name]}"
+        found[key] = Check(check["status"], check.get("errorMessage") or "")
+    return found
+
+
+# --- expected lists ----------------------------------------------------------------------------------------------
+
+
+def statuses(results: Results) -> dict[str, dict[str, str]]:
+    """Without the words, in a stable order: what is kept as the expected list."""
+    return {
+        scenario: {name: check.status for name, check in sorted(checks.items())}
+        for scenario, checks in sorted(results.items())
+    }
+
+
+def expected(name: str) -> dict[str, dict[str, str]]:
+    """What the fixture gives when it is tested directly."""
+    found: dict[str, dict[str, str]] = json.loads((EXPECTED / f"{name}.json").read_text())
+    return found
+
+
+def write_expected(name: str, results: Results) -> None:
+    EXPECTED.mkdir(exist_ok=True)
+    (EXPECTED / f"{name}.json").write_text(json.dumps(statuses(results), indent=2) + "\n")
+
+
+# --- comparing ---------------------------------------------------------------------------------------------------
+
+
+class Loss(NamedTuple):
+    """A check that passes directly, or is not made there, and does not pass through the proxy."""
+
+    scenario: str
+    check: str
+    status: str
+    message: str
+
+
+def compare(direct: Mapping[str, Mapping[str, str]], proxied: Results) -> list[Loss]:
+    """What is lost on the way: every check that passes directly must pass, and no new one may fail."""
+    losses = []
+    for scenario, checks in direct.items():
+        found = proxied.get(scenario, {})
+        for name, status in checks.items():
+            check = found.get(name, Check("MISSING"))
+            if status == SUCCESS and check.status != SUCCESS:
+                losses.append(Loss(scenario, name, *check))
+    for scenario, found in proxied.items():
+        for name, check in found.items():
+            if check.status == "FAILURE" and name not in direct.get(scenario, {}):
+                losses.append(Loss(scenario, name, *check))
+    return losses
+
+
+# --- telling -----------------------------------------------------------------------------------------------------
+
+
+def table(results: Results) -> str:
+    """A line a scenario, the reasons of what did not pass below it."""
+    lines = []
+    for scenario, checks in results.items():
+        counts = Counter(check.status for check in checks.values())
+        parts = [f"{counts[status]} {status.lower()}" for status in sorted(counts, reverse=True)]
+        mark = "✗" if counts["FAILURE"] else "✓"
+        lines.append(f"  {mark} {scenario:<52} {', '.join(parts)}")
+        lines += [
+            f"      {name}: {check.status} {check.message}"
+            for name, check in checks.items()
+            if check.status in ("FAILURE", "WARNING")
+        ]
+    return "\n".join(lines)
+
+
+def totals(results: Results) -> str:
+    counts = Counter(check.status for checks in results.values() for check in checks.values())
+    parts = ", ".join(f"{counts[status]} {status.lower()}" for status in sorted(counts, reverse=True))
+    return f"{len(results)} scenarios: {parts}"
