@@ -71,7 +71,10 @@ class Visitor:
 
     __slots__ = ()
 
-    modern = False  # whether it comes from a host of the era without handshakes
+    @property
+    def modern(self) -> bool:
+        """Whether it comes from a host of the era without handshakes."""
+        return False
 
     def admitted(self, child: Child) -> None:
         """The child is ready."""
@@ -173,7 +176,12 @@ class Child:
         """Log messages the host wants from now on; told to the child where it can be, now or when it starts."""
         self._log_level = level
         knowledge = self.offer.knowledge
-        if self.peer is not None and not self.modern and knowledge is not None and "logging" in knowledge.capabilities:
+        if (
+            self.peer is not None
+            and not self.modern
+            and knowledge is not None
+            and "logging" in knowledge.capabilities
+        ):
             self.peer.send(_Unheard("logging/setLevel", b'{"level":%b}' % encode(level), self.timeout_s))
 
     def sweep(self, now: float) -> None:

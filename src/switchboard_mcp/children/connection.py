@@ -22,7 +22,7 @@ from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.framing import Noise, Oversized
 from switchboard_mcp.core.jsonrpc import Malformed, Message
-from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, failure
+from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.transport.peer import Call, Peer
 from switchboard_mcp.transport.pipes import PipeLink
 from switchboard_mcp.transport.process import Process, describe_status

@@ -107,7 +107,9 @@ async def fetch_list(
     return entries
 
 
-async def _initialize(peer: Peer, child: str, limit_s: float, capabilities: bytes) -> Introduction | Failure | None:
+async def _initialize(
+    peer: Peer, child: str, limit_s: float, capabilities: bytes
+) -> Introduction | Failure | None:
     hello = {
         "protocolVersion": eras.offer_child(),
         "capabilities": Raw(capabilities),
@@ -166,7 +168,11 @@ def _unknown_version(child: str, version: str) -> Failure:
 
 
 def _read_server(introduction: Introduction) -> Server:
-    raw = introduction.server_info if introduction.server_info is not UNSET else introduction.meta.get(envelope.SERVER)
+    raw = (
+        introduction.server_info
+        if introduction.server_info is not UNSET
+        else introduction.meta.get(envelope.SERVER)
+    )
     try:
         return _decode_server(raw) if raw is not None else Server()
     except (msgspec.DecodeError, UnicodeDecodeError):

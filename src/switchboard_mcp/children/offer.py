@@ -22,7 +22,11 @@ CHANGES = {
     "notifications/prompts/list_changed": ("prompts/list",),
     "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
 }
-CAPABILITY = {"prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resources"}
+CAPABILITY = {
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resources",
+}
 
 
 class Offer:

@@ -17,7 +17,6 @@ from switchboard_mcp.transport.pipes import Cork
 from switchboard_mcp.transport.process import Launcher
 from switchboard_mcp.transport.valve import Valve
 
-
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
 

@@ -16,8 +16,8 @@ from switchboard_mcp.cli.host import LogMessage, Progress, ToolResult, connected
 from switchboard_mcp.cli.invocation import Invocation, find_suite, opened, usage_failure
 from switchboard_mcp.cli.live import Live
 from switchboard_mcp.cli.outcome import show_result
+from switchboard_mcp.core.envelope import LEVELS
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.gateway.session import LEVELS
 
 ARGUMENT_HINT = "Write them as one JSON object, as key=value, or `-` to read JSON from stdin."
 # Below this a child talks to its developers.

@@ -5,7 +5,7 @@ Four ways, by the eras of both ends:
 | host | child | way |
 | --- | --- | --- |
 | handshake | handshake | the question goes to the host with an id of ours, the answer back with the child's |
-| modern | handshake | the host's request is *parked*: it is answered with `input_required`, and goes on when the host comes back |
+| modern | handshake | the request is *parked*: answered with `input_required`, it goes on when the host comes back |
 | handshake | modern | the child's `input_required` is asked question by question, then the child is called again |
 | modern | modern | passes untouched; nothing to do here |
 
@@ -98,7 +98,12 @@ class Desk:
             self.ask(session, request, method, params, partial(_pass_on, link, child_id))
 
     def ask(
-        self, session: Session, request: HostRequest | None, method: str, params: bytes, then: Callable[[Message], None]
+        self,
+        session: Session,
+        request: HostRequest | None,
+        method: str,
+        params: bytes,
+        then: Callable[[Message], None],
     ) -> None:
         """Ask a handshake-era host, on the route of the request the question belongs to."""
         id = next_id()
@@ -127,10 +132,18 @@ class Desk:
         """A host has gone: whoever waits for its answers is told."""
         asked, session.asked = session.asked, {}
         for then in asked.values():
-            then(Message(error=Raw(jsonrpc.encode({"code": INTERNAL_ERROR, "message": "The host has gone."}))))
+            then(
+                Message(error=Raw(jsonrpc.encode({"code": INTERNAL_ERROR, "message": "The host has gone."})))
+            )
 
     def resume(
-        self, session: Session, route: Route, id: bytes, state: str, fingerprint: bytes, responses: dict[str, Raw]
+        self,
+        session: Session,
+        route: Route,
+        id: bytes,
+        state: str,
+        fingerprint: bytes,
+        responses: dict[str, Raw],
     ) -> bool:
         """A modern host comes back with input for a parked request; False where the state is not one of ours."""
         if not state.startswith(STATE_PREFIX):
@@ -162,7 +175,9 @@ class Desk:
         """A modern child wants input; ask a handshake-era host question by question, then call the child again."""
         if rounds > MOST_ROUNDS:
             request.refused(
-                failure("child_error", f"Child '{request.child.name}' keeps asking.", child=request.child.name)
+                failure(
+                    "child_error", f"Child '{request.child.name}' keeps asking.", child=request.child.name
+                )
             )
             return
         answers: dict[str, Raw] = {}
@@ -177,10 +192,15 @@ class Desk:
 
         def got(key: str, message: Message) -> None:
             if message.result is UNSET:
-                error = jsonrpc.parse_error(message.error) if message.error is not UNSET else jsonrpc.RpcError()
+                error = (
+                    jsonrpc.parse_error(message.error) if message.error is not UNSET else jsonrpc.RpcError()
+                )
                 request.refused(
-                    failure("host_refused", f"The host did not answer the child's question: {error.message}",
-                            child=request.child.name)
+                    failure(
+                        "host_refused",
+                        f"The host did not answer the child's question: {error.message}",
+                        child=request.child.name,
+                    )
                 )
                 missing.clear()
             elif key in missing:
@@ -267,7 +287,9 @@ def _pass_on(link: Link, child_id: bytes, message: Message) -> None:
     if message.result is not UNSET:
         link.send(jsonrpc.result(child_id, message.result))
     else:
-        error = message.error if message.error is not UNSET else Raw(b'{"code":-32603,"message":"No answer."}')
+        error = (
+            message.error if message.error is not UNSET else Raw(b'{"code":-32603,"message":"No answer."}')
+        )
         link.send(jsonrpc.error_body(child_id, error))
 
 

@@ -14,13 +14,15 @@ from switchboard_mcp.core.envelope import Meta
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.core.schema import compact
-from switchboard_mcp.core.suitecall import WRAPPERS, SuiteCall, unwrap
+from switchboard_mcp.core.suitecall import SuiteCall, unwrap
 from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, tool_result
 from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.session import Route, Session
 from switchboard_mcp.gateway.suites import Suite
 from switchboard_mcp.policy.access import denial
 from switchboard_mcp.transport.peer import next_id
+
+WRAPPERS = frozenset({"args", "arguments"})
 
 
 class PlainParams(Struct, gc=False, rename="camel"):
@@ -38,7 +40,9 @@ class SuiteRequest(HostRequest):
 
     __slots__ = ("asked", "params", "suite")
 
-    def __init__(self, session: Session, route: Route, host_id: bytes, suite: Suite, params: PlainParams) -> None:
+    def __init__(
+        self, session: Session, route: Route, host_id: bytes, suite: Suite, params: PlainParams
+    ) -> None:
         self.session = session
         self.route = route
         self.host_id = host_id

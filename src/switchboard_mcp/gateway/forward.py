@@ -26,7 +26,12 @@ class Forward(HostRequest):
     __slots__ = ("members", "method", "rewrite")
 
     def __init__(
-        self, inbound: Inbound, child: Child, method: str, members: dict[str, Raw], rewrite: Rewrite | None = None
+        self,
+        inbound: Inbound,
+        child: Child,
+        method: str,
+        members: dict[str, Raw],
+        rewrite: Rewrite | None = None,
     ) -> None:
         self.session = inbound.session
         self.route = inbound.route
@@ -66,7 +71,9 @@ class Forward(HostRequest):
         if answer.result is not UNSET:
             self.take(Raw(self.rewrite(answer.result)) if self.rewrite is not None else answer.result)
         else:
-            error = answer.error if answer.error is not UNSET else Raw(b'{"code":-32603,"message":"No result."}')
+            error = (
+                answer.error if answer.error is not UNSET else Raw(b'{"code":-32603,"message":"No result."}')
+            )
             self.finish_with_error(self._for_host(error))
 
     def refused(self, problem: Failure) -> None:
@@ -81,4 +88,6 @@ class Forward(HostRequest):
         code = jsonrpc.parse_error(error).code
         if code not in envelope.HOP_ERRORS or (code == envelope.MISSING_CAPABILITY and self.modern):
             return error
-        return jsonrpc.encode({"code": INTERNAL_ERROR, "message": "The child refused the request.", "data": error})
+        return jsonrpc.encode(
+            {"code": INTERNAL_ERROR, "message": "The child refused the request.", "data": error}
+        )

@@ -36,11 +36,10 @@ from switchboard_mcp.gateway.calls import Introspection, PlainParams, SubtoolCal
 from switchboard_mcp.gateway.forward import Forward
 from switchboard_mcp.gateway.inbound import Inbound
 from switchboard_mcp.gateway.methods import CallParams
-from switchboard_mcp.gateway.session import Route, Session, loud_enough
+from switchboard_mcp.gateway.session import HostLink, Route, Session, loud_enough
 from switchboard_mcp.gateway.suites import Suite
 from switchboard_mcp.observe.log import Log
 from switchboard_mcp.policy.access import denial
-from switchboard_mcp.transport.link import Link
 from switchboard_mcp.transport.peer import Cancelled, Peer
 
 
@@ -80,7 +79,12 @@ class Gateway:
     """See the module."""
 
     def __init__(
-        self, children: Iterable[Child], config: Config, log: Log, loop: AbstractEventLoop, workspace: str = ""
+        self,
+        children: Iterable[Child],
+        config: Config,
+        log: Log,
+        loop: AbstractEventLoop,
+        workspace: str = "",
     ) -> None:
         self.suites = suites.build(children, config)
         self.sessions: list[Session] = []
@@ -95,7 +99,7 @@ class Gateway:
         self.sessions.append(session)
         return session
 
-    def attach(self, link: Link, closed: Callable[[Session], None]) -> Session:
+    def attach(self, link: HostLink, closed: Callable[[Session], None]) -> Session:
         """Serve a host on a link that carries everything."""
         session = self.open(link)
         link.start(
@@ -139,7 +143,9 @@ class Gateway:
         except Exception as problem:  # noqa: BLE001  the host must not be left waiting
             self._unforeseen(session, route, id, "tools/call", problem)
 
-    def begin_call(self, session: Session, route: Route, id: bytes, suite: Suite, params: PlainParams) -> None:
+    def begin_call(
+        self, session: Session, route: Route, id: bytes, suite: Suite, params: PlainParams
+    ) -> None:
         """A suite call whose arguments are settled."""
         asked = params.arguments
         if asked.action == "introspect":
@@ -182,7 +188,7 @@ class Gateway:
         return self._listed
 
     def direct_tools(self) -> dict[str, suites.Found]:
-        """Tools of children shown directly, by the name a host uses; a name that is taken gets the child's before it."""
+        """Tools of children shown directly, by the name a host uses; where it is taken, with the child's before it."""
         if self._direct is None:
             self._direct = {}
             for suite in self.suites.values():
@@ -195,7 +201,9 @@ class Gateway:
 
     def when_known(self, modern: bool, then: Callable[[], None]) -> None:
         """Go on when every child shown directly has told what it offers, or failed to."""
-        strangers = [suite for suite in self.suites.values() if suite.direct and suite.child.knowledge is None]
+        strangers = [
+            suite for suite in self.suites.values() if suite.direct and suite.child.knowledge is None
+        ]
         if not strangers:
             then()
             return
@@ -388,12 +396,17 @@ ALL_CAPABILITIES = b'{"roots":{"listChanged":true},"sampling":{},"elicitation":{
 class RollCall(Visitor):
     """Waits until each of several children is ready or has failed."""
 
-    __slots__ = ("left", "modern", "then")
+    __slots__ = ("_modern", "left", "then")
 
     def __init__(self, count: int, modern: bool, then: Callable[[], None]) -> None:
         self.left = count
-        self.modern = modern
+        self._modern = modern
         self.then = then
+
+    @property
+    def modern(self) -> bool:
+        """The era of the host that waits."""
+        return self._modern
 
     def admitted(self, child: Child) -> None:
         """One is ready."""

@@ -16,7 +16,13 @@ class Inbound:
     __slots__ = ("id", "members", "meta", "params", "route", "session")
 
     def __init__(
-        self, session: Session, route: Route, id: bytes, params: Raw, members: dict[str, Raw], meta: Meta | UnsetType
+        self,
+        session: Session,
+        route: Route,
+        id: bytes,
+        params: Raw,
+        members: dict[str, Raw],
+        meta: Meta | UnsetType,
     ) -> None:
         self.session = session
         self.route = route

@@ -172,7 +172,9 @@ def call_tool(gateway: Gateway, inbound: Inbound) -> None:
         if isinstance(asked, Failure):
             inbound.answer(tool_result(asked))
         else:
-            plain = PlainParams(params.name, asked, inbound.meta, params.input_responses, params.request_state)
+            plain = PlainParams(
+                params.name, asked, inbound.meta, params.input_responses, params.request_state
+            )
             gateway.begin_call(inbound.session, inbound.route, inbound.id, suite, plain)
     else:
         gateway.when_known(inbound.modern, partial(_call_direct, gateway, inbound, params))
@@ -198,7 +200,12 @@ def _resumed(gateway: Gateway, inbound: Inbound, params: CallParams) -> bool:
         return True
     responses = {} if params.input_responses is UNSET else _decode_responses(params.input_responses)
     return gateway.desk.resume(
-        inbound.session, inbound.route, inbound.id, state, gateway.call_fingerprint(inbound, params), responses
+        inbound.session,
+        inbound.route,
+        inbound.id,
+        state,
+        gateway.call_fingerprint(inbound, params),
+        responses,
     )
 
 
@@ -252,7 +259,9 @@ def listen(gateway: Gateway, inbound: Inbound) -> None:
         return
     wishes = _decode_wishes(inbound.members["notifications"])
     told: dict[str, object] = {
-        name: True for name, field in zip(CHANGES, Wishes.__struct_fields__, strict=False) if getattr(wishes, field)
+        name: True
+        for name, field in zip(CHANGES, Wishes.__struct_fields__, strict=False)
+        if getattr(wishes, field)
     }
     if wishes.resource_subscriptions:
         told["resourceSubscriptions"] = wishes.resource_subscriptions

@@ -98,7 +98,9 @@ def _direct(suites: list[Suite], method: str, key: str, name: str) -> Found | No
 
 def _knows(suite: Suite, method: str, key: str, name: str) -> bool:
     text = jsonrpc.encode(name)
-    return any(bytes(_decode_object(raw).get(key, Raw(b""))) == text for raw in suite.child.offer.listed(method))
+    return any(
+        bytes(_decode_object(raw).get(key, Raw(b""))) == text for raw in suite.child.offer.listed(method)
+    )
 
 
 def _permitted(suite: Suite, name: str) -> Found | None:

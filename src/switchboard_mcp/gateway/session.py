@@ -12,6 +12,7 @@ from switchboard_mcp.core.envelope import LEVELS
 from switchboard_mcp.core.eras import LATEST_HANDSHAKE
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.errors import Failure, rpc_error
+from switchboard_mcp.transport.link import Link
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.asking import Desk
@@ -25,6 +26,10 @@ class Route(Protocol):
 
     def answer(self, message: bytes) -> None:
         """The response to the request this road belongs to."""
+
+
+class HostLink(Link, Route, Protocol):
+    """A link that carries everything of one host."""
 
 
 class Cancellable(Protocol):
@@ -64,7 +69,9 @@ class Session:
         self.listens: dict[bytes, Listen] = {}
         self.subscriptions: set[str] = set()  # resources, by the URI the host knows
 
-    def refuse(self, route: Route, id: Raw | bytes, code: int, message: str, data: Raw | UnsetType = UNSET) -> None:
+    def refuse(
+        self, route: Route, id: Raw | bytes, code: int, message: str, data: Raw | UnsetType = UNSET
+    ) -> None:
         """Answer a request with a JSON-RPC error."""
         route.answer(jsonrpc.error(id, code, message, None if data is UNSET else bytes(data)))
 
