@@ -165,8 +165,6 @@ def test_every_mistake_is_named_with_its_key_path(tmp_path: Path, text: str, lin
         ('{"ask": {"model": ""}}', "ask.model: is not available in this version."),
         ('{"mail": {"enabeld": false}}', "mail.enabeld: unknown key; did you mean `enabled`?"),
         ('{"mail": {"enabled": "yes"}}', "mail.enabled: expected true or false, found text."),
-        ('{"suites": {"a": {"exposure": "direct"}}}',
-         'suites.a.exposure: "direct" is not available in this version.'),
         ('{"suites": {"a": {"exposure": "auto"}}}',
          'suites.a.exposure: "auto" is not available in this version.'),
     ],
