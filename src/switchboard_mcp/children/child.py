@@ -13,6 +13,7 @@ from switchboard_mcp.children.catalog import Knowledge, Tool
 from switchboard_mcp.children.connection import Connection
 from switchboard_mcp.children.handshake import list_tools
 from switchboard_mcp.children.launch import launch
+from switchboard_mcp.children.local import LocalCarrier
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.config.variables import expand, secrets
@@ -273,7 +274,7 @@ class Child:
         process = await launch(spec, self._services, limit_s)
         if isinstance(process, Failure):
             return process
-        self._connection = Connection(self._services, spec, process, self)
+        self._connection = Connection(self._services, spec, LocalCarrier(self._services, spec, process), self)
         if self._closing is not None:
             return self._closing
         return await self._connection.open(limit_s)
