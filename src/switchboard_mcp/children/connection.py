@@ -19,7 +19,7 @@ from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.framing import Noise, Oversized
 from switchboard_mcp.core.jsonrpc import Malformed, Message
 from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, failure
-from switchboard_mcp.transport.link import Closed, Link
+from switchboard_mcp.transport.link import Closed, Link, Lost
 from switchboard_mcp.transport.peer import Call, Peer
 
 # A child that asks and asks but does not read our answers gets no more of them.
@@ -37,8 +37,8 @@ class Carrier(Protocol):
     def pid(self) -> int:
         """The child's process id, 0 where it has none here."""
 
-    def watch(self, gone: Closed) -> None:
-        """Tell once when the child is of no use any more, though the link does not say so."""
+    def watch(self, gone: Closed, lost: Lost) -> None:
+        """Tell when the child is of no use any more, though the link does not say so, and which answers are lost."""
 
     async def end(self) -> None:
         """Let the child go, by force where it must be. Leaves nothing open."""
@@ -71,8 +71,8 @@ class Connection:
         self._stopping = False
         self._opened = False
         self._garbage: bytes | None = None
-        carrier.watch(self.link_closed)
         self.peer = Peer(services.loop, carrier.link, self)
+        carrier.watch(self.link_closed, self.peer.lose)
         self.peer.start()
         services.valve.add(carrier.link)
 

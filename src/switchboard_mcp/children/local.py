@@ -14,7 +14,7 @@ from collections.abc import Callable
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.transport.link import Closed
+from switchboard_mcp.transport.link import Closed, Lost
 from switchboard_mcp.transport.pipes import PipeLink
 from switchboard_mcp.transport.process import Process, describe_status
 
@@ -48,8 +48,8 @@ class LocalCarrier:
             on_error=self._internal_error,
         )
 
-    def watch(self, gone: Closed) -> None:
-        """Tell when the child reads no more and is of no use, should its stdout not end by itself."""
+    def watch(self, gone: Closed, lost: Lost) -> None:
+        """Tell when the child reads no more, should its stdout not end by itself. Answers are lost all together."""
         self._gone = gone
 
     async def end(self) -> None:
