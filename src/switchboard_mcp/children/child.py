@@ -170,6 +170,7 @@ class Child:
         self._log_level = level
         if self.peer is not None and self._knowledge is not None and self._knowledge.logging:
             self.peer.send(_Unheard("logging/setLevel", b'{"level":%b}' % encode(level), self.timeout_s))
+            self._answers_at_start += 1  # its answer says nothing of whether calls are answered
 
     def sweep(self, now: float) -> None:
         """Called now and then: notice quiet, and stop a child that has been idle for long."""
@@ -220,6 +221,8 @@ class Child:
         self._ticker = loop.call_later(WAITING_TICK_S, self._tick, began)
         try:
             outcome = await self._connect()
+            if not isinstance(outcome, Failure):
+                self._learn(outcome)
         except Exception as problem:  # noqa: BLE001 - visitors wait for an answer, whatever went wrong
             self._services.log.error("internal", child=self.name, problem=repr(problem))
             outcome = failure("internal", f"Child '{self.name}' could not be started.", child=self.name)
@@ -237,7 +240,6 @@ class Child:
         assert self._connection is not None
         self.peer = self._connection.peer
         self._answers_at_start = self.peer.answers
-        self._learn(outcome)
         self._services.log.info(
             "child.started",
             child=self.name,
@@ -305,7 +307,17 @@ class Child:
     def _release_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for visitor in waiting:
+            self._let_in(visitor)
+
+    def _let_in(self, visitor: Visitor) -> None:
+        """Outside of `admit`, where nobody else would see it fail and answer for it."""
+        try:
             visitor.admitted(self)
+        except Exception as problem:  # noqa: BLE001 - neither this visitor nor the next must be left waiting
+            self._services.log.error("internal", child=self.name, problem=repr(problem))
+            visitor.refused(
+                failure("internal", f"The call to child '{self.name}' went wrong.", child=self.name)
+            )
 
     async def _stop_idle(self) -> None:
         self._services.log.info("child.idle", child=self.name)
@@ -341,7 +353,7 @@ class Child:
         if self.peer is None:
             visitor.refused(self.unable())
         else:
-            visitor.admitted(self)
+            self._let_in(visitor)
 
     async def _list_again(self) -> bool:
         peer, knowledge = self.peer, self._knowledge
