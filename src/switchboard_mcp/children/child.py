@@ -359,7 +359,7 @@ class Child:
         peer, knowledge = self.peer, self._knowledge
         if peer is None or knowledge is None:
             return False
-        tools = await list_tools(peer, self.name, self.timeout_s)
+        tools = await list_tools(peer, self.name, self.timeout_s, knowledge.protocol)
         if not isinstance(tools, list):
             return False
         knowledge.tools = tools

@@ -1,12 +1,21 @@
 """Which protocol version is spoken with whom: the one place that knows the dates.
 
-Pure. The handshake era (`initialize`) spans HANDSHAKE_VERSIONS.
+Pure. The handshake era (`initialize`) spans HANDSHAKE_VERSIONS. In MODERN_VERSIONS there is no handshake: every request
+carries version, client and capabilities in its `_meta`, and `server/discover` tells what a server offers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 LATEST_HANDSHAKE = HANDSHAKE_VERSIONS[-1]
+MODERN_VERSIONS = ("2026-07-28",)
+LATEST_MODERN = MODERN_VERSIONS[-1]
+PREFIX = "io.modelcontextprotocol/"  # of the keys in `_meta` that are the protocol's own
+HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION = -32020, -32021, -32022
+# Errors with which a server that knows no handshake may answer `initialize`; any other is about something else.
+NO_HANDSHAKE = frozenset({-32600, -32601, -32602, HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
 # The only version in which several messages may share one JSON array.
 BATCH_VERSION = "2025-03-26"
 
@@ -29,3 +38,24 @@ def accepts(answered: str) -> bool:
 def has_batches(version: str) -> bool:
     """Whether a peer of this version may send batches."""
     return version == BATCH_VERSION
+
+
+def is_modern(version: str) -> bool:
+    """Whether a peer of this version is spoken to without a handshake."""
+    return version in MODERN_VERSIONS
+
+
+def shared_modern(offered: Iterable[str]) -> str:
+    """The newest version without a handshake that both sides speak; empty where there is none."""
+    return max(set(offered).intersection(MODERN_VERSIONS), default="")
+
+
+def envelope(
+    version: str, client: Mapping[str, object], capabilities: Mapping[str, object]
+) -> dict[str, object]:
+    """The part of `_meta` that every request of a version without a handshake carries."""
+    return {
+        PREFIX + "protocolVersion": version,
+        PREFIX + "clientInfo": client,
+        PREFIX + "clientCapabilities": capabilities,
+    }
