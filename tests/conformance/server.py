@@ -16,13 +16,15 @@ import os
 import socket
 import sys
 import warnings
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 # It runs as a program, from any folder and in any environment.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 import anyio
 import uvicorn
+from anyio.abc import TaskGroup
 from mcp import MCPDeprecationWarning
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
@@ -36,24 +38,36 @@ from tests.conformance.fixture.changes import Changes
 from tests.conformance.fixture.eras import only, refuses_handshake
 from tests.conformance.fixture.events import Events
 from tests.conformance.fixture.plain_tools import add_plain_tools
+from tests.conformance.fixture.tasks import Tasks
 from tests.conformance.fixture.toolbox import Toolbox
 
 NAME = "conformance-fixture"
 
 
-def build() -> Server[Any]:
+@asynccontextmanager
+async def workers(_: Server[TaskGroup]) -> AsyncIterator[TaskGroup]:
+    """What runs behind the calls: tasks."""
+    async with anyio.create_task_group() as group:
+        yield group
+        group.cancel_scope.cancel()
+
+
+def build() -> Server[TaskGroup]:
     """The server with all its names, for both eras."""
     changes = Changes()
     toolbox = Toolbox()
     add_plain_tools(toolbox, changes)
     add_asking_tools(toolbox)
+    tasks = Tasks()
+    tasks.add_tools(toolbox)
     prompts = content.Prompts(changes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MCPDeprecationWarning)
-        server = Server[Any](
+        server = Server[TaskGroup](
             NAME,
             version="1.0.0",
             instructions="A server for conformance tests.",
+            lifespan=workers,
             on_list_tools=toolbox.list,
             on_call_tool=toolbox.call,
             on_list_resources=content.list_resources,
@@ -67,24 +81,26 @@ def build() -> Server[Any]:
             on_completion=content.complete,
             on_set_logging_level=content.accept,
         )
+    tasks.serve(server)
     server.middleware.append(RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=NAME))
     return server
 
 
-async def over_stdio(server: Server[Any], era: str) -> None:
+async def over_stdio(server: Server[TaskGroup], era: str) -> None:
     options = server.create_initialization_options(
         NotificationOptions(prompts_changed=True, tools_changed=True)
     )
     async with stdio_server() as (read, write):
         if era == "legacy":
-            await serve_loop(server, read, write, lifespan_state={}, init_options=options)
+            async with workers(server) as group:
+                await serve_loop(server, read, write, lifespan_state=group, init_options=options)
             return
         if era == "modern":
             server.middleware.append(refuses_handshake)
         await server.run(read, write, options)
 
 
-async def over_http(server: Server[Any], era: str, port: int) -> None:
+async def over_http(server: Server[TaskGroup], era: str, port: int) -> None:
     app = server.streamable_http_app(event_store=Events(), retry_interval=100)
     listener = socket.create_server(("127.0.0.1", port))
     print(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", flush=True)

@@ -19,6 +19,7 @@ def test_the_fixture_gives_the_expected_verdicts(name: str) -> None:
     assert suite.statuses(results) == suite.expected(name)
 
 
+@pytest.mark.skip(reason="waits for `switchboard serve --http` and `exposure: direct`")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("name", suite.SUITES)
 def test_what_passes_directly_passes_through_switchboard(

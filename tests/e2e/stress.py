@@ -33,9 +33,13 @@ def until(condition: Callable[[], T], what: str, patience: float = PATIENCE_S) -
 
 
 def tree(pid: int) -> list[psutil.Process]:
-    """Everybody beneath a process."""
+    """Everybody beneath a process; nobody beneath one that has gone."""
+    return _beneath(pid, recursive=True)
+
+
+def _beneath(pid: int, *, recursive: bool) -> list[psutil.Process]:
     try:
-        return psutil.Process(pid).children(recursive=True)
+        return psutil.Process(pid).children(recursive)
     except psutil.NoSuchProcess:
         return []
 
@@ -67,12 +71,12 @@ def survivors(processes: Sequence[psutil.Process], patience: float = PATIENCE_S)
 
 def launchers(pid: int) -> list[psutil.Process]:
     """The launcher of a Switchboard; empty before the first child."""
-    return [process for process in alive(psutil.Process(pid).children()) if _is_keeper(process)]
+    return [process for process in alive(_beneath(pid, recursive=False)) if _is_keeper(process)]
 
 
 def keepers(pid: int) -> list[psutil.Process]:
     """The keepers of a Switchboard's children, as long as their launcher lives."""
-    return [keeper for launcher in launchers(pid) for keeper in alive(launcher.children())]
+    return [keeper for one in launchers(pid) for keeper in alive(_beneath(one.pid, recursive=False))]
 
 
 def _is_keeper(process: psutil.Process) -> bool:

@@ -12,6 +12,7 @@ from msgspec.json import encode
 from switchboard_mcp.children.catalog import Knowledge
 from switchboard_mcp.children.connection import Connection
 from switchboard_mcp.children.launch import launch
+from switchboard_mcp.children.local import LocalCarrier
 from switchboard_mcp.children.offer import CHANGES, Offer
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec, Config
@@ -183,6 +184,7 @@ class Child:
             and "logging" in knowledge.capabilities
         ):
             self.peer.send(_Unheard("logging/setLevel", b'{"level":%b}' % encode(level), self.timeout_s))
+            self._answers_at_start += 1  # its answer says nothing of whether calls are answered
 
     def sweep(self, now: float) -> None:
         """Called now and then: notice quiet, and stop a child that has been idle for long."""
@@ -238,6 +240,8 @@ class Child:
         self._ticker = loop.call_later(WAITING_TICK_S, self._tick, began)
         try:
             outcome = await self._connect()
+            if not isinstance(outcome, Failure):
+                self.offer.learn(outcome)
         except Exception as problem:  # noqa: BLE001 - visitors wait for an answer, whatever went wrong
             self._services.log.error("internal", child=self.name, problem=repr(problem))
             outcome = failure("internal", f"Child '{self.name}' could not be started.", child=self.name)
@@ -255,7 +259,6 @@ class Child:
         assert self._connection is not None
         self.peer = self._connection.peer
         self._answers_at_start = self.peer.answers
-        self.offer.learn(outcome)
         self._services.log.info(
             "child.started",
             child=self.name,
@@ -267,9 +270,7 @@ class Child:
             self.set_log_level(self._log_level)
         self._apply(Event.UP)
         self._release_waiting()
-        if await self.offer.fetch_rest(self._connection.peer) and self._services.audience is not None:
-            for notification in CHANGES:
-                self._services.audience.child_changed(self.name, notification)
+        await self.offer.fetch_rest(self._connection.peer)
 
     async def _connect(self) -> Knowledge | Failure:
         spec = expand(self.spec, self._services.environ)
@@ -295,7 +296,7 @@ class Child:
         process = await launch(spec, self._services, limit_s)
         if isinstance(process, Failure):
             return process
-        self._connection = Connection(self._services, spec, process, self)
+        self._connection = Connection(self._services, spec, LocalCarrier(self._services, spec, process), self)
         if self._closing is not None:
             return self._closing
         capabilities = self._services.audience.client_capabilities() if self._services.audience else b"{}"
@@ -327,7 +328,17 @@ class Child:
     def _release_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for visitor in waiting:
+            self._let_in(visitor)
+
+    def _let_in(self, visitor: Visitor) -> None:
+        """Outside of `admit`, where nobody else would see it fail and answer for it."""
+        try:
             visitor.admitted(self)
+        except Exception as problem:  # noqa: BLE001 - neither this visitor nor the next must be left waiting
+            self._services.log.error("internal", child=self.name, problem=repr(problem))
+            visitor.refused(
+                failure("internal", f"The call to child '{self.name}' went wrong.", child=self.name)
+            )
 
     async def _stop_idle(self) -> None:
         self._services.log.info("child.idle", child=self.name)
@@ -345,7 +356,7 @@ class Child:
         if self.peer is None:
             visitor.refused(self.unable())
         else:
-            visitor.admitted(self)
+            self._let_in(visitor)
 
     def _tick(self, began: float) -> None:
         if self.state is State.STARTING:

@@ -1,16 +1,11 @@
-"""One run of a child process: its pipes, its conversation, its stderr, and its end.
+"""One run of a child: its conversation, over whatever carries it, and its end.
 
-A connection is opened once and ends once. It answers what children ask of their client, keeps the last lines of stderr,
-and walks the stop ladder. Whether and when to start again is decided elsewhere (`child`).
+A connection is opened once and ends once. It answers what children ask of their client. Whether and when to start again
+is decided elsewhere (`child`); what carries the messages, and how that ends, is the carrier's (`local`, `remote`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
-from collections import deque
-from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import UNSET
@@ -23,20 +18,35 @@ from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.framing import Noise, Oversized
 from switchboard_mcp.core.jsonrpc import Malformed, Message
 from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.transport.link import Closed, Link, Lost
 from switchboard_mcp.transport.peer import Call, Peer
-from switchboard_mcp.transport.pipes import PipeLink
-from switchboard_mcp.transport.process import Process, describe_status
 
-# The stop ladder: a well-behaved server ends when its stdin does. Hosts wait about two seconds for us to go.
-STDIN_GRACE_S = 1.0
-# A process whose stdout has ended is ending; this long its last words and exit code may take.
-LAST_WORDS_S = 0.5
-# After TERM and KILL only a process that the kernel itself cannot end is left; its keeper stays with it, we go on.
-KEEPER_GRACE_S = 2.0
 # A child that asks and asks but does not read our answers gets no more of them.
 MAX_UNREAD_ANSWERS = 1024 * 1024
-STDERR_LINES = 20
-STDERR_LINE_CHARS = 500
+
+
+class Carrier(Protocol):
+    """What a connection runs over."""
+
+    @property
+    def link(self) -> Link:
+        """Carries the messages."""
+
+    @property
+    def pid(self) -> int:
+        """The child's process id, 0 where it has none here."""
+
+    def watch(self, gone: Closed, lost: Lost) -> None:
+        """Tell when the child is of no use any more, though the link does not say so, and which answers are lost."""
+
+    async def end(self) -> None:
+        """Let the child go, by force where it must be. Leaves nothing open."""
+
+    async def conclude(self, opened: bool) -> Failure:
+        """The child has gone by itself: say why. Leaves nothing open."""
+
+    def last_words(self) -> list[str]:
+        """What the child said last beside the protocol, with secrets masked."""
 
 
 class Owner(Protocol):
@@ -55,31 +65,23 @@ class Owner(Protocol):
 class Connection:
     """See the module. `peer` is what calls are sent through."""
 
-    def __init__(self, services: Services, spec: ChildSpec, process: Process, owner: Owner) -> None:
+    def __init__(self, services: Services, spec: ChildSpec, carrier: Carrier, owner: Owner) -> None:
         self._services = services
         self._spec = spec
-        self._process = process
+        self._carrier = carrier
         self._owner = owner
         self._stopping = False
         self._opened = False
         self._garbage: bytes | None = None
-        self._stderr = StderrTail(services, process.stderr, self._log_stderr)
-        self._link = PipeLink(
-            services.loop,
-            process.stdout,
-            process.stdin,
-            services.cork,
-            broken=self._reads_no_more,
-            on_error=self._internal_error,
-        )
-        self.peer = Peer(services.loop, self._link, self)
+        self.peer = Peer(services.loop, carrier.link, self)
+        carrier.watch(self.link_closed, self.peer.lose)
         self.peer.start()
-        services.valve.add(self._link)
+        services.valve.add(carrier.link)
 
     @property
     def pid(self) -> int:
         """The child's process id."""
-        return self._process.pid
+        return self._carrier.pid
 
     async def open(
         self, limit_s: float, capabilities: bytes = b"{}", *, modern_first: bool = False
@@ -94,28 +96,11 @@ class Connection:
         return knowledge
 
     async def stop(self, problem: Failure) -> None:
-        """The stop ladder: close stdin, wait, TERM, wait, KILL (the last three are the keeper's).
-
-        Whoever still waits for an answer is told the problem at once.
-        """
+        """Let the child go. Whoever still waits for an answer is told the problem at once."""
         self._stopping = True
         self.peer.fail_all(problem)
-        self.peer.link.close_sending()
-        await self._exit(STDIN_GRACE_S)
-        self._release()
-
-    async def _exit(self, grace_s: float) -> int:
-        """Wait for the process to end by itself, then for the keeper to end it. Gives its wait status."""
-        exited = self._process.exited
-        await asyncio.wait([exited], timeout=grace_s)
-        if not exited.done():
-            self._process.end()
-            await asyncio.wait([exited], timeout=KEEPER_GRACE_S)
-        return exited.result() if exited.done() else int(signal.SIGKILL)
-
-    def stderr_lines(self) -> list[str]:
-        """The last lines of stderr, with secrets masked."""
-        return [self._services.redactor.text(line) for line in self._stderr.lines]
+        await self._carrier.end()
+        self._services.valve.discard(self._carrier.link)
 
     def requested(self, message: Message) -> None:
         """A child may ask its client; whether it is there we know ourselves."""
@@ -160,38 +145,16 @@ class Connection:
         )
 
     def link_closed(self) -> None:
-        """stdout has ended: unless we asked for it, find out why."""
+        """Nothing more comes from the child: unless we asked for it, find out why."""
         if not self._stopping:
             self._stopping = True
             self._services.start_task(self._conclude())
 
-    def _reads_no_more(self) -> None:
-        """stdin is broken. Mostly the child has died, and stdout ends after its last words; else it is of no use."""
-        self._services.loop.call_later(LAST_WORDS_S, self._give_up)
-
-    def _give_up(self) -> None:
-        if self._link.paused and not self._stopping:
-            self._reads_no_more()
-        else:
-            self.link_closed()
-
     async def _conclude(self) -> None:
-        status = await self._exit(LAST_WORDS_S)
-        self._stderr.drain()
-        problem = failure(
-            "child_crashed" if self._opened else "child_start_failed",
-            f"Child '{self._spec.name}' {describe_status(status)}{'' if self._opened else ' before it was ready'}.",
-            child=self._spec.name,
-            stderr=self.stderr_lines(),
-        )
-        self._release()
+        problem = await self._carrier.conclude(self._opened)
+        self._services.valve.discard(self._carrier.link)
         self.peer.fail_all(problem)
         self._owner.ended(self, problem)
-
-    def _release(self) -> None:
-        self._stderr.close()
-        self._services.valve.discard(self._link)
-        self._link.close()
 
     def _start_timeout(self, limit_s: float) -> Failure:
         garbage = ""
@@ -202,60 +165,5 @@ class Connection:
             "child_start_timeout",
             f"Child '{self._spec.name}' did not complete its handshake within {limit_s:g} s.{garbage}",
             child=self._spec.name,
-            stderr=self.stderr_lines(),
+            stderr=self._carrier.last_words(),
         )
-
-    def _log_stderr(self, line: str) -> None:
-        self._services.log.debug("child.stderr", child=self._spec.name, line=line)
-
-    def _internal_error(self, problem: BaseException) -> None:
-        self._services.log.error("internal", child=self._spec.name, problem=repr(problem))
-
-
-class StderrTail:
-    """Reads a child's stderr to its end and keeps the last lines. Never parsed."""
-
-    def __init__(self, services: Services, fd: int, tell: Callable[[str], None]) -> None:
-        self.lines: deque[str] = deque(maxlen=STDERR_LINES)
-        self._loop = services.loop
-        self._fd = fd
-        self._tell = tell if services.log.enabled("debug") else None
-        self._rest = b""
-        os.set_blocking(fd, False)
-        self._loop.add_reader(fd, self._read)
-
-    def _read(self) -> bool:
-        try:
-            data = os.read(self._fd, 65_536)
-        except BlockingIOError:
-            return False
-        except OSError:
-            data = b""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._add(line)
-        self._rest = self._rest[-4096:]
-        if not data:
-            self.close()
-        return bool(data)
-
-    def _add(self, raw: bytes) -> None:
-        line = raw.decode("utf-8", "replace").strip()[:STDERR_LINE_CHARS]
-        if line:
-            self.lines.append(line)
-            if self._tell is not None:
-                self._tell(line)
-
-    def drain(self) -> None:
-        """Read what is there now."""
-        while self._fd >= 0 and self._read():
-            pass
-
-    def close(self) -> None:
-        """Stop reading."""
-        if self._fd >= 0:
-            self._loop.remove_reader(self._fd)
-            os.close(self._fd)
-            self._fd = -1
-            self._add(self._rest)
-            self._rest = b""

@@ -42,6 +42,12 @@ class Introduction(Struct, rename="camel"):
     meta: dict[str, Raw] = msgspec.field(name="_meta", default={})
 
 
+class WrongEra(Struct):
+    """A child that does not know how it was spoken to, and what it said."""
+
+    problem: Failure
+
+
 _decode_introduction = msgspec.json.Decoder(Introduction).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_entries = msgspec.json.Decoder(list[Raw]).decode
@@ -53,15 +59,18 @@ async def shake_hands(
     peer: Peer, child: str, limit_s: float, capabilities: bytes = b"{}", *, modern_first: bool = False
 ) -> Knowledge | Failure | None:
     """Introduce ourselves and learn what the child offers; None when all of it took longer than the limit."""
-    deadline = get_running_loop().time() + limit_s
-    introduction: Introduction | Failure | None = None
+    now = get_running_loop().time
+    deadline = now() + limit_s
+    introduction: Introduction | WrongEra | Failure | None = None
     if modern_first:
         introduction = await _discover(peer, child, min(limit_s, PROBE_S))
     if not isinstance(introduction, Introduction):
-        introduction = await _initialize(peer, child, deadline - get_running_loop().time(), capabilities)
-        if isinstance(introduction, Failure) and introduction.code == "child_protocol" and not modern_first:
-            discovered = await _discover(peer, child, deadline - get_running_loop().time())
-            introduction = discovered if isinstance(discovered, Introduction) else introduction
+        introduction = await _initialize(peer, child, deadline - now(), capabilities)
+        if isinstance(introduction, WrongEra):
+            discovered = None if modern_first else await _discover(peer, child, deadline - now())
+            if discovered is None and not modern_first:
+                return None
+            introduction = discovered if isinstance(discovered, Introduction) else introduction.problem
     if not isinstance(introduction, Introduction):
         return introduction
     modern = eras.is_modern(introduction.protocol_version)
@@ -109,7 +118,7 @@ async def fetch_list(
 
 async def _initialize(
     peer: Peer, child: str, limit_s: float, capabilities: bytes
-) -> Introduction | Failure | None:
+) -> Introduction | WrongEra | Failure | None:
     hello = {
         "protocolVersion": eras.offer_child(),
         "capabilities": Raw(capabilities),
@@ -120,7 +129,7 @@ async def _initialize(
         return answer
     introduction = _read(answer, child, "initialize")
     if isinstance(introduction, Failure):
-        return introduction
+        return WrongEra(introduction) if _error(answer).code in eras.NO_HANDSHAKE else introduction
     if not eras.accepts(introduction.protocol_version):
         return _unknown_version(child, introduction.protocol_version)
     peer.notify("notifications/initialized")

@@ -76,14 +76,15 @@ class Offer:
         self.modern = eras.is_modern(knowledge.protocol)
         self._index()
 
-    async def fetch_rest(self, peer: Peer) -> bool:
-        """Fetch prompts and resources; whether anything is new."""
+    async def fetch_rest(self, peer: Peer) -> None:
+        """Fetch prompts and resources, and tell where they are others than was known."""
         assert self._knowledge is not None
-        changed = False
-        for method, capability in CAPABILITY.items():
-            if capability in self._knowledge.capabilities:
-                changed = await self.fetch(peer, method) or changed
-        return changed
+        capabilities = self._knowledge.capabilities
+        for notification, methods in CHANGES.items():
+            wanted = [method for method in methods if CAPABILITY.get(method) in capabilities]
+            changed = [await self.fetch(peer, method) for method in wanted]
+            if any(changed) and self._services.audience is not None:
+                self._services.audience.child_changed(self._spec.name, notification)
 
     async def fetch(self, peer: Peer, method: str) -> bool:
         """Fetch one list again; whether it is another now."""

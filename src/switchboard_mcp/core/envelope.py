@@ -11,11 +11,17 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp import __version__
-from switchboard_mcp.core.eras import LATEST_MODERN, MODERN_VERSIONS
+from switchboard_mcp.core.eras import (
+    HEADER_MISMATCH,
+    LATEST_MODERN,
+    MISSING_CAPABILITY,
+    MODERN_VERSIONS,
+    PREFIX,
+    UNSUPPORTED_VERSION,
+)
 
 Meta = dict[str, Raw]
 
-PREFIX = "io.modelcontextprotocol/"
 VERSION = PREFIX + "protocolVersion"
 CAPABILITIES = PREFIX + "clientCapabilities"
 CLIENT = PREFIX + "clientInfo"
@@ -26,11 +32,9 @@ SUBSCRIPTION = PREFIX + "subscriptionId"
 IDENTITY = Raw(msgspec.json.encode({"name": "switchboard", "version": __version__}))
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
-UNSUPPORTED_VERSION = -32022
-MISSING_CAPABILITY = -32021
 INVALID_PARAMS = -32602
 # What describes the hop between us and a child is not for the host.
-HOP_ERRORS = frozenset({-32020, -32021, -32022})
+HOP_ERRORS = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
@@ -120,7 +124,11 @@ def to_legacy(result: Raw | bytes) -> bytes:
     for name in MODERN_MEMBERS:
         members.pop(name, None)
     if "_meta" in members:
-        meta = {key: value for key, value in _decode_object(members["_meta"]).items() if not key.startswith(PREFIX)}
+        meta = {
+            key: value
+            for key, value in _decode_object(members["_meta"]).items()
+            if not key.startswith(PREFIX)
+        }
         if meta:
             members["_meta"] = Raw(_encode(meta))
         else:

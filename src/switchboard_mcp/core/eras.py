@@ -1,14 +1,21 @@
 """Which protocol version is spoken with whom: the one place that knows the dates.
 
-Pure. The handshake era (`initialize`) spans HANDSHAKE_VERSIONS; from MODERN_VERSIONS on, every request stands alone.
+Pure. The handshake era (`initialize`) spans HANDSHAKE_VERSIONS. In MODERN_VERSIONS there is no handshake: every request
+carries version, client and capabilities in its `_meta`, and `server/discover` tells what a server offers.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 LATEST_HANDSHAKE = HANDSHAKE_VERSIONS[-1]
 MODERN_VERSIONS = ("2026-07-28",)
 LATEST_MODERN = MODERN_VERSIONS[-1]
+PREFIX = "io.modelcontextprotocol/"  # of the keys in `_meta` that are the protocol's own
+HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION = -32020, -32021, -32022
+# Errors with which a server that knows no handshake may answer `initialize`; any other is about something else.
+NO_HANDSHAKE = frozenset({-32600, -32601, -32602, HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
 # The only version in which several messages may share one JSON array.
 BATCH_VERSION = "2025-03-26"
 
@@ -28,16 +35,16 @@ def accepts(answered: str) -> bool:
     return answered in HANDSHAKE_VERSIONS
 
 
-def is_modern(version: str) -> bool:
-    """Whether a version is of the era without handshakes."""
-    return version in MODERN_VERSIONS
-
-
-def shared_modern(supported: list[str]) -> str:
-    """The latest modern version a child offers that we speak too; empty where there is none."""
-    return next((version for version in reversed(MODERN_VERSIONS) if version in supported), "")
-
-
 def has_batches(version: str) -> bool:
     """Whether a peer of this version may send batches."""
     return version == BATCH_VERSION
+
+
+def is_modern(version: str) -> bool:
+    """Whether a peer of this version is spoken to without a handshake."""
+    return version in MODERN_VERSIONS
+
+
+def shared_modern(offered: Iterable[str]) -> str:
+    """The newest version without a handshake that both sides speak; empty where there is none."""
+    return max(set(offered).intersection(MODERN_VERSIONS), default="")

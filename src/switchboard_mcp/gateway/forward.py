@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.core import envelope, jsonrpc
+from switchboard_mcp.core import envelope, eras, jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.errors import INTERNAL_ERROR, Failure, rpc_error, tool_result
 from switchboard_mcp.gateway.inbound import Inbound
@@ -86,7 +86,7 @@ class Forward(HostRequest):
     def _for_host(self, error: Raw) -> bytes | Raw:
         """What describes the hop to the child is not for the host, unless it is true of the host too."""
         code = jsonrpc.parse_error(error).code
-        if code not in envelope.HOP_ERRORS or (code == envelope.MISSING_CAPABILITY and self.modern):
+        if code not in envelope.HOP_ERRORS or (code == eras.MISSING_CAPABILITY and self.modern):
             return error
         return jsonrpc.encode(
             {"code": INTERNAL_ERROR, "message": "The child refused the request.", "data": error}

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from switchboard_mcp.core.framing import Noise, Oversized
+from switchboard_mcp.errors import Failure
 
 Receive = Callable[[bytes], None]
 Closed = Callable[[], None]
 Odd = Callable[[Noise | Oversized], None]
 Congested = Callable[[bool], None]
+# To the request of this id no answer will come, while the link lives on: over HTTP each has a way of its own.
+Lost = Callable[[bytes, Failure], None]
 
 
 class Link(Protocol):

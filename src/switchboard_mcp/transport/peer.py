@@ -171,6 +171,12 @@ class Peer:
         self.notify("notifications/cancelled", told)
         return True
 
+    def lose(self, id: bytes, problem: Failure) -> None:
+        """To this request no answer will come, while others have their own way back."""
+        call = self.pending.pop(id, None)
+        if call is not None:
+            call.failed(problem)
+
     def fail_all(self, problem: Failure) -> None:
         """The conversation is over: end every open call with the same failure, and every later one."""
         self._over = problem

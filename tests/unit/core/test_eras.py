@@ -33,3 +33,30 @@ def test_a_child_that_answers_with_another_version_is_not_accepted(version: str)
 
 def test_only_one_version_had_batches() -> None:
     assert [version for version in VERSIONS if eras.has_batches(version)] == ["2025-03-26"]
+
+
+def test_a_version_is_of_one_era_only() -> None:
+    assert [version for version in [*VERSIONS, "2026-07-28", ""] if eras.is_modern(version)] == ["2026-07-28"]
+
+
+@pytest.mark.parametrize(
+    ("offered", "shared"),
+    [
+        (["2026-07-28"], "2026-07-28"),
+        (["2025-11-25", "2026-07-28", "2027-01-01"], "2026-07-28"),
+        (["2025-11-25"], ""),
+        ([], ""),
+    ],
+)
+def test_a_child_without_a_handshake_is_spoken_to_in_a_version_that_both_know(
+    offered: list[str], shared: str
+) -> None:
+    assert eras.shared_modern(offered) == shared
+
+
+def test_a_request_without_a_handshake_says_who_asks_and_in_which_version() -> None:
+    assert eras.envelope("2026-07-28", {"name": "x"}, {"roots": {}}) == {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "x"},
+        "io.modelcontextprotocol/clientCapabilities": {"roots": {}},
+    }

@@ -551,6 +551,15 @@ class TestCancellation:
 
 
 class TestTheEnd:
+    def test_a_call_whose_answer_is_lost_fails_alone_and_once(self, peer: Peer, link: Script) -> None:
+        lost, other = begin(peer, 10, 10)
+        peer.lose(lost.id, GONE)
+        peer.lose(lost.id, GONE)
+        link.say(id=lost.number, result="late")
+        link.say(id=other.number, result=1)
+        assert (lost.ends, other.ends) == (["child_crashed"], [1])
+        assert cancelled(link) == []
+
     def test_every_open_call_fails_once(self, peer: Peer, link: Script, loop: ClockLoop) -> None:
         answered, *open_ones = begin(peer, 10, 10, 10)
         link.say(id=answered.number, result=1)
