@@ -17,7 +17,7 @@ test: ## all checks and all tests, with real servers (ARGS="-k name" goes to pyt
 	@scripts/check
 	@$(PYTHON_BIN) -m pytest $(ARGS)
 
-conformance: ## the official conformance suite (ARGS="--child legacy" through Switchboard, ARGS=--help for more)
+conformance: ## the official conformance suite (ARGS=--through, through Switchboard; ARGS=--help, more)
 	@scripts/setup dev conformance
 	@$(PYTHON_BIN) tests/conformance/run.py $(ARGS)
 

@@ -43,13 +43,8 @@ def fixture(era: Era = "both") -> Iterator[str]:
 @contextmanager
 def switchboard(workspace: Path, child: dict[str, Any]) -> Iterator[str]:
     """The address of a Switchboard that lets one child through as it is."""
-    config = {
-        "mcpServers": {"fixture": child},
-        "suites": {"fixture": {"exposure": "direct"}},
-        # The suite has no way to send a token.
-        "http": {"auth": False},
-    }
-    (workspace / "switchboard.config.json").write_text(json.dumps(config))
+    # The suite has no way to send a token.
+    configure(workspace, child, http={"auth": False})
     info = workspace / ".switchboard" / "server_info.json"
     with (workspace / "stderr.log").open("w") as log:
         process = subprocess.Popen(
@@ -63,6 +58,17 @@ def switchboard(workspace: Path, child: dict[str, Any]) -> Iterator[str]:
                 yield _address(process, info, workspace / "stderr.log")
             finally:
                 stop(process)
+
+
+def configure(workspace: Path, child: dict[str, Any], **more: Any) -> None:
+    """One child, which hosts see as it is."""
+    config = {"mcpServers": {"fixture": child}, "suites": {"fixture": {"exposure": "direct"}}, **more}
+    (workspace / "switchboard.config.json").write_text(json.dumps(config))
+
+
+def client_command(*, direct: bool) -> list[str]:
+    """The client for the suite to start: the SDK's own, or the one behind Switchboard."""
+    return [sys.executable, str(HERE / "client.py"), *(["--direct"] if direct else [])]
 
 
 def child_over_stdio(era: Era) -> dict[str, Any]:

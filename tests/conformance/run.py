@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""The official conformance suite from a shell: what the fixture gives directly, and what is left through Switchboard.
+"""The official conformance suite from a shell: what passes directly, and what is left of it through Switchboard.
 
-    run.py                      all suites against the fixture directly, compared with the expected lists
-    run.py --write              the same, and the expected lists are written anew
-    run.py --child legacy       all suites through Switchboard with the fixture as a child of one era (or modern, both)
-    run.py --url URL            all suites against a server that runs already
+    run.py [SUITE …]              directly: the fixture as server, the official SDK as client; compared with expected/
+    run.py --write [SUITE …]      the same, and the lists in expected/ are written anew
+    run.py --through [SUITE …]    through Switchboard: what passes directly must pass
+    run.py --url URL [SUITE …]    a server that runs already
 
-`--suite 0.1|2025-11-25|2026-07-28` names single ones; `--verbose` shows every scenario.
+Suites: 0.1, 2025-11-25 and 2026-07-28 test a server, those with `client-` in front a client; all, if none is named.
+`--child legacy|modern|both` narrows the fixture behind Switchboard to an era (default: legacy, then modern).
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 # It runs as a program, from any folder.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -27,47 +27,74 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 from tests.conformance import processes, suite
 from tests.conformance.losses import allowed
 
+# Most of a run is waiting, but each starts programs that are not.
+AT_ONCE = 3
 
-@contextmanager
-def target(args: argparse.Namespace) -> Iterator[str]:
-    """The address of what is tested; each suite gets its own, since some scenarios change lists."""
-    if args.url:
-        yield args.url
-    elif args.child:
+
+class Run(NamedTuple):
+    """One suite on one target."""
+
+    name: str
+    child: processes.Era | None = None
+    """The era of the fixture behind Switchboard."""
+    through: bool = False
+    url: str = ""
+
+    def __str__(self) -> str:
+        road = f", {self.child} child" if self.child else ""
+        return f"{self.name}{' through Switchboard' if self.through else ''}{road}"
+
+    def perform(self) -> tuple[suite.Results, float]:
+        began = time.monotonic()
+        return self._results(), time.monotonic() - began
+
+    def _results(self) -> suite.Results:
+        if self.name in suite.CLIENT_SUITES:
+            return suite.run_client(self.name, processes.client_command(direct=not self.through))
+        if self.url:
+            return suite.run(self.name, self.url)
+        # Each run has a server of its own, since some scenarios change its lists.
+        if self.child is None:
+            with processes.fixture() as url:
+                return suite.run(self.name, url)
         with (
             tempfile.TemporaryDirectory(prefix="conformance-") as folder,
-            processes.switchboard(Path(folder), processes.child_over_stdio(args.child)) as url,
+            processes.switchboard(Path(folder), processes.child_over_stdio(self.child)) as url,
         ):
-            yield url
-    else:
-        with processes.fixture() as url:
-            yield url
+            return suite.run(self.name, url)
 
 
-def one(name: str, args: argparse.Namespace) -> tuple[suite.Results, float]:
-    began = time.monotonic()
-    with target(args) as url:
-        return suite.run(name, url), time.monotonic() - began
+def planned(args: argparse.Namespace) -> list[Run]:
+    names = args.suites or [*suite.SUITES, *([] if args.url else suite.CLIENT_SUITES)]
+    if not args.through:
+        return [Run(name, url=args.url) for name in names]
+    runs = []
+    for name in names:
+        if name in suite.CLIENT_SUITES:
+            runs.append(Run(name, through=True))
+        else:
+            runs += [Run(name, era, through=True) for era in args.child or ("legacy", "modern")]
+    return runs
 
 
-def report(name: str, results: suite.Results, took: float, args: argparse.Namespace) -> bool:
-    """Say how it went; true when nothing is lost that has no reason."""
-    print(f"\n{name}: {suite.totals(results)} ({took:.1f} s)")
+def report(run: Run, results: suite.Results, took: float, args: argparse.Namespace) -> bool:
+    """Say how it went; true when nothing is lost without a reason."""
+    print(f"\n{run}: {suite.totals(results)} ({took:.1f} s)")
     if args.verbose:
         print(suite.table(results))
     if args.write:
-        suite.write_expected(name, results)
+        suite.write_expected(run.name, results)
         return True
-    excused = allowed(name, args.child) if args.child else {}
+    excused = allowed(run.name, run.child) if run.through else {}
     well = True
-    for loss in suite.compare(suite.expected(name), results):
+    for loss in suite.compare(suite.expected(run.name), results):
         reason = excused.get((loss.scenario, loss.check))
         well = well and reason is not None
         print(
             f"  {'·' if reason else '✗'} {loss.scenario} {loss.check}: {loss.status} {reason or loss.message}"
         )
     if well:
-        print("  all that passes directly passes")
+        print("  all that is expected passes")
     return well
 
 
@@ -75,19 +102,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("suites", nargs="*", metavar="SUITE")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--url")
-    what.add_argument("--child", choices=("legacy", "modern", "both"))
+    what.add_argument("--through", action="store_true")
+    what.add_argument("--url", default="")
     what.add_argument("--write", action="store_true")
-    parser.add_argument("--suite", action="append", choices=tuple(suite.SUITES))
-    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--child", action="append", choices=("legacy", "modern", "both"))
+    parser.add_argument("--verbose", action="store_true", help="show every scenario")
     args = parser.parse_args()
-    names = args.suite or list(suite.SUITES)
+    known = {**suite.SUITES, **suite.CLIENT_SUITES}
+    if unknown := [name for name in args.suites if name not in known]:
+        parser.error(f"unknown suite {unknown[0]}; there are {', '.join(known)}")
     began = time.monotonic()
-    # Most of a run is waiting. A server that runs already is not to see two suites at once.
-    with ThreadPoolExecutor(1 if args.url else len(names)) as pool:
-        outcomes = list(pool.map(lambda name: one(name, args), names))
-    well = [report(name, *outcome, args) for name, outcome in zip(names, outcomes, strict=True)]
+    runs = planned(args)
+    with ThreadPoolExecutor(1 if args.url else AT_ONCE) as pool:
+        outcomes = list(pool.map(Run.perform, runs))
+    well = [report(run, *outcome, args) for run, outcome in zip(runs, outcomes, strict=True)]
     print(f"\n{time.monotonic() - began:.1f} s in all")
     return 0 if all(well) else 1
 

@@ -6,13 +6,14 @@ Owns how the suite is called and how its results are read. It knows nothing of w
 from __future__ import annotations
 
 import json
-import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,10 +23,14 @@ EXPECTED = HERE / "expected"
 NODE_MAJOR = 22
 # Far more than a run takes; a suite that hangs is to be found by its own timeouts, not by this one.
 PATIENCE_S = 240
+# Each scenario starts a node and a Python, so more than this gains nothing.
+CLIENTS_AT_ONCE = 2
 
 SUCCESS = "SUCCESS"
 # What the suite writes down for people to read is no verdict.
 NO_VERDICT = "INFO"
+# What the suite calls a check it was given no chance to make.
+NO_NAME = "NotObserved"
 
 
 class Check(NamedTuple):
@@ -49,6 +54,32 @@ SUITES: Mapping[str, Suite] = {
     "0.1": Suite("npm-0.1", ("--suite", "all")),
     "2025-11-25": Suite("npm-0.2", ("--requirements", "2025-11-25")),
     "2026-07-28": Suite("npm-0.2", ("--requirements", "2026-07-28")),
+}
+
+
+class ClientSuite(NamedTuple):
+    """Scenarios in which the suite is the server. Those about authorization are tested elsewhere."""
+
+    folder: str
+    version: str
+    scenarios: tuple[str, ...]
+
+
+_HANDSHAKE = ("initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry")
+_STATELESS = (
+    "tools_call",
+    "request-metadata",
+    "http-standard-headers",
+    "http-custom-headers",
+    "http-invalid-tool-headers",
+    "sep-2322-client-request-state",
+    "json-schema-ref-no-deref",
+)
+_PRESERVATION = ("json-schema-2020-12-preservation",)
+CLIENT_SUITES: Mapping[str, ClientSuite] = {
+    "client-0.1": ClientSuite("npm-0.1", "2025-11-25", _HANDSHAKE),
+    "client-2025-11-25": ClientSuite("npm-0.2", "2025-11-25", _HANDSHAKE + _PRESERVATION),
+    "client-2026-07-28": ClientSuite("npm-0.2", "2026-07-28", _STATELESS + _PRESERVATION),
 }
 
 
@@ -81,10 +112,24 @@ def run(name: str, url: str) -> Results:
     suite = SUITES[name]
     with tempfile.TemporaryDirectory(prefix="conformance-") as out:
         command = [*program(suite.folder), "server", "--url", url, *suite.arguments, "-o", out]
-        return collect(command, Path(out), "server")
+        return collect(command, Path(out), "server-")
 
 
-def collect(command: Sequence[str], out: Path, side: str, env: Mapping[str, str] | None = None) -> Results:
+def run_client(name: str, command: Sequence[str]) -> Results:
+    """The verdicts of a suite on the client that `command` starts; the suite appends its address to it."""
+    suite = CLIENT_SUITES[name]
+
+    def one(scenario: str) -> Results:
+        with tempfile.TemporaryDirectory(prefix="conformance-") as out:
+            which = ["--scenario", scenario, "--spec-version", suite.version, "-o", out]
+            run = [*program(suite.folder), "client", "--command", shlex.join(command), *which]
+            return collect(run, Path(out), "")
+
+    with ThreadPoolExecutor(CLIENTS_AT_ONCE) as pool:
+        return {name: checks for found in pool.map(one, suite.scenarios) for name, checks in found.items()}
+
+
+def collect(command: Sequence[str], out: Path, side: str) -> Results:
     """Run the suite's command and read the folder it wrote to."""
     done = subprocess.run(
         command,
@@ -94,9 +139,7 @@ def collect(command: Sequence[str], out: Path, side: str, env: Mapping[str, str]
         text=True,
         check=False,
         timeout=PATIENCE_S,
-        # The suite asks nobody but the server, and writes beside nothing.
         cwd=out,
-        env={**os.environ, **(env or {})},
     )
     results = read(out, side)
     if not results:
@@ -105,11 +148,11 @@ def collect(command: Sequence[str], out: Path, side: str, env: Mapping[str, str]
 
 
 def read(out: Path, side: str) -> Results:
-    """`<side>-<scenario>-<time>/checks.json`, one folder a scenario."""
+    """`<side><scenario>-<time>/checks.json`, one folder a scenario."""
     results: Results = {}
     for file in sorted(out.rglob("checks.json")):
         scenario = re.sub(r"-\d{4}-\d\d-\d\dT[\dA-Z-]+$", "", str(file.parent.relative_to(out)))
-        results[scenario.removeprefix(f"{side}-")] = verdicts(json.loads(file.read_text()))
+        results[scenario.removeprefix(side)] = verdicts(json.loads(file.read_text()))
     return results
 
 
@@ -120,7 +163,7 @@ def verdicts(checks: Sequence[Mapping[str, str]]) -> dict[str, Check]:
     for check in checks:
         if check["status"] == NO_VERDICT:
             continue
-        name = check["name"]
+        name = check["id"] if check["name"] == NO_NAME else check["name"]
         seen[name] += 1
         key = name if seen[name] == 1 else f"{name} #{seen[name]}"
         found[key] = Check(check["status"], check.get("errorMessage") or "")

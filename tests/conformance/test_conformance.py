@@ -1,4 +1,7 @@
-"""The official conformance suite: what the fixture passes directly, it passes through Switchboard."""
+"""The official conformance suite: what passes directly, passes through Switchboard.
+
+Directly means the fixture as the server under test, and the official SDK's client as the client under test.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from tests.conformance.losses import allowed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
+not_yet = pytest.mark.skip(reason="waits for `switchboard serve --http` and `exposure: direct`")
+
 
 @pytest.mark.parametrize("name", suite.SUITES)
 def test_the_fixture_gives_the_expected_verdicts(name: str) -> None:
@@ -19,7 +24,13 @@ def test_the_fixture_gives_the_expected_verdicts(name: str) -> None:
     assert suite.statuses(results) == suite.expected(name)
 
 
-@pytest.mark.skip(reason="waits for `switchboard serve --http` and `exposure: direct`")
+@pytest.mark.parametrize("name", suite.CLIENT_SUITES)
+def test_the_sdk_as_client_gives_the_expected_verdicts(name: str) -> None:
+    results = suite.run_client(name, processes.client_command(direct=True))
+    assert suite.statuses(results) == suite.expected(name)
+
+
+@not_yet
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("name", suite.SUITES)
 def test_what_passes_directly_passes_through_switchboard(
@@ -27,6 +38,17 @@ def test_what_passes_directly_passes_through_switchboard(
 ) -> None:
     with processes.switchboard(workspace, processes.child_over_stdio(era)) as url:
         results = suite.run(name, url)
+    assert_nothing_lost(name, era, results)
+
+
+@not_yet
+@pytest.mark.parametrize("name", suite.CLIENT_SUITES)
+def test_switchboard_is_as_good_a_client_as_the_sdk(name: str) -> None:
+    results = suite.run_client(name, processes.client_command(direct=False))
+    assert_nothing_lost(name, None, results)
+
+
+def assert_nothing_lost(name: str, era: str | None, results: suite.Results) -> None:
     lost = {(loss.scenario, loss.check): loss for loss in suite.compare(suite.expected(name), results)}
     excused = allowed(name, era)
     unexcused = [loss for key, loss in lost.items() if key not in excused]
