@@ -52,11 +52,3 @@ def test_a_child_without_a_handshake_is_spoken_to_in_a_version_that_both_know(
     offered: list[str], shared: str
 ) -> None:
     assert eras.shared_modern(offered) == shared
-
-
-def test_a_request_without_a_handshake_says_who_asks_and_in_which_version() -> None:
-    assert eras.envelope("2026-07-28", {"name": "x"}, {"roots": {}}) == {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "x"},
-        "io.modelcontextprotocol/clientCapabilities": {"roots": {}},
-    }
