@@ -67,6 +67,7 @@ class Host:
     ) -> None:
         self.headers = headers
         self.heard: list[Told] = []
+        self.replies: dict[str, Json] = {}
         self._unread: deque[Told] = deque()
         self._buffer = b""
         self._ids = iter(range(1, 1_000_000))
@@ -159,6 +160,8 @@ class Host:
             told = self._cut()
             if told is not None:
                 self.heard.append(told)
+                if "method" in told.json and "id" in told.json:
+                    self._reply(told.json)
                 return told
             ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))
             data = os.read(self.process.stdout.fileno(), 1 << 20) if ready else b""
@@ -168,6 +171,13 @@ class Host:
                     f"{why}; heard {[told.body[:200] for told in self.heard[-5:]]}\n{self.stderr}"
                 )
             self._buffer += data
+
+    def _reply(self, question: Json) -> None:
+        """Answer what Switchboard asks on behalf of a child, as `replies` says; else as a host that knows no such."""
+        answer: Json = {"error": {"code": -32601, "message": "Method not found"}}
+        if question["method"] in self.replies:
+            answer = {"result": self.replies[question["method"]]}
+        self.send({"jsonrpc": "2.0", "id": question["id"], **answer})
 
     def _cut(self) -> Told | None:
         """One whole message from the front of the buffer. Anything that is none fails the test."""
