@@ -69,7 +69,8 @@ def test_it_connects_lists_introspects_and_calls(flavour: tuple[str, str], works
     assert clicked["structuredContent"] == {"ok": True, "name": "click", "args": {"selector": "#a"}}
     assert {"progress": 1, "total": 360_000, "message": "step 1 of 360000"} in seen["progress"]
     assert "seen enough" in cancelled["message"]
-    assert seen["logs"] == [{"level": "error", "logger": "mock/mock-child", "data": "hello"}]
+    if flavour[1] != "auto":  # a host of the modern era hears log messages only where it asks for them
+        assert seen["logs"] == [{"level": "error", "logger": "mock/mock-child", "data": "hello"}]
     assert unknown["isError"] is True
     assert unknown["structuredContent"]["error"]["nearest"] == ["click"]
     assert refused["code"] == -32602

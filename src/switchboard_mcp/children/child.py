@@ -77,6 +77,11 @@ class Visitor:
         """Whether it comes from a host of the era without handshakes."""
         return False
 
+    @property
+    def capabilities(self) -> bytes:
+        """What its host can do for a child that asks."""
+        return b"{}"
+
     def admitted(self, child: Child) -> None:
         """The child is ready."""
         raise NotImplementedError
@@ -108,7 +113,7 @@ class Child:
         self._quiet_since = 0.0
         self._log_level = ""
         self._visits_seen = 0
-        self._modern_first = False
+        self._modern_first, self._capabilities = False, b"{}"
         self._ticker: TimerHandle | None = None
         self._closing: Failure | None = None
         suite = config.suites.get(spec.name)
@@ -154,7 +159,7 @@ class Child:
         else:
             self._waiting.append(visitor)
             if action is Action.START:
-                self._modern_first = visitor.modern
+                self._modern_first, self._capabilities = visitor.modern, visitor.capabilities
                 self._services.start_task(self._start())
 
     def withdraw(self, visitor: Visitor) -> None:
@@ -299,7 +304,7 @@ class Child:
         self._connection = Connection(self._services, spec, LocalCarrier(self._services, spec, process), self)
         if self._closing is not None:
             return self._closing
-        capabilities = self._services.audience.client_capabilities() if self._services.audience else b"{}"
+        capabilities = self._services.shared_capabilities or self._capabilities
         return await self._connection.open(limit_s, capabilities, modern_first=self._modern_first)
 
     async def _drop_connection(self, problem: Failure) -> None:

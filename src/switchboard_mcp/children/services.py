@@ -33,9 +33,6 @@ class Audience(Protocol):
     def child_changed(self, child: str, notification: str) -> None:
         """What the child offers is another now; the host should look again."""
 
-    def client_capabilities(self) -> bytes:
-        """What a child that starts now is told its client can do."""
-
 
 class Services(Struct, kw_only=True):
     """The shared parts."""
@@ -50,4 +47,6 @@ class Services(Struct, kw_only=True):
     workspace: str
     start_task: Callable[[Coroutine[Any, Any, None]], Task[None]]
     audience: Audience | None = None
+    # What children are told their client can do, where they serve several hosts; else it is the one host's own.
+    shared_capabilities: bytes = b""
     valve: Valve = field(default_factory=Valve)  # shut while the host does not take what children say

@@ -87,10 +87,9 @@ class Desk:
         link, child_id, method = peer.link, bytes(message.id), str(message.method)
         request = owner(peer)
         session = request.session if request is not None else self._only_session()
-        if session is None:
-            self._answer_alone(link, child_id, method, child)
-        elif not may(request.capabilities if request else session.capabilities, NEEDS.get(method)):
-            link.send(jsonrpc.error(child_id, METHOD_NOT_FOUND, f"The host cannot be asked: {method}"))
+        capabilities = request.capabilities if request else session.capabilities if session else b"{}"
+        if session is None or not may(capabilities, NEEDS.get(method)):
+            self._answer_alone(link, child_id, method)
         elif request is not None and request.modern:
             self._park(request, link, child_id, message)
         else:
@@ -254,8 +253,8 @@ class Desk:
         ready = [session for session in self._sessions if session.initialized]
         return ready[0] if len(ready) == 1 else None
 
-    def _answer_alone(self, link: Link, child_id: bytes, method: str, child: Child) -> None:
-        """Nobody to ask: we know the workspace ourselves."""
+    def _answer_alone(self, link: Link, child_id: bytes, method: str) -> None:
+        """Nobody can be asked; the workspace we know ourselves."""
         if method == "roots/list":
             link.send(jsonrpc.result(child_id, roots(self._workspace)))
         else:

@@ -227,13 +227,6 @@ class Gateway:
             for suite in self.suites.values():
                 suite.child.set_log_level(lowest)
 
-    def client_capabilities(self) -> bytes:
-        """What a child is told its client can do: the one host's own, or all that we can pass on to several."""
-        ready = [session for session in self.sessions if session.initialized]
-        if len(self.sessions) == 1 and ready:
-            return ready[0].capabilities
-        return ALL_CAPABILITIES if self.sessions else b"{}"
-
     def child_asked(self, child: Child, peer: Peer, message: Message) -> None:
         """A child asks its client something."""
         self.desk.child_asked(child, peer, message)
@@ -388,9 +381,6 @@ class Gateway:
                 session.refuse(route, id, INVALID_REQUEST, 'Invalid request: "jsonrpc":"2.0" is missing.')
         else:
             self._log.warning("host.babbled", line=piece.line[:200].decode("utf-8", "replace"))
-
-
-ALL_CAPABILITIES = b'{"roots":{"listChanged":true},"sampling":{},"elicitation":{"form":{},"url":{}}}'
 
 
 class RollCall(Visitor):
