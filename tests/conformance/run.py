@@ -25,7 +25,7 @@ from typing import NamedTuple
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from tests.conformance import processes, suite
-from tests.conformance.losses import allowed
+from tests.conformance.losses import reason, stale
 
 # Most of a run is waiting, but each starts programs that are not.
 AT_ONCE = 3
@@ -85,14 +85,14 @@ def report(run: Run, results: suite.Results, took: float, args: argparse.Namespa
     if args.write:
         suite.write_expected(run.name, results)
         return True
-    excused = allowed(run.name, run.child) if run.through else {}
+    losses = suite.compare(suite.expected(run.name), results)
     well = True
-    for loss in suite.compare(suite.expected(run.name), results):
-        reason = excused.get((loss.scenario, loss.check))
-        well = well and reason is not None
-        print(
-            f"  {'·' if reason else '✗'} {loss.scenario} {loss.check}: {loss.status} {reason or loss.message}"
-        )
+    for loss in losses:
+        why = reason(loss, run.name, run.child) if run.through else None
+        well = well and why is not None
+        print(f"  {'·' if why else '✗'} {loss.scenario} {loss.check}: {loss.status} {why or loss.message}")
+    for scenario, check in stale(losses, run.name, run.child) if run.through else []:
+        print(f"  ! {scenario} {check}: excused in losses.py, and not lost")
     if well:
         print("  all that is expected passes")
     return well
