@@ -242,7 +242,7 @@ def test_what_a_child_leaves_when_it_crashes_is_ended_while_switchboard_serves_o
 def test_what_a_child_leaves_when_it_is_idle_is_ended_too(workspace: Path) -> None:
     pid_file = workspace / "pid"
     add_child(workspace, "detached", faulty("detaches", str(pid_file)))
-    configure(workspace, {"timeouts": {"idleMs": 200}})
+    configure(workspace, {"timeouts": {"idleMs": 400}})
     with Host(SWITCHBOARD, cwd=workspace) as host:
         host.initialize()
         host.call("detached_suite", "echo", message="x")
