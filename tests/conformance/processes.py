@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.request import urlopen
 
+from tests.conformance.bearer import with_token
+
 HERE = Path(__file__).resolve().parent
 Era = Literal["legacy", "modern", "both"]
 SWITCHBOARD = str(Path(sys.executable).with_name("switchboard"))
@@ -43,8 +45,7 @@ def fixture(era: Era = "both") -> Iterator[str]:
 @contextmanager
 def switchboard(workspace: Path, child: dict[str, Any]) -> Iterator[str]:
     """The address of a Switchboard that lets one child through as it is."""
-    # The suite has no way to send a token.
-    configure(workspace, child, http={"auth": False})
+    configure(workspace, child)
     info = workspace / ".switchboard" / "server_info.json"
     with (workspace / "stderr.log").open("w") as log:
         process = subprocess.Popen(
@@ -55,14 +56,17 @@ def switchboard(workspace: Path, child: dict[str, Any]) -> Iterator[str]:
         )
         with process:
             try:
-                yield _address(process, info, workspace / "stderr.log")
+                url = _address(process, info, workspace / "stderr.log")
+                token = (workspace / ".switchboard" / "auth_token").read_text().strip()
+                with with_token(url, token) as open_url:
+                    yield open_url
             finally:
                 stop(process)
 
 
-def configure(workspace: Path, child: dict[str, Any], **more: Any) -> None:
+def configure(workspace: Path, child: dict[str, Any]) -> None:
     """One child, which hosts see as it is."""
-    config = {"mcpServers": {"fixture": child}, "suites": {"fixture": {"exposure": "direct"}}, **more}
+    config = {"mcpServers": {"fixture": child}, "suites": {"fixture": {"exposure": "direct"}}}
     (workspace / "switchboard.config.json").write_text(json.dumps(config))
 
 
