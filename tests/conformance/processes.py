@@ -43,6 +43,14 @@ def fixture(era: Era = "both") -> Iterator[str]:
 
 
 @contextmanager
+def through_switchboard(workspace: Path, era: Era, over: str = "stdio") -> Iterator[str]:
+    """The address of a Switchboard in front of the fixture."""
+    child = child_over_http(era) if over == "http" else child_over_stdio(era)
+    with child as entry, switchboard(workspace, entry) as url:
+        yield url
+
+
+@contextmanager
 def switchboard(workspace: Path, child: dict[str, Any]) -> Iterator[str]:
     """The address of a Switchboard that lets one child through as it is."""
     configure(workspace, child)
@@ -75,9 +83,16 @@ def client_command(*, direct: bool) -> list[str]:
     return [sys.executable, str(HERE / "client.py"), *(["--direct"] if direct else [])]
 
 
-def child_over_stdio(era: Era) -> dict[str, Any]:
+@contextmanager
+def child_over_stdio(era: Era) -> Iterator[dict[str, Any]]:
     command = fixture_command(era, "--stdio")
-    return {"command": command[0], "args": command[1:]}
+    yield {"command": command[0], "args": command[1:]}
+
+
+@contextmanager
+def child_over_http(era: Era) -> Iterator[dict[str, Any]]:
+    with fixture(era) as url:
+        yield {"type": "http", "url": url}
 
 
 def _address(process: subprocess.Popen[bytes], info: Path, log: Path) -> str:

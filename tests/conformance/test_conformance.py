@@ -36,7 +36,7 @@ def test_the_sdk_as_client_gives_the_expected_verdicts(name: str) -> None:
 def test_what_passes_directly_passes_through_switchboard(
     name: str, era: processes.Era, workspace: Path
 ) -> None:
-    with processes.switchboard(workspace, processes.child_over_stdio(era)) as url:
+    with processes.through_switchboard(workspace, era) as url:
         results = suite.run(name, url)
     assert_nothing_lost(name, era, results)
 
