@@ -10,8 +10,7 @@ from asyncio import TimerHandle
 from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import Knowledge, Tool
-from switchboard_mcp.children.connection import Connection
-from switchboard_mcp.children.handshake import list_tools
+from switchboard_mcp.children.connection import Carrier, Connection
 from switchboard_mcp.children.launch import launch
 from switchboard_mcp.children.local import LocalCarrier
 from switchboard_mcp.children.services import Services
@@ -38,12 +37,14 @@ MAX_BACKLOG = 96 * 1024 * 1024
 WAITING_TICK_S = 2.0
 FAULTS = frozenset(
     {
+        "config_invalid",
         "variable_missing",
         "command_not_found",
         "command_not_executable",
         "folder_not_found",
         "child_protocol",
         "transport_unsupported",
+        "child_unauthorized",
     }
 )
 
@@ -256,12 +257,6 @@ class Child:
         spec = expand(self.spec, self._services.environ)
         if isinstance(spec, Failure):
             return spec
-        if spec.kind != "stdio":
-            return failure(
-                "transport_unsupported",
-                f"Child '{self.name}' is remote ({spec.kind}); this version serves stdio.",
-                child=self.name,
-            )
         for secret in secrets(self.spec, self._services.environ):
             self._services.redactor.register(secret)
         limit_s = (
@@ -273,13 +268,21 @@ class Child:
             )
             / 1000
         )
-        process = await launch(spec, self._services, limit_s)
-        if isinstance(process, Failure):
-            return process
-        self._connection = Connection(self._services, spec, LocalCarrier(self._services, spec, process), self)
+        carrier = await self._carrier(spec, limit_s)
+        if isinstance(carrier, Failure):
+            return carrier
+        self._connection = Connection(self._services, spec, carrier, self)
         if self._closing is not None:
             return self._closing
         return await self._connection.open(limit_s)
+
+    async def _carrier(self, spec: ChildSpec, limit_s: float) -> Carrier | Failure:
+        if spec.kind != "stdio":
+            from switchboard_mcp.children import remote  # Only where there is such a child.
+
+            return await remote.connect(spec, self._services)
+        process = await launch(spec, self._services, limit_s)
+        return process if isinstance(process, Failure) else LocalCarrier(self._services, spec, process)
 
     async def _drop_connection(self, problem: Failure) -> None:
         connection, self._connection, self.peer = self._connection, None, None
@@ -290,7 +293,7 @@ class Child:
         """After a failure: wait, give up for a while, or wait for a person."""
         self._connection = self.peer = None
         self.last_failure = problem
-        if problem.code in FAULTS:
+        if problem.code in FAULTS and self.state is State.STARTING:
             event, wait_s = Event.FAULT, FAULT_RECHECK_S
         else:
             judged = setback(self.failures)
@@ -356,10 +359,10 @@ class Child:
             self._let_in(visitor)
 
     async def _list_again(self) -> bool:
-        peer, knowledge = self.peer, self._knowledge
-        if peer is None or knowledge is None:
+        connection, knowledge = self._connection, self._knowledge
+        if self.peer is None or connection is None or knowledge is None:
             return False
-        tools = await list_tools(peer, self.name, self.timeout_s, knowledge.protocol)
+        tools = await connection.list_tools(self.timeout_s)
         if not isinstance(tools, list):
             return False
         knowledge.tools = tools

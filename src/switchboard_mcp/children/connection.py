@@ -11,8 +11,8 @@ from typing import Protocol
 
 from msgspec import UNSET
 
-from switchboard_mcp.children.catalog import Knowledge
-from switchboard_mcp.children.handshake import shake_hands
+from switchboard_mcp.children.catalog import Knowledge, Tool
+from switchboard_mcp.children.handshake import list_tools, shake_hands
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.core import jsonrpc
@@ -39,6 +39,9 @@ class Carrier(Protocol):
 
     def watch(self, gone: Closed, lost: Lost) -> None:
         """Tell when the child is of no use any more, though the link does not say so, and which answers are lost."""
+
+    def screen(self, tools: list[Tool], protocol: str) -> list[Tool]:
+        """The tools that can be called over it."""
 
     async def end(self) -> None:
         """Let the child go, by force where it must be. Leaves nothing open."""
@@ -70,6 +73,7 @@ class Connection:
         self._owner = owner
         self._stopping = False
         self._opened = False
+        self._protocol = ""
         self._garbage: bytes | None = None
         self.peer = Peer(services.loop, carrier.link, self)
         carrier.watch(self.link_closed, self.peer.lose)
@@ -86,8 +90,17 @@ class Connection:
         knowledge = await shake_hands(self.peer, self._spec.name, limit_s)
         if knowledge is None:
             return self._start_timeout(limit_s)
-        self._opened = not isinstance(knowledge, Failure)
+        if isinstance(knowledge, Failure):
+            return knowledge
+        self._opened = True
+        self._protocol = knowledge.protocol
+        knowledge.tools = self._carrier.screen(knowledge.tools, knowledge.protocol)
         return knowledge
+
+    async def list_tools(self, limit_s: float) -> list[Tool] | Failure | None:
+        """Ask again for what the child offers."""
+        tools = await list_tools(self.peer, self._spec.name, limit_s, self._protocol)
+        return self._carrier.screen(tools, self._protocol) if isinstance(tools, list) else tools
 
     async def stop(self, problem: Failure) -> None:
         """Let the child go. Whoever still waits for an answer is told the problem at once."""
