@@ -5,7 +5,7 @@ Performs what the table decides. Single flight: however many visitors come while
 
 from __future__ import annotations
 
-from asyncio import TimerHandle
+from asyncio import Task, TimerHandle, current_task
 
 from msgspec.json import encode
 
@@ -16,7 +16,6 @@ from switchboard_mcp.children.local import LocalCarrier
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.config.variables import expand, secrets
-from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.core.lifecycle import (
     FAULT_RECHECK_S,
@@ -28,7 +27,7 @@ from switchboard_mcp.core.lifecycle import (
     start_limit_ms,
 )
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.transport.peer import Call, Peer, next_id
+from switchboard_mcp.transport.peer import Inquiry, Peer
 
 READY = State.READY  # looked up once: an enum member through its class is slow
 # A child that does not read its stdin must not fill our memory: beyond this, calls to it are refused.
@@ -47,25 +46,6 @@ FAULTS = frozenset(
         "child_unauthorized",
     }
 )
-
-
-class _Unheard(Call):
-    """A request whose answer does not matter."""
-
-    __slots__ = ()
-
-    def __init__(self, method: str, params: bytes, timeout: float) -> None:
-        id = next_id()
-        super().__init__(id, jsonrpc.request(id, method, params), timeout)
-
-    def answered(self, answer: Message) -> None:
-        """Nothing to do."""
-
-    def failed(self, problem: Failure) -> None:
-        """Nothing to do."""
-
-    def timed_out(self) -> None:
-        """Nothing to do."""
 
 
 class Visitor:
@@ -111,6 +91,7 @@ class Child:
         self._refresh_again = False
         self._ticker: TimerHandle | None = None
         self._closing: Failure | None = None
+        self._launching: Task[object] | None = None
         suite = config.suites.get(spec.name)
         rpc_ms = (suite and suite.rpc_ms) or spec.rpc_timeout_ms or config.timeouts.rpc_ms
         self.timeout_s = rpc_ms / 1000
@@ -170,7 +151,8 @@ class Child:
         """Log messages the host wants from now on; told to the child where it can be, now or when it starts."""
         self._log_level = level
         if self.peer is not None and self._knowledge is not None and self._knowledge.logging:
-            self.peer.send(_Unheard("logging/setLevel", b'{"level":%b}' % encode(level), self.timeout_s))
+            params = b'{"level":%b}' % encode(level)
+            self.peer.send(Inquiry(self._services.loop, "logging/setLevel", params, self.timeout_s))
             self._answers_at_start += 1  # its answer says nothing of whether calls are answered
 
     def sweep(self, now: float) -> None:
@@ -187,11 +169,13 @@ class Child:
             self._services.start_task(self._stop_idle())
 
     async def close(self) -> None:
-        """Stop for good. A start under way notices by itself."""
+        """Stop for good. A handshake under way fails with its connection; a process that is not there yet is left."""
         self._closing = failure(
             "shutting_down", f"Switchboard is stopping; child '{self.name}' with it.", child=self.name
         )
         self._abandon(self._closing)
+        if self._launching is not None:
+            self._launching.cancel()
         await self._drop_connection(self._closing)
 
     def ended(self, connection: Connection, problem: Failure) -> None:
@@ -281,7 +265,11 @@ class Child:
             from switchboard_mcp.children import remote  # Only where there is such a child.
 
             return await remote.connect(spec, self._services)
-        process = await launch(spec, self._services, limit_s)
+        self._launching = current_task()
+        try:
+            process = await launch(spec, self._services, limit_s)
+        finally:
+            self._launching = None
         return process if isinstance(process, Failure) else LocalCarrier(self._services, spec, process)
 
     async def _drop_connection(self, problem: Failure) -> None:
