@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.e2e.host import Host, Json, switchboard
+from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.stress import (
     PLAIN,
     alive,
@@ -564,3 +564,25 @@ class TestHandshake:
         codes = collections.Counter(error(host, id)["code"] for id in ids)
         assert set(codes) <= {"child_start_failed", "child_backoff"}
         assert starts(workspace, "bad") <= 2
+
+
+def test_without_descriptors_left_a_start_fails_and_leaks_none(workspace: Path) -> None:
+    names = [f"child{number}" for number in range(8)]
+    for name in names:
+        add_child(workspace, name, PLAIN)
+    with Host(["sh", "-c", f"ulimit -n 32; exec {shlex.join(SWITCHBOARD)}"], cwd=workspace) as host:
+        host.initialize()
+        served: list[str] = []
+        failed: list[str] = []
+        for name in names:
+            result = host.call(f"{name}_suite", "echo", message=name)
+            (failed if result.get("isError") else served).append(name)
+        assert served
+        assert failed
+        before = descriptors(host.process.pid)
+        for _ in range(3):
+            told = host.failure(f"{failed[0]}_suite", action="introspect")
+            assert told["code"] in ("child_start_failed", "child_backoff")
+            assert "Too many open files" in told["message"]
+        assert [echo(host, f"{name}_suite", name) for name in served] == served
+        assert descriptors(host.process.pid) == before
