@@ -55,6 +55,11 @@ KINDS: dict[str, Kind] = {
     "child_protocol": Kind(False, "Check that the command starts an MCP server that speaks over stdout."),
     "child_crashed": Kind(True, "Try again: the child is started anew on the next call."),
     "child_timeout": Kind(True, "Ask for less work at once, or raise rpcMs for this suite."),
+    "child_unreachable": Kind(True, "Check that the server runs and that `url` is right, then try again."),
+    "child_unauthorized": Kind(False, "Check the child's `headers`: the server does not accept them."),
+    "child_http_error": Kind(True, "Check that `url` is the address of an MCP server, or try again later."),
+    "child_answer_lost": Kind(True, "The call may have been carried out: look before you try again."),
+    "child_session_lost": Kind(True, "Try again: the child is connected anew on the next call."),
     "child_backoff": Kind(True, "Wait for the given time, then try again."),
     "child_quarantined": Kind(
         True, "Read the last error, mend the child, then try again after the given time."

@@ -92,7 +92,7 @@ def floods(how: str = "notifications") -> None:
     params = {"level": "info", "data": "x" * 200}
     line = {
         "notifications": dump({"method": "notifications/message", "params": params}) + b"\n",
-        "requests": dump({"id": 1, "method": "ping", "params": params}) + b"\n",
+        "requests": dump({"id": 1, "method": "ping"}) + b"\n",
         "changes": dump({"method": "notifications/tools/list_changed"}) + b"\n",
         "logs": b"x" * 200 + b"\n",
     }.get(how, b"x" * 200)

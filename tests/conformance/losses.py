@@ -5,13 +5,44 @@ Everything else must pass, so a line here is a decision, and one that is no long
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-Excused = Mapping[tuple[str, str], str]
+from tests.conformance.suite import Loss
+
+ALL = "*"
+Reasons = Mapping[tuple[str, str], str]
+
+NO_KEYS = "the suite wants a key by name, and a handshake-era child gives its requests none"
+NO_TASKS = "an extension of 2026-07-28, which a handshake-era child does not have"
+OWN_STREAM = "the tool closes the stream of its own HTTP server, and a child over pipes has none"
 
 # By suite and era of the child (none where the suite is the server): the scenario and check, and why.
-LOSSES: Mapping[tuple[str, str | None], Excused] = {}
+LOSSES: Mapping[tuple[str, str | None], Reasons] = {
+    ("2025-11-25", "legacy"): {("server-sse-polling", "ServerDisconnectResume"): OWN_STREAM},
+    ("2025-11-25", "modern"): {("server-sse-polling", "ServerDisconnectResume"): OWN_STREAM},
+    ("2026-07-28", "legacy"): {
+        ("input-required-result-basic-elicitation", ALL): NO_KEYS,
+        ("input-required-result-ignore-extra-params", ALL): NO_KEYS,
+        ("tasks-lifecycle", ALL): NO_TASKS,
+        ("tasks-capability-negotiation", ALL): NO_TASKS,
+        ("tasks-wire-fields", ALL): NO_TASKS,
+        ("tasks-request-state-removal", ALL): NO_TASKS,
+        ("tasks-mrtr-input", ALL): NO_TASKS,
+        ("tasks-request-headers", ALL): NO_TASKS,
+        ("tasks-dispatch-and-envelope", ALL): NO_TASKS,
+        ("tasks-required-task-error", ALL): NO_TASKS,
+        ("tasks-mrtr-composition", ALL): NO_TASKS,
+    },
+}
 
 
-def allowed(suite: str, era: str | None) -> Excused:
-    return LOSSES.get((suite, era), {})
+def reason(loss: Loss, suite: str, era: str | None) -> str | None:
+    """Why this loss is none of Switchboard's."""
+    reasons = LOSSES.get((suite, era), {})
+    return reasons.get((loss.scenario, loss.check)) or reasons.get((loss.scenario, ALL))
+
+
+def stale(losses: Sequence[Loss], suite: str, era: str | None) -> list[tuple[str, str]]:
+    """Reasons that no loss needs any more."""
+    lost = {(loss.scenario, check) for loss in losses for check in (loss.check, ALL)}
+    return [key for key in LOSSES.get((suite, era), {}) if key not in lost]

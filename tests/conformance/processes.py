@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.request import urlopen
 
+from tests.conformance.bearer import with_token
+
 HERE = Path(__file__).resolve().parent
 Era = Literal["legacy", "modern", "both"]
 SWITCHBOARD = str(Path(sys.executable).with_name("switchboard"))
@@ -41,10 +43,17 @@ def fixture(era: Era = "both") -> Iterator[str]:
 
 
 @contextmanager
+def through_switchboard(workspace: Path, era: Era, over: str = "stdio") -> Iterator[str]:
+    """The address of a Switchboard in front of the fixture."""
+    child = child_over_http(era) if over == "http" else child_over_stdio(era)
+    with child as entry, switchboard(workspace, entry) as url:
+        yield url
+
+
+@contextmanager
 def switchboard(workspace: Path, child: dict[str, Any]) -> Iterator[str]:
     """The address of a Switchboard that lets one child through as it is."""
-    # The suite has no way to send a token.
-    configure(workspace, child, http={"auth": False})
+    configure(workspace, child)
     info = workspace / ".switchboard" / "server_info.json"
     with (workspace / "stderr.log").open("w") as log:
         process = subprocess.Popen(
@@ -55,14 +64,17 @@ def switchboard(workspace: Path, child: dict[str, Any]) -> Iterator[str]:
         )
         with process:
             try:
-                yield _address(process, info, workspace / "stderr.log")
+                url = _address(process, info, workspace / "stderr.log")
+                token = (workspace / ".switchboard" / "auth_token").read_text().strip()
+                with with_token(url, token) as open_url:
+                    yield open_url
             finally:
                 stop(process)
 
 
-def configure(workspace: Path, child: dict[str, Any], **more: Any) -> None:
+def configure(workspace: Path, child: dict[str, Any]) -> None:
     """One child, which hosts see as it is."""
-    config = {"mcpServers": {"fixture": child}, "suites": {"fixture": {"exposure": "direct"}}, **more}
+    config = {"mcpServers": {"fixture": child}, "suites": {"fixture": {"exposure": "direct"}}}
     (workspace / "switchboard.config.json").write_text(json.dumps(config))
 
 
@@ -71,9 +83,16 @@ def client_command(*, direct: bool) -> list[str]:
     return [sys.executable, str(HERE / "client.py"), *(["--direct"] if direct else [])]
 
 
-def child_over_stdio(era: Era) -> dict[str, Any]:
+@contextmanager
+def child_over_stdio(era: Era) -> Iterator[dict[str, Any]]:
     command = fixture_command(era, "--stdio")
-    return {"command": command[0], "args": command[1:]}
+    yield {"command": command[0], "args": command[1:]}
+
+
+@contextmanager
+def child_over_http(era: Era) -> Iterator[dict[str, Any]]:
+    with fixture(era) as url:
+        yield {"type": "http", "url": url}
 
 
 def _address(process: subprocess.Popen[bytes], info: Path, log: Path) -> str:

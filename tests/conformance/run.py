@@ -7,7 +7,8 @@
     run.py --url URL [SUITE …]    a server that runs already
 
 Suites: 0.1, 2025-11-25 and 2026-07-28 test a server, those with `client-` in front a client; all, if none is named.
-`--child legacy|modern|both` narrows the fixture behind Switchboard to an era (default: legacy, then modern).
+`--child legacy|modern|both` narrows the fixture behind Switchboard to an era (default: legacy, then modern),
+`--over stdio|http` says how Switchboard reaches it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import NamedTuple
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from tests.conformance import processes, suite
-from tests.conformance.losses import allowed
+from tests.conformance.losses import reason, stale
 
 # Most of a run is waiting, but each starts programs that are not.
 AT_ONCE = 3
@@ -37,11 +38,13 @@ class Run(NamedTuple):
     name: str
     child: processes.Era | None = None
     """The era of the fixture behind Switchboard."""
+    over: str = "stdio"
+    """How it is reached."""
     through: bool = False
     url: str = ""
 
     def __str__(self) -> str:
-        road = f", {self.child} child" if self.child else ""
+        road = f", {self.child} child over {self.over}" if self.child else ""
         return f"{self.name}{' through Switchboard' if self.through else ''}{road}"
 
     def perform(self) -> tuple[suite.Results, float]:
@@ -59,7 +62,7 @@ class Run(NamedTuple):
                 return suite.run(self.name, url)
         with (
             tempfile.TemporaryDirectory(prefix="conformance-") as folder,
-            processes.switchboard(Path(folder), processes.child_over_stdio(self.child)) as url,
+            processes.through_switchboard(Path(folder), self.child, self.over) as url,
         ):
             return suite.run(self.name, url)
 
@@ -73,7 +76,7 @@ def planned(args: argparse.Namespace) -> list[Run]:
         if name in suite.CLIENT_SUITES:
             runs.append(Run(name, through=True))
         else:
-            runs += [Run(name, era, through=True) for era in args.child or ("legacy", "modern")]
+            runs += [Run(name, era, args.over, through=True) for era in args.child or ("legacy", "modern")]
     return runs
 
 
@@ -85,14 +88,14 @@ def report(run: Run, results: suite.Results, took: float, args: argparse.Namespa
     if args.write:
         suite.write_expected(run.name, results)
         return True
-    excused = allowed(run.name, run.child) if run.through else {}
+    losses = suite.compare(suite.expected(run.name), results)
     well = True
-    for loss in suite.compare(suite.expected(run.name), results):
-        reason = excused.get((loss.scenario, loss.check))
-        well = well and reason is not None
-        print(
-            f"  {'·' if reason else '✗'} {loss.scenario} {loss.check}: {loss.status} {reason or loss.message}"
-        )
+    for loss in losses:
+        why = reason(loss, run.name, run.child) if run.through else None
+        well = well and why is not None
+        print(f"  {'·' if why else '✗'} {loss.scenario} {loss.check}: {loss.status} {why or loss.message}")
+    for scenario, check in stale(losses, run.name, run.child) if run.through else []:
+        print(f"  ! {scenario} {check}: excused in losses.py, and not lost")
     if well:
         print("  all that is expected passes")
     return well
@@ -108,6 +111,7 @@ def main() -> int:
     what.add_argument("--url", default="")
     what.add_argument("--write", action="store_true")
     parser.add_argument("--child", action="append", choices=("legacy", "modern", "both"))
+    parser.add_argument("--over", choices=("stdio", "http"), default="stdio")
     parser.add_argument("--verbose", action="store_true", help="show every scenario")
     args = parser.parse_args()
     known = {**suite.SUITES, **suite.CLIENT_SUITES}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import processes, suite
-from tests.conformance.losses import allowed
+from tests.conformance.losses import reason, stale
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -36,7 +36,7 @@ def test_the_sdk_as_client_gives_the_expected_verdicts(name: str) -> None:
 def test_what_passes_directly_passes_through_switchboard(
     name: str, era: processes.Era, workspace: Path
 ) -> None:
-    with processes.switchboard(workspace, processes.child_over_stdio(era)) as url:
+    with processes.through_switchboard(workspace, era) as url:
         results = suite.run(name, url)
     assert_nothing_lost(name, era, results)
 
@@ -49,10 +49,9 @@ def test_switchboard_is_as_good_a_client_as_the_sdk(name: str) -> None:
 
 
 def assert_nothing_lost(name: str, era: str | None, results: suite.Results) -> None:
-    lost = {(loss.scenario, loss.check): loss for loss in suite.compare(suite.expected(name), results)}
-    excused = allowed(name, era)
-    unexcused = [loss for key, loss in lost.items() if key not in excused]
+    losses = suite.compare(suite.expected(name), results)
+    unexcused = [loss for loss in losses if reason(loss, name, era) is None]
     assert not unexcused, "\n".join(
         f"{loss.scenario} {loss.check}: {loss.status} {loss.message}" for loss in unexcused
     )
-    assert excused.keys() <= lost.keys(), "a loss that is no loss any more is still excused"
+    assert not stale(losses, name, era), "excused in losses.py, and not lost"

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.e2e.host import Host, Json, switchboard
+from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.stress import (
     PLAIN,
     alive,
@@ -227,13 +227,13 @@ class TestTimeouts:
 
     def test_the_child_is_told_and_its_late_answer_is_nobodys(self, serve: Serve, workspace: Path) -> None:
         cancelled = workspace / "cancelled"
-        host = serve({"suites": {"late": {"rpcMs": 200}}}, late=faulty("late", str(cancelled)))
+        host = serve({"suites": {"late": {"rpcMs": 1000}}}, late=faulty("late", str(cancelled)))
         host.call("late_suite", "echo", message="up")
         late = ask(host, "late_suite", "late", message="too late")
         told = error(host, late)
         assert told["code"] == "child_timeout"
         assert told["retryable"] is True
-        assert "0.2 s" in told["message"]
+        assert "within 1 s" in told["message"]
         # The child answers the old call when it hears of its end; what it answers next comes behind that.
         (line,) = until(lambda: lines(cancelled), "the child was told")
         assert json.loads(line)["params"]["reason"] == "timeout"
@@ -244,7 +244,7 @@ class TestTimeouts:
 
     def test_many_calls_time_out_each_for_itself(self, serve: Serve, workspace: Path) -> None:
         cancelled = workspace / "cancelled"
-        host = serve({"suites": {"late": {"rpcMs": 300}}}, late=faulty("late", str(cancelled)))
+        host = serve({"suites": {"late": {"rpcMs": 1500}}}, late=faulty("late", str(cancelled)))
         ids = [ask(host, "late_suite", "late", message=str(n)) for n in range(50)]
         quick = [ask(host, "late_suite", "echo", message=str(n)) for n in range(50)]
         assert [text(host.answer(id)["result"]) for id in quick] == [str(n) for n in range(50)]
@@ -303,7 +303,8 @@ class TestCrashes:
         started, backoff = "child_start_failed", "child_backoff"
         # The first failure is forgiven; then the pause doubles, and the fifth ends it.
         assert codes == [started, backoff, started, backoff, started, backoff, started, "child_quarantined"]
-        assert [round(wait / 1000) for wait in waits if wait] == [1, 2, 4, 60]
+        limits = [0, 1000, 0, 2000, 0, 4000, 0, 60_000]
+        assert all(limit / 2 <= wait <= limit for wait, limit in zip(waits, limits, strict=True)), waits
         assert starts(workspace, "bad") == 5
         for _ in range(20):
             assert host.failure("bad_suite", action="introspect")["code"] == "child_quarantined"
@@ -360,7 +361,7 @@ class TestIdleStop:
     def test_a_quiet_child_is_stopped_and_started_anew_when_called(
         self, serve: Serve, workspace: Path
     ) -> None:
-        host = serve({"timeouts": {"idleMs": 200}}, plain=PLAIN)
+        host = serve({"timeouts": {"idleMs": 400}}, plain=PLAIN)
         before = descriptors(host.process.pid)
         for number in range(3):
             assert echo(host, "plain_suite") == "hello"
@@ -371,7 +372,7 @@ class TestIdleStop:
         assert len(descriptors(host.process.pid)) == len(before) + 1
 
     def test_no_child_is_stopped_in_the_middle_of_a_call(self, serve: Serve, workspace: Path) -> None:
-        host = serve({"timeouts": {"idleMs": 200}}, busy=faulty("out-of-order", "2"), quiet=PLAIN)
+        host = serve({"timeouts": {"idleMs": 400}}, busy=faulty("out-of-order", "2"), quiet=PLAIN)
         first = ask(host, "busy_suite", message="first")
         for _ in range(2):  # twice its time passes
             echo(host, "quiet_suite")
@@ -383,12 +384,11 @@ class TestIdleStop:
         assert starts(workspace, "busy") == 1
 
     def test_a_call_that_comes_during_the_stop_is_served(self, serve: Serve, workspace: Path) -> None:
-        host = serve({"timeouts": {"idleMs": 200}}, deaf=faulty("deaf"))
+        host = serve({"timeouts": {"idleMs": 400}}, deaf=faulty("deaf"))
         assert echo(host, "deaf_suite") == "hello"
         (old,) = [psutil.Process(pid) for pid in recorded(workspace / "deaf.pids")]
         until(lambda: "child.idle" in host.stderr, "the stop has begun")
         ids = [ask(host, "deaf_suite", message=str(number)) for number in range(10)]
-        assert alive([old]), "it is still being stopped"
         assert [text(host.answer(id)["result"]) for id in ids] == [str(number) for number in range(10)]
         assert not alive([old])
         assert starts(workspace, "deaf") == 2
@@ -564,3 +564,25 @@ class TestHandshake:
         codes = collections.Counter(error(host, id)["code"] for id in ids)
         assert set(codes) <= {"child_start_failed", "child_backoff"}
         assert starts(workspace, "bad") <= 2
+
+
+def test_without_descriptors_left_a_start_fails_and_leaks_none(workspace: Path) -> None:
+    names = [f"child{number}" for number in range(8)]
+    for name in names:
+        add_child(workspace, name, PLAIN)
+    with Host(["sh", "-c", f"ulimit -n 32; exec {shlex.join(SWITCHBOARD)}"], cwd=workspace) as host:
+        host.initialize()
+        served: list[str] = []
+        failed: list[str] = []
+        for name in names:
+            result = host.call(f"{name}_suite", "echo", message=name)
+            (failed if result.get("isError") else served).append(name)
+        assert served
+        assert failed
+        before = descriptors(host.process.pid)
+        for _ in range(3):
+            told = host.failure(f"{failed[0]}_suite", action="introspect")
+            assert told["code"] in ("child_start_failed", "child_backoff")
+            assert "Too many open files" in told["message"]
+        assert [echo(host, f"{name}_suite", name) for name in served] == served
+        assert descriptors(host.process.pid) == before

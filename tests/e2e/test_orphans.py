@@ -198,6 +198,21 @@ def test_a_host_that_dies_while_a_child_is_starting_leaves_nobody(workspace: Pat
         assert survivors(everybody) == []
 
 
+def test_a_launcher_that_hangs_does_not_keep_switchboard_from_ending(workspace: Path) -> None:
+    add_child(workspace, "plain", PLAIN)
+    add_child(workspace, "other", PLAIN)
+    with Host(SWITCHBOARD, cwd=workspace) as host:
+        host.initialize()
+        host.call("plain_suite", "echo", message="x")
+        everybody = processes_of(host)
+        (launcher,) = launchers(host.process.pid)
+        launcher.suspend()
+        host.ask("tools/call", {"name": "other_suite", "arguments": {"action": "introspect"}})
+        host.request("ping")
+        signals(signal.SIGTERM)(host)
+        assert survivors(everybody) == []
+
+
 def test_keepers_need_no_launcher_when_switchboard_is_killed(workspace: Path) -> None:
     add_child(workspace, "daemon", faulty("detaches", str(workspace / "pid"), "twice", "clean", "deaf"))
     with Host(SWITCHBOARD, cwd=workspace) as host:
@@ -242,7 +257,7 @@ def test_what_a_child_leaves_when_it_crashes_is_ended_while_switchboard_serves_o
 def test_what_a_child_leaves_when_it_is_idle_is_ended_too(workspace: Path) -> None:
     pid_file = workspace / "pid"
     add_child(workspace, "detached", faulty("detaches", str(pid_file)))
-    configure(workspace, {"timeouts": {"idleMs": 200}})
+    configure(workspace, {"timeouts": {"idleMs": 400}})
     with Host(SWITCHBOARD, cwd=workspace) as host:
         host.initialize()
         host.call("detached_suite", "echo", message="x")

@@ -5,19 +5,18 @@ Performs what the table decides. Single flight: however many visitors come while
 
 from __future__ import annotations
 
-from asyncio import TimerHandle
+from asyncio import Task, TimerHandle, current_task
 
 from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import Knowledge
-from switchboard_mcp.children.connection import Connection
+from switchboard_mcp.children.connection import Carrier, Connection
 from switchboard_mcp.children.launch import launch
 from switchboard_mcp.children.local import LocalCarrier
 from switchboard_mcp.children.offer import CHANGES, Offer
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.config.variables import expand, secrets
-from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.core.lifecycle import (
     FAULT_RECHECK_S,
@@ -29,7 +28,7 @@ from switchboard_mcp.core.lifecycle import (
     start_limit_ms,
 )
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.transport.peer import Call, Peer, next_id
+from switchboard_mcp.transport.peer import Inquiry, Peer
 
 READY = State.READY  # looked up once: an enum member through its class is slow
 # A child that does not read its stdin must not fill our memory: beyond this, calls to it are refused.
@@ -38,33 +37,16 @@ MAX_BACKLOG = 96 * 1024 * 1024
 WAITING_TICK_S = 2.0
 FAULTS = frozenset(
     {
+        "config_invalid",
         "variable_missing",
         "command_not_found",
         "command_not_executable",
         "folder_not_found",
         "child_protocol",
         "transport_unsupported",
+        "child_unauthorized",
     }
 )
-
-
-class _Unheard(Call):
-    """A request whose answer does not matter."""
-
-    __slots__ = ()
-
-    def __init__(self, method: str, params: bytes, timeout: float) -> None:
-        id = next_id()
-        super().__init__(id, jsonrpc.request(id, method, params), timeout)
-
-    def answered(self, answer: Message) -> None:
-        """Nothing to do."""
-
-    def failed(self, problem: Failure) -> None:
-        """Nothing to do."""
-
-    def timed_out(self) -> None:
-        """Nothing to do."""
 
 
 class Visitor:
@@ -116,6 +98,7 @@ class Child:
         self._modern_first, self._capabilities = False, b"{}"
         self._ticker: TimerHandle | None = None
         self._closing: Failure | None = None
+        self._launching: Task[object] | None = None
         suite = config.suites.get(spec.name)
         rpc_ms = (suite and suite.rpc_ms) or spec.rpc_timeout_ms or config.timeouts.rpc_ms
         self.timeout_s = rpc_ms / 1000
@@ -188,7 +171,8 @@ class Child:
             and knowledge is not None
             and "logging" in knowledge.capabilities
         ):
-            self.peer.send(_Unheard("logging/setLevel", b'{"level":%b}' % encode(level), self.timeout_s))
+            params = b'{"level":%b}' % encode(level)
+            self.peer.send(Inquiry(self._services.loop, "logging/setLevel", params, self.timeout_s))
             self._answers_at_start += 1  # its answer says nothing of whether calls are answered
 
     def sweep(self, now: float) -> None:
@@ -205,11 +189,13 @@ class Child:
             self._services.start_task(self._stop_idle())
 
     async def close(self) -> None:
-        """Stop for good. A start under way notices by itself."""
+        """Stop for good. A handshake under way fails with its connection; a process that is not there yet is left."""
         self._closing = failure(
             "shutting_down", f"Switchboard is stopping; child '{self.name}' with it.", child=self.name
         )
         self._abandon(self._closing)
+        if self._launching is not None:
+            self._launching.cancel()
         await self._drop_connection(self._closing)
 
     def ended(self, connection: Connection, problem: Failure) -> None:
@@ -223,7 +209,7 @@ class Child:
     def said(self, connection: Connection, message: Message) -> None:
         """A notification from the child."""
         if message.method in CHANGES:
-            self.offer.changed(connection.peer, message.method)
+            self.offer.changed(connection, message.method)
         elif self._services.audience is not None:
             self._services.audience.child_said(self, connection.peer, message)
 
@@ -275,18 +261,12 @@ class Child:
             self.set_log_level(self._log_level)
         self._apply(Event.UP)
         self._release_waiting()
-        await self.offer.fetch_rest(self._connection.peer)
+        await self.offer.fetch_rest(self._connection)
 
     async def _connect(self) -> Knowledge | Failure:
         spec = expand(self.spec, self._services.environ)
         if isinstance(spec, Failure):
             return spec
-        if spec.kind != "stdio":
-            return failure(
-                "transport_unsupported",
-                f"Child '{self.name}' is remote ({spec.kind}); this version serves stdio.",
-                child=self.name,
-            )
         for secret in secrets(self.spec, self._services.environ):
             self._services.redactor.register(secret)
         limit_s = (
@@ -298,14 +278,26 @@ class Child:
             )
             / 1000
         )
-        process = await launch(spec, self._services, limit_s)
-        if isinstance(process, Failure):
-            return process
-        self._connection = Connection(self._services, spec, LocalCarrier(self._services, spec, process), self)
+        carrier = await self._carrier(spec, limit_s)
+        if isinstance(carrier, Failure):
+            return carrier
+        self._connection = Connection(self._services, spec, carrier, self)
         if self._closing is not None:
             return self._closing
         capabilities = self._services.shared_capabilities or self._capabilities
         return await self._connection.open(limit_s, capabilities, modern_first=self._modern_first)
+
+    async def _carrier(self, spec: ChildSpec, limit_s: float) -> Carrier | Failure:
+        if spec.kind != "stdio":
+            from switchboard_mcp.children import remote  # Only where there is such a child.
+
+            return await remote.connect(spec, self._services)
+        self._launching = current_task()
+        try:
+            process = await launch(spec, self._services, limit_s)
+        finally:
+            self._launching = None
+        return process if isinstance(process, Failure) else LocalCarrier(self._services, spec, process)
 
     async def _drop_connection(self, problem: Failure) -> None:
         connection, self._connection, self.peer = self._connection, None, None
@@ -316,7 +308,7 @@ class Child:
         """After a failure: wait, give up for a while, or wait for a person."""
         self._connection = self.peer = None
         self.last_failure = problem
-        if problem.code in FAULTS:
+        if problem.code in FAULTS and self.state is State.STARTING:
             event, wait_s = Event.FAULT, FAULT_RECHECK_S
         else:
             judged = setback(self.failures)
@@ -356,8 +348,8 @@ class Child:
             self.admit(visitor)
 
     async def _relist(self, visitor: Visitor) -> None:
-        if self.peer is not None:
-            await self.offer.fetch(self.peer, "tools/list")
+        if self._connection is not None and self.peer is not None:
+            await self.offer.fetch(self._connection, "tools/list")
         if self.peer is None:
             visitor.refused(self.unable())
         else:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
-from switchboard_mcp.children.catalog import Knowledge
-from switchboard_mcp.children.handshake import shake_hands
+from switchboard_mcp.children.catalog import Knowledge, Tool, read_tools
+from switchboard_mcp.children.handshake import fetch_list, shake_hands
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.core import jsonrpc
+from switchboard_mcp.core import eras, jsonrpc
 from switchboard_mcp.core.framing import Noise, Oversized
 from switchboard_mcp.core.jsonrpc import Malformed, Message
 from switchboard_mcp.errors import Failure, failure
@@ -38,6 +38,9 @@ class Carrier(Protocol):
 
     def watch(self, gone: Closed, lost: Lost) -> None:
         """Tell when the child is of no use any more, though the link does not say so, and which answers are lost."""
+
+    def screen(self, tools: list[Tool], protocol: str) -> list[Tool]:
+        """The tools that can be called over it."""
 
     async def end(self) -> None:
         """Let the child go, by force where it must be. Leaves nothing open."""
@@ -72,6 +75,7 @@ class Connection:
         self._owner = owner
         self._stopping = False
         self._opened = False
+        self._protocol = ""
         self._garbage: bytes | None = None
         self.peer = Peer(services.loop, carrier.link, self)
         carrier.watch(self.link_closed, self.peer.lose)
@@ -92,8 +96,23 @@ class Connection:
         )
         if knowledge is None:
             return self._start_timeout(limit_s)
-        self._opened = not isinstance(knowledge, Failure)
+        if isinstance(knowledge, Failure):
+            return knowledge
+        self._opened = True
+        self._protocol = knowledge.protocol
+        knowledge.tools = self._screened(knowledge.tools)
         return knowledge
+
+    async def fetch(self, method: str, limit_s: float) -> list[Raw] | Failure | None:
+        """Ask for one of the child's lists again."""
+        modern = eras.is_modern(self._protocol)
+        entries = await fetch_list(self.peer, self._spec.name, method, limit_s, modern=modern)
+        return self._screened(entries) if isinstance(entries, list) and method == "tools/list" else entries
+
+    def _screened(self, entries: list[Raw]) -> list[Raw]:
+        """The tools that can be called over what carries them."""
+        tools = self._carrier.screen(read_tools(entries), self._protocol)
+        return [tool.raw for tool in tools if tool.raw is not UNSET]
 
     async def stop(self, problem: Failure) -> None:
         """Let the child go. Whoever still waits for an answer is told the problem at once."""

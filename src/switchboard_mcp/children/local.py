@@ -11,6 +11,7 @@ import signal
 from collections import deque
 from collections.abc import Callable
 
+from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, failure
@@ -51,6 +52,10 @@ class LocalCarrier:
     def watch(self, gone: Closed, lost: Lost) -> None:
         """Tell when the child reads no more, should its stdout not end by itself. Answers are lost all together."""
         self._gone = gone
+
+    def screen(self, tools: list[Tool], protocol: str) -> list[Tool]:
+        """All of them."""
+        return tools
 
     async def end(self) -> None:
         """The stop ladder: close stdin, wait, TERM, wait, KILL (the last three are the keeper's)."""

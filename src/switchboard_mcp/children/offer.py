@@ -6,15 +6,16 @@ when the child is ready; prompts and resources follow in the background, since n
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from msgspec import Raw
 from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import Knowledge, Tool, read_tools
-from switchboard_mcp.children.handshake import fetch_list
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.core import eras
-from switchboard_mcp.transport.peer import Peer
+from switchboard_mcp.errors import Failure
 
 # Which lists stand behind a notification, and which capability says that there are any.
 CHANGES = {
@@ -27,6 +28,13 @@ CAPABILITY = {
     "resources/list": "resources",
     "resources/templates/list": "resources",
 }
+
+
+class Source(Protocol):
+    """Where lists come from: the connection to the child."""
+
+    async def fetch(self, method: str, limit_s: float) -> list[Raw] | Failure | None:
+        """All of one list."""
 
 
 class Offer:
@@ -76,20 +84,20 @@ class Offer:
         self.modern = eras.is_modern(knowledge.protocol)
         self._index()
 
-    async def fetch_rest(self, peer: Peer) -> None:
+    async def fetch_rest(self, source: Source) -> None:
         """Fetch prompts and resources, and tell where they are others than was known."""
         assert self._knowledge is not None
         capabilities = self._knowledge.capabilities
         for notification, methods in CHANGES.items():
             wanted = [method for method in methods if CAPABILITY.get(method) in capabilities]
-            changed = [await self.fetch(peer, method) for method in wanted]
+            changed = [await self.fetch(source, method) for method in wanted]
             if any(changed) and self._services.audience is not None:
                 self._services.audience.child_changed(self._spec.name, notification)
 
-    async def fetch(self, peer: Peer, method: str) -> bool:
+    async def fetch(self, source: Source, method: str) -> bool:
         """Fetch one list again; whether it is another now."""
         knowledge = self._knowledge
-        entries = await fetch_list(peer, self._spec.name, method, self._timeout_s, modern=self.modern)
+        entries = await source.fetch(method, self._timeout_s)
         if knowledge is None or not isinstance(entries, list) or knowledge is not self._knowledge:
             return False
         if method == "tools/list":
@@ -101,25 +109,25 @@ class Offer:
         self._services.catalog.remember(self._spec, knowledge)
         return encode(before) != encode(entries)
 
-    def changed(self, peer: Peer, notification: str) -> None:
+    def changed(self, source: Source, notification: str) -> None:
         """The child says that a list is another. One look at a time, and one more for what changes meanwhile."""
         if notification in self._refreshing:
             self._again.add(notification)
         else:
             self._refreshing.add(notification)
-            self._services.start_task(self._refresh(peer, notification))
+            self._services.start_task(self._refresh(source, notification))
 
-    async def _refresh(self, peer: Peer, notification: str) -> None:
+    async def _refresh(self, source: Source, notification: str) -> None:
         try:
             for method in CHANGES[notification]:
-                await self.fetch(peer, method)
+                await self.fetch(source, method)
         finally:
             self._refreshing.discard(notification)
         if self._services.audience is not None:
             self._services.audience.child_changed(self._spec.name, notification)
         if notification in self._again:
             self._again.discard(notification)
-            self.changed(peer, notification)
+            self.changed(source, notification)
 
     def _index(self) -> None:
         assert self._knowledge is not None

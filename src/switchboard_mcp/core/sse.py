@@ -51,7 +51,11 @@ class EventStream:
         self.limit = limit
         self.last_id = ""
         self.retry_ms: int | None = None
-        self._id = ""
+        self.restart()
+
+    def restart(self) -> None:
+        """Go on with another stream from the same place: what the one before left unfinished is forgotten."""
+        self._id = self.last_id
         self._name = ""
         self._data: list[bytes] = []
         self._line: list[bytes] = []  # parts of the unfinished line

@@ -93,6 +93,14 @@ class TestTakingUpAgain:
         )
         assert stream.retry_ms == 500
 
+    def test_another_stream_goes_on_from_the_same_place_with_nothing_of_the_one_before(self) -> None:
+        stream = EventStream()
+        stream.feed(b"id: 7\nretry: 5\n\nid: 8\nevent: odd\ndata: half")
+        stream.restart()
+        assert (stream.last_id, stream.retry_ms) == ("7", 5)
+        assert stream.feed(b"\xef\xbb\xbfdata: whole\n\n") == [Event("message", b"whole")]
+        assert stream.last_id == "7"
+
 
 class TestLimit:
     HUGE = b'{"jsonrpc":"2.0","id":41,"result":"' + b"x" * 9000 + b'"}'

@@ -1,0 +1,209 @@
+"""HTTP requests to one remote server, with every way in which they fail put into words.
+
+Redirects are followed only within the server's own origin, since headers and messages were meant for that one. Owns the
+HTTP client and the names of its errors; does not know what is said over it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from functools import cache
+
+import httpx2
+
+from switchboard_mcp import __version__
+from switchboard_mcp.core.framing import KEPT_OF_OVERSIZED, Oversized
+from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.transport.remote import Parcel, Server, shown_url
+
+# A server that does not even accept a connection within this is not there. Answers have the call's own time.
+CONNECT_S = 10.0
+# Servers commonly close what has been idle for 5 s; a request that meets that very moment would be lost.
+KEEP_ALIVE_S = 4.0
+MAX_REDIRECTS = 5
+# How long the end of a response may take whose content has come: to use its connection again is worth that much.
+LINGER_S = 0.5
+# A connection over which nothing has come for this long is looked after by the kernel, at this pace, this often.
+PROBE_AFTER_S, PROBE_EVERY_S, PROBES = 30, 10, 3
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+
+@cache
+def tls() -> ssl.SSLContext:
+    """What decides whom to trust. Read once: that takes a tenth of a second."""
+    return httpx2.create_ssl_context()
+
+
+class WebClient:
+    """The client for one server."""
+
+    def __init__(self, server: Server, auth: httpx2.Auth | None = None) -> None:
+        self._server = server
+        self._client = httpx2.AsyncClient(
+            auth=auth,
+            headers={"user-agent": f"switchboard/{__version__}", **server.headers},
+            verify=tls(),
+            timeout=httpx2.Timeout(None, connect=CONNECT_S),
+            # Each call under way holds a connection; how many there may be is decided where calls are sent.
+            limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_S),
+            mounts={
+                f"all://{host}": None for host in LOOPBACK
+            },  # whatever proxy there is, it is not for these
+        )
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, url: str, headers: Mapping[str, str], parcel: Parcel | None = None
+    ) -> AsyncIterator[httpx2.Response]:
+        """Send a request; its response, of which only the head has been read. Raises SwitchboardError."""
+        try:
+            response = await self._send(method, url, headers, parcel)
+            try:
+                yield response
+            finally:
+                await response.aclose()
+        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as problem:
+            raise SwitchboardError(explain(self._server, problem)) from problem
+
+    async def _send(
+        self, method: str, url: str, headers: Mapping[str, str], parcel: Parcel | None
+    ) -> httpx2.Response:
+        if parcel is None:
+            request = self._client.build_request(method, url, headers=headers)
+        else:
+            size = {"content-length": str(len(parcel.data))}
+            request = self._client.build_request(
+                method, url, headers={**headers, **size}, content=_Body(parcel)
+            )
+        for left in reversed(range(MAX_REDIRECTS)):
+            response = await self._client.send(request, stream=True, follow_redirects=False)
+            following = response.next_request
+            if following is None:
+                _mind(response)
+                return response
+            await response.aclose()
+            if not left or not _stays(request, following):
+                raise SwitchboardError(self._led_astray(response, following))
+            request = following
+        raise AssertionError("the last one is returned or raises")
+
+    def _led_astray(self, response: httpx2.Response, following: httpx2.Request) -> Failure:
+        where = shown_url(str(following.url))
+        return self._server.failure(
+            "child_http_error",
+            f"sends on to {where} (HTTP {response.status_code}), which is not followed",
+            hint="Where that is the right server, put its address into `url`.",
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+
+class _Body:
+    """The content of a request. It can be read again: for a redirect, or after a login."""
+
+    def __init__(self, parcel: Parcel) -> None:
+        self._parcel = parcel
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._parcel.data
+        self._parcel.taken()
+
+
+def _stays(sent: httpx2.Request, following: httpx2.Request) -> bool:
+    """Whether a redirect stays with the same server and keeps the message."""
+    old, new = sent.url, following.url
+    same = (old.scheme, old.host, old.port) == (new.scheme, new.host, new.port)
+    # To the same name over TLS, each on its own default port.
+    upgrade = (
+        (old.scheme, new.scheme) == ("http", "https")
+        and old.host == new.host
+        and not old.port
+        and not new.port
+    )
+    return (same or upgrade) and following.method == sent.method and new.userinfo in (b"", old.userinfo)
+
+
+def _mind(response: httpx2.Response) -> None:
+    """Let the kernel find out when the other side has vanished: a quiet stream would never tell."""
+    stream = response.extensions.get("network_stream")
+    raw = stream.get_extra_info("socket") if stream is not None else None
+    if raw is None:
+        return
+    try:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_S)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EVERY_S)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+    except (AttributeError, OSError):  # not every system has them all
+        return
+
+
+def content_type(response: httpx2.Response) -> str:
+    """The bare media type of a response."""
+    return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
+
+
+async def read_body(response: httpx2.Response, limit: int) -> bytes | Oversized:
+    """All of a body, or its ends where it is beyond the limit."""
+    parts: list[bytes] = []
+    size = 0
+    async with aclosing(response.aiter_bytes()) as chunks:
+        async for part in chunks:
+            parts.append(part)
+            size += len(part)
+            if size > limit:
+                whole = b"".join(parts)
+                return Oversized(size, whole[:KEPT_OF_OVERSIZED], whole[-KEPT_OF_OVERSIZED:])
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def drain(chunks: AsyncIterator[bytes]) -> None:
+    """Read to the end what should be at its end, so that the connection can be used again."""
+    try:
+        async with asyncio.timeout(LINGER_S):
+            async for _ in chunks:
+                pass
+    except TimeoutError:
+        return
+
+
+def explain(server: Server, problem: Exception) -> Failure:
+    """Why a request has failed on its way, in words."""
+    if isinstance(problem, httpx2.ConnectTimeout):
+        return server.failure("child_unreachable", f"did not accept a connection within {CONNECT_S:g} s")
+    if isinstance(problem, httpx2.ConnectError | httpx2.ProxyError | httpx2.PoolTimeout):
+        return server.failure("child_unreachable", f"cannot be reached: {_cause(problem)}")
+    if isinstance(problem, httpx2.InvalidURL | httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
+        return server.failure("config_invalid", f"cannot be asked: {_cause(problem)}")
+    if isinstance(problem, httpx2.DecodingError):
+        return server.failure(
+            "child_http_error", f"answered with a body that cannot be unpacked: {_cause(problem)}"
+        )
+    return server.failure("child_answer_lost", f"broke off before it had answered: {_cause(problem)}")
+
+
+def _cause(problem: BaseException) -> str:
+    """The innermost reason that says something: what the system or TLS had to say."""
+    found = problem
+    seen: set[int] = set()
+    inner: BaseException | None = problem
+    while inner is not None and id(inner) not in seen:
+        seen.add(id(inner))
+        if isinstance(inner, OSError) and str(inner):
+            found = inner
+        inner = inner.__cause__ or inner.__context__
+    if isinstance(found, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({found.verify_message})"
+    if isinstance(found, socket.gaierror):
+        return "its host name is not known"
+    if isinstance(found, ConnectionRefusedError):
+        return "the connection was refused"
+    if isinstance(found, OSError) and found.strerror:
+        return found.strerror
+    return str(found) or type(found).__name__

@@ -1,0 +1,85 @@
+"""A road to a server that wants a token: the suite has no way to send one, so it is added to every request here.
+
+Bytes are passed on as they are but for the head of a request, which gets the header and the server's own address in
+place of this one. When one side goes, so does the other, since leaving is how a client cancels.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+from urllib.parse import urlsplit, urlunsplit
+
+
+class _Road(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    # A server that ends does not wait for clients that stay.
+    block_on_close = False
+
+    def __init__(self, target: tuple[str, int], token: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Traveller)
+        self.target = target
+        self.token = token
+        self.address = f"127.0.0.1:{self.server_address[1]}"
+
+
+class _Traveller(socketserver.BaseRequestHandler):
+    server: _Road
+    request: socket.socket
+
+    def handle(self) -> None:
+        with socket.create_connection(self.server.target) as upstream:
+            back = threading.Thread(target=_carry, args=(upstream, self.request), daemon=True)
+            back.start()
+            with suppress(OSError), self.request.makefile("rb") as reader:
+                while head := _head(reader):
+                    length = re.search(rb"(?im)^content-length: *(\d+)", head)
+                    body = reader.read(int(length[1])) if length else b""
+                    upstream.sendall(self._dressed(head) + body)
+            with suppress(OSError):
+                upstream.shutdown(socket.SHUT_RDWR)
+            back.join()
+
+    def _dressed(self, head: bytes) -> bytes:
+        there = "{}:{}".format(*self.server.target)
+        first, rest = head.replace(self.server.address.encode(), there.encode()).split(b"\r\n", 1)
+        return first + b"\r\nAuthorization: Bearer " + self.server.token.encode() + b"\r\n" + rest
+
+
+def _head(reader: BinaryIO) -> bytes:
+    """Up to the empty line; nothing when the client has gone."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        if not (line := reader.readline()):
+            return b""
+        head += line
+    return head
+
+
+def _carry(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def with_token(url: str, token: str) -> Iterator[str]:
+    """An address where everybody may do what the token allows at `url`."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    with _Road((parts.hostname, parts.port), token) as road:
+        thread = threading.Thread(target=road.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield urlunsplit(parts._replace(netloc=road.address))
+        finally:
+            road.shutdown()
+            thread.join()
