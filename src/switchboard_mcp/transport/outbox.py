@@ -60,4 +60,6 @@ class Outbox:
                 if then is not None:
                     then()
         finally:
+            while self._waiting:  # the link is over
+                self._waiting.popleft()[0].taken()
             self._empty.set()

@@ -7,6 +7,8 @@ order in which messages leave. Does not know how a message travels: see `streama
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NotRequired, TypedDict, Unpack
 from urllib.parse import urlsplit
@@ -84,6 +86,27 @@ def _is_key(segment: str) -> bool:
     return len(segment) > LONGEST_PLAIN_SEGMENT and any(character.isdigit() for character in segment)
 
 
+def in_words(problem: BaseException) -> str:
+    """The innermost reason that says something: what the system or TLS had to say."""
+    found = problem
+    seen: set[int] = set()
+    inner: BaseException | None = problem
+    while inner is not None and id(inner) not in seen:
+        seen.add(id(inner))
+        if isinstance(inner, OSError) and str(inner):
+            found = inner
+        inner = inner.__cause__ or inner.__context__
+    if isinstance(found, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({found.verify_message})"
+    if isinstance(found, socket.gaierror):
+        return "its host name is not known"
+    if isinstance(found, ConnectionRefusedError):
+        return "the connection was refused"
+    if isinstance(found, OSError) and found.strerror:
+        return found.strerror
+    return str(found) or type(found).__name__
+
+
 class Parcel:
     """A message on its way out. It counts as backlog until the other side has taken it, or nobody sends it."""
 
@@ -137,6 +160,10 @@ class RemoteLink:
     def start(self, receive: Receive, closed: Closed, odd: Odd) -> None:
         """Begin to deliver."""
         self._receive, self._closed, self._odd = receive, closed, odd
+        self.begin()
+
+    def begin(self) -> None:
+        """Connect, where that does not wait for something to be sent."""
 
     def pause(self) -> None:
         """Stop delivering, and with it reading."""

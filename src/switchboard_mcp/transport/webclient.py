@@ -18,7 +18,7 @@ import httpx2
 from switchboard_mcp import __version__
 from switchboard_mcp.core.framing import KEPT_OF_OVERSIZED, Oversized
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.transport.remote import Parcel, Server, shown_url
+from switchboard_mcp.transport.remote import Parcel, Server, in_words, shown_url
 
 # A server that does not even accept a connection within this is not there. Answers have the call's own time.
 CONNECT_S = 10.0
@@ -178,32 +178,11 @@ def explain(server: Server, problem: Exception) -> Failure:
     if isinstance(problem, httpx2.ConnectTimeout):
         return server.failure("child_unreachable", f"did not accept a connection within {CONNECT_S:g} s")
     if isinstance(problem, httpx2.ConnectError | httpx2.ProxyError | httpx2.PoolTimeout):
-        return server.failure("child_unreachable", f"cannot be reached: {_cause(problem)}")
+        return server.failure("child_unreachable", f"cannot be reached: {in_words(problem)}")
     if isinstance(problem, httpx2.InvalidURL | httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
-        return server.failure("config_invalid", f"cannot be asked: {_cause(problem)}")
+        return server.failure("config_invalid", f"cannot be asked: {in_words(problem)}")
     if isinstance(problem, httpx2.DecodingError):
         return server.failure(
-            "child_http_error", f"answered with a body that cannot be unpacked: {_cause(problem)}"
+            "child_http_error", f"answered with a body that cannot be unpacked: {in_words(problem)}"
         )
-    return server.failure("child_answer_lost", f"broke off before it had answered: {_cause(problem)}")
-
-
-def _cause(problem: BaseException) -> str:
-    """The innermost reason that says something: what the system or TLS had to say."""
-    found = problem
-    seen: set[int] = set()
-    inner: BaseException | None = problem
-    while inner is not None and id(inner) not in seen:
-        seen.add(id(inner))
-        if isinstance(inner, OSError) and str(inner):
-            found = inner
-        inner = inner.__cause__ or inner.__context__
-    if isinstance(found, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted ({found.verify_message})"
-    if isinstance(found, socket.gaierror):
-        return "its host name is not known"
-    if isinstance(found, ConnectionRefusedError):
-        return "the connection was refused"
-    if isinstance(found, OSError) and found.strerror:
-        return found.strerror
-    return str(found) or type(found).__name__
+    return server.failure("child_answer_lost", f"broke off before it had answered: {in_words(problem)}")
