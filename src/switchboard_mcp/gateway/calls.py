@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.children.child import Child, Visitor
+from switchboard_mcp.children.child import MAX_BACKLOG, Child, Visitor
 from switchboard_mcp.core import introspect, jsonrpc
 from switchboard_mcp.core.envelope import Meta
 from switchboard_mcp.core.jsonrpc import Message
@@ -38,7 +38,7 @@ class PlainParams(Struct, gc=False, rename="camel"):
 class SuiteRequest(HostRequest):
     """What calls and introspections have in common."""
 
-    __slots__ = ("asked", "params", "suite")
+    __slots__ = ("params", "suite")
 
     def __init__(
         self, session: Session, route: Route, host_id: bytes, suite: Suite, params: PlainParams
@@ -49,9 +49,13 @@ class SuiteRequest(HostRequest):
         self.suite = suite
         self.child = suite.child
         self.params = params
-        self.asked = params.arguments
         self.meta = params.meta
         self.id = b""
+
+    @property
+    def asked(self) -> SuiteCall:
+        """What the host wants of the suite."""
+        return self.params.arguments
 
     def refused(self, problem: Failure) -> None:
         """Answer the host with a failure that names child and subtool."""
@@ -90,27 +94,37 @@ class SubtoolCall(SuiteRequest):
     __slots__ = ()
 
     def admitted(self, child: Child) -> None:
-        """The child is ready: send the call, if it has such a subtool."""
-        if self.asked.subtool in child.offer.heads:
-            id = next_id()
-            self.dispatch(child, id, self.build(child, id))
-        else:
+        """The child is ready: send the call, if it has such a subtool. One frame for the ordinary case: it is hot."""
+        params, offer = self.params, child.offer
+        asked = params.arguments
+        head = offer.heads.get(asked.subtool)
+        if head is None:
             child.relist(SecondLook(self))  # since a child may change its tools without telling
+            return
+        id = next_id()
+        args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
+        if params.meta is UNSET and not offer.modern and b'"arg' not in args[:24]:
+            message = b"".join((head, args, b'},"id":', id, b"}"))
+        else:
+            message = self.build(child, id)
+        self.id, self.message, self.timeout = id, message, child.timeout_s
+        peer = child.peer
+        if peer is None or peer.link.backlog > MAX_BACKLOG:
+            self.refused(child.unable())
+        else:
+            peer.send(self)
 
     def build(self, child: Child, id: bytes, extra: bytes = b"") -> bytes:
         """The child's own `tools/call`."""
         asked, params = self.asked, self.params
-        head = child.offer.heads[asked.subtool]
         args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
         if b'"arg' in args[:24]:  # perhaps wrapped once more
             args = unwrap(args, _properties(child, asked.subtool))
-        if params.meta is UNSET and not child.modern:
-            return b"".join((head, args, b'},"id":', id, b"}"))
         if params.request_state is not UNSET and child.modern and not extra:
             extra = _retry(params)
         meta = self.meta_for_child(child, id)
         said = b"" if meta is None else b',"_meta":' + meta
-        return b"".join((head, args, said, extra, b'},"id":', id, b"}"))
+        return b"".join((child.offer.heads[asked.subtool], args, said, extra, b'},"id":', id, b"}"))
 
     def fingerprint(self) -> bytes:
         """What must be the same when a modern host comes back with input."""
@@ -120,7 +134,7 @@ class SubtoolCall(SuiteRequest):
         """The child's result goes to the host as it came; its JSON-RPC error becomes a failure a model can act on."""
         if answer.result is UNSET:
             self.refused(self._child_error(answer))
-        elif self.child.modern:
+        elif self.child.offer.modern:
             self.take(answer.result)
         else:
             self.finish(answer.result)

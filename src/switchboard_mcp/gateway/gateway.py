@@ -130,7 +130,8 @@ class Gateway:
         id = bytes(call.id)
         params = call.params
         suite = self.suites.get(params.name)
-        if suite is None or suite.direct or id[0] not in ID_BEGINS or not _simple(params):
+        plain = params.meta is UNSET and params.request_state is UNSET
+        if suite is None or suite.direct or id[0] not in ID_BEGINS or not (plain or _simple(params)):
             self._receive_any(session, route, data)
             return
         try:

@@ -123,11 +123,13 @@ class HostRequest(Visitor, Call):
         """Answer the host with a result, unless it has cancelled."""
         if self.meta is not UNSET and envelope.VERSION in self.meta:
             result = envelope.to_modern(bytes(result), cacheable=self.cacheable)
-        session, host_id = self.session, self.host_id
-        if session.under_way.get(host_id) is self:
-            del session.under_way[host_id]
+        under_way, host_id = self.session.under_way, self.host_id
+        found = under_way.pop(host_id, None)
+        if found is self:
             self.route.answer(jsonrpc.result(host_id, result))
         else:
+            if found is not None:  # the host has cancelled, and uses the id again
+                under_way[host_id] = found
             self._keep(jsonrpc.result, result)
 
     def finish_with_error(self, body: Raw | bytes) -> None:

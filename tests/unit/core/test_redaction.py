@@ -224,7 +224,7 @@ def test_a_registered_value_never_survives(values: list[str], parts: list[int | 
     text = "".join(
         part if isinstance(part, str) else values[part % len(values)] if values else "" for part in parts
     )
-    for masked in (redactor.text(text), *flat(redactor.value({"a": [text], text: 1}))):
+    for masked in (redactor.text(text), *flat(redactor.value({"a": [text], f"{text}…": 1}))):
         assert [value for value in values if value in masked] == []
 
 
