@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
@@ -24,9 +24,14 @@ from switchboard_mcp.observe.log import Level, Log, Style
 from switchboard_mcp.transport.pipes import Cork
 from switchboard_mcp.transport.process import Launcher
 
+if TYPE_CHECKING:
+    from switchboard_mcp.edge.place import Place
+
 T = TypeVar("T")
 
 GARBAGE_THRESHOLD = 10_000
+# Over HTTP a child serves hosts of different abilities; which of them can be asked is seen when it asks.
+SHARED_CAPABILITIES = b'{"sampling":{},"elicitation":{"form":{},"url":{}}}'
 
 
 class Options(Struct, frozen=True):
@@ -116,14 +121,60 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor) -> int
     return 0
 
 
-def serve(options: Options) -> int:
-    """What a host runs."""
+async def serve_http(place: Place, workspace: Workspace, log: Log, redactor: Redactor) -> int:
+    """Serve whoever connects until a signal comes."""
+    from switchboard_mcp.edge import server_info
+    from switchboard_mcp.edge.http import HttpFront
+
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, done.set)
+    async with running(workspace, log, redactor) as switchboard:
+        services = switchboard.services
+        services.shared_capabilities = SHARED_CAPABILITIES
+        front = HttpFront(switchboard.gateway, workspace.config.http, place.host, place.tokens, log)
+        await front.listen(place.listener)
+        sweeper = services.start_task(front.sweep())
+        server_info.write(place.folder, place.info)
+        log.info("serving", url=place.url, auth=place.token_file)
+        try:
+            await done.wait()
+            log.info("stopping")
+        finally:
+            server_info.remove(place.folder)
+            await front.stop()
+            sweeper.cancel()
+    return 0
+
+
+def serve_over_http(options: Options, address: str) -> int:
+    """`switchboard serve --http`; where the address is empty, that of the config."""
+    try:
+        from switchboard_mcp.edge.place import take_place
+    except ImportError as problem:
+        told = f"Serving over HTTP needs a package that is not installed: {problem.name}."
+        raise SwitchboardError(failure("http_missing", told)) from None
+
+    redactor, log, workspace = _prepare(options)
+    place = take_place(workspace, address, os.environ, redactor.register)
+    return run(lambda: serve_http(place, workspace, log, redactor))
+
+
+def _prepare(options: Options) -> tuple[Redactor, Log, Workspace]:
+    """What every way of serving begins with."""
     _open_what_is_closed()
     redactor = Redactor()
     log = Log(level=options.log_level, style=options.log_style, redactor=redactor)
     workspace = load(options)
     for warning in workspace.warnings:
         log.warning("config.warning", problem=str(warning))
+    return redactor, log, workspace
+
+
+def serve(options: Options) -> int:
+    """What a host runs."""
+    redactor, log, workspace = _prepare(options)
     if os.isatty(0):
         log.info(
             "serving", note="MCP over stdio, for a host to start; `switchboard list` shows the suites here"

@@ -68,6 +68,10 @@ KINDS: dict[str, Kind] = {
     "child_error": Kind(False, "Correct the arguments by the schema, or introspect this subtool."),
     "host_refused": Kind(False, "The child needs an answer that the host did not give."),
     "message_too_large": Kind(False, "Ask for less data at once."),
+    "http_missing": Kind(False, "Install it: pip install 'switchboard-mcp[http]'."),
+    "address_taken": Kind(False, "Choose another port: `switchboard serve --http PORT`."),
+    "already_serving": Kind(False, "Connect to that one, or stop it first."),
+    "loose_permissions": Kind(False, "Take the rights of others away, then start again."),
     "shutting_down": Kind(True, "Start Switchboard again."),
     "internal": Kind(False, "This is a fault in Switchboard. Its log has the details.", INTERNAL_ERROR),
 }

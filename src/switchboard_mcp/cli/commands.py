@@ -9,7 +9,7 @@ import os
 import sys
 
 from switchboard_mcp import __version__
-from switchboard_mcp.app import Options, serve
+from switchboard_mcp.app import Options, serve, serve_over_http
 from switchboard_mcp.cli.console import Console
 from switchboard_mcp.cli.invocation import Invocation, usage_failure
 from switchboard_mcp.cli.usage import COMMANDS, OVERVIEW, parser_for
@@ -19,7 +19,7 @@ from switchboard_mcp.errors import Failure, SwitchboardError
 # Common options that take a value: what follows them is no command.
 VALUED = frozenset({"--workspace", "--config", "--log-level", "--log-format"})
 SEE_HELP = "`switchboard --help` shows the commands."
-USAGE_CODES = frozenset({"usage", "config_invalid"})
+USAGE_CODES = frozenset({"usage", "config_invalid", "http_missing"})
 FAILED, MISUSED = 1, 2
 # As a shell reports a program that was ended by SIGINT or SIGPIPE.
 INTERRUPTED, READER_GONE = 130, 141
@@ -89,6 +89,8 @@ def execute(command: str, asked: Invocation) -> int:
     if command == "serve" and not asked.given.dry_run:
         if asked.as_json:
             raise SwitchboardError(usage_failure("--json needs a command, or --dry-run.", SEE_HELP))
+        if asked.given.http is not None:
+            return serve_over_http(asked.options, asked.given.http)
         return serve(asked.options)
     if command == "serve":
         from switchboard_mcp.cli.dryrun import run

@@ -24,6 +24,8 @@ opens a suite when it needs what is inside.
 usage: switchboard [COMMAND] [OPTIONS]
 
   (no command), serve   serve over stdio: what a host runs
+  serve --http [[HOST:]PORT]
+                        serve over HTTP, all hosts at once
   --dry-run             connect to every child, list its subtools, exit
   list                  show the suites; starts nothing
   introspect SUITE      show what is inside a suite
@@ -100,6 +102,13 @@ class Parser(argparse.ArgumentParser):
 
 def _serve(parser: Parser) -> None:
     parser.flag("--dry-run", action="store_true", help="connect to every child, list its subtools, exit")
+    parser.flag(
+        "--http",
+        metavar="[HOST:]PORT",
+        nargs="?",
+        const="",
+        help="serve over HTTP, for any number of hosts (default: host and port of the config)",
+    )
 
 
 def _introspect(parser: Parser) -> None:
@@ -123,7 +132,11 @@ def _call(parser: Parser) -> None:
 
 COMMANDS = {
     "serve": Command(
-        "[serve] [OPTIONS]", "Serve over stdio until the host goes. This is what a host runs.", add=_serve
+        "[serve] [OPTIONS]",
+        "Serve over stdio until the host goes. This is what a host runs.\n"
+        "With --http, serve over HTTP until stopped: Streamable HTTP at /mcp, HTTP+SSE at /sse. The address is in\n"
+        ".switchboard/server_info.json, the bearer token of this start in .switchboard/auth_token.",
+        add=_serve,
     ),
     "list": Command(
         "list [OPTIONS]",

@@ -23,7 +23,7 @@ _LATER_VALUES: dict[tuple[type, str], tuple[object, ...]] = {
     (models.Mail, "enabled"): (True,),
     (models.Find, "enabled"): (True,),
 }
-_LATER_SECTIONS = (models.Governance, models.Mail, models.Find, models.Http, models.Bus, models.Ask)
+_LATER_SECTIONS = (models.Governance, models.Mail, models.Find, models.Bus, models.Ask)
 
 
 class Mistake(Struct, frozen=True):
@@ -104,9 +104,12 @@ def _walk_struct(value: dict[str, object], kind: inspect.StructType, path: str) 
 
 def _fits(value: object, kind: inspect.Type) -> bool:
     match kind:
-        case inspect.IntType(ge=least):
+        case inspect.IntType(ge=least, le=most):
             return (
-                isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least)
+                isinstance(value, int)
+                and not isinstance(value, bool)
+                and (least is None or value >= least)
+                and (most is None or value <= most)
             )
         case inspect.FloatType():
             return isinstance(value, int | float) and not isinstance(value, bool)
@@ -154,8 +157,9 @@ def _expected(kind: inspect.Type) -> str:
     match kind:
         case inspect.Metadata(type=inner):
             return _expected(inner)
-        case inspect.IntType(ge=least):
-            return "a whole number" if least is None else f"a whole number of at least {least}"
+        case inspect.IntType(ge=least, le=most):
+            upper = f" and at most {most}" if most is not None else ""
+            return "a whole number" if least is None else f"a whole number of at least {least}{upper}"
         case inspect.FloatType():
             return "a number"
         case inspect.BoolType():

@@ -98,7 +98,28 @@ class Find(Model, frozen=True):
 
 
 class Http(Model, frozen=True):
-    """The HTTP front. Nothing can be set in this version."""
+    """The HTTP front, as `switchboard serve --http` opens it."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Any other than a loopback address can be reached from other machines."""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 3100
+    """Port to listen on; 0 takes a free one."""
+    allowed_hosts: list[str] = []
+    """Names, without port, that a request's `Host` may have besides the address listened on and `localhost`."""
+    allowed_origins: list[str] = []
+    """Web pages that may connect, such as `https://app.example.com`. None by default."""
+    tokens: dict[str, str] = {}
+    """More tokens, by the name of the agent or person who has it. `${VAR}` is filled from the environment."""
+    query_token: bool = False
+    """Take the token also from `?token=` in the address, where it may end up in logs of others."""
+    max_body_bytes: Annotated[int, Meta(ge=1)] = 4_194_304
+    """Largest request body."""
+    max_connections: Annotated[int, Meta(ge=1)] = 512
+    """Most connections at once; beyond that the one that has been quiet longest is closed."""
+    max_sessions: Annotated[int, Meta(ge=1)] = 1_000
+    """Most sessions at once; beyond that the one that has been quiet longest is ended."""
+    session_idle_ms: Milliseconds = 1_800_000
+    """A session without a request for this long is ended."""
 
 
 class Bus(Model, frozen=True):

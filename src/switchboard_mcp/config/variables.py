@@ -59,6 +59,15 @@ def expand(spec: ChildSpec, environ: Mapping[str, str]) -> ChildSpec | Failure:
     )
 
 
+def fill(text: str, environ: Mapping[str, str]) -> str | list[str]:
+    """A text with every variable filled in, or the names of those that are not set."""
+    if "${" not in text:
+        return text
+    references = re.finditer(_REFERENCE, text)
+    gaps = [found[1] for found in references if found[2] is None and found[1] not in environ]
+    return gaps or _fill(text, environ)
+
+
 def missing(spec: ChildSpec, environ: Mapping[str, str]) -> list[Missing]:
     """Variables that the child asks for, that have no default, and that are not set."""
     if "${" not in all_text(spec):

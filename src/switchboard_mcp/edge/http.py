@@ -1,0 +1,273 @@
+"""The HTTP front: who may come in, which handler serves them, and how it all ends.
+
+Every host that connects shares the gateway and its children. Built on uvicorn's HTTP protocol; `limits` stands before
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from socket import socket
+from urllib.parse import parse_qs
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from switchboard_mcp import __version__
+from switchboard_mcp.config.models import Http
+from switchboard_mcp.core import eras, jsonrpc
+from switchboard_mcp.edge import asgi, auth, ladder, origins
+from switchboard_mcp.edge.asgi import Receive, Scope, Send
+from switchboard_mcp.edge.auth import Tokens
+from switchboard_mcp.edge.exchange import EVENT_TYPE, JSON_TYPE, Exchange
+from switchboard_mcp.edge.handshake import Handshake
+from switchboard_mcp.edge.ladder import Refusal
+from switchboard_mcp.edge.legacy_sse import MESSAGES, LegacySse
+from switchboard_mcp.edge.limits import Crowd, Guard
+from switchboard_mcp.edge.listening import BACKLOG
+from switchboard_mcp.edge.modern import Modern
+from switchboard_mcp.edge.sessions import Sessions
+from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.observe.log import Log
+
+MCP, SSE, HEALTH = "/mcp", "/sse", "/health"
+# Answers under way get this long when we are told to stop; hosts themselves wait little longer.
+DRAIN_S = 10.0
+# Then what has been written still has to leave.
+FLUSH_S = 2.0
+LOOK_S = 0.02
+
+
+class HttpFront:
+    """See the module."""
+
+    def __init__(self, gateway: Gateway, http: Http, host: str, tokens: Tokens, log: Log) -> None:
+        loop = asyncio.get_running_loop()
+        self._gateway = gateway
+        self._http = http
+        self._tokens = tokens
+        self._log = log
+        self._names = origins.own_names(host, http.allowed_hosts)
+        self._pages = frozenset(page.lower().rstrip("/") for page in http.allowed_origins)
+        self._began = time.monotonic()
+        self._loop = loop
+        self._stopping = False
+        self._server: asyncio.Server
+        self._crowd = Crowd(loop, http.max_connections)
+        self._sessions = Sessions(gateway, loop, http.max_sessions, http.session_idle_ms / 1000)
+        self._modern = Modern(gateway, loop)
+        self._handshake = Handshake(gateway, loop, self._sessions)
+        self._sse = LegacySse(gateway, loop, http.max_sessions)
+
+    async def listen(self, listener: socket) -> None:
+        """Begin to serve."""
+        self._server = await self._loop.create_server(self._protocol(), sock=listener, backlog=BACKLOG)
+
+    async def sweep(self) -> None:
+        """End connections and sessions that nobody uses, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._crowd.sweep_forever())
+            tasks.create_task(self._sessions.sweep_forever())
+
+    async def stop(self) -> None:
+        """Nothing new is taken; answers under way go out, streams end, connections close."""
+        self._stopping = True
+        self._server.close()
+        self._crowd.close_quiet()
+        await _until(lambda: not any(session.under_way for session in self._gateway.sessions), DRAIN_S)
+        self._modern.end_listens()
+        self._sse.end_all()
+        self._sessions.end_all()
+        await _until(lambda: len(self._crowd.kept) == len(self._crowd.all), FLUSH_S)
+        self._crowd.abort_all()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        client = scope["client"]
+        guard = self._crowd.of(client)
+        if guard is None:  # it went before we came to it
+            return
+        guard.serve()
+        try:
+            pairs = scope["headers"]
+            exchange = Exchange(
+                scope["method"],
+                scope["path"],
+                scope["query_string"],
+                dict(pairs),
+                pairs,
+                guard,
+                receive,
+                send,
+            )
+            await self._serve(exchange)
+        except Exception as problem:  # noqa: BLE001 - one request that fails must not look like a crash
+            self._log.error("http.internal", path=scope["path"], problem=repr(problem))
+            guard.transport.abort()
+        finally:
+            guard.rest()
+
+    async def _serve(self, exchange: Exchange) -> None:
+        headers = exchange.headers
+        host = headers.get(b"host", b"").decode("latin-1")
+        if origins.name_of(host) not in self._names:
+            told = f"This server does not go by the name '{host[:100]}'; http.allowedHosts has those it does."
+            await exchange.refuse(421, told)
+            return
+        origin = headers.get(b"origin")
+        if origin is not None and not self._welcome(exchange, origin.decode("latin-1"), host):
+            await exchange.refuse(
+                403, "Pages of this origin may not connect; http.allowedOrigins has those that may."
+            )
+            return
+        path = exchange.path
+        if path == HEALTH:
+            await self._health(exchange)
+        elif path not in (MCP, SSE, MESSAGES):
+            await exchange.refuse(404, "There is /mcp, /sse, /messages and /health.")
+        elif exchange.method == "OPTIONS" and origin is not None:
+            await exchange.reply(204)
+        elif self._stopping:
+            await exchange.refuse(503, "Switchboard is stopping.", asgi.CLOSE)
+        elif (principal := self._principal(exchange)) is None:
+            await exchange.refuse(401, "A bearer token is needed.", (b"www-authenticate", b"Bearer"))
+        else:
+            exchange.principal = principal
+            await self._dispatch(exchange)
+
+    async def _dispatch(self, exchange: Exchange) -> None:
+        path, method = exchange.path, exchange.method
+        if path == MCP:
+            if method == "POST":
+                await self._post(exchange)
+            elif method not in ("GET", "DELETE"):
+                await exchange.refuse(405, "There is POST, GET and DELETE.", (b"allow", b"GET, POST, DELETE"))
+            elif _names_modern(exchange):
+                await exchange.refuse(405, "There is only POST in this version.", (b"allow", b"POST"))
+            elif method == "GET":
+                await self._handshake.listen(exchange)
+            else:
+                await self._handshake.delete(exchange)
+        elif path == SSE:
+            if method == "GET":
+                await self._sse.listen(exchange)
+            else:
+                await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
+        elif method == "POST":
+            await self._sse.post(exchange, self._http.max_body_bytes)
+        else:
+            await exchange.refuse(405, "There is only POST.", (b"allow", b"POST"))
+
+    async def _post(self, exchange: Exchange) -> None:
+        events = exchange.takes(EVENT_TYPE)
+        if not events or (_names_modern(exchange) and not exchange.takes(JSON_TYPE)):
+            await exchange.refuse(406, "Accept both application/json and text/event-stream.")
+            return
+        kind = exchange.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind != JSON_TYPE:
+            await exchange.refuse(415, "Content-Type must be application/json.")
+            return
+        body = await exchange.body(self._http.max_body_bytes)
+        if body is None:
+            return
+        version = exchange.headers.get(ladder.VERSION)
+        if body.lstrip()[:1] == b"[" and (version is None or not _names_modern(exchange)):
+            await self._handshake.serve_batch(exchange, body)
+            return
+        posted = ladder.read(body)
+        if isinstance(posted, Refusal):
+            await exchange.reply(posted.status, posted.body)
+        elif ladder.is_modern(version, posted, body):
+            await self._modern.serve(exchange, posted, body)
+        else:
+            await self._handshake.serve(exchange, posted, body)
+
+    async def _health(self, exchange: Exchange) -> None:
+        if exchange.method not in ("GET", "HEAD"):
+            await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
+            return
+        states = Counter(suite.child.state.value for suite in self._gateway.suites.values())
+        told = {
+            "name": "switchboard",
+            "version": __version__,
+            "status": "stopping" if self._stopping else "ok",
+            "pid": os.getpid(),
+            "uptimeSeconds": int(time.monotonic() - self._began),
+            "sessions": len(self._sessions.all) + len(self._sse.all),
+            "children": dict(sorted(states.items())),
+        }
+        await exchange.reply(200, jsonrpc.encode(told))
+
+    def _welcome(self, exchange: Exchange, origin: str, host: str) -> bool:
+        """Whether a page may connect. One of another origin is told so in the words browsers understand."""
+        if not origins.may_come(origin, host, self._pages):
+            return False
+        exchange.extra = (
+            (b"access-control-allow-origin", origin.encode("latin-1")),
+            (b"vary", b"Origin"),
+            (b"access-control-expose-headers", b"Mcp-Session-Id"),
+        )
+        if exchange.method == "OPTIONS":
+            wanted = exchange.headers.get(b"access-control-request-headers", b"")
+            exchange.extra += (
+                (b"access-control-allow-methods", b"GET, POST, DELETE"),
+                (b"access-control-allow-headers", wanted),
+                (b"access-control-max-age", b"600"),
+            )
+        return True
+
+    def _principal(self, exchange: Exchange) -> str | None:
+        header = exchange.headers.get(b"authorization")
+        if header is not None:
+            token = auth.bearer(header)
+            return None if token is None else self._tokens.principal(token)
+        if self._http.query_token and b"token=" in exchange.query:
+            given = parse_qs(exchange.query.decode("latin-1")).get("token", [""])
+            return self._tokens.principal(given[0].encode())
+        return None
+
+    def _protocol(self) -> Callable[[], Guard]:
+        """What makes a connection."""
+        # Its words would name addresses, and with them tokens; what matters is logged here.
+        logging.getLogger("uvicorn").addHandler(logging.NullHandler())
+        logging.getLogger("uvicorn").propagate = False
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+        config = uvicorn.Config(
+            self,
+            interface="asgi3",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            # `limits` does this.
+            timeout_keep_alive=3600,
+        )
+        config.load()
+        state = ServerState()
+        kind = config.http_protocol_class
+
+        def make() -> Guard:
+            inner = kind(config=config, server_state=state, app_state={}, _loop=self._loop)  # type: ignore[call-arg]
+            return Guard(inner, self._crowd)
+
+        return make
+
+
+async def _until(done: Callable[[], bool], seconds: float) -> None:
+    """Look now and then, for so long at most."""
+    for _ in range(int(seconds / LOOK_S)):
+        if done():
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+def _names_modern(exchange: Exchange) -> bool:
+    version = exchange.headers.get(ladder.VERSION)
+    return version is not None and version.strip().decode("latin-1") not in eras.HANDSHAKE_VERSIONS
