@@ -58,19 +58,23 @@ class Splitter:
     def feed(self, data: bytes) -> list[Piece]:
         """All pieces that `data` completes."""
         if self._fresh and len(data) <= self.limit:
-            # The ordinary case, whole lines and each a message, cut in one go.
-            lines = data.split(b"\n")
-            rest = lines.pop()
-            messages: list[Piece] = [
-                line
-                for line in lines
-                if b'"jsonrpc"' in line and line[0] == OPENING_BRACE and line[-1] == CLOSING_BRACE
-            ]
-            if len(messages) == len(lines):
-                if rest:
-                    self._keep(rest)
-                    self._fresh = False
-                return messages
+            # The ordinary cases, cut in one go: one whole line, or several, and each a message.
+            if data.find(b"\n") == len(data) - 1:
+                if data[:1] == b"{" and data[-2:] == b"}\n" and b'"jsonrpc"' in data:
+                    return [data[:-1]]
+            else:
+                lines = data.split(b"\n")
+                rest = lines.pop()
+                messages: list[Piece] = [
+                    line
+                    for line in lines
+                    if b'"jsonrpc"' in line and line[0] == OPENING_BRACE and line[-1] == CLOSING_BRACE
+                ]
+                if len(messages) == len(lines):
+                    if rest:
+                        self._keep(rest)
+                        self._fresh = False
+                    return messages
         out: list[Piece] = []
         start = 0
         while start < len(data):

@@ -151,12 +151,13 @@ class PipeLink:
     def flush(self) -> None:
         """Write what the pipe takes now, all queued messages together."""
         self._dirty = False
-        if self._unsent is not None:
-            data: bytes | memoryview = self._unsent
-        else:
+        data: bytes | memoryview
+        if self._unsent is None:
             data = b"".join(self._out)
             self._out.clear()
             self.backlog = len(data)
+        else:
+            data = self._unsent
         try:
             written = os.write(self._write_fd, data)
         except (BlockingIOError, InterruptedError):
