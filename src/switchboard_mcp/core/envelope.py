@@ -96,7 +96,7 @@ def for_child(
     """
     members: Meta = {}
     if meta is not UNSET:
-        members = {key: value for key, value in meta.items() if not key.startswith(PREFIX)}
+        members = without_protocol(meta)
         if "progressToken" in members:
             members["progressToken"] = Raw(id)
     if modern:
@@ -108,27 +108,36 @@ def for_child(
     return _encode(members) if members or meta is not UNSET else None
 
 
-def to_modern(result: bytes, *, cacheable: bool = False) -> bytes:
-    """A result as a host of the modern era wants it."""
-    if b'"resultType"' in result:
+def to_modern(result: bytes, *, cacheable: bool = False, native: bool = True) -> bytes:
+    """A result as a host of the modern era wants it; `native` where it comes from a server of that era.
+
+    What is no object stays as it is: nothing can be said in it.
+    """
+    if result[:1] != b"{":
+        return result
+    hints = CACHE_HINTS if cacheable else b""
+    if b'"resultType"' in result or (cacheable and b'"ttlMs"' in result):
         members = _decode_object(result)
         if "resultType" in members:
-            return result
-    head = COMPLETE + CACHE_HINTS if cacheable and b'"ttlMs"' not in result else COMPLETE
-    return head + (b"," + result[1:] if result[1:2] != b"}" and len(result) > 2 else b"}")
+            if native:
+                return result
+            del members["resultType"]  # of no meaning in the handshake era
+            result = _encode(members)
+        if "ttlMs" in members:
+            hints = b""
+    rest = result[1:].lstrip()
+    return COMPLETE + hints + (rest if rest[:1] == b"}" else b"," + rest)
 
 
 def to_legacy(result: Raw | bytes) -> bytes:
     """A modern child's result as a host of the handshake era knows it."""
+    if bytes(result)[:1] != b"{":
+        return bytes(result)
     members = _decode_object(result)
     for name in MODERN_MEMBERS:
         members.pop(name, None)
-    if "_meta" in members:
-        meta = {
-            key: value
-            for key, value in _decode_object(members["_meta"]).items()
-            if not key.startswith(PREFIX)
-        }
+    if "_meta" in members and is_object(members["_meta"]):
+        meta = without_protocol(_decode_object(members["_meta"]))
         if meta:
             members["_meta"] = Raw(_encode(meta))
         else:
@@ -137,6 +146,50 @@ def to_legacy(result: Raw | bytes) -> bytes:
     if structured is not None and not is_object(structured):
         del members["structuredContent"]  # handshake-era hosts know objects only; the text says the same
     return _encode(members)
+
+
+def result_type(result: Raw | bytes) -> str:
+    """The kind of a modern result; what says nothing is complete."""
+    data = bytes(result)
+    if b'"resultType"' not in data or data[:1] != b"{":
+        return "complete"
+    return _decode_kind(data).result_type
+
+
+def without_protocol(meta: Meta) -> Meta:
+    """`_meta` without the keys that are the protocol's own."""
+    return {key: value for key, value in meta.items() if not key.startswith(PREFIX)}
+
+
+def tool_for(tool: Raw, *, modern: bool, native: bool) -> Raw:
+    """A child's tool as a host of either era may see it; `native` where the child is of the host's era."""
+    if native or (b'"execution"' not in bytes(tool) if modern else b'"outputSchema"' not in bytes(tool)):
+        return tool
+    members = _decode_object(tool)
+    if modern:
+        members.pop("execution", None)  # tasks of the handshake era
+    elif not _describes_objects(members.get("outputSchema")):
+        members.pop("outputSchema", None)
+    return Raw(_encode(members))
+
+
+def _describes_objects(schema: Raw | None) -> bool:
+    try:
+        return schema is not None and _decode_schema(schema).type == "object"
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+class _Kind(Struct, rename="camel"):
+    result_type: str = "complete"
+
+
+class _Schema(Struct):
+    type: str = ""
+
+
+_decode_kind = msgspec.json.Decoder(_Kind).decode
+_decode_schema = msgspec.json.Decoder(_Schema).decode
 
 
 class InputRequired(Struct, rename="camel"):
@@ -153,7 +206,7 @@ _decode_input = msgspec.json.Decoder(InputRequired).decode
 def input_required(result: Raw | bytes) -> InputRequired | None:
     """What a modern result asks for, where it asks."""
     data = bytes(result)
-    if b'"input_required"' not in data:
+    if b'"input_required"' not in data or data[:1] != b"{":
         return None
     asked = _decode_input(data)
     return asked if asked.result_type == "input_required" else None
