@@ -27,6 +27,9 @@ AFTER_PAUSE_S = 5.0
 # Where the id of an envelope is looked for that cannot be read as a whole.
 HEAD_BYTES = 1024
 
+# What a decoder says of what it cannot read; anything else is a fault of ours.
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
 # A request id, unique in this process, as JSON. Made without a frame of ours: every call needs one.
 next_id: Callable[[], bytes] = map(b"%d".__mod__, count(1)).__next__
 
@@ -35,6 +38,8 @@ class Call:
     """One request under way. Subclasses say what becomes of its answer; exactly one of the three ends it."""
 
     __slots__ = ("deadline", "id", "message", "timeout")
+    cancellable = True  # whether the other side may be told that its answer is no longer wanted
+    lasting = False  # whether it stays open for good, and is no work
 
     def __init__(self, id: bytes, message: bytes, timeout: float) -> None:
         self.id = id
@@ -61,11 +66,20 @@ class Call:
 class Inquiry(Call):
     """A call whose answer is awaited."""
 
-    __slots__ = ("future",)
+    __slots__ = ("cancellable", "future")
 
-    def __init__(self, loop: AbstractEventLoop, method: str, params: bytes, timeout: float) -> None:
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        method: str,
+        params: bytes,
+        timeout: float,
+        *,
+        cancellable: bool = True,
+    ) -> None:
         id = next_id()
         super().__init__(id, jsonrpc.request(id, method, params), timeout)
+        self.cancellable = cancellable
         self.future: Future[Message | Failure | None] = loop.create_future()
 
     def answered(self, answer: Message) -> None:
@@ -149,9 +163,11 @@ class Peer:
         if deadline < self._wake:
             self._arm(deadline)
 
-    async def inquire(self, method: str, params: bytes, timeout: float) -> Message | Failure | None:
+    async def inquire(
+        self, method: str, params: bytes, timeout: float, *, cancellable: bool = True
+    ) -> Message | Failure | None:
         """Send a request and await its answer; None when it came too late."""
-        call = Inquiry(self._loop, method, params, timeout)
+        call = Inquiry(self._loop, method, params, timeout, cancellable=cancellable)
         self.send(call)
         try:
             return await call.future
@@ -167,9 +183,22 @@ class Peer:
         """Forget a call and tell the other side to stop; False where it was over already."""
         if self.pending.pop(call.id, None) is None:
             return False
+        if not call.cancellable:
+            return True
         told = b'{"requestId":%b,"reason":%b}' % (call.id, jsonrpc.encode(reason))
         self.notify("notifications/cancelled", told)
         return True
+
+    @property
+    def busy(self) -> bool:
+        """Whether the other side has work to do for us."""
+        return any(not call.lasting for call in self.pending.values())
+
+    def allow(self, call: Call, seconds: float) -> None:
+        """Give a call so much time from now on, be it more than it had or less."""
+        call.deadline = deadline = self._now() + seconds
+        if call.id in self.pending and deadline < self._wake:
+            self._arm(deadline)
 
     def lose(self, id: bytes, problem: Failure) -> None:
         """To this request no answer will come, while others have their own way back."""
@@ -201,7 +230,13 @@ class Peer:
             call = self.pending.pop(bytes(message.id), None) if message.id is not UNSET else None
             if call is not None:
                 self.answers += 1
-                call.answered(message)
+                try:
+                    call.answered(message)
+                except Exception as problem:
+                    # Whoever waits is told, should it turn out that the answer cannot be used.
+                    self._listener.unreadable(call, str(problem))
+                    if not isinstance(problem, UNREADABLE):
+                        raise
         elif message.id is not UNSET and bytes(message.id) != b"null":
             self._listener.requested(message)
         elif message.method == "notifications/progress":
