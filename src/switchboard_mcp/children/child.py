@@ -11,6 +11,7 @@ from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import Knowledge
 from switchboard_mcp.children.connection import Carrier, Connection
+from switchboard_mcp.children.handshake import WrongEra
 from switchboard_mcp.children.launch import launch
 from switchboard_mcp.children.local import LocalCarrier
 from switchboard_mcp.children.offer import CHANGES, Offer
@@ -278,6 +279,16 @@ class Child:
             )
             / 1000
         )
+        met = await self._meet(spec, limit_s, self._modern_first)
+        if isinstance(met, WrongEra):
+            await self._drop_connection(met.problem)
+            again = await self._meet(spec, limit_s, modern_first=True)
+            return met.problem if isinstance(again, WrongEra) else again
+        return met
+
+    async def _meet(
+        self, spec: ChildSpec, limit_s: float, modern_first: bool
+    ) -> Knowledge | Failure | WrongEra:
         carrier = await self._carrier(spec, limit_s)
         if isinstance(carrier, Failure):
             return carrier
@@ -285,7 +296,7 @@ class Child:
         if self._closing is not None:
             return self._closing
         capabilities = self._services.shared_capabilities or self._capabilities
-        return await self._connection.open(limit_s, capabilities, modern_first=self._modern_first)
+        return await self._connection.open(limit_s, capabilities, modern_first=modern_first)
 
     async def _carrier(self, spec: ChildSpec, limit_s: float) -> Carrier | Failure:
         if spec.kind != "stdio":

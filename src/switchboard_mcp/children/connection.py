@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.children.catalog import Knowledge, Tool, read_tools
-from switchboard_mcp.children.handshake import fetch_list, shake_hands
+from switchboard_mcp.children.handshake import WrongEra, fetch_list, shake_hands
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.core import eras, jsonrpc
@@ -89,14 +89,14 @@ class Connection:
 
     async def open(
         self, limit_s: float, capabilities: bytes = b"{}", *, modern_first: bool = False
-    ) -> Knowledge | Failure:
+    ) -> Knowledge | Failure | WrongEra:
         """Shake hands within the limit."""
         knowledge = await shake_hands(
             self.peer, self._spec.name, limit_s, capabilities, modern_first=modern_first
         )
         if knowledge is None:
             return self._start_timeout(limit_s)
-        if isinstance(knowledge, Failure):
+        if isinstance(knowledge, Failure | WrongEra):
             return knowledge
         self._opened = True
         self._protocol = knowledge.protocol

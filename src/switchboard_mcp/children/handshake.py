@@ -43,9 +43,10 @@ class Introduction(Struct, rename="camel"):
 
 
 class WrongEra(Struct):
-    """A child that does not know how it was spoken to, and what it said."""
+    """A child that does not know how it was spoken to, and what it said; `certain` if it named the versions it wants."""
 
     problem: Failure
+    certain: bool = False
 
 
 _decode_introduction = msgspec.json.Decoder(Introduction).decode
@@ -57,20 +58,26 @@ _decode_server = msgspec.json.Decoder(Server).decode
 
 async def shake_hands(
     peer: Peer, child: str, limit_s: float, capabilities: bytes = b"{}", *, modern_first: bool = False
-) -> Knowledge | Failure | None:
-    """Introduce ourselves and learn what the child offers; None when all of it took longer than the limit."""
+) -> Knowledge | Failure | WrongEra | None:
+    """Introduce ourselves and learn what the child offers; None when all of it took longer than the limit.
+
+    `WrongEra` where the child refuses handshakes and, after one, everything else: it wants to be met anew.
+    """
     now = get_running_loop().time
-    deadline = now() + limit_s
     introduction: Introduction | WrongEra | Failure | None = None
     if modern_first:
         introduction = await _discover(peer, child, min(limit_s, PROBE_S))
+    deadline = now() + limit_s  # one that met the probe with silence has its time all the same
     if not isinstance(introduction, Introduction):
         introduction = await _initialize(peer, child, deadline - now(), capabilities)
         if isinstance(introduction, WrongEra):
-            discovered = None if modern_first else await _discover(peer, child, deadline - now())
-            if discovered is None and not modern_first:
+            # Also after a probe: a slow child may have come to it only now.
+            discovered = await _discover(peer, child, deadline - now())
+            if discovered is None:
                 return None
-            introduction = discovered if isinstance(discovered, Introduction) else introduction.problem
+            if not isinstance(discovered, Introduction):
+                return introduction if introduction.certain and not modern_first else introduction.problem
+            introduction = discovered
     if not isinstance(introduction, Introduction):
         return introduction
     modern = eras.is_modern(introduction.protocol_version)
@@ -124,12 +131,14 @@ async def _initialize(
         "capabilities": Raw(capabilities),
         "clientInfo": {"name": "switchboard", "version": __version__},
     }
-    answer = await peer.inquire("initialize", jsonrpc.encode(hello), limit_s)
+    answer = await peer.inquire("initialize", jsonrpc.encode(hello), limit_s, cancellable=False)
     if not isinstance(answer, Message):
         return answer
     introduction = _read(answer, child, "initialize")
     if isinstance(introduction, Failure):
-        return WrongEra(introduction) if _error(answer).code in eras.NO_HANDSHAKE else introduction
+        code = _error(answer).code
+        certain = code == eras.UNSUPPORTED_VERSION
+        return WrongEra(introduction, certain) if code in eras.NO_HANDSHAKE else introduction
     if not eras.accepts(introduction.protocol_version):
         return _unknown_version(child, introduction.protocol_version)
     peer.notify("notifications/initialized")
@@ -137,7 +146,7 @@ async def _initialize(
 
 
 async def _discover(peer: Peer, child: str, limit_s: float) -> Introduction | Failure | None:
-    answer = await peer.inquire("server/discover", _params(modern=True), limit_s)
+    answer = await peer.inquire("server/discover", _params(modern=True), limit_s, cancellable=False)
     if not isinstance(answer, Message):
         return answer
     introduction = _read(answer, child, "server/discover")

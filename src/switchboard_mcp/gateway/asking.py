@@ -45,6 +45,8 @@ PARKED_S = 600.0
 # As many rounds as the SDKs' own clients allow.
 MOST_ROUNDS = 10
 STATE_PREFIX = "switchboard:"
+# What a child asks at once comes in a few pieces; a round trip to the host costs more than waiting for the rest.
+BREATH_S = 0.02
 # Members of questions that only the handshake era knows.
 LEGACY_MEMBERS = ("elicitationId", "task")
 
@@ -89,6 +91,8 @@ class Desk:
         session = request.session if request is not None else self._only_session()
         capabilities = request.capabilities if request else session.capabilities if session else b"{}"
         if session is None or not may(capabilities, NEEDS.get(method)):
+            if request is not None and request.modern and method in NEEDS:
+                request.lacking = NEEDS[method]
             self._answer_alone(link, child_id, method)
         elif request is not None and request.modern:
             self._park(request, link, child_id, message)
@@ -151,9 +155,9 @@ class Desk:
         if parked is None or parked.principal != session.principal or parked.fingerprint != fingerprint:
             session.refuse(route, id, INVALID_PARAMS, "Unknown or expired requestState.")
             return True
+        del self._parked[state]
         if parked.outcome is not None:
             encode, body = parked.outcome
-            del self._parked[state]
             route.answer(encode(id, body))
             return True
         request = parked.request
@@ -222,23 +226,23 @@ class Desk:
     def _park(self, request: HostRequest, link: Link, child_id: bytes, message: Message) -> None:
         parked: Parked | None = getattr(request, "parked", None)
         if parked is None:
-            from secrets import token_urlsafe
-
-            state = STATE_PREFIX + token_urlsafe(24)
-            parked = Parked(state, request, request.session.principal, request.fingerprint())
+            parked = Parked("", request, request.session.principal, request.fingerprint())
             request.parked = parked
         if not parked.questions:
             # What a child asks in one breath is asked together.
-            self._loop.call_soon(self._answer_parked, parked)
+            self._loop.call_later(BREATH_S, self._answer_parked, parked)
         parked.questions[f"q{child_id.decode().strip(chr(34))}"] = (link, child_id, message)
 
     def _answer_parked(self, parked: Parked) -> None:
         request = parked.request
         if not request.wanted:
             return
-        if parked.state not in self._parked:
-            self._parked[parked.state] = parked
-            self._loop.call_later(PARKED_S, self._forget, parked.state)
+        from secrets import token_urlsafe
+
+        # Each round has a state of its own, which is good for one return.
+        parked.state = STATE_PREFIX + token_urlsafe(24)
+        self._parked[parked.state] = parked
+        self._loop.call_later(PARKED_S, self._forget, parked.state)
         request.deadline = self._loop.time() + PARKED_S
         questions = {key: _embedded(message) for key, (_link, _id, message) in parked.questions.items()}
         del request.session.under_way[request.host_id]
@@ -264,6 +268,8 @@ class Desk:
 def owner(peer: Peer) -> HostRequest | None:
     """The request a child's unasked message belongs to: the latest, where all open ones are of one session."""
     requests = [call for call in peer.pending.values() if isinstance(call, HostRequest)]
+    # One that is parked waits for its host, and asks nothing meanwhile.
+    requests = [request for request in requests if request.wanted] or requests
     if not requests or any(request.session is not requests[0].session for request in requests):
         return None
     return requests[-1] if len(requests) == 1 or not requests[-1].modern else None

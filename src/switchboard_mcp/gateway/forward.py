@@ -85,6 +85,11 @@ class Forward(HostRequest):
 
     def _for_host(self, error: Raw) -> bytes | Raw:
         """What describes the hop to the child is not for the host, unless it is true of the host too."""
+        lacking = getattr(self, "lacking", "")
+        if lacking:
+            told = f"The child needs a client with the capability `{lacking}`."
+            data: dict[str, object] = {"requiredCapabilities": {lacking: {}}}
+            return jsonrpc.encode({"code": eras.MISSING_CAPABILITY, "message": told, "data": data})
         code = jsonrpc.parse_error(error).code
         if code not in envelope.HOP_ERRORS or (code == eras.MISSING_CAPABILITY and self.modern):
             return error

@@ -35,10 +35,11 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 class HostRequest(Visitor, Call):
     """See the module. Subclasses build the message to the child and the answer to a failure."""
 
-    __slots__ = ("child", "host_id", "meta", "parked", "route", "session")
+    __slots__ = ("child", "host_id", "lacking", "meta", "parked", "route", "session")
 
     child: Child
     host_id: bytes
+    lacking: str  # a capability of the host's that the child wanted to use, where there was one
     meta: Meta | UnsetType
     parked: Parked
     route: Route

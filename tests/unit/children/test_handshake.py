@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.children.catalog import Knowledge, read_tools
-from switchboard_mcp.children.handshake import fetch_list, shake_hands
+from switchboard_mcp.children.handshake import WrongEra, fetch_list, shake_hands
 from switchboard_mcp.core.framing import Noise, Oversized
 from switchboard_mcp.core.jsonrpc import Malformed, Message
 from switchboard_mcp.errors import Failure, failure
@@ -64,7 +64,7 @@ class Server:
     def methods(self) -> list[str]:
         return [method for method, _ in self.heard]
 
-    async def meet(self, limit_s: float = 10) -> Knowledge | Failure | None:
+    async def meet(self, limit_s: float = 10) -> Knowledge | Failure | WrongEra | None:
         return await shake_hands(self.peer, "kid", limit_s)
 
 
@@ -152,6 +152,14 @@ async def test_a_child_of_neither_era_fails_with_what_it_said_first(discovery: J
     problem = await server.meet()
     assert isinstance(problem, Failure)
     assert (problem.code, "what is initialize?" in problem.message) == ("child_protocol", True)
+
+
+async def test_a_child_that_wants_another_era_and_cannot_go_back_is_to_be_met_anew() -> None:
+    refusal = error(-32022, "not this version")
+    server = Server(lambda method, params: refusal if method == "initialize" else error(-32600))
+    outcome = await server.meet()
+    assert isinstance(outcome, WrongEra)
+    assert "not this version" in outcome.problem.message
 
 
 @pytest.mark.parametrize("silent", ["initialize", "server/discover", "tools/list"])

@@ -77,7 +77,7 @@ def test_the_defaults_are_valid_and_stated() -> None:
         {"introspection": {"mode": "loud"}},
         {"governance": {"mode": "governed"}},
         {"mail": {"enabled": True}},
-        {"http": {"port": 1}},
+        {"http": {"port": 70000}},
         {"mcpServers": {"a": 1}},
     ],
 )
