@@ -13,7 +13,7 @@ demo: ## see in half a minute what Switchboard does
 	@$(PYTHON_BIN) examples/demo.py
 
 test: ## all checks and all tests, with real servers (ARGS="-k name" goes to pytest)
-	@scripts/setup dev servers npm conformance
+	@scripts/setup dev servers npm conformance hosts
 	@scripts/check
 	@$(PYTHON_BIN) -m pytest $(ARGS)
 
@@ -48,6 +48,6 @@ lock: ## write the lock files anew (ARGS=--upgrade for newer versions)
 	@scripts/lock $(ARGS)
 
 clean: ## remove everything that setup, tests and builds made
-	@rm -rf .venv .venv-servers tests/npm/node_modules tests/conformance/npm-*/node_modules \
+	@rm -rf .venv .venv-servers tests/npm/node_modules tests/conformance/npm-*/node_modules tests/hosts/npm/node_modules \
 	  .setup.log .setup.lock dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
