@@ -13,7 +13,7 @@ import subprocess
 import sys
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import pytest
 
@@ -42,6 +42,7 @@ class Http(NamedTuple):
 
     url: str
     token: str
+    kind: Literal["http", "sse"] = "http"
 
 
 Entry = Stdio | Http
@@ -150,8 +151,8 @@ class ClaudeCode(HostProgram):
         match entry:
             case Stdio(command):
                 return {"command": command[0], "args": command[1:]}
-            case Http(url, token):
-                return {"type": "http", "url": url, "headers": {"Authorization": f"Bearer {token}"}}
+            case Http(url, token, kind):
+                return {"type": kind, "url": url, "headers": {"Authorization": f"Bearer {token}"}}
 
     def variables(self) -> dict[str, str]:
         return {
@@ -205,7 +206,7 @@ class Codex(HostProgram):
             case Stdio(command):
                 # It hands down almost nothing of its environment.
                 return f"command = {command[0]!r}\nargs = {json.dumps(command[1:])}\nenv_vars = ['{MARK}']"
-            case Http(url, token):
+            case Http(url, token, _):
                 return f"url = '{url}'\nhttp_headers = {{ Authorization = 'Bearer {token}' }}"
 
     def says_connected(self) -> bool:
@@ -262,8 +263,8 @@ class Gemini(HostProgram):
         match entry:
             case Stdio(command):
                 return {"command": command[0], "args": command[1:]}
-            case Http(url, token):
-                return {"type": "http", "url": url, "headers": {"Authorization": f"Bearer {token}"}}
+            case Http(url, token, kind):
+                return {"type": kind, "url": url, "headers": {"Authorization": f"Bearer {token}"}}
 
     def variables(self) -> dict[str, str]:
         # It would start itself a second time, for more memory.
@@ -312,7 +313,7 @@ class OpenCode(HostProgram):
         match entry:
             case Stdio(command):
                 return {"type": "local", "command": command}
-            case Http(url, token):
+            case Http(url, token, _):
                 headers = {"Authorization": f"Bearer {token}"}
                 return {"type": "remote", "url": url, "headers": headers, "oauth": False}
 
@@ -330,6 +331,8 @@ class OpenCode(HostProgram):
 
 
 HOSTS: tuple[type[HostProgram], ...] = (ClaudeCode, Codex, Gemini, OpenCode)
+# Those whose settings can ask for HTTP+SSE.
+WITH_SSE: tuple[type[HostProgram], ...] = (ClaudeCode, Gemini)
 
 
 def lines(text: str) -> list[str]:

@@ -17,7 +17,8 @@ import pytest
 from tests.e2e.host import PATIENCE_S, SWITCHBOARD
 from tests.e2e.workspaces import MOCK_CHILD, PYTHON, REPO, add_child
 from tests.hosts.model import scripted
-from tests.hosts.programs import HOSTS, NOWHERE, HostProgram, Http, Stdio
+from tests.hosts.programs import HOSTS, NOWHERE, WITH_SSE, HostProgram, Http, Stdio
+from tests.hosts.road import watched
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(90)]
 
@@ -96,7 +97,17 @@ def test_over_pipes_the_suites_are_listed_and_a_call_reaches_the_child(
 
 
 def test_over_http_the_suites_are_listed_and_a_call_reaches_the_child(host: HostProgram, web: Http) -> None:
-    use_a_suite(host, web)
+    with watched(web.url) as road:
+        use_a_suite(host, web._replace(url=road.url))
+    assert road.methods[0] == host.opening
+    assert "tools/list" in road.methods
+
+
+@pytest.mark.parametrize("host", WITH_SSE, indirect=True, ids=lambda kind: kind.name)
+def test_over_http_with_sse_too(host: HostProgram, web: Http) -> None:
+    with watched(web.url.replace("/mcp", "/sse")) as road:
+        use_a_suite(host, web._replace(url=road.url, kind="sse"))
+    assert road.methods[0] == "initialize"
 
 
 def use_a_suite(host: HostProgram, entry: Stdio | Http) -> None:
