@@ -41,6 +41,7 @@ DRAIN_S = 10.0
 # Then what has been written still has to leave.
 FLUSH_S = 2.0
 LOOK_S = 0.02
+STOPPING = "Switchboard is stopping."
 
 
 class HttpFront:
@@ -132,8 +133,8 @@ class HttpFront:
             await exchange.refuse(404, "There is /mcp, /sse, /messages and /health.")
         elif exchange.method == "OPTIONS" and origin is not None:
             await exchange.reply(204)
-        elif self._stopping:
-            await exchange.refuse(503, "Switchboard is stopping.", asgi.CLOSE)
+        elif self._stopping and exchange.method == "GET":
+            await exchange.refuse(503, STOPPING, asgi.CLOSE)
         elif (principal := self._principal(exchange)) is None:
             await exchange.refuse(401, "A bearer token is needed.", (b"www-authenticate", b"Bearer"))
         else:
@@ -159,7 +160,7 @@ class HttpFront:
             else:
                 await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
         elif method == "POST":
-            await self._sse.post(exchange, self._http.max_body_bytes)
+            await self._message(exchange)
         else:
             await exchange.refuse(405, "There is only POST.", (b"allow", b"POST"))
 
@@ -182,10 +183,30 @@ class HttpFront:
         posted = ladder.read(body)
         if isinstance(posted, Refusal):
             await exchange.reply(posted.status, posted.body)
+        elif self._stopping and posted.is_request:  # answers to our own questions let calls come to their end
+            await exchange.refuse(503, STOPPING, asgi.CLOSE)
         elif ladder.is_modern(version, posted, body):
             await self._modern.serve(exchange, posted, body)
         else:
             await self._handshake.serve(exchange, posted, body)
+
+    async def _message(self, exchange: Exchange) -> None:
+        """A message of the older transport."""
+        session = self._sse.find(exchange)
+        if session is None:
+            await exchange.refuse(404, "There is no such session; GET /sse opens one.")
+            return
+        body = await exchange.body(self._http.max_body_bytes)
+        if body is None:
+            return
+        posted = ladder.read(body)
+        if isinstance(posted, Refusal):
+            await exchange.reply(posted.status, posted.body)
+        elif self._stopping and posted.is_request:
+            await exchange.refuse(503, STOPPING, asgi.CLOSE)
+        else:
+            self._sse.receive(session, body)
+            await exchange.reply(202)
 
     async def _health(self, exchange: Exchange) -> None:
         if exchange.method not in ("GET", "HEAD"):

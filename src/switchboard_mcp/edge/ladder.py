@@ -43,6 +43,11 @@ class Posted(Struct, gc=False):
     result: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET
 
+    @property
+    def is_request(self) -> bool:
+        """Whether it wants an answer."""
+        return self.method is not UNSET and self.id is not UNSET
+
 
 @final
 class Refusal(Struct, frozen=True):

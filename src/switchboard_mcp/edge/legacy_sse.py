@@ -9,13 +9,10 @@ import asyncio
 from secrets import token_urlsafe
 from urllib.parse import parse_qs
 
-from switchboard_mcp.edge import ladder
 from switchboard_mcp.edge.exchange import EVENT_TYPE, Exchange
-from switchboard_mcp.edge.ladder import Refusal
 from switchboard_mcp.edge.outlet import Outlet, event
 from switchboard_mcp.edge.sessions import KEY_BYTES
 from switchboard_mcp.gateway.gateway import Gateway
-from switchboard_mcp.gateway.session import Session
 
 MESSAGES = "/messages"
 
@@ -23,10 +20,11 @@ MESSAGES = "/messages"
 class SseRoad:
     """All that goes to one client."""
 
-    __slots__ = ("outlet",)
+    __slots__ = ("outlet", "session")
 
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(self, outlet: Outlet, gateway: Gateway, principal: str) -> None:
         self.outlet = outlet
+        self.session = gateway.open(self, principal)
 
     def send(self, message: bytes) -> None:
         """A notification or a request of ours."""
@@ -44,7 +42,7 @@ class LegacySse:
         self._gateway = gateway
         self._loop = loop
         self._most = most
-        self.all: dict[str, tuple[Session, SseRoad]] = {}
+        self.all: dict[str, SseRoad] = {}
 
     async def listen(self, exchange: Exchange) -> None:
         """GET /sse: a new session."""
@@ -54,36 +52,28 @@ class LegacySse:
         if len(self.all) >= self._most:
             await exchange.refuse(503, "Too many sessions.")
             return
-        road = SseRoad(Outlet(self._loop, exchange.guard))
-        session = self._gateway.open(road, exchange.principal)
+        road = SseRoad(Outlet(self._loop, exchange.guard), self._gateway, exchange.principal)
         key = token_urlsafe(KEY_BYTES)
-        self.all[key] = session, road
+        self.all[key] = road
         road.outlet.put(f"event: endpoint\ndata: {MESSAGES}?sessionId={key}\n\n".encode())
         try:
             await exchange.stream(road.outlet)
         finally:
             del self.all[key]
-            self._gateway.close(session)
+            self._gateway.close(road.session)
 
-    async def post(self, exchange: Exchange, limit: int) -> None:
-        """POST /messages: a message on a session."""
+    def find(self, exchange: Exchange) -> SseRoad | None:
+        """The road to whoever sends a message, if the session is theirs."""
         keys = parse_qs(exchange.query.decode("latin-1"))
         key = (keys.get("sessionId") or keys.get("session_id") or [""])[0]
-        session, road = self.all.get(key, (None, None))
-        if session is None or road is None or session.principal != exchange.principal:
-            await exchange.refuse(404, "There is no such session; GET /sse opens one.")
-            return
-        body = await exchange.body(limit)
-        if body is None:
-            return
-        posted = ladder.read(body) if body[:1] != b"[" else None
-        if isinstance(posted, Refusal):
-            await exchange.reply(posted.status, posted.body)
-            return
-        self._gateway.receive(session, road, body)
-        await exchange.reply(202)
+        road = self.all.get(key)
+        return road if road is not None and road.session.principal == exchange.principal else None
+
+    def receive(self, road: SseRoad, body: bytes) -> None:
+        """A message on a session; its answer goes out on the stream."""
+        self._gateway.receive(road.session, road, body)
 
     def end_all(self) -> None:
         """Nothing comes any more."""
-        for _session, road in self.all.values():
+        for road in self.all.values():
             road.outlet.finish()

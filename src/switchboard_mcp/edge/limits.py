@@ -180,7 +180,8 @@ class Crowd:
     def close_quiet(self) -> None:
         """End all that nothing is done for."""
         for guard in [*self.new, *self.kept]:
-            self._drop(guard)
+            self.leave(guard)
+            guard.transport.close()
 
     def abort_all(self) -> None:
         """End all."""
