@@ -24,8 +24,10 @@ NPM = Path(__file__).resolve().parent / "npm"
 ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 MUSL = "-musl" if sys.platform == "linux" and platform.libc_ver()[0] != "glibc" else ""
 PLATFORM = f"{sys.platform}-{ARCHITECTURES.get(platform.machine().lower(), platform.machine())}{MUSL}"
-# Each takes a few seconds at most, also on a busy machine; one that takes longer waits for the network.
+# Each takes a few seconds at most; one that takes much longer waits for the network.
 PATIENCE_S = 40.0
+# What a host gives Switchboard for its start, where it would otherwise be five seconds.
+PATIENCE_MS = 30_000
 PROMPT = "Use the tool."
 # Nobody listens there; port 9 was once for throwing away what came.
 NOWHERE = "http://127.0.0.1:9"
@@ -162,6 +164,7 @@ class ClaudeCode(HostProgram):
             "ANTHROPIC_API_KEY": "none",
             # Else the model would see names alone, and have to search for the rest.
             "ENABLE_TOOL_SEARCH": "false",
+            "MCP_CONNECT_TIMEOUT_MS": str(PATIENCE_MS),
         }
 
     def says_connected(self) -> bool:
@@ -312,10 +315,11 @@ class OpenCode(HostProgram):
     def _entry(self, entry: Entry) -> Json:
         match entry:
             case Stdio(command):
-                return {"type": "local", "command": command}
+                return {"type": "local", "command": command, "timeout": PATIENCE_MS}
             case Http(url, token, _):
                 headers = {"Authorization": f"Bearer {token}"}
-                return {"type": "remote", "url": url, "headers": headers, "oauth": False}
+                remote = {"type": "remote", "url": url, "headers": headers, "oauth": False}
+                return {**remote, "timeout": PATIENCE_MS}
 
     def variables(self) -> dict[str, str]:
         off = ("AUTOUPDATE", "DEFAULT_PLUGINS", "LSP_DOWNLOAD", "MODELS_FETCH", "CLAUDE_CODE")
