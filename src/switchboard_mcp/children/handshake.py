@@ -43,7 +43,7 @@ class Introduction(Struct, rename="camel"):
 
 
 class WrongEra(Struct):
-    """A child that does not know how it was spoken to, and what it said; `certain` if it named the versions it wants."""
+    """A child that does not know how it was spoken to, and what it said; `certain` if it named versions it wants."""
 
     problem: Failure
     certain: bool = False
