@@ -19,6 +19,7 @@ from switchboard_mcp.core.eras import (
     PREFIX,
     UNSUPPORTED_VERSION,
 )
+from switchboard_mcp.core.jsonrpc import parse_error
 
 Meta = dict[str, Raw]
 
@@ -32,7 +33,10 @@ SUBSCRIPTION = PREFIX + "subscriptionId"
 IDENTITY = Raw(msgspec.json.encode({"name": "switchboard", "version": __version__}))
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
-INVALID_PARAMS = -32602
+INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
+RESOURCE_NOT_FOUND = -32002  # of the handshake era
+# Codes that only the protocol gives a meaning in the modern era.
+RESERVED = range(-32099, -32019)
 # What describes the hop between us and a child is not for the host.
 HOP_ERRORS = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
 
@@ -146,6 +150,23 @@ def to_legacy(result: Raw | bytes) -> bytes:
     if structured is not None and not is_object(structured):
         del members["structuredContent"]  # handshake-era hosts know objects only; the text says the same
     return _encode(members)
+
+
+def error_for(error: Raw, *, modern: bool, native: bool, uri: str = "") -> Raw | bytes:
+    """A child's error as its host may see it; `native` where the child is of the host's era.
+
+    Codes that describe the hop to the child, or mean something else in the host's era, are told as a fault of the
+    child, with what it said. `uri` is the resource the host asked for, where it did.
+    """
+    if native and not modern:
+        return error
+    told = parse_error(error)
+    if modern and not native and told.code == RESOURCE_NOT_FOUND:
+        data = {"uri": uri} if uri else told.data
+        return _encode({"code": INVALID_PARAMS, "message": told.message, "data": data})
+    if told.code in (RESERVED if modern else HOP_ERRORS):
+        return _encode({"code": INTERNAL_ERROR, "message": "The child refused the request.", "data": error})
+    return error
 
 
 def result_type(result: Raw | bytes) -> str:

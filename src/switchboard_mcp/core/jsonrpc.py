@@ -43,6 +43,7 @@ _decode = msgspec.json.Decoder(Message).decode
 _decode_batch = msgspec.json.Decoder(list[Raw]).decode
 _decode_error = msgspec.json.Decoder(RpcError).decode
 encode = msgspec.json.encode
+NO_RESULT = Raw(b'{"code":-32603,"message":"No result."}')
 
 
 def parse(data: bytes) -> Message | Malformed:
@@ -70,6 +71,21 @@ def parse_error(error: Raw) -> RpcError:
         return _decode_error(error)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return RpcError(message=bytes(error)[:200].decode("utf-8", "replace"))
+
+
+def error_in(answer: Message) -> Raw | None:
+    """The error of a response, however it is put; None where there is a result."""
+    if answer.error is not UNSET and bytes(answer.error) != b"null":
+        return answer.error
+    return NO_RESULT if answer.result is UNSET else None
+
+
+def canonical(body: Raw | bytes) -> bytes:
+    """The same for bodies that differ only in how they are written; as it came where it cannot be read."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(body), order="sorted")
+    except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
+        return bytes(body)
 
 
 def clean_text(data: bytes) -> bytes:

@@ -6,6 +6,8 @@ sessions, and not who is asked.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -46,8 +48,13 @@ class _UrlElicitations(Struct):
     elicitations: list[_UrlElicitation] = []
 
 
+class _Needed(Struct, rename="camel"):
+    required_capabilities: Capability = {}
+
+
 read_question = msgspec.json.Decoder(Question).decode
 _decode_elicitation = msgspec.json.Decoder(_Elicitation).decode
+_decode_needed = msgspec.json.Decoder(_Needed).decode
 _decode_urls = msgspec.json.Decoder(_UrlElicitations).decode
 
 
@@ -67,6 +74,22 @@ def lacking(capabilities: Raw | bytes, method: str, params: Raw | UnsetType) -> 
     # Whoever names no mode knows forms, as in the versions that had nothing else.
     known = mode in modes or (mode == "form" and "url" not in modes)
     return None if known else {"elicitation": {mode: {}}}
+
+
+def really_lacking(capabilities: bytes, data: Raw | UnsetType) -> Capability | None:
+    """What a client did not declare, of what an error says that it needs; None where it declared all of it."""
+    try:
+        needed = _decode_needed(data).required_capabilities if data is not UNSET else {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    declared = _members(capabilities)
+    missing: Capability = {}
+    for name, parts in needed.items():
+        known = _members(declared[name]) if name in declared else {}
+        lost = {part: value for part, value in parts.items() if part not in known}
+        if lost or name not in declared:
+            missing[name] = lost
+    return missing or None
 
 
 def embedded(method: str, params: Raw | UnsetType) -> dict[str, object]:
@@ -111,7 +134,7 @@ def replace_token(params: bytes, token: bytes) -> tuple[bytes, Raw | None]:
     """A question's params with our own progress token in place of the asker's, and the asker's where it has one."""
     if b'"progressToken"' not in params:
         return params, None
-    members = _decode_object(params)
+    members = _members(params)
     meta = _members(members.get("_meta", Raw(b"{}")))
     theirs = meta.get(PROGRESS)
     if theirs is None:
@@ -119,6 +142,7 @@ def replace_token(params: bytes, token: bytes) -> tuple[bytes, Raw | None]:
     return _encode({**members, "_meta": {**meta, PROGRESS: Raw(token)}}), theirs
 
 
+@lru_cache(maxsize=64)
 def declared_to_modern(capabilities: bytes, *, native: bool, direct: bool) -> bytes:
     """What a modern child is told that its client can do, for a host that declared these capabilities.
 

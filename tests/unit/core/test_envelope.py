@@ -317,3 +317,54 @@ def test_a_schema_of_objects_is_shown_in_either_era(schema: Json) -> None:
 def test_another_schema_is_hidden_from_the_handshake_era(schema: object) -> None:
     tool = Raw(dumped({"name": "t", "outputSchema": schema}))
     assert loaded(envelope.tool_for(tool, modern=False, native=False)) == {"name": "t"}
+
+
+# --- errors ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("modern", "native", "code", "expected"),
+    [
+        (False, True, -32602, -32602),
+        (False, True, -32002, -32002),
+        (False, True, -32021, -32021),
+        (False, True, -32042, -32042),
+        (False, False, -32602, -32602),
+        (False, False, -32020, -32603),
+        (False, False, -32021, -32603),
+        (False, False, -32022, -32603),
+        (True, False, -32002, -32602),
+        (True, False, -32001, -32001),
+        (True, False, -32020, -32603),
+        (True, False, -32042, -32603),
+        (True, False, -32099, -32603),
+        (True, False, -32100, -32100),
+        (True, False, 7, 7),
+        (True, True, -32602, -32602),
+        (True, True, -32019, -32019),
+        (True, True, -32022, -32603),
+        (True, True, -32050, -32603),
+    ],
+)
+def test_the_code_of_an_error_means_the_same_to_the_host(
+    modern: bool, native: bool, code: int, expected: int
+) -> None:
+    error = Raw(dumped({"code": code, "message": "why", "data": {"a": 1}, "vendor": 1}))
+    told = loaded(envelope.error_for(error, modern=modern, native=native))
+    assert told["code"] == expected
+    if expected == -32603:
+        assert told["data"] == {"code": code, "message": "why", "data": {"a": 1}, "vendor": 1}
+    elif code == expected:
+        assert told["vendor"] == 1
+    else:
+        assert told == {"code": expected, "message": "why", "data": {"a": 1}}
+
+
+def test_a_resource_that_is_not_found_is_named_as_the_host_knows_it() -> None:
+    error = Raw(dumped({"code": -32002, "message": "gone", "data": {"uri": "child's"}}))
+    told = loaded(envelope.error_for(error, modern=True, native=False, uri="host's"))
+    assert told == {"code": -32602, "message": "gone", "data": {"uri": "host's"}}
+
+
+def test_an_error_that_cannot_be_read_goes_on_as_it_is() -> None:
+    assert envelope.error_for(Raw(b'"odd"'), modern=True, native=True) == Raw(b'"odd"')

@@ -337,3 +337,31 @@ class TestEncoding:
 
     def test_an_error_member_at_hand_is_passed_on_as_it_is(self) -> None:
         assert jsonrpc.error_body(b'"x"', Raw(b'{ "code": 1 }')).endswith(b'"id":"x","error":{ "code": 1 }}')
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        ({"result": {}}, None),
+        ({"result": None}, None),
+        ({"result": {}, "error": None}, None),
+        ({"result": None, "error": {"code": 5}}, 5),
+        ({"result": {}, "error": {"code": 5}}, 5),
+        ({"error": {"code": 5}}, 5),
+        ({"error": None}, -32603),
+        ({}, -32603),
+    ],
+)
+def test_an_answer_is_an_error_where_it_has_one_or_no_result(
+    answer: dict[str, object], code: int | None
+) -> None:
+    message = jsonrpc.parse(json.dumps({"jsonrpc": "2.0", "id": 1, **answer}).encode())
+    assert isinstance(message, Message)
+    error = jsonrpc.error_in(message)
+    assert code == (None if error is None else jsonrpc.parse_error(error).code)
+
+
+def test_bodies_are_the_same_however_they_are_written() -> None:
+    assert jsonrpc.canonical(b'{"b" : 1, "a":"\\u00e9"}') == jsonrpc.canonical('{"a":"é","b":1}'.encode())
+    assert jsonrpc.canonical(b'{"a":1}') != jsonrpc.canonical(b'{"a":"1"}')
+    assert jsonrpc.canonical(b"{") == b"{"

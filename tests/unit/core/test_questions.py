@@ -154,3 +154,27 @@ def test_a_modern_child_hears_of_what_can_be_driven(
 ) -> None:
     told = questions.declared_to_modern(bytes(raw(capabilities)), native=native, direct=direct)
     assert json.loads(told) == expected
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "needed", "expected"),
+    [
+        ({}, {"sampling": {}}, {"sampling": {}}),
+        ({"sampling": {}}, {"sampling": {}}, None),
+        ({"sampling": {}}, {"sampling": {"tools": {}}}, {"sampling": {"tools": {}}}),
+        ({"extensions": {TASKS: {}}}, {"extensions": {TASKS: {}}}, None),
+        (
+            {"extensions": {}},
+            {"extensions": {TASKS: {}}, "roots": {}},
+            {"extensions": {TASKS: {}}, "roots": {}},
+        ),
+        ({}, {}, None),
+        ({}, {"sampling": 1}, None),
+    ],
+)
+def test_a_client_lacks_only_what_it_did_not_declare(
+    capabilities: Json, needed: Json, expected: Json | None
+) -> None:
+    data = raw({"requiredCapabilities": needed})
+    assert questions.really_lacking(bytes(raw(capabilities)), data) == expected
+    assert questions.really_lacking(b"{}", UNSET) is None
