@@ -160,15 +160,19 @@ class Web:
         return socket.create_connection((self.host, self.port), timeout=PATIENCE_S)
 
     def initialize(self, version: str = LATEST, token: str = "", **capabilities: Json) -> HostSession:
+        """A session of the handshake era, ready for use."""
+        session = self.initialize_only(version, token, **capabilities)
+        assert session.notify("notifications/initialized").status == 202
+        return session
+
+    def initialize_only(self, version: str = LATEST, token: str = "", **capabilities: Json) -> HostSession:
         """A session of the handshake era."""
         headers = {"Authorization": f"Bearer {token or self.token}"}
         info = {"name": "test", "version": "1"}
         params = {"protocolVersion": version, "capabilities": capabilities, "clientInfo": info}
         answer = self.post(request("initialize", params, id=0), headers)
         assert answer.status == 200, answer
-        session = HostSession(self, answer.headers["mcp-session-id"], version, headers)
-        assert session.notify("notifications/initialized").status == 202
-        return session
+        return HostSession(self, answer.headers["mcp-session-id"], version, headers)
 
 
 class HostSession:

@@ -29,61 +29,61 @@ EVENTS = (
 BODY_WITHIN_S = 30.0
 # What is refused is read to its end all the same, where that is near: a client that is still sending when the
 # connection is closed may never see the answer.
-LITTLE_BYTES = 65_536
-LITTLE_WITHIN_S = 2.0
+DISCARD_WITHIN_S = 2.0
+LONGEST_NUMBER = 18
 
 
 class NoBody(Enum):
     """Why there is no body."""
 
-    TOO_LARGE = 413
-    TOO_SLOW = 408
-    GONE = 499
+    TOO_LARGE = "too large"
+    GONE = "gone"
 
 
-async def read_body(
-    receive: Receive, headers: Headers, limit: int, seconds: float = BODY_WITHIN_S
-) -> bytes | NoBody:
-    """The body of a request, if it is within bounds."""
+async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes | NoBody:
+    """The body of a request, if it is within bounds. One that is too large is read to its end, if that is near."""
     told = headers.get(b"content-length", b"0")
-    if len(told) > 18 or not told.isdigit() or int(told) > limit:
+    if len(told) > LONGEST_NUMBER or int(told) > limit:
+        await discard(receive)
         return NoBody.TOO_LARGE
     first = await receive()
     if first["type"] != "http.request":
         return NoBody.GONE
     body: bytes = first["body"]
-    if first["more_body"]:
-        try:
-            async with asyncio.timeout(seconds):
-                return await _read_rest(receive, [body], limit)
-        except TimeoutError:
-            return NoBody.TOO_SLOW
-    return body if len(body) <= limit else NoBody.TOO_LARGE
-
-
-async def _read_rest(receive: Receive, parts: list[bytes], limit: int) -> bytes | NoBody:
-    size = len(parts[0])
+    if not first["more_body"]:
+        return body if len(body) <= limit else NoBody.TOO_LARGE
+    parts, size = [body], len(body)
     while size <= limit:
         more = await receive()
         if more["type"] != "http.request":
             return NoBody.GONE
         parts.append(more["body"])
         size += len(more["body"])
-        if not more["more_body"] and size <= limit:
-            return b"".join(parts)
+        if not more["more_body"]:
+            return b"".join(parts) if size <= limit else NoBody.TOO_LARGE
+    await discard(receive)
     return NoBody.TOO_LARGE
+
+
+async def discard(receive: Receive) -> bool:
+    """Read the rest of a body to throw it away; whether its end came soon."""
+    try:
+        async with asyncio.timeout(DISCARD_WITHIN_S):
+            while True:
+                more = await receive()
+                if more["type"] != "http.request" or not more["more_body"]:
+                    return True
+    except TimeoutError:
+        return False
 
 
 async def refuse(
     receive: Receive, send: Send, headers: Headers, status: int, body: bytes, *more: tuple[bytes, bytes]
 ) -> None:
     """Answer a request whose body nobody has read."""
-    if b"content-length" in headers or b"transfer-encoding" in headers:
-        rest = await read_body(receive, headers, LITTLE_BYTES, LITTLE_WITHIN_S)
-        if rest is NoBody.GONE:
-            return
-        if isinstance(rest, NoBody):
-            more = (*more, CLOSE)
+    has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+    if has_body and not await discard(receive):
+        more = (*more, CLOSE)
     await respond(send, status, body, *more)
 
 

@@ -38,18 +38,16 @@ class Exchange(Struct):
 
     async def body(self, limit: int) -> bytes | None:
         """The body; None where it is not within bounds, and the client has been told."""
-        body = await asgi.read_body(self.receive, self.headers, limit)
+        timer = self.guard.end_after(asgi.BODY_WITHIN_S)
+        try:
+            body = await asgi.read_body(self.receive, self.headers, limit)
+        finally:
+            timer.cancel()
         if not isinstance(body, NoBody):
             return body
         if body is NoBody.TOO_LARGE:
             told = f"The body is larger than {limit:,} bytes (http.maxBodyBytes)."
-            await asgi.refuse(
-                self.receive, self.send, self.headers, body.value, told.encode(), asgi.TEXT, *self.extra
-            )
-        elif body is NoBody.TOO_SLOW:
-            await asgi.respond(
-                self.send, body.value, b"The body takes too long.", asgi.CLOSE, asgi.TEXT, *self.extra
-            )
+            await asgi.respond(self.send, 413, told.encode(), asgi.TEXT, asgi.CLOSE, *self.extra)
         return None
 
     async def refuse(self, status: int, told: str, *headers: tuple[bytes, bytes]) -> None:

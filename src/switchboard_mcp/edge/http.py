@@ -32,6 +32,7 @@ from switchboard_mcp.edge.limits import Crowd, Guard
 from switchboard_mcp.edge.listening import BACKLOG
 from switchboard_mcp.edge.modern import Modern
 from switchboard_mcp.edge.sessions import Sessions
+from switchboard_mcp.errors import KNOWN_FAILURE
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observe.log import Log
 
@@ -42,6 +43,7 @@ DRAIN_S = 10.0
 FLUSH_S = 2.0
 LOOK_S = 0.02
 STOPPING = "Switchboard is stopping."
+STOPPING_BODY = jsonrpc.error(b"null", KNOWN_FAILURE, STOPPING)
 
 
 class HttpFront:
@@ -184,7 +186,7 @@ class HttpFront:
         if isinstance(posted, Refusal):
             await exchange.reply(posted.status, posted.body)
         elif self._stopping and posted.is_request:  # answers to our own questions let calls come to their end
-            await exchange.refuse(503, STOPPING, asgi.CLOSE)
+            await exchange.reply(503, STOPPING_BODY, asgi.CLOSE)
         elif ladder.is_modern(version, posted, body):
             await self._modern.serve(exchange, posted, body)
         else:
@@ -203,7 +205,7 @@ class HttpFront:
         if isinstance(posted, Refusal):
             await exchange.reply(posted.status, posted.body)
         elif self._stopping and posted.is_request:
-            await exchange.refuse(503, STOPPING, asgi.CLOSE)
+            await exchange.reply(503, STOPPING_BODY, asgi.CLOSE)
         else:
             self._sse.receive(session, body)
             await exchange.reply(202)

@@ -86,7 +86,7 @@ class Guard(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not take what is sent."""
-        self._stalled = self._crowd.loop.call_later(STALLED_S, self.transport.abort)
+        self._stalled = self.end_after(STALLED_S)
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
@@ -107,6 +107,10 @@ class Guard(asyncio.Protocol):
         self.gone = None
         if not self.transport.is_closing():
             self._crowd.kept[self] = self._crowd.loop.time()
+
+    def end_after(self, seconds: float) -> asyncio.TimerHandle:
+        """End the connection after this time, unless the timer is cancelled."""
+        return self._crowd.loop.call_later(seconds, self.transport.abort)
 
     def _head_fits(self, data: bytes) -> bool:
         if self._head == 0:
