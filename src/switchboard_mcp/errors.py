@@ -65,6 +65,9 @@ KINDS: dict[str, Kind] = {
         True, "Read the last error, mend the child, then try again after the given time."
     ),
     "child_busy": Kind(True, "Wait until calls under way have finished, then try again."),
+    "child_isolation_full": Kind(
+        True, "End a host session that no longer needs it, or raise isolationMax for this suite."
+    ),
     "child_error": Kind(False, "Correct the arguments by the schema, or introspect this subtool."),
     "host_refused": Kind(False, "The child needs an answer that the host did not give."),
     "message_too_large": Kind(False, "Ask for less data at once."),

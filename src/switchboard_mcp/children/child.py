@@ -5,19 +5,24 @@ Performs what the table decides. Single flight: however many visitors come while
 
 from __future__ import annotations
 
-from asyncio import Task, TimerHandle, current_task
+from asyncio import Task, current_task
 
+from msgspec import Raw
 from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import Knowledge
 from switchboard_mcp.children.connection import Carrier, Connection
+from switchboard_mcp.children.following import ACKNOWLEDGED, Following
 from switchboard_mcp.children.handshake import WrongEra
 from switchboard_mcp.children.launch import launch
 from switchboard_mcp.children.local import LocalCarrier
 from switchboard_mcp.children.offer import CHANGES, Offer
 from switchboard_mcp.children.services import Services
+from switchboard_mcp.children.visitor import Visitor
+from switchboard_mcp.children.waiting import WaitingRoom
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.config.variables import expand, secrets
+from switchboard_mcp.core.envelope import LEVELS
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.core.lifecycle import (
     FAULT_RECHECK_S,
@@ -34,8 +39,7 @@ from switchboard_mcp.transport.peer import Inquiry, Peer
 READY = State.READY  # looked up once: an enum member through its class is slow
 # A child that does not read its stdin must not fill our memory: beyond this, calls to it are refused.
 MAX_BACKLOG = 96 * 1024 * 1024
-# How often a host that waits for a start is told so.
-WAITING_TICK_S = 2.0
+ALIVE = frozenset({State.STARTING, State.READY, State.IDLE, State.STOPPING})
 FAULTS = frozenset(
     {
         "config_invalid",
@@ -50,35 +54,8 @@ FAULTS = frozenset(
 )
 
 
-class Visitor:
-    """Somebody who needs the child ready."""
-
-    __slots__ = ()
-
-    @property
-    def modern(self) -> bool:
-        """Whether it comes from a host of the era without handshakes."""
-        return False
-
-    @property
-    def capabilities(self) -> bytes:
-        """What its host can do for a child that asks."""
-        return b"{}"
-
-    def admitted(self, child: Child) -> None:
-        """The child is ready."""
-        raise NotImplementedError
-
-    def refused(self, problem: Failure) -> None:
-        """The child will not become ready."""
-        raise NotImplementedError
-
-    def kept_waiting(self, step: int, message: str) -> None:
-        """It still takes a while; `step` grows from time to time."""
-
-
 class Child:
-    """See the module."""
+    """See the module. `home` is the host it is kept for, where it is not shared."""
 
     def __init__(self, spec: ChildSpec, config: Config, services: Services) -> None:
         self.spec = spec
@@ -87,23 +64,25 @@ class Child:
         self.failures = 0
         self.last_failure: Failure | None = None
         self.peer: Peer | None = None
+        self.home: object = None
         self._timeouts = config.timeouts
         self._services = services
         self._connection: Connection | None = None
         self._answers_at_start = 0
-        self._waiting: list[Visitor] = []
+        self._waiting = WaitingRoom(self, services)
         self._retry_at = 0.0
         self._quiet_since = 0.0
         self._log_level = ""
         self._visits_seen = 0
         self._modern_first, self._capabilities = False, b"{}"
-        self._ticker: TimerHandle | None = None
+        self._shy = False  # whether it ends when it is greeted in the modern way
         self._closing: Failure | None = None
         self._launching: Task[object] | None = None
         suite = config.suites.get(spec.name)
         rpc_ms = (suite and suite.rpc_ms) or spec.rpc_timeout_ms or config.timeouts.rpc_ms
         self.timeout_s = rpc_ms / 1000
         self.offer = Offer(spec, services, self.timeout_s)
+        self.following = Following(services, self.timeout_s, self._missed)
 
     @property
     def name(self) -> str:
@@ -141,15 +120,21 @@ class Child:
         elif action is Action.REJECT:
             visitor.refused(self._rejection())
         else:
-            self._waiting.append(visitor)
+            self._waiting.add(visitor)
             if action is Action.START:
                 self._modern_first, self._capabilities = visitor.modern, visitor.capabilities
                 self._services.start_task(self._start())
 
+    def each(self, home: object = None) -> list[Child]:
+        """The processes behind it: for one host, or all. Where it is shared there is one."""
+        return [self]
+
+    def leave(self, home: object) -> None:
+        """A host has gone; what is shared stays."""
+
     def withdraw(self, visitor: Visitor) -> None:
         """The visitor no longer waits."""
-        if visitor in self._waiting:
-            self._waiting.remove(visitor)
+        self._waiting.discard(visitor)
 
     def unable(self) -> Failure:
         """Why a visitor that was let in cannot send its call after all."""
@@ -166,21 +151,22 @@ class Child:
         """Log messages the host wants from now on; told to the child where it can be, now or when it starts."""
         self._log_level = level
         knowledge = self.offer.knowledge
-        if (
-            self.peer is not None
-            and not self.modern
-            and knowledge is not None
-            and "logging" in knowledge.capabilities
-        ):
+        able = knowledge is not None and "logging" in knowledge.capabilities
+        if self.peer is not None and not self.modern and able:
             params = b'{"level":%b}' % encode(level)
             self.peer.send(Inquiry(self._services.loop, "logging/setLevel", params, self.timeout_s))
             self._answers_at_start += 1  # its answer says nothing of whether calls are answered
+
+    def lower_log_level(self, level: str) -> None:
+        """One request wants messages from this level on, whatever the others want."""
+        if not self._log_level or LEVELS.index(level) < LEVELS.index(self._log_level):
+            self.set_log_level(level)
 
     def sweep(self, now: float) -> None:
         """Called now and then: notice quiet, and stop a child that has been idle for long."""
         if self.state not in (State.READY, State.IDLE):
             return
-        if self.visits != self._visits_seen or (self.peer and self.peer.pending):
+        if self.visits != self._visits_seen or (self.peer and self.peer.busy) or self.following.uris:
             self._visits_seen = self.visits
             self._quiet_since = now
         elif self.state is State.READY:
@@ -189,12 +175,16 @@ class Child:
             self._apply(Event.EXPIRE)
             self._services.start_task(self._stop_idle())
 
+    def dormant(self, now: float) -> bool:
+        """Whether nothing is lost if it is forgotten."""
+        return self.state not in ALIVE and self._retry_at <= now
+
     async def close(self) -> None:
         """Stop for good. A handshake under way fails with its connection; a process that is not there yet is left."""
         self._closing = failure(
             "shutting_down", f"Switchboard is stopping; child '{self.name}' with it.", child=self.name
         )
-        self._abandon(self._closing)
+        self._waiting.send_away(self._closing)
         if self._launching is not None:
             self._launching.cancel()
         await self._drop_connection(self._closing)
@@ -211,6 +201,8 @@ class Child:
         """A notification from the child."""
         if message.method in CHANGES:
             self.offer.changed(connection, message.method)
+        elif message.method == ACKNOWLEDGED:
+            self.following.acknowledged(message)
         elif self._services.audience is not None:
             self._services.audience.child_said(self, connection.peer, message)
 
@@ -218,6 +210,11 @@ class Child:
         """The child asks its client something."""
         if self._services.audience is not None:
             self._services.audience.child_asked(self, connection.peer, message)
+
+    def _missed(self, method: str, params: bytes) -> None:
+        """Something may have changed while the child could not tell."""
+        if self._connection is not None:
+            self.said(self._connection, Message(method=method, params=Raw(params)))
 
     def _apply(self, event: Event) -> Action:
         before = self.state
@@ -229,7 +226,7 @@ class Child:
     async def _start(self) -> None:
         loop = self._services.loop
         began = loop.time()
-        self._ticker = loop.call_later(WAITING_TICK_S, self._tick, began)
+        self._waiting.start_telling()
         try:
             outcome = await self._connect()
             if not isinstance(outcome, Failure):
@@ -238,7 +235,7 @@ class Child:
             self._services.log.error("internal", child=self.name, problem=repr(problem))
             outcome = failure("internal", f"Child '{self.name}' could not be started.", child=self.name)
         finally:
-            self._ticker.cancel()
+            self._waiting.stop_telling()
         if self._closing is not None:
             outcome = self._closing
         if isinstance(outcome, Failure):
@@ -261,7 +258,8 @@ class Child:
         if self._log_level:
             self.set_log_level(self._log_level)
         self._apply(Event.UP)
-        self._release_waiting()
+        self.following.begin(self.peer, outcome.capabilities, modern=self.modern)
+        self._waiting.let_all_in()
         await self.offer.fetch_rest(self._connection)
 
     async def _connect(self) -> Knowledge | Failure:
@@ -279,11 +277,18 @@ class Child:
             )
             / 1000
         )
-        met = await self._meet(spec, limit_s, self._modern_first)
+        modern_first = self._modern_first and not self._shy
+        met = await self._meet(spec, limit_s, modern_first)
         if isinstance(met, WrongEra):
             await self._drop_connection(met.problem)
             again = await self._meet(spec, limit_s, modern_first=True)
             return met.problem if isinstance(again, WrongEra) else again
+        if modern_first and isinstance(met, Failure) and met.code == "child_start_failed":
+            # Some end at any request that is no handshake. One that ends for another reason does so again.
+            self._shy = True
+            await self._drop_connection(met)
+            again = await self._meet(spec, limit_s, modern_first=False)
+            return again.problem if isinstance(again, WrongEra) else again
         return met
 
     async def _meet(
@@ -312,12 +317,14 @@ class Child:
 
     async def _drop_connection(self, problem: Failure) -> None:
         connection, self._connection, self.peer = self._connection, None, None
+        self.following.end()
         if connection is not None:
             await connection.stop(problem)
 
     def _fall_back(self, problem: Failure) -> None:
         """After a failure: wait, give up for a while, or wait for a person."""
         self._connection = self.peer = None
+        self.following.end()
         self.last_failure = problem
         if problem.code in FAULTS and self.state is State.STARTING:
             event, wait_s = Event.FAULT, FAULT_RECHECK_S
@@ -326,27 +333,7 @@ class Child:
             event, wait_s = judged.event, judged.wait_s
         self._retry_at = self._services.loop.time() + wait_s
         self._apply(event)
-        self._abandon(problem)
-
-    def _abandon(self, problem: Failure) -> None:
-        waiting, self._waiting = self._waiting, []
-        for visitor in waiting:
-            visitor.refused(problem)
-
-    def _release_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for visitor in waiting:
-            self._let_in(visitor)
-
-    def _let_in(self, visitor: Visitor) -> None:
-        """Outside of `admit`, where nobody else would see it fail and answer for it."""
-        try:
-            visitor.admitted(self)
-        except Exception as problem:  # noqa: BLE001 - neither this visitor nor the next must be left waiting
-            self._services.log.error("internal", child=self.name, problem=repr(problem))
-            visitor.refused(
-                failure("internal", f"The call to child '{self.name}' went wrong.", child=self.name)
-            )
+        self._waiting.send_away(problem)
 
     async def _stop_idle(self) -> None:
         self._services.log.info("child.idle", child=self.name)
@@ -354,8 +341,7 @@ class Child:
             failure("child_crashed", f"Child '{self.name}' was stopped, being idle.", child=self.name)
         )
         self._apply(Event.GONE)
-        waiting, self._waiting = self._waiting, []
-        for visitor in waiting:
+        for visitor in self._waiting.empty():
             self.admit(visitor)
 
     async def _relist(self, visitor: Visitor) -> None:
@@ -364,14 +350,7 @@ class Child:
         if self.peer is None:
             visitor.refused(self.unable())
         else:
-            self._let_in(visitor)
-
-    def _tick(self, began: float) -> None:
-        if self.state is State.STARTING:
-            seconds = round(self._services.loop.time() - began)
-            for visitor in self._waiting:
-                visitor.kept_waiting(seconds, f"Starting child '{self.name}' ({seconds} s)")
-            self._ticker = self._services.loop.call_later(WAITING_TICK_S, self._tick, began)
+            self._waiting.let_in(visitor)
 
     def _rejection(self) -> Failure:
         """Why a call is refused without a try: the last failure, and when to come back."""

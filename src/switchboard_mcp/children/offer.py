@@ -6,15 +6,17 @@ when the child is ready; prompts and resources follow in the background, since n
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
+import msgspec
 from msgspec import Raw
 from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import Knowledge, Tool, read_tools
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.core import eras
+from switchboard_mcp.core import envelope, eras
 from switchboard_mcp.errors import Failure
 
 # Which lists stand behind a notification, and which capability says that there are any.
@@ -28,6 +30,10 @@ CAPABILITY = {
     "resources/list": "resources",
     "resources/templates/list": "resources",
 }
+
+
+# What names an entry of a list.
+KEYS = {"prompts/list": "name", "resources/list": "uri", "resources/templates/list": "uriTemplate"}
 
 
 class Source(Protocol):
@@ -51,6 +57,9 @@ class Offer:
         self._known: list[Tool] | None = None
         self._refreshing: set[str] = set()
         self._again: set[str] = set()
+        self._whole = False  # whether all lists have been asked for in this run
+        self._then: list[Callable[[], None]] = []
+        self._names: dict[str, tuple[list[Raw], frozenset[str]]] = {}
 
     @property
     def knowledge(self) -> Knowledge | None:
@@ -65,6 +74,29 @@ class Offer:
             knowledge = self.knowledge
             self._known = read_tools(knowledge.tools) if knowledge is not None else []
         return self._known
+
+    def knows(self, method: str) -> bool:
+        """Whether a list is known, from this run or an earlier one."""
+        knowledge = self.knowledge
+        if knowledge is None:
+            return False
+        capability = CAPABILITY.get(method)
+        return capability is None or capability not in knowledge.capabilities or method in knowledge.lists
+
+    def when_whole(self, then: Callable[[], None]) -> None:
+        """Go on when the child, which is ready, has been asked for all its lists."""
+        if self._whole:
+            then()
+        else:
+            self._then.append(then)
+
+    def names(self, method: str) -> frozenset[str]:
+        """The names or URIs in one of its lists."""
+        listed = self.listed(method)
+        kept = self._names.get(method)
+        if kept is None or kept[0] is not listed:
+            kept = self._names[method] = (listed, frozenset(_names(listed, KEYS[method])))
+        return kept[1]
 
     def tool(self, name: str) -> Tool:
         """One of its known tools."""
@@ -81,6 +113,7 @@ class Offer:
         if earlier is not None and not knowledge.lists:
             knowledge.lists = earlier.lists
         self._knowledge = knowledge
+        self._whole = False
         self.modern = eras.is_modern(knowledge.protocol)
         self._index()
 
@@ -88,11 +121,17 @@ class Offer:
         """Fetch prompts and resources, and tell where they are others than was known."""
         assert self._knowledge is not None
         capabilities = self._knowledge.capabilities
-        for notification, methods in CHANGES.items():
-            wanted = [method for method in methods if CAPABILITY.get(method) in capabilities]
-            changed = [await self.fetch(source, method) for method in wanted]
-            if any(changed) and self._services.audience is not None:
-                self._services.audience.child_changed(self._spec.name, notification)
+        try:
+            for notification, methods in CHANGES.items():
+                wanted = [method for method in methods if CAPABILITY.get(method) in capabilities]
+                changed = [await self.fetch(source, method) for method in wanted]
+                if any(changed) and self._services.audience is not None:
+                    self._services.audience.child_changed(self._spec.name, notification)
+        finally:
+            self._whole = True
+            then, self._then = self._then, []
+            for tell in then:
+                tell()
 
     async def fetch(self, source: Source, method: str) -> bool:
         """Fetch one list again; whether it is another now."""
@@ -107,7 +146,7 @@ class Offer:
         before = knowledge.lists.get(method)
         knowledge.lists[method] = entries
         self._services.catalog.remember(self._spec, knowledge)
-        return encode(before) != encode(entries)
+        return encode(before or []) != encode(entries)
 
     def changed(self, source: Source, notification: str) -> None:
         """The child says that a list is another. One look at a time, and one more for what changes meanwhile."""
@@ -136,6 +175,20 @@ class Offer:
         self._services.catalog.remember(self._spec, self._knowledge)
 
 
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
 def _head(name: str) -> bytes:
     """The start of every tools/call to this subtool, up to its arguments."""
     return b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":%b,"arguments":' % encode(name)
+
+
+def _names(entries: list[Raw], key: str) -> Iterator[str]:
+    for entry in entries:
+        try:
+            name = _decode_object(entry).get(key)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        told = envelope.text_of(name)
+        if told is not None:
+            yield told

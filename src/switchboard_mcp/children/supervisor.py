@@ -6,7 +6,7 @@ import asyncio
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.services import Services
-from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.models import ChildSpec, Config, Workspace
 
 # Often enough that an idle child goes soon after its time, seldom enough to cost nothing.
 LONGEST_SWEEP_S = 30.0
@@ -18,7 +18,7 @@ class Supervisor:
 
     def __init__(self, workspace: Workspace, services: Services) -> None:
         specs = sorted(workspace.children, key=lambda spec: spec.name)
-        self.children = {spec.name: Child(spec, workspace.config, services) for spec in specs}
+        self.children = {spec.name: _child(spec, workspace.config, services) for spec in specs}
         self._interval = min(LONGEST_SWEEP_S, workspace.config.timeouts.idle_ms / 1000 / SWEEPS_PER_IDLE_TIME)
         self._loop = services.loop
 
@@ -33,3 +33,12 @@ class Supervisor:
     async def close(self) -> None:
         """Stop all children at once."""
         await asyncio.gather(*(child.close() for child in self.children.values()))
+
+
+def _child(spec: ChildSpec, config: Config, services: Services) -> Child:
+    suite = config.suites.get(spec.name)
+    if suite is None or suite.isolation == "shared":
+        return Child(spec, config, services)
+    from switchboard_mcp.children.isolated import IsolatedChild  # Only where there is such a child.
+
+    return IsolatedChild(spec, config, services, suite.isolation_max)

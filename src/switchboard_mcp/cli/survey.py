@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from msgspec import UNSET, Struct, UnsetType
 
 from switchboard_mcp.app import Switchboard
-from switchboard_mcp.children.child import Child, Visitor
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.cli.console import Screen, Styled, one_line, plural
 from switchboard_mcp.cli.live import Live
 from switchboard_mcp.core.summary import summarise

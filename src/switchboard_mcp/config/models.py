@@ -43,6 +43,11 @@ class Suite(Model, frozen=True):
     """Which subtools exist for a host."""
     exposure: Literal["suite", "direct"] = "suite"
     """How the child appears: `suite` is one tool for the whole child; `direct` lists its own tools as they are."""
+    isolation: Literal["shared", "session"] = "shared"
+    """`shared`: one process serves all hosts. `session`: each host session has its own, as browsers, shells and logins
+    need it."""
+    isolation_max: Annotated[int, Meta(ge=1)] = 16
+    """How many hosts may have a process of their own at once, with `isolation` set to `session`."""
     summary_max_chars: Annotated[int, Meta(ge=1)] | None = None
     """Longest summary of a subtool, in characters; `introspection.summaryMaxChars` when not set."""
     rpc_ms: Milliseconds | None = None

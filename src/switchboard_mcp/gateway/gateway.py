@@ -14,7 +14,8 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.children.child import Child, Visitor
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.core import envelope, eras, jsonrpc
 from switchboard_mcp.core.envelope import Meta

@@ -1,0 +1,45 @@
+"""Whoever needs a child to be ready, as the child sees it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from switchboard_mcp.errors import Failure
+
+if TYPE_CHECKING:
+    from switchboard_mcp.children.child import Child
+
+
+class Visitor:
+    """Somebody who needs the child ready."""
+
+    __slots__ = ()
+
+    @property
+    def modern(self) -> bool:
+        """Whether it comes from a host of the era without handshakes."""
+        return False
+
+    @property
+    def capabilities(self) -> bytes:
+        """What its host can do for a child that asks."""
+        return b"{}"
+
+    @property
+    def home(self) -> object:
+        """For whom a child is kept that is not shared; None where it does not matter."""
+        return None
+
+    def moved(self, child: Child) -> None:
+        """It is this child that is meant, and no other of its name."""
+
+    def admitted(self, child: Child) -> None:
+        """The child is ready."""
+        raise NotImplementedError
+
+    def refused(self, problem: Failure) -> None:
+        """The child will not become ready."""
+        raise NotImplementedError
+
+    def kept_waiting(self, step: int, message: str) -> None:
+        """It still takes a while; `step` grows from time to time."""
