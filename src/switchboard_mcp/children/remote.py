@@ -103,8 +103,7 @@ class RemoteCarrier:
         await self.link.aclose()
 
     async def conclude(self, opened: bool) -> Failure:
-        """The link has ended by itself: it knows why."""
-        await self.link.aclose()
+        """The link has ended by itself: it knows why, and lets go by itself. Nobody who comes now must wait for that."""
         return self.link.problem or self.link.server.failure("child_crashed", "has closed the connection")
 
     def last_words(self) -> list[str]:

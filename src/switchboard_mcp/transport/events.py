@@ -12,6 +12,7 @@ from typing import Unpack
 from urllib.parse import urljoin, urlsplit
 
 import httpx2
+from anyio import CancelScope
 from msgspec import UNSET
 
 from switchboard_mcp.core import jsonrpc
@@ -112,8 +113,8 @@ class EventsLink(RemoteLink):
             await self._introduced.wait()
             await self._post(parcel, id)
         except SwitchboardError as problem:
-            self.lose(id, problem.failure)
             self._not_taken(problem.failure)
+            self.lose(id, problem.failure)  # unless the link is over with it, and all fail together
         except Exception as surprise:  # noqa: BLE001 - the caller waits for an answer, whatever went wrong
             self.on_error(surprise)
             self.lose(id, self.server.failure("internal", "could not be asked"))
@@ -152,6 +153,10 @@ class EventsLink(RemoteLink):
     async def _leave(self) -> None:
         await self._outbox.until_empty()
         self.farewell_done.set()
+
+    def scope(self) -> CancelScope:
+        """What requests run in."""
+        return CancelScope()
 
     async def release(self) -> None:
         """Close the connections."""

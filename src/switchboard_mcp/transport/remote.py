@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NotRequired, TypedDict, Unpack
 from urllib.parse import urlsplit
 
+from anyio import CancelScope
 from msgspec import UNSET, Struct, UnsetType
 
 from switchboard_mcp.core.framing import MAX_MESSAGE_BYTES, Oversized
@@ -124,6 +125,30 @@ class Parcel:
             self._link = None
 
 
+class Errand:
+    """A task that ends with its link. The HTTP libraries tidy up when a scope of theirs is cancelled, not a task."""
+
+    __slots__ = ("_scope", "task")
+
+    def __init__(
+        self, start_task: StartTask, work: Coroutine[Any, Any, None], scope: CancelScope | None
+    ) -> None:
+        self._scope = scope
+        self.task = start_task(work if scope is None else self._within(scope, work))
+
+    @staticmethod
+    async def _within(scope: CancelScope, work: Coroutine[Any, Any, None]) -> None:
+        with scope:
+            await work
+
+    def cancel(self) -> None:
+        """Stop it at its next wait."""
+        if self._scope is None:
+            self.task.cancel()
+        else:
+            self._scope.cancel()
+
+
 class RemoteLink:
     """The common part of a remote link: see `link.Link`.
 
@@ -144,7 +169,7 @@ class RemoteLink:
         self.farewell_done = asyncio.Event()
         self.on_error = options["on_error"]
         self._start_task = start_task
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._errands: dict[asyncio.Task[None], Errand] = {}
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._releasing: asyncio.Task[None] | None = None
@@ -196,24 +221,27 @@ class RemoteLink:
         await asyncio.wait([self._releasing])
 
     async def _let_go(self) -> None:
-        me = asyncio.current_task()
-        tasks = [task for task in self._tasks if task is not me]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        errands = list(self._errands.values())
+        for errand in errands:
+            errand.cancel()
+        if errands:
+            await asyncio.wait([errand.task for errand in errands])
         await self.release()
         self.farewell_done.set()
 
     async def release(self) -> None:
         """Let go of what the link holds, its tasks having ended."""
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> Errand:
         """Start a task that ends with the link."""
-        task = self._start_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        errand = Errand(self._start_task, work, self.scope())
+        self._errands[errand.task] = errand
+        errand.task.add_done_callback(self._errands.pop)
+        return errand
+
+    def scope(self) -> CancelScope | None:
+        """What a task of the link runs in, where its library wants that."""
+        return None
 
     def finish(self, problem: Failure) -> None:
         """The other side is gone."""

@@ -16,6 +16,7 @@ from typing import Unpack
 
 import httpx2
 import msgspec
+from anyio import CancelScope
 from msgspec import UNSET, Struct
 
 from switchboard_mcp.core import headers, jsonrpc
@@ -25,7 +26,7 @@ from switchboard_mcp.core.sse import EventStream
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.transport.outbox import Outbox
 from switchboard_mcp.transport.peer import Cancelled
-from switchboard_mcp.transport.remote import Options, Parcel, RemoteLink, Server, StartTask
+from switchboard_mcp.transport.remote import Errand, Options, Parcel, RemoteLink, Server, StartTask
 from switchboard_mcp.transport.replies import refusal, refusal_body, rpc_error_in, session_is_gone
 from switchboard_mcp.transport.webclient import WebClient, content_type, drain, read_body
 
@@ -54,7 +55,7 @@ _decode_cancelled = msgspec.json.Decoder(Cancelled).decode
 class Exchange:
     """One request and the way back of its answer. Its headers are its own where it stands alone (`modern`)."""
 
-    __slots__ = ("answered", "headers", "id", "method", "modern", "opening", "parcel", "task")
+    __slots__ = ("answered", "errand", "headers", "id", "method", "modern", "opening", "parcel")
 
     def __init__(self, message: Message, parcel: Parcel, extra: dict[str, str]) -> None:
         self.id = bytes(message.id)  # type: ignore[arg-type]  # a request has one
@@ -64,7 +65,7 @@ class Exchange:
         self.headers = extra
         self.modern = bool(extra)
         self.answered = False
-        self.task: asyncio.Task[None]
+        self.errand: Errand
 
     def settled_by(self, message: bytes) -> bool:
         """Whether a message is the answer."""
@@ -113,7 +114,7 @@ class StreamableLink(RemoteLink):
         if exchange.modern:
             self._version = exchange.headers[headers.VERSION]
         self._under_way[exchange.id] = exchange
-        exchange.task = self.spawn(self._run(exchange))
+        exchange.errand = self.spawn(self._run(exchange))
 
     def _cancel(self, envelope: Message, parcel: Parcel) -> None:
         told = Cancelled() if envelope.params is UNSET else _decode_cancelled(envelope.params)
@@ -122,9 +123,9 @@ class StreamableLink(RemoteLink):
             parcel.taken()  # there is nothing to stop
         elif exchange.modern or exchange.opening:
             parcel.taken()  # closing the response says it; and a greeting cannot be cancelled
-            exchange.task.cancel()
+            exchange.errand.cancel()
         else:
-            self._outbox.put(parcel, exchange.task.cancel)
+            self._outbox.put(parcel, exchange.errand.cancel)
 
     def _introduce(self) -> None:
         """The server knows that we are ready: what waits may go, and it may say things unasked."""
@@ -134,29 +135,30 @@ class StreamableLink(RemoteLink):
     # --- requests ----------------------------------------------------------------------------------------------------
 
     async def _run(self, exchange: Exchange) -> None:
+        problem: Failure | None = None
         try:
             await self._introduced.wait()
             # A subscription stays open for good, and must not take the turn of a call.
             async with nullcontext() if exchange.method == "subscriptions/listen" else self._turns:
                 await self._exchange(exchange)
-            self._doom = None
-        except SwitchboardError as problem:
-            self._fail(exchange, problem.failure)
+        except SwitchboardError as trouble:
+            problem = trouble.failure
         except Exception as surprise:  # noqa: BLE001 - the caller waits for an answer, whatever went wrong
             self.on_error(surprise)
-            self._fail(exchange, self.server.failure("internal", "could not be asked"))
+            problem = self.server.failure("internal", "could not be asked")
         finally:
             self._under_way.pop(exchange.id, None)
             exchange.parcel.taken()
-        if self._doom is not None and not self._under_way:
-            self.finish(self._doom)
+        self._doom = problem if problem is not None and problem.code in DOOM else None
+        if problem is not None:
+            self._fail(exchange, problem)
 
     def _fail(self, exchange: Exchange, problem: Failure) -> None:
-        self.lose(exchange.id, problem)
-        if problem.code == "child_session_lost":
+        """One call went wrong: with it the link is over where nothing else can go well, and then all fail together."""
+        if problem.code == "child_session_lost" or (self._doom is not None and not self._under_way):
             self.finish(problem)
-        elif problem.code in DOOM:
-            self._doom = problem
+        else:
+            self.lose(exchange.id, problem)
 
     async def _exchange(self, exchange: Exchange) -> None:
         events = EventStream(self.limit)
@@ -308,7 +310,7 @@ class StreamableLink(RemoteLink):
 
     async def _leave(self) -> None:
         for exchange in list(self._under_way.values()):
-            exchange.task.cancel()
+            exchange.errand.cancel()
         await self._outbox.until_empty()
         if self._session:
             try:
@@ -317,6 +319,10 @@ class StreamableLink(RemoteLink):
             except SwitchboardError as problem:
                 self.note(problem.failure.message)
         self.farewell_done.set()
+
+    def scope(self) -> CancelScope:
+        """What requests run in."""
+        return CancelScope()
 
     async def release(self) -> None:
         """Close the connections."""

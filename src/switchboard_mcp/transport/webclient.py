@@ -7,35 +7,36 @@ HTTP client and the names of its errors; does not know what is said over it.
 from __future__ import annotations
 
 import asyncio
-import socket
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from functools import cache
 
+import httpcore2
 import httpx2
 
 from switchboard_mcp import __version__
 from switchboard_mcp.core.framing import KEPT_OF_OVERSIZED, Oversized
 from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.transport.pools import Pools
 from switchboard_mcp.transport.remote import Parcel, Server, in_words, shown_url
 
 # A server that does not even accept a connection within this is not there. Answers have the call's own time.
 CONNECT_S = 10.0
-# Servers commonly close what has been idle for 5 s; a request that meets that very moment would be lost.
-KEEP_ALIVE_S = 4.0
 MAX_REDIRECTS = 5
 # How long the end of a response may take whose content has come: to use its connection again is worth that much.
 LINGER_S = 0.5
-# A connection over which nothing has come for this long is looked after by the kernel, at this pace, this often.
-PROBE_AFTER_S, PROBE_EVERY_S, PROBES = 30, 10, 3
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
-
-@cache
-def tls() -> ssl.SSLContext:
-    """What decides whom to trust. Read once: that takes a tenth of a second."""
-    return httpx2.create_ssl_context()
+# What can go wrong on the way, by the names that the libraries have for it.
+TROUBLES = (
+    httpcore2.NetworkError,
+    httpcore2.ProtocolError,
+    httpcore2.ProxyError,
+    httpcore2.TimeoutException,
+    httpcore2.UnsupportedProtocol,
+    httpx2.HTTPError,
+    httpx2.InvalidURL,
+    httpx2.StreamError,
+    OSError,
+)
 
 
 class WebClient:
@@ -46,13 +47,8 @@ class WebClient:
         self._client = httpx2.AsyncClient(
             auth=auth,
             headers={"user-agent": f"switchboard/{__version__}", **server.headers},
-            verify=tls(),
             timeout=httpx2.Timeout(None, connect=CONNECT_S),
-            # Each call under way holds a connection; how many there may be is decided where calls are sent.
-            limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_S),
-            mounts={
-                f"all://{host}": None for host in LOOPBACK
-            },  # whatever proxy there is, it is not for these
+            transport=Pools(),
         )
 
     @asynccontextmanager
@@ -66,7 +62,7 @@ class WebClient:
                 yield response
             finally:
                 await response.aclose()
-        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as problem:
+        except TROUBLES as problem:
             raise SwitchboardError(explain(self._server, problem)) from problem
 
     async def _send(
@@ -83,7 +79,6 @@ class WebClient:
             response = await self._client.send(request, stream=True, follow_redirects=False)
             following = response.next_request
             if following is None:
-                _mind(response)
                 return response
             await response.aclose()
             if not left or not _stays(request, following):
@@ -129,21 +124,6 @@ def _stays(sent: httpx2.Request, following: httpx2.Request) -> bool:
     return (same or upgrade) and following.method == sent.method and new.userinfo in (b"", old.userinfo)
 
 
-def _mind(response: httpx2.Response) -> None:
-    """Let the kernel find out when the other side has vanished: a quiet stream would never tell."""
-    stream = response.extensions.get("network_stream")
-    raw = stream.get_extra_info("socket") if stream is not None else None
-    if raw is None:
-        return
-    try:
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_S)
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EVERY_S)
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
-    except (AttributeError, OSError):  # not every system has them all
-        return
-
-
 def content_type(response: httpx2.Response) -> str:
     """The bare media type of a response."""
     return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
@@ -175,11 +155,11 @@ async def drain(chunks: AsyncIterator[bytes]) -> None:
 
 def explain(server: Server, problem: Exception) -> Failure:
     """Why a request has failed on its way, in words."""
-    if isinstance(problem, httpx2.ConnectTimeout):
+    if isinstance(problem, httpcore2.ConnectTimeout):
         return server.failure("child_unreachable", f"did not accept a connection within {CONNECT_S:g} s")
-    if isinstance(problem, httpx2.ConnectError | httpx2.ProxyError | httpx2.PoolTimeout):
+    if isinstance(problem, httpcore2.ConnectError | httpcore2.ProxyError):
         return server.failure("child_unreachable", f"cannot be reached: {in_words(problem)}")
-    if isinstance(problem, httpx2.InvalidURL | httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
+    if isinstance(problem, httpx2.InvalidURL | httpcore2.UnsupportedProtocol | httpcore2.LocalProtocolError):
         return server.failure("config_invalid", f"cannot be asked: {in_words(problem)}")
     if isinstance(problem, httpx2.DecodingError):
         return server.failure(

@@ -38,8 +38,9 @@ class Rig(Recorder):
         self.link.send(jsonrpc.notification(method, params))
 
     async def until_lost(self, id: int = 1) -> Failure:
-        await self.until(lambda: b"%d" % id in self.lost)
-        return self.lost[b"%d" % id]
+        """Why a request has failed, alone or with the link."""
+        await self.until(lambda: b"%d" % id in self.lost or self.ends > 0)
+        return self.lost.get(b"%d" % id) or await self.until_over()
 
     async def until_over(self) -> Failure:
         await self.until_closed()

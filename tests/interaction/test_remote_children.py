@@ -1,0 +1,176 @@
+"""A child over every remote transport, with the official SDK at the other end."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from switchboard_mcp.core.lifecycle import State
+from switchboard_mcp.errors import Failure
+from tests.interaction.webchildren import (
+    KINDS,
+    Audience,
+    Kind,
+    Question,
+    Transport,
+    ask,
+    meeting,
+    shop,
+    until,
+)
+
+Shop = tuple[Transport, Kind, str]
+PATIENCE_S = 20.0
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def served(request: pytest.FixtureRequest) -> Iterator[Shop]:
+    """A server over each transport, shared by the tests here."""
+    transport: Transport = request.param
+    with shop(transport) as url:
+        yield transport, KINDS[transport], url
+
+
+@pytest.fixture(params=KINDS)
+def transport(request: pytest.FixtureRequest) -> Transport:
+    """Each transport, for tests that start a server of their own."""
+    name: Transport = request.param
+    return name
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test uses in the shared server."""
+    return f"n{uuid.uuid4().hex[:8]}"
+
+
+def text(answer: Any) -> str:
+    assert isinstance(answer, dict), answer
+    return str(answer["content"][0]["text"])
+
+
+async def test_its_tools_are_listed_and_called(served: Shop) -> None:
+    transport, kind, url = served
+    async with meeting() as (meet, _):
+        child = meet(kind, url)
+        assert text(await ask(child, "add", a=1, b=2)) == "3"
+        assert set(child.offer.tools) >= {"add", "count", "wait", "grow"}
+        assert child.knowledge is not None
+        assert child.knowledge.protocol == ("2026-07-28" if transport == "modern" else "2025-11-25")
+        assert (child.knowledge.server.name, child.knowledge.instructions) == ("shop", "Ask for bread.")
+
+
+async def test_many_calls_under_way_get_their_own_answers(served: Shop) -> None:
+    _, kind, url = served
+    async with meeting() as (meet, _):
+        child = meet(kind, url)
+        answers = await asyncio.gather(*(ask(child, "add", a=number, b=0) for number in range(30)))
+        assert [text(answer) for answer in answers] == [str(number) for number in range(30)]
+
+
+async def test_progress_comes_back_to_its_call(served: Shop) -> None:
+    transport, kind, url = served
+    async with meeting() as (meet, _):
+        question = Question(meet(kind, url), "count", {"to": 3}).ask()
+        assert text(await question.answer()) == "counted"
+        steps = [] if transport == "json" else ["step 0", "step 1", "step 2"]  # JSON has no way for it
+        assert [report["message"] for report in question.progress] == steps
+
+
+async def test_a_call_that_is_cancelled_stops_in_the_server(served: Shop, name: str) -> None:
+    _, kind, url = served
+    async with meeting() as (meet, _):
+        child = meet(kind, url)
+        question = Question(child, "wait", {"name": name}).ask()
+        assert text(await ask(child, "until_begun", name=name)) == "begun"
+        assert child.peer is not None
+        child.peer.cancel(question, "changed our mind")
+        assert text(await ask(child, "until_cancelled", name=name)) == "cancelled"
+
+
+async def test_a_change_of_its_tools_is_noticed(served: Shop, name: str) -> None:
+    transport, kind, url = served
+    if transport == "modern":
+        return  # without a session it tells only who has subscribed
+    audience = Audience()
+    async with meeting() as (meet, services):
+        services.audience = audience
+        child = meet(kind, url)
+        assert text(await ask(child, "grow", name=name)) == "grown"
+        await asyncio.wait_for(audience.news.wait(), PATIENCE_S)
+        assert name in child.offer.tools
+
+
+async def test_a_large_answer_comes_whole(served: Shop) -> None:
+    _, kind, url = served
+    async with meeting() as (meet, _):
+        assert len(text(await ask(meet(kind, url), "large", size=3_000_000))) == 3_000_000
+
+
+async def test_an_idle_child_is_stopped_and_can_be_used_again(served: Shop) -> None:
+    _, kind, url = served
+    async with meeting() as (meet, services):
+        child = meet(kind, url, idle_ms=1)
+        assert text(await ask(child, "add", a=1, b=2)) == "3"
+        later = itertools.count(services.loop.time() + 1)
+
+        def has_gone() -> bool:
+            child.sweep(next(later))
+            return child.state is State.STOPPED
+
+        await until(has_gone)
+        assert child.peer is None
+        assert text(await ask(child, "add", a=2, b=2)) == "4"
+
+
+async def test_closing_in_the_middle_of_a_call_answers_it(served: Shop, name: str) -> None:
+    _, kind, url = served
+    async with meeting() as (meet, _):
+        child = meet(kind, url)
+        question = Question(child, "wait", {"name": name}).ask()
+        assert text(await ask(child, "until_begun", name=name)) == "begun"
+        await child.close()
+        answer = await question.answer()
+        assert isinstance(answer, Failure)
+        assert answer.code == "shutting_down"
+
+
+async def test_a_server_that_was_started_anew_is_met_anew(transport: Transport) -> None:
+    async with meeting() as (meet, _):
+        with shop(transport) as url:
+            child = meet(KINDS[transport], url)
+            assert text(await ask(child, "add", a=1, b=2)) == "3"
+        with shop(transport, int(url.split(":")[2].partition("/")[0])) as again:
+            assert again == url
+            answer = await ask(child, "add", a=1, b=2)
+            if isinstance(answer, Failure):  # the call that finds out; the next one works
+                assert answer.retryable
+                answer = await ask(child, "add", a=1, b=2)
+            assert text(answer) == "3"
+
+
+async def test_a_server_that_dies_in_the_middle_of_a_call_is_told(transport: Transport, name: str) -> None:
+    async with meeting() as (meet, _):
+        with shop(transport) as url:
+            child = meet(KINDS[transport], url)
+            question = Question(child, "wait", {"name": name}).ask()
+            assert text(await ask(child, "until_begun", name=name)) == "begun"
+        answer = await question.answer()
+        assert isinstance(answer, Failure)
+        assert answer.code in ("child_answer_lost", "child_crashed")
+        assert answer.child == "kid"
+
+
+@pytest.mark.parametrize("kind", ["http", "sse", "ws"])
+async def test_a_server_that_is_not_there_is_told_then_left_alone_for_a_while(kind: Kind) -> None:
+    async with meeting() as (meet, _):
+        child = meet(kind, f"{'ws' if kind == 'ws' else 'http'}://127.0.0.1:1/")
+        problems = [await ask(child, "add", a=1, b=2) for _ in range(3)]
+        codes = [problem.code for problem in problems if isinstance(problem, Failure)]
+        assert codes == ["child_unreachable", "child_unreachable", "child_backoff"]
+        assert child.state is State.BACKOFF
