@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from switchboard_mcp.children.catalog import Catalog
-from switchboard_mcp.children.child import Child, Visitor
+from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.services import Services
+from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.config.models import ChildSpec, Config, Timeouts
 from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
