@@ -16,13 +16,14 @@ from pathlib import Path
 
 import msgspec
 
-from bench import calls, start
+from bench import calls, over_http, start
 from bench.client import BenchError
 from bench.report import Goal, Options, Report, render_goals, render_table
 
 SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "start": start.run,
     "calls": calls.run,
+    "http": over_http.run,
 }
 RESULTS = Path(__file__).resolve().parent / "results"
 
