@@ -9,7 +9,7 @@ same name whatever other children there are beside those it clashes with.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from zlib import crc32
 
 MAX_LENGTH = 64
@@ -36,6 +36,14 @@ def suite_names(children: Sequence[tuple[str, str]]) -> dict[str, str]:
     return {child: names[child] for child, _ in children}
 
 
+def clear_of(taken: Container[str], name: str, child: str) -> str:
+    """A name that is not taken: the tool's own, else with its child's before it."""
+    if name not in taken:
+        return name
+    wanted = _fitted(_allowed(f"{child}_{name}"), "", f"{child}\0{name}", MAX_LENGTH)
+    return wanted if wanted not in taken else _marked(wanted, f"{child}\0{name}", MAX_LENGTH, taken)
+
+
 def _claim(child: str, configured: str) -> tuple[int, str, str, int]:
     """(precedence, child, wanted name, longest length)."""
     written = _allowed(configured)
@@ -58,7 +66,7 @@ def _fitted(text: str, suffix: str, source: str, limit: int) -> str:
     return _with_mark(text or "child", suffix, _mark(source), limit)
 
 
-def _marked(wanted: str, child: str, limit: int, taken: set[str]) -> str:
+def _marked(wanted: str, child: str, limit: int, taken: Container[str]) -> str:
     """The wanted name with the child's mark, tried until it is free."""
     suffix = SUFFIX if wanted.endswith(SUFFIX) else ""
     text = wanted.removesuffix(SUFFIX)

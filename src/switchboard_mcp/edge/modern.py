@@ -79,7 +79,7 @@ class Modern:
             return
         outlet = Outlet(self._loop, exchange.guard)
         reply = Reply(outlet)
-        session = self._gateway.open(reply, exchange.principal)
+        session = self._gateway.open(reply, exchange.principal, passing=True)
         self.sessions.add(session)
         try:
             self._gateway.receive(session, reply, body)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.children.child import MAX_BACKLOG, Child, Visitor
+from switchboard_mcp.children.child import MAX_BACKLOG, Child
+from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.core import introspect, jsonrpc
 from switchboard_mcp.core.envelope import Meta
 from switchboard_mcp.core.jsonrpc import Message
@@ -120,7 +121,7 @@ class SubtoolCall(SuiteRequest):
         args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
         if b'"arg' in args[:24]:  # perhaps wrapped once more
             args = unwrap(args, _properties(child, asked.subtool))
-        if params.request_state is not UNSET and child.modern and not extra:
+        if child.modern and not extra:
             extra = _retry(params)
         meta = self.meta_for_child(child, id)
         said = b"" if meta is None else b',"_meta":' + meta
@@ -128,27 +129,27 @@ class SubtoolCall(SuiteRequest):
 
     def fingerprint(self) -> bytes:
         """What must be the same when a modern host comes back with input."""
-        return jsonrpc.encode((self.params.name, self.asked.subtool, self.asked.args))
+        return fingerprint(self.params.name, self.asked)
 
     def answered(self, answer: Message) -> None:
         """The child's result goes to the host as it came; its JSON-RPC error becomes a failure a model can act on."""
-        if answer.result is UNSET:
-            self.refused(self._child_error(answer))
-        elif self.child.offer.modern:
-            self.take(answer.result)
+        if answer.error is not UNSET or answer.result is UNSET:
+            error = jsonrpc.error_in(answer)
+            if error is not None:
+                if not self.explained(error):
+                    self.refused(self._child_error(error))
+                return
+        result: Raw = answer.result  # type: ignore[assignment]  # there is one, where there is no error
+        if self.child.offer.modern:
+            self.take(result)
         else:
-            self.finish(answer.result)
+            self.finish(result)
 
-    def timed_out(self) -> None:
-        """The child took too long and was told to stop."""
-        child = self.child
-        self.refused(
-            failure(
-                "child_timeout",
-                f"Child '{child.name}' did not answer subtool '{self.asked.subtool}' within {self.timeout:g} s.",
-                child=child.name,
-            )
-        )
+    def lateness(self) -> Failure:
+        """What a host is told whose call took too long."""
+        child, subtool = self.child.name, self.asked.subtool
+        told = f"Child '{child}' did not answer subtool '{subtool}' within {self.timeout:g} s."
+        return failure("child_timeout", told, child=child)
 
     def unknown(self, child: Child) -> None:
         """The child has no such subtool."""
@@ -163,13 +164,9 @@ class SubtoolCall(SuiteRequest):
             )
         )
 
-    def _child_error(self, answer: Message) -> Failure:
+    def _child_error(self, raw: Raw) -> Failure:
         child, subtool = self.child, self.asked.subtool
-        error = (
-            jsonrpc.parse_error(answer.error)
-            if answer.error is not UNSET
-            else jsonrpc.RpcError(message="no result")
-        )
+        error = jsonrpc.parse_error(raw)
         tool = child.offer.tools.get(subtool)
         schema: Raw | UnsetType = UNSET
         if error.code == INVALID_PARAMS and tool is not None and tool.input_schema is not UNSET:
@@ -182,6 +179,20 @@ class SubtoolCall(SuiteRequest):
             schema=schema,
             data=error.data,
         )
+
+
+class Retried(SubtoolCall):
+    """A call that brings a state which is not ours: the child's own, where the child is one that gives any."""
+
+    __slots__ = ()
+
+    def admitted(self, child: Child) -> None:
+        """Hand it to the child, unless that knows no states."""
+        if child.modern:
+            super().admitted(child)
+        else:
+            told = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
+            self.finish_with_error(jsonrpc.encode(told))
 
 
 class SecondLook(Visitor):
@@ -205,11 +216,19 @@ class SecondLook(Visitor):
         self.call.refused(problem)
 
 
+def fingerprint(name: str, asked: SuiteCall) -> bytes:
+    """What a suite call and its repetition have in common, however either was written."""
+    args = jsonrpc.canonical(asked.args) if asked.args is not UNSET else b""
+    return jsonrpc.encode((name, asked.subtool)) + args
+
+
 def _retry(params: PlainParams) -> bytes:
     """What a modern host brings back for a modern child."""
-    extra = b',"requestState":' + bytes(params.request_state)  # type: ignore[arg-type]  # the caller has looked
+    extra = b""
     if params.input_responses is not UNSET:
-        extra += b',"inputResponses":' + bytes(params.input_responses)
+        extra = b',"inputResponses":' + bytes(params.input_responses)
+    if params.request_state is not UNSET:
+        extra += b',"requestState":' + bytes(params.request_state)
     return extra
 
 

@@ -7,37 +7,41 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.core import envelope, eras, jsonrpc
+from switchboard_mcp.core import envelope, jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
-from switchboard_mcp.errors import INTERNAL_ERROR, Failure, rpc_error, tool_result
-from switchboard_mcp.gateway.inbound import Inbound
+from switchboard_mcp.errors import INVALID_PARAMS, Failure, rpc_error, tool_result
+from switchboard_mcp.gateway.inbound import RETRY_MEMBERS, Inbound
 from switchboard_mcp.gateway.request import HostRequest
+from switchboard_mcp.gateway.suites import Suite
 
 Rewrite = Callable[[Raw], bytes]
-RETRY_MEMBERS = ("inputResponses", "requestState")
+# Answered when the task is done, however long that takes.
+PATIENT = {"tasks/result": 24 * 3600.0}
 
 
 class Forward(HostRequest):
     """See the module. `rewrite` changes a result where it names what the host knows by another name."""
 
-    __slots__ = ("members", "method", "rewrite")
+    __slots__ = ("direct", "inbound", "members", "method", "rewrite")
 
     def __init__(
         self,
         inbound: Inbound,
-        child: Child,
+        suite: Suite,
         method: str,
         members: dict[str, Raw],
         rewrite: Rewrite | None = None,
     ) -> None:
+        self.inbound = inbound
         self.session = inbound.session
         self.route = inbound.route
         self.host_id = inbound.id
         self.meta = inbound.meta
-        self.child = child
+        self.child = suite.child
+        self.direct = suite.direct
         self.method = method
         self.members = {name: value for name, value in members.items() if name != "_meta"}
         self.rewrite = rewrite
@@ -48,10 +52,19 @@ class Forward(HostRequest):
         """Whether a modern host expects cache hints."""
         return self.method == "resources/read"
 
+    def admitted(self, child: Child) -> None:
+        """The child is ready; a state that we did not give is its own, if it is one that gives any."""
+        if self.modern and not child.modern and "requestState" in self.members:
+            told = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
+            self.finish_with_error(jsonrpc.encode(told))
+        else:
+            super().admitted(child)
+            self.allow(PATIENT.get(self.method, self.timeout))
+
     def build(self, child: Child, id: bytes, extra: bytes = b"") -> bytes:
         """The same request, with what describes this hop."""
         members = self.members
-        if extra or not child.modern:
+        if extra or (self.modern and not child.modern):
             members = {name: value for name, value in members.items() if name not in RETRY_MEMBERS}
         meta = self.meta_for_child(child, id)
         if meta is not None:
@@ -64,17 +77,23 @@ class Forward(HostRequest):
     def fingerprint(self) -> bytes:
         """What must be the same when a modern host comes back with input."""
         kept = {name: value for name, value in self.members.items() if name not in RETRY_MEMBERS}
-        return jsonrpc.encode((self.method, kept))
+        return jsonrpc.encode((self.method, self.child.name)) + jsonrpc.canonical(jsonrpc.encode(kept))
 
     def answered(self, answer: Message) -> None:
         """The child's answer, as it came."""
-        if answer.result is not UNSET:
-            self.take(Raw(self.rewrite(answer.result)) if self.rewrite is not None else answer.result)
-        else:
-            error = (
-                answer.error if answer.error is not UNSET else Raw(b'{"code":-32603,"message":"No result."}')
-            )
-            self.finish_with_error(self._for_host(error))
+        error = jsonrpc.error_in(answer)
+        if error is None:
+            result: Raw = answer.result  # type: ignore[assignment]  # there is one, where there is no error
+            if self.rewrite is not None:
+                result = Raw(self.rewrite(result))
+            if self.child.modern:
+                self.take(result)
+            else:
+                self.finish(result)
+        elif not self.explained(error):
+            native = self.child.modern is self.modern
+            told = envelope.error_for(error, modern=self.modern, native=native, uri=self._uri())
+            self.finish_with_error(told)
 
     def refused(self, problem: Failure) -> None:
         """A failure of ours: for a tool something a model can act on, else a JSON-RPC error."""
@@ -83,16 +102,6 @@ class Forward(HostRequest):
         else:
             self.finish_with_error(rpc_error(problem))
 
-    def _for_host(self, error: Raw) -> bytes | Raw:
-        """What describes the hop to the child is not for the host, unless it is true of the host too."""
-        lacking = getattr(self, "lacking", "")
-        if lacking:
-            told = f"The child needs a client with the capability `{lacking}`."
-            data: dict[str, object] = {"requiredCapabilities": {lacking: {}}}
-            return jsonrpc.encode({"code": eras.MISSING_CAPABILITY, "message": told, "data": data})
-        code = jsonrpc.parse_error(error).code
-        if code not in envelope.HOP_ERRORS or (code == eras.MISSING_CAPABILITY and self.modern):
-            return error
-        return jsonrpc.encode(
-            {"code": INTERNAL_ERROR, "message": "The child refused the request.", "data": error}
-        )
+    def _uri(self) -> str:
+        """The resource it is about, as the host calls it."""
+        return envelope.text_of(self.inbound.members.get("uri")) or ""

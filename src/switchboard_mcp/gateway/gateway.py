@@ -15,7 +15,6 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.core import envelope, eras, jsonrpc
 from switchboard_mcp.core.envelope import Meta
@@ -31,17 +30,17 @@ from switchboard_mcp.errors import (
     Failure,
     tool_result,
 )
-from switchboard_mcp.gateway import methods, offers, suites
-from switchboard_mcp.gateway.asking import Desk, owner
-from switchboard_mcp.gateway.calls import Introspection, PlainParams, SubtoolCall
-from switchboard_mcp.gateway.forward import Forward
+from switchboard_mcp.gateway import methods, suites
+from switchboard_mcp.gateway.asking import Desk
+from switchboard_mcp.gateway.calls import Introspection, PlainParams, Retried, SubtoolCall
+from switchboard_mcp.gateway.hearing import Hearing
 from switchboard_mcp.gateway.inbound import Inbound
-from switchboard_mcp.gateway.methods import CallParams
-from switchboard_mcp.gateway.session import HostLink, Route, Session, loud_enough
+from switchboard_mcp.gateway.listing import Listing
+from switchboard_mcp.gateway.session import HostLink, Route, Session, unfollow
 from switchboard_mcp.gateway.suites import Suite
 from switchboard_mcp.observe.log import Log
 from switchboard_mcp.policy.access import denial
-from switchboard_mcp.transport.peer import Cancelled, Peer
+from switchboard_mcp.transport.peer import UNREADABLE, Cancelled, Peer
 
 
 class PlainCall(Struct, gc=False):
@@ -52,26 +51,13 @@ class PlainCall(Struct, gc=False):
     params: PlainParams
 
 
-class LogHead(Struct):
-    """The part of a log message that decides whether a host wants it."""
-
-    level: str = ""
-
-
-class Updated(Struct):
-    """Params of `notifications/resources/updated`."""
-
-    uri: str = ""
-
-
 _decode_plain = msgspec.json.Decoder(PlainCall).decode
 _decode_cancelled = msgspec.json.Decoder(Cancelled).decode
-_decode_log = msgspec.json.Decoder(LogHead).decode
-_decode_updated = msgspec.json.Decoder(Updated).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_meta = msgspec.json.Decoder(Meta).decode
 
 NO_PARAMS = Raw(b"{}")
+NULL = b"null"
 # A request id is a text or a number; null, true, a list or an object is none.
 ID_BEGINS = frozenset(b'"-0123456789')
 
@@ -90,13 +76,14 @@ class Gateway:
         self.suites = suites.build(children, config)
         self.sessions: list[Session] = []
         self.desk = Desk(loop, workspace, self.sessions)
+        self.listing = Listing(self.suites, log)
+        self.loop = loop
+        self._hearing = Hearing(self.suites, self.sessions, self.desk)
         self._log = log
-        self._listed: bytes | None = None
-        self._direct: dict[str, suites.Found] | None = None
 
-    def open(self, route: Route, principal: str = "") -> Session:
-        """One more host. `route` is for what belongs to no request."""
-        session = Session(route, self.desk, principal)
+    def open(self, route: Route, principal: str = "", *, passing: bool = False) -> Session:
+        """One more host. `route` is for what belongs to no request; `passing` where it is there for one request."""
+        session = Session(route, self.desk, principal, passing=passing)
         self.sessions.append(session)
         return session
 
@@ -112,12 +99,22 @@ class Gateway:
 
     def close(self, session: Session) -> None:
         """A host has gone: nobody waits for its answers."""
+        if session not in self.sessions:
+            return
         self.sessions.remove(session)
-        for request in list(session.under_way.values()):
+        under_way, session.under_way = session.under_way, {}
+        for request in under_way.values():
             request.cancel("the host has gone")
-        session.under_way.clear()
+        for listen in session.listens.values():
+            unfollow(listen.followed)
         session.listens.clear()
+        unfollow(session.followed)
         self.desk.gone(session)
+        if not session.passing:
+            for suite in self.suites.values():
+                suite.child.leave(session)
+        if session.log_level:
+            self.spread_log_level()
 
     def receive(self, session: Session, route: Route, data: bytes) -> None:
         """One message of a host; `route` is where the answer goes."""
@@ -152,74 +149,17 @@ class Gateway:
         asked = params.arguments
         if asked.action == "introspect":
             Introspection(session, route, id, suite, params).begin()
-        elif suite.access.permits(asked.subtool):
-            SubtoolCall(session, route, id, suite, params).begin()
-        else:
+        elif not suite.access.permits(asked.subtool):
             refusal = tool_result(denial(suite.child.name, suite.name, asked.subtool))
             Inbound(session, route, id, NO_PARAMS, {}, params.meta).answer(refusal)
-
-    def call_fingerprint(self, inbound: Inbound, params: CallParams) -> bytes:
-        """What a parked `tools/call` and its retry have in common."""
-        from switchboard_mcp.core import suitecall
-
-        suite = self.suites.get(params.name)
-        if suite is not None and not suite.direct:
-            asked = suitecall.read(params.arguments, suite.child.name)
-            if not isinstance(asked, Failure):
-                return jsonrpc.encode((params.name, asked.subtool, asked.args))
-        found = self.direct_tools().get(params.name)
-        if found is None:
-            return b""
-        members = {**inbound.members, "name": Raw(jsonrpc.encode(found.name))}
-        return Forward(inbound, found.suite.child, "tools/call", members).fingerprint()
-
-    def instructions(self) -> str:
-        """How to use what is here."""
-        parts = [methods.INSTRUCTIONS] if any(not suite.direct for suite in self.suites.values()) else []
-        for suite in self.suites.values():
-            if suite.direct and suite.child.knowledge is not None and suite.child.knowledge.instructions:
-                parts.append(suite.child.knowledge.instructions)
-        return "\n\n".join(parts)
-
-    def listed_tools(self) -> bytes:
-        """The `tools/list` result."""
-        if self._listed is None:
-            self._listed = suites.list_tools(self.suites.values(), self.direct_tools())
-            if len(self._listed) > suites.MAX_LIST_BYTES and not self.direct_tools():
-                self._log.warning("tools.list_too_long", bytes=len(self._listed), suites=len(self.suites))
-        return self._listed
+        elif params.request_state is UNSET:
+            SubtoolCall(session, route, id, suite, params).begin()
+        else:
+            Retried(session, route, id, suite, params).begin()
 
     def direct_tools(self) -> dict[str, suites.Found]:
-        """Tools of children shown directly, by the name a host uses; where it is taken, with the child's before it."""
-        if self._direct is None:
-            self._direct = {}
-            for suite in self.suites.values():
-                if suite.direct:
-                    for tool in suite.permitted(suite.child.offer.known_tools()):
-                        taken = tool.name in self._direct or tool.name in self.suites
-                        name = f"{suite.child.name}_{tool.name}" if taken else tool.name
-                        self._direct.setdefault(name, suites.Found(suite, tool.name))
-        return self._direct
-
-    def when_known(self, modern: bool, then: Callable[[], None]) -> None:
-        """Go on when every child shown directly has told what it offers, or failed to."""
-        strangers = [
-            suite for suite in self.suites.values() if suite.direct and suite.child.knowledge is None
-        ]
-        if not strangers:
-            then()
-            return
-        roll = RollCall(len(strangers), modern, then)
-        for suite in strangers:
-            suite.child.admit(roll)
-
-    def follow_resource(self, inbound: Inbound, uri: str) -> None:
-        """Have the child report changes of a resource that a modern host listens to."""
-        found = offers.find_resource(self.suites.values(), uri)
-        if found is not None and not found.suite.child.modern:
-            members = {"uri": Raw(jsonrpc.encode(found.name))}
-            quiet = Inbound(Session(Nowhere(), self.desk), Nowhere(), b"0", NO_PARAMS, {}, UNSET)
-            Forward(quiet, found.suite.child, "resources/subscribe", members).begin()
+        """Tools of children shown directly, by the name a host uses."""
+        return self.listing.direct()
 
     def spread_log_level(self) -> None:
         """Children are asked for the lowest level that any host wants."""
@@ -235,73 +175,12 @@ class Gateway:
 
     def child_said(self, child: Child, peer: Peer, message: Message) -> None:
         """A notification of a child that is no progress and no change of a list."""
-        if message.method == "notifications/resources/updated" and message.params is not UNSET:
-            self._resource_updated(child, message.params)
-        elif message.method == "notifications/message" and message.params is not UNSET:
-            self._child_logged(child, peer, message.params)
-        elif message.method != "notifications/cancelled":
-            route = self._route_of(peer)
-            if route is not None:
-                params = None if message.params is UNSET else message.params
-                route.send(jsonrpc.notification(str(message.method), params))
+        self._hearing.child_said(child, peer, message)
 
     def child_changed(self, child: str, method: str) -> None:
         """A child offers something else now."""
-        self._listed = self._direct = None
-        for session in self.sessions:
-            if session.initialized:
-                session.route.send(jsonrpc.notification(method))
-            for listen in session.listens.values():
-                if method in listen.kinds:
-                    listen.tell(method, {})
-
-    def _route_of(self, peer: Peer) -> Route | None:
-        """Where an unasked message belongs: to the request the child works on, or the only host there is."""
-        request = owner(peer)
-        if request is not None:
-            return request.route if request.wanted else None
-        ready = [session for session in self.sessions if session.initialized]
-        busy = any(isinstance(call, SubtoolCall | Forward) for call in peer.pending.values())
-        return ready[0].route if len(ready) == 1 and len(self.sessions) == 1 and not busy else None
-
-    def _child_logged(self, child: Child, peer: Peer, params: Raw) -> None:
-        try:
-            level = _decode_log(params).level
-            members = _decode_object(params)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return
-        request = owner(peer)
-        if request is not None and request.modern:
-            wanted = request.log_level
-            if not wanted or not loud_enough(level, wanted):
-                return
-        route = self._route_of(peer)
-        if route is None:
-            return
-        session = request.session if request is not None else self.sessions[0]
-        if not loud_enough(level, session.log_level):
-            return
-        if not self._suite_of(child).direct:
-            logger = envelope.text_of(members.get("logger"))
-            members["logger"] = Raw(jsonrpc.encode(f"{child.name}/{logger}" if logger else child.name))
-        route.send(jsonrpc.notification("notifications/message", jsonrpc.encode(members)))
-
-    def _resource_updated(self, child: Child, params: Raw) -> None:
-        try:
-            updated = _decode_updated(params)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return
-        uri = offers.shown(self._suite_of(child), offers.KINDS["resources/list"], updated.uri)
-        for session in self.sessions:
-            if uri in session.subscriptions:
-                told = jsonrpc.encode({"uri": uri})
-                session.route.send(jsonrpc.notification("notifications/resources/updated", told))
-            for listen in session.listens.values():
-                if any(uri.startswith(watched) for watched in listen.uris):
-                    listen.tell("notifications/resources/updated", {"uri": uri})
-
-    def _suite_of(self, child: Child) -> Suite:
-        return next(suite for suite in self.suites.values() if suite.child.name == child.name)
+        self.listing.forget()
+        self._hearing.child_changed(method)
 
     def _receive_any(self, session: Session, route: Route, data: bytes) -> None:
         message = jsonrpc.parse(data)
@@ -310,14 +189,19 @@ class Gateway:
         elif message.method is UNSET:
             self.desk.answered(session, message)
         elif message.id is UNSET:
-            self._notified(session, message)
+            try:
+                self._notified(session, str(message.method), message.params)
+            except UNREADABLE:
+                return  # nobody waits for an answer
         else:
             self._requested(session, route, bytes(message.id), message)
 
     def _requested(self, session: Session, route: Route, id: bytes, message: Message) -> None:
-        method, params = str(message.method), NO_PARAMS if message.params is UNSET else message.params
+        method, params = str(message.method), message.params
+        if params is UNSET or bytes(params) == NULL:
+            params = NO_PARAMS
         if id[0] not in ID_BEGINS:
-            session.refuse(route, b"null", INVALID_REQUEST, "A request id must be a string or a number.")
+            session.refuse(route, NULL, INVALID_REQUEST, "A request id must be a string or a number.")
             return
         try:
             inbound = self._inbound(session, route, id, params)
@@ -338,7 +222,9 @@ class Gateway:
 
     def _inbound(self, session: Session, route: Route, id: bytes, params: Raw) -> Inbound:
         members = _decode_object(params)
-        meta: Meta | UnsetType = _decode_meta(members["_meta"]) if "_meta" in members else UNSET
+        meta: Meta | UnsetType = UNSET
+        if "_meta" in members and bytes(members["_meta"]) != NULL:
+            meta = _decode_meta(members["_meta"])
         return Inbound(session, route, id, params, members, meta)
 
     def _unforeseen(self, session: Session, route: Route, id: bytes, method: str, problem: Exception) -> None:
@@ -347,17 +233,26 @@ class Gateway:
         session.under_way.pop(id, None)
         session.refuse(route, id, INTERNAL_ERROR, "Internal error.")
 
-    def _notified(self, session: Session, message: Message) -> None:
-        if message.method == "notifications/cancelled" and message.params is not UNSET:
-            try:
-                cancelled = _decode_cancelled(message.params)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                return
+    def _notified(self, session: Session, method: str, params: Raw | UnsetType) -> None:
+        if method == "notifications/cancelled" and params is not UNSET:
+            cancelled = _decode_cancelled(params)
             session.cancel(cancelled.request_id, cancelled.reason or "cancelled by the host")
-        elif message.method == "notifications/roots/list_changed":
+        elif method == "notifications/progress" and params is not UNSET:
+            self.desk.host_progressed(session, params)
+        elif method == "notifications/roots/list_changed":
             for suite in self.suites.values():
-                if suite.child.peer is not None and not suite.child.modern:
-                    suite.child.peer.notify("notifications/roots/list_changed")
+                self._tell(suite, session, method, params)
+        elif method not in ("notifications/initialized", "notifications/cancelled"):
+            # What nobody knows is for the one child that is shown as it is.
+            only = self.listing.only_direct()
+            if only is not None:
+                self._tell(only, session, method, params)
+
+    def _tell(self, suite: Suite, session: Session, method: str, params: Raw | UnsetType) -> None:
+        """Tell a child that runs, unless it is of the era in which a host tells nothing."""
+        for child in suite.child.each(session.home):
+            if child.peer is not None and not child.modern:
+                child.peer.notify(method, None if params is UNSET else bytes(params))
 
     def _receive_odd(self, session: Session, route: Route, data: bytes, problem: Malformed) -> None:
         if data[:1] == b"[" and eras.has_batches(session.version):
@@ -379,49 +274,10 @@ class Gateway:
             if isinstance(message, Malformed):
                 self._receive_odd(session, route, piece.line, message)
             else:
-                id = b"null" if message.id is UNSET else bytes(message.id)
+                id = NULL if message.id is UNSET else bytes(message.id)
                 session.refuse(route, id, INVALID_REQUEST, 'Invalid request: "jsonrpc":"2.0" is missing.')
         else:
             self._log.warning("host.babbled", line=piece.line[:200].decode("utf-8", "replace"))
-
-
-class RollCall(Visitor):
-    """Waits until each of several children is ready or has failed."""
-
-    __slots__ = ("_modern", "left", "then")
-
-    def __init__(self, count: int, modern: bool, then: Callable[[], None]) -> None:
-        self.left = count
-        self._modern = modern
-        self.then = then
-
-    @property
-    def modern(self) -> bool:
-        """The era of the host that waits."""
-        return self._modern
-
-    def admitted(self, child: Child) -> None:
-        """One is ready."""
-        self._count()
-
-    def refused(self, problem: Failure) -> None:
-        """One has failed; the others count."""
-        self._count()
-
-    def _count(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            self.then()
-
-
-class Nowhere:
-    """A route for answers that nobody reads."""
-
-    def send(self, message: bytes) -> None:
-        """Nothing to do."""
-
-    def answer(self, message: bytes) -> None:
-        """Nothing to do."""
 
 
 def _simple(params: PlainParams) -> bool:

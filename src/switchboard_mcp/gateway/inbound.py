@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.core import envelope, jsonrpc
 from switchboard_mcp.core.envelope import Meta
 from switchboard_mcp.errors import Failure, rpc_error
 from switchboard_mcp.gateway.session import Route, Session
+
+# What a modern host adds when it comes back with input.
+RETRY_MEMBERS = ("inputResponses", "requestState")
+
+_decode_text = msgspec.json.Decoder(str).decode
 
 
 class Inbound:
@@ -35,6 +41,30 @@ class Inbound:
     def modern(self) -> bool:
         """Whether the host speaks the era without handshakes."""
         return envelope.is_modern(self.meta)
+
+    @property
+    def capabilities(self) -> bytes:
+        """What the host can do for a child that asks."""
+        if self.meta is not UNSET and envelope.CAPABILITIES in self.meta:
+            return bytes(self.meta[envelope.CAPABILITIES])
+        return self.session.capabilities
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the host has a request of this id under way already."""
+        return self.id in self.session.under_way
+
+    def text(self, name: str) -> str:
+        """A member of the params that must be a text."""
+        if name not in self.members:
+            raise msgspec.ValidationError(f"Object missing required field `{name}`")
+        return _decode_text(self.members[name])
+
+    def anew(self) -> Inbound:
+        """The same request, as if it had brought no input."""
+        members = {name: value for name, value in self.members.items() if name not in RETRY_MEMBERS}
+        params = Raw(jsonrpc.encode(members))
+        return Inbound(self.session, self.route, self.id, params, members, self.meta)
 
     def answer(self, result: bytes, *, cacheable: bool = False) -> None:
         """Answer with a result."""

@@ -1,8 +1,8 @@
 """Prompts and resources of children, under names that tell them apart.
 
 A child shown as a suite has its prompts as `<child>__<prompt>` and its resources under `switchboard://<child>/…`; one
-shown directly keeps its own names. Lists come from what is known of a child: to list is no reason to start one, except
-for a child shown directly that has never been seen.
+shown directly keeps its own names, but for those that are taken. Lists come from what is known of a child: to list is
+no reason to start one, except for a child shown directly that has never been seen.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Raw, Struct
 
-from switchboard_mcp.core import jsonrpc
+from switchboard_mcp.core import envelope, jsonrpc
 from switchboard_mcp.gateway.suites import Found, Suite
 
 SCHEME = "switchboard://"
 JOINT = "__"
+PROMPTS, RESOURCES, TEMPLATES = "prompts/list", "resources/list", "resources/templates/list"
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_text = msgspec.json.Decoder(str).decode
 
 
 class Kind(Struct, frozen=True):
@@ -31,92 +31,123 @@ class Kind(Struct, frozen=True):
 
 
 KINDS = {
-    "prompts/list": Kind("prompts/list", "prompts", "name"),
-    "resources/list": Kind("resources/list", "resources", "uri"),
-    "resources/templates/list": Kind("resources/templates/list", "resourceTemplates", "uriTemplate"),
+    PROMPTS: Kind(PROMPTS, "prompts", "name"),
+    RESOURCES: Kind(RESOURCES, "resources", "uri"),
+    TEMPLATES: Kind(TEMPLATES, "resourceTemplates", "uriTemplate"),
 }
 
 
-def shown(suite: Suite, kind: Kind, name: str) -> str:
+def shown(suite: Suite, kind: Kind, name: str, taken: set[str]) -> str:
     """What the host calls it."""
-    if suite.direct:
+    if suite.direct and name not in taken:
         return name
-    if kind.key == "name":
-        return f"{suite.child.name}{JOINT}{name}"
-    return f"{SCHEME}{quoted(suite.child.name)}/{name}"
+    return f"{suite.child.name}{JOINT}{name}" if kind.key == "name" else resource_start(suite) + name
 
 
-def quoted(name: str) -> str:
-    """A child's name as it stands in a URI."""
+def resource_start(suite: Suite) -> str:
+    """With what the URI of a suite's resource begins."""
     from urllib.parse import quote
 
-    return quote(name, safe="")
+    return f"{SCHEME}{quote(suite.child.name, safe='')}/"
 
 
 def listed(suites: Iterable[Suite], kind: Kind) -> bytes:
-    """The result of a list request: what is known of all children, policy respected."""
+    """The result of a list request: what is known of all children, policy respected.
+
+    An entry that cannot be read is left out, so that it does not hide the others.
+    """
     entries: list[dict[str, Raw]] = []
+    taken: set[str] = set()
     for suite in suites:
         for raw in suite.child.offer.listed(kind.method):
-            entry = _decode_object(raw)
-            name = _decode_text(entry[kind.key]) if kind.key in entry else ""
-            if suite.access.permits(name):
-                entries.append({**entry, kind.key: Raw(jsonrpc.encode(shown(suite, kind, name)))})
+            entry = _read(raw)
+            own = envelope.text_of(entry.get(kind.key))
+            if own is None or not suite.access.permits(own):
+                continue
+            name = shown(suite, kind, own, taken)
+            if name not in taken:
+                taken.add(name)
+                entries.append(entry if name == own else {**entry, kind.key: Raw(jsonrpc.encode(name))})
     return jsonrpc.encode({kind.member: entries})
 
 
 def find_prompt(suites: Iterable[Suite], name: str) -> Found | None:
     """The child whose prompt the host means."""
     candidates = list(suites)
-    for suite in candidates:
-        start = suite.child.name + JOINT
-        if not suite.direct and name.startswith(start):
-            return _permitted(suite, name.removeprefix(start))
-    return _direct(candidates, "prompts/list", "name", name)
+    direct = [suite for suite in candidates if suite.direct]
+    known = [suite for suite in direct if name in suite.child.offer.names(PROMPTS)]
+    if known:
+        return _permitted(known[0], name)
+    marked = [suite for suite in candidates if name.startswith(suite.child.name + JOINT)]
+    # One child's name may be the start of another's.
+    marked.sort(key=lambda suite: len(suite.child.name), reverse=True)
+    for suite in marked:
+        own = name.removeprefix(suite.child.name + JOINT)
+        if own in suite.child.offer.names(PROMPTS):
+            return _permitted(suite, own)
+    for suite in marked:
+        if not suite.direct:
+            return _permitted(suite, name.removeprefix(suite.child.name + JOINT))
+    return _permitted(direct[0], name) if len(direct) == 1 else None
 
 
 def find_resource(suites: Iterable[Suite], uri: str) -> Found | None:
     """The child whose resource the host means; a child's own URI is understood too, since results mention them."""
     candidates = list(suites)
-    for suite in candidates:
-        start = f"{SCHEME}{quoted(suite.child.name)}/"
-        if not suite.direct and uri.startswith(start):
-            return _permitted(suite, uri.removeprefix(start))
-    direct = _direct(candidates, "resources/list", "uri", uri)
-    if direct is not None:
-        return direct
-    owners = [suite for suite in candidates if _knows(suite, "resources/list", "uri", uri)]
-    return _permitted(owners[0], uri) if len(owners) == 1 else None
+    if uri.startswith(SCHEME):
+        for suite in candidates:
+            start = resource_start(suite)
+            if uri.startswith(start):
+                return _permitted(suite, uri.removeprefix(start))
+    direct = [suite for suite in candidates if suite.direct]
+    others = [suite for suite in candidates if not suite.direct]
+    for known in (_has, _has_template):
+        owners = [suite for suite in direct if known(suite, uri)]
+        if owners:
+            return _permitted(owners[0], uri)
+        owners = [suite for suite in others if known(suite, uri)]
+        if len(owners) == 1:
+            return _permitted(owners[0], uri)
+    return _permitted(direct[0], uri) if len(direct) == 1 else None
 
 
-def _direct(suites: list[Suite], method: str, key: str, name: str) -> Found | None:
-    """Among children shown directly: the one that lists it, or the only one there is."""
-    direct = [suite for suite in suites if suite.direct]
-    owners = [suite for suite in direct if _knows(suite, method, key, name)] or direct
-    return _permitted(owners[0], name) if owners else None
+def _has(suite: Suite, uri: str) -> bool:
+    offer = suite.child.offer
+    return uri in offer.names(RESOURCES) or uri in offer.names(TEMPLATES)
 
 
-def _knows(suite: Suite, method: str, key: str, name: str) -> bool:
-    text = jsonrpc.encode(name)
-    return any(
-        bytes(_decode_object(raw).get(key, Raw(b""))) == text for raw in suite.child.offer.listed(method)
-    )
+def _has_template(suite: Suite, uri: str) -> bool:
+    return any(fits(template, uri) for template in suite.child.offer.names(TEMPLATES))
+
+
+def fits(template: str, uri: str) -> bool:
+    """Whether a URI may be made from a template: it begins and ends as the template does."""
+    start, brace, rest = template.partition("{")
+    end = rest.rpartition("}")[2]
+    return bool(brace and start) and uri.startswith(start) and uri[len(start) :].endswith(end)
 
 
 def _permitted(suite: Suite, name: str) -> Found | None:
     return Found(suite, name) if suite.access.permits(name) else None
 
 
-def rename_contents(suite: Suite, result: Raw) -> bytes:
-    """A `resources/read` result with the URIs the host knows."""
-    members = _decode_object(result)
-    if suite.direct or "contents" not in members:
+def rename_contents(suite: Suite, asked: str, own: str, result: Raw) -> bytes:
+    """A `resources/read` result with the URIs the host knows: the one it asked by, and what lies beside it."""
+    members = _read(result)
+    if asked == own or "contents" not in members:
         return bytes(result)
-    kind = KINDS["resources/list"]
-    contents = []
+    contents: list[object] = []
     for raw in msgspec.json.decode(members["contents"], type=list[Raw]):
-        content = _decode_object(raw)
-        if "uri" in content:
-            content["uri"] = Raw(jsonrpc.encode(shown(suite, kind, _decode_text(content["uri"]))))
-        contents.append(content)
+        content = _read(raw)
+        uri = envelope.text_of(content.get("uri"))
+        if uri is not None:
+            content["uri"] = Raw(jsonrpc.encode(asked if uri == own else resource_start(suite) + uri))
+        contents.append(content or raw)
     return jsonrpc.encode({**members, "contents": contents})
+
+
+def _read(raw: Raw) -> dict[str, Raw]:
+    try:
+        return _decode_object(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}

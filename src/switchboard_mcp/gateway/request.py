@@ -13,21 +13,26 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from switchboard_mcp.children.child import MAX_BACKLOG, Child, Visitor
-from switchboard_mcp.core import envelope, jsonrpc
+from switchboard_mcp.children.child import MAX_BACKLOG, Child
+from switchboard_mcp.children.visitor import Visitor
+from switchboard_mcp.core import envelope, eras, jsonrpc, questions
 from switchboard_mcp.core.envelope import Meta
 from switchboard_mcp.core.jsonrpc import Message
+from switchboard_mcp.core.questions import URL_ELICITATION_REQUIRED, Capability
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure, rpc_error
+from switchboard_mcp.gateway.rounds import Round
 from switchboard_mcp.gateway.session import Route, Session
 from switchboard_mcp.transport.peer import Call, next_id
 
 Encode = Callable[[bytes, Raw | bytes], bytes]
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.asking import Parked
+    from switchboard_mcp.gateway.inbound import Inbound
+    from switchboard_mcp.gateway.parking import Parked
 
 # A child's first own progress is 0 or more: what we report while it starts stays beneath anything it could mean.
 STARTING_STEP = 1e-6
+URL_MODE = Raw(b'{"mode":"url"}')
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -35,16 +40,19 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 class HostRequest(Visitor, Call):
     """See the module. Subclasses build the message to the child and the answer to a failure."""
 
-    __slots__ = ("child", "host_id", "lacking", "meta", "parked", "route", "session")
+    __slots__ = ("child", "host_id", "lacks", "meta", "parked", "rounds", "route", "session")
 
     child: Child
     host_id: bytes
-    lacking: str  # a capability of the host's that the child wanted to use, where there was one
     meta: Meta | UnsetType
-    parked: Parked
     route: Route
     session: Session
+    # Most requests never have these.
+    lacks: Capability  # what the host could not be asked for
+    parked: Parked
+    rounds: int  # how often a modern child has asked
     cacheable = False  # whether a modern host expects cache hints with the answer
+    direct = False  # whether the child is shown as it is
 
     def begin(self) -> None:
         """Go to the child, unless the host has a request of this id under way already."""
@@ -70,6 +78,11 @@ class HostRequest(Visitor, Call):
         return self.session.capabilities
 
     @property
+    def home(self) -> object:
+        """For whom a child is kept that is not shared."""
+        return self.session.home
+
+    @property
     def log_level(self) -> str:
         """From which level on the host wants log messages; empty where a modern host wants none."""
         if self.modern and self.meta is not UNSET:
@@ -86,11 +99,18 @@ class HostRequest(Visitor, Call):
         """Whether the host still waits for the answer."""
         return self.session.under_way.get(self.host_id) is self
 
+    def moved(self, child: Child) -> None:
+        """It is this child that is meant."""
+        self.child = child
+
     def meta_for_child(self, child: Child, id: bytes) -> bytes | None:
         """`_meta` for the hop to the child."""
-        return envelope.for_child(
-            self.meta, id, modern=child.modern, capabilities=self.capabilities, level=self.log_level
-        )
+        if not child.modern:
+            if self.modern and self.log_level:
+                child.lower_log_level(self.log_level)
+            return envelope.for_child(self.meta, id, modern=False)
+        capabilities = questions.declared_to_modern(self.capabilities, native=self.modern, direct=self.direct)
+        return envelope.for_child(self.meta, id, modern=True, capabilities=capabilities, level=self.log_level)
 
     def build(self, child: Child, id: bytes, extra: bytes = b"") -> bytes:
         """The message to the child; `extra` are further members of its params, each with a comma before it."""
@@ -109,21 +129,55 @@ class HostRequest(Visitor, Call):
         else:
             peer.send(self)
 
+    def allow(self, seconds: float) -> None:
+        """Give the child so much time from now on."""
+        if self.child.peer is not None:
+            self.child.peer.allow(self, seconds)
+
+    def lack(self, capability: Capability) -> None:
+        """The child wanted to ask what this host cannot be asked."""
+        lacks = getattr(self, "lacks", {})
+        self.lacks = {**lacks, **{name: {**lacks.get(name, {}), **more} for name, more in capability.items()}}
+
     def take(self, result: Raw) -> None:
-        """The child's result, whatever era it is of."""
-        if self.child.modern and not self.modern:
-            asked = envelope.input_required(result)
-            if asked is not None:
-                self.session.desk.run_round(self, asked)
-            else:
-                self.finish(envelope.to_legacy(result))
-        else:
+        """The result of a modern child, for a host of either era."""
+        if self.modern:
             self.finish(result)
+            return
+        kind = envelope.result_type(result)
+        if kind == "complete":
+            self.finish(envelope.to_legacy(result))
+        elif kind == "input_required" and (asked := envelope.input_required(result)) is not None:
+            Round(self, asked).begin()
+        else:
+            name = self.child.name
+            self.refused(
+                failure("child_protocol", f"Child '{name}' gave a result of type '{kind}'.", child=name)
+            )
+
+    def explained(self, error: Raw) -> bool:
+        """Answer the host of an error that is about the host itself; False where it is about something else."""
+        if not self.modern:
+            return False
+        told = jsonrpc.parse_error(error)
+        lacks: Capability | None = getattr(self, "lacks", None)
+        if lacks is None and told.code == URL_ELICITATION_REQUIRED and not self.child.modern:
+            wanted = questions.wanted_urls(told.data)
+            lacks = questions.lacking(self.capabilities, "elicitation/create", URL_MODE) if wanted else None
+            if wanted and lacks is None and self.wanted:
+                self.session.desk.lot.ask_urls(self, wanted)
+                return True
+        elif lacks is None and told.code == eras.MISSING_CAPABILITY and self.child.modern:
+            lacks = questions.really_lacking(self.capabilities, told.data)
+        if lacks is not None:
+            self.finish_with_error(_missing(lacks))
+        return lacks is not None
 
     def finish(self, result: Raw | bytes) -> None:
         """Answer the host with a result, unless it has cancelled."""
         if self.meta is not UNSET and envelope.VERSION in self.meta:
-            result = envelope.to_modern(bytes(result), cacheable=self.cacheable)
+            native = self.child.modern
+            result = envelope.to_modern(bytes(result), cacheable=self.cacheable, native=native)
         under_way, host_id = self.session.under_way, self.host_id
         found = under_way.pop(host_id, None)
         if found is self:
@@ -141,6 +195,12 @@ class HostRequest(Visitor, Call):
         else:
             self._keep(jsonrpc.error_body, body)
 
+    def rejoin(self, inbound: Inbound) -> None:
+        """The host has come back for a parked request: it goes on under the new one."""
+        self.session, self.route, self.host_id = inbound.session, inbound.route, inbound.id
+        self.meta = inbound.meta
+        self.session.under_way[self.host_id] = self
+
     def _keep(self, encode: Encode, body: Raw | bytes) -> None:
         """A parked request keeps its answer until the host comes back for it."""
         parked: Parked | None = getattr(self, "parked", None)
@@ -149,13 +209,20 @@ class HostRequest(Visitor, Call):
 
     def failed(self, problem: Failure) -> None:
         """The child is gone, or did not take the call."""
+        self.session.desk.over(self, problem.message)
         self.refused(problem)
 
     def timed_out(self) -> None:
         """The child took too long and was told to stop."""
+        problem = self.lateness()
+        self.session.desk.over(self, problem.message)
+        self.refused(problem)
+
+    def lateness(self) -> Failure:
+        """What a host is told whose request took too long."""
         name = self.child.name
-        self.refused(
-            failure("child_timeout", f"Child '{name}' did not answer within {self.timeout:g} s.", child=name)
+        return failure(
+            "child_timeout", f"Child '{name}' did not answer within {self.timeout:g} s.", child=name
         )
 
     def refused(self, problem: Failure) -> None:
@@ -180,6 +247,7 @@ class HostRequest(Visitor, Call):
     def cancel(self, reason: str) -> None:
         """Tell the child to stop, or leave its waiting room."""
         child = self.child
+        self.session.desk.over(self, reason)
         child.withdraw(self)
         peer = child.peer
         if peer is not None and peer.pending.get(self.id) is self:
@@ -192,3 +260,15 @@ class HostRequest(Visitor, Call):
     def fingerprint(self) -> bytes:
         """What must be the same when a modern host comes back with input."""
         raise NotImplementedError
+
+
+def _missing(capability: Capability) -> bytes:
+    """The JSON-RPC error for a modern host that did not declare what a child needs."""
+    names = ", ".join(capability)
+    return jsonrpc.encode(
+        {
+            "code": eras.MISSING_CAPABILITY,
+            "message": f"The child needs a client with: {names}.",
+            "data": {"requiredCapabilities": capability},
+        }
+    )

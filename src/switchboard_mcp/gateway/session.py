@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.core import envelope, jsonrpc
 from switchboard_mcp.core.envelope import LEVELS
 from switchboard_mcp.core.eras import LATEST_HANDSHAKE
-from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.errors import Failure, rpc_error
 from switchboard_mcp.transport.link import Link
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.asking import Desk
+    from switchboard_mcp.children.child import Child
+    from switchboard_mcp.gateway.asking import Asked, Desk
+
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class Route(Protocol):
@@ -39,35 +42,53 @@ class Cancellable(Protocol):
         """Stop; no answer is sent."""
 
 
+class Followed(Struct, frozen=True):
+    """A resource that a host follows: whose it is, and what the child itself calls it."""
+
+    child: Child
+    uri: str
+
+    def covers(self, updated: str) -> bool:
+        """Whether a change of this resource concerns it: its own, or that of a part of it."""
+        return updated == self.uri or updated.startswith(self.uri.rstrip("/") + "/")
+
+
 class Listen(Struct, kw_only=True):
-    """A modern host's `subscriptions/listen`: what it wants to hear, and where."""
+    """A modern host's `subscriptions/listen`: what it wants to hear, and where. `followed` is by the host's URIs."""
 
     id: bytes
     route: Route
     kinds: frozenset[str]
-    uris: frozenset[str] = frozenset()
+    followed: dict[str, Followed] = {}
 
-    def tell(self, method: str, members: dict[str, object]) -> None:
+    def tell(self, method: str, members: dict[str, Raw]) -> None:
         """Send a notification of this subscription."""
-        meta = {envelope.SUBSCRIPTION: Raw(self.id)}
+        theirs = _decode_object(members["_meta"]) if "_meta" in members else {}
+        meta = {**theirs, envelope.SUBSCRIPTION: Raw(self.id)}
         self.route.send(jsonrpc.notification(method, jsonrpc.encode({**members, "_meta": meta})))
 
 
 class Session:
-    """See the module. `route` carries what belongs to no request."""
+    """See the module. `route` carries what belongs to no request; `passing` ones live for one request only."""
 
-    def __init__(self, route: Route, desk: Desk, principal: str = "") -> None:
+    def __init__(self, route: Route, desk: Desk, principal: str = "", *, passing: bool = False) -> None:
         self.route = route
         self.desk = desk
         self.principal = principal
+        self.passing = passing
         self.version = LATEST_HANDSHAKE
         self.initialized = False
         self.capabilities = b"{}"
         self.log_level = ""
         self.under_way: dict[bytes, Cancellable] = {}
-        self.asked: dict[bytes, Callable[[Message], None]] = {}  # requests of ours, by id
+        self.asked: dict[bytes, Asked] = {}  # questions of ours, by id
         self.listens: dict[bytes, Listen] = {}
-        self.subscriptions: set[str] = set()  # resources, by the URI the host knows
+        self.followed: dict[str, Followed] = {}  # by the URI the host uses
+
+    @property
+    def home(self) -> object:
+        """For whom a child is kept that is not shared: this host, or whoever comes anew with each request."""
+        return f"principal {self.principal}" if self.passing else self
 
     def refuse(
         self, route: Route, id: Raw | bytes, code: int, message: str, data: Raw | UnsetType = UNSET
@@ -83,7 +104,9 @@ class Session:
         """The host no longer wants the answer to one of its requests."""
         if id is UNSET:
             return
-        self.listens.pop(bytes(id), None)
+        listen = self.listens.pop(bytes(id), None)
+        if listen is not None:
+            unfollow(listen.followed)
         request = self.under_way.pop(bytes(id), None)
         if request is not None:
             request.cancel(reason)
@@ -94,3 +117,10 @@ def loud_enough(level: str, wanted: str) -> bool:
     if level not in LEVELS or wanted not in LEVELS:
         return True
     return LEVELS.index(level) >= LEVELS.index(wanted)
+
+
+def unfollow(followed: dict[str, Followed]) -> None:
+    """Nobody wants to hear of these any more, as far as one subscription is concerned."""
+    for resource in followed.values():
+        resource.child.following.unfollow(resource.uri)
+    followed.clear()

@@ -15,6 +15,7 @@ from switchboard_mcp.children.catalog import Annotations, Tool
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.config.models import Suite as SuiteConfig
+from switchboard_mcp.core import envelope, eras
 from switchboard_mcp.core.introspect import Settings
 from switchboard_mcp.core.naming import suite_names
 from switchboard_mcp.core.summary import summarise
@@ -110,10 +111,13 @@ class Found(Struct, frozen=True):
     name: str
 
 
-def shown_directly(name: str, found: Found) -> Raw:
-    """A child's own tool as it came, under the name a host uses."""
-    raw = found.suite.child.offer.tool(found.name).raw
+def shown_directly(name: str, found: Found, *, modern: bool) -> Raw:
+    """A child's own tool as it came, but for its era, under the name a host uses."""
+    child = found.suite.child
+    raw = child.offer.tool(found.name).raw
     assert raw is not UNSET
+    native = child.knowledge is not None and eras.is_modern(child.knowledge.protocol) is modern
+    raw = envelope.tool_for(raw, modern=modern, native=native)
     if name == found.name:
         return raw
     return Raw(encode({**decode(raw, type=dict[str, Raw]), "name": name}))
@@ -159,12 +163,13 @@ def build(children: Iterable[Child], config: Config) -> dict[str, Suite]:
     return {suite.name: suite for suite in sorted(suites, key=lambda suite: suite.name)}
 
 
-def list_tools(suites: Iterable[Suite], direct: Mapping[str, Found]) -> bytes:
+def list_tools(suites: Iterable[Suite], direct: Mapping[str, Found], *, modern: bool = False) -> bytes:
     """The `tools/list` result: all suites, in the largest shape that fits, and the tools that are shown directly."""
     listed = [suite for suite in suites if not suite.direct]
     if direct:
         own = [suite.descriptor(SHAPES[0]) for suite in listed]
-        return encode({"tools": [*own, *(shown_directly(name, found) for name, found in direct.items())]})
+        theirs = (shown_directly(name, found, modern=modern) for name, found in direct.items())
+        return encode({"tools": [*own, *theirs]})
     body = _written(listed, SHAPES[0])
     low, high = 1, len(SHAPES) - 1
     if len(body) <= MAX_LIST_BYTES:

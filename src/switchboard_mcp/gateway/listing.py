@@ -1,0 +1,94 @@
+"""What hosts see of all children together: the list of tools, capabilities, instructions.
+
+A child shown directly has its own tool names; where one is taken, the child's name stands before it. Where there is one
+such child, hosts also see what else it can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from switchboard_mcp.core import eras
+from switchboard_mcp.core.naming import clear_of
+from switchboard_mcp.gateway import suites
+from switchboard_mcp.gateway.suites import Found, Suite
+from switchboard_mcp.observe.log import Log
+
+INSTRUCTIONS = (
+    "Each tool here is a suite: one MCP server with its subtools. "
+    'Call a suite with {"action":"introspect"} to see its subtools (optional "query", or "subtool" for one in full), '
+    'then with {"action":"call","subtool":NAME,"args":{…}} to use one.'
+)
+CAPABILITIES: dict[str, dict[str, bool]] = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "completions": {},
+    "logging": {},
+}
+# What one era calls by this name is not what the other does.
+OF_ONE_ERA = {"tasks": False, "extensions": True}
+
+
+class Listing:
+    """See the module."""
+
+    def __init__(self, suites: Mapping[str, Suite], log: Log) -> None:
+        self._suites = suites
+        self._log = log
+        self._listed: dict[bool, bytes] = {}
+        self._direct: dict[str, Found] | None = None
+
+    def forget(self) -> None:
+        """A child offers something else now."""
+        self._listed.clear()
+        self._direct = None
+
+    def tools(self, *, modern: bool) -> bytes:
+        """The `tools/list` result for a host of either era."""
+        if modern not in self._listed:
+            direct = self.direct()
+            listed = suites.list_tools(self._suites.values(), direct, modern=modern)
+            if len(listed) > suites.MAX_LIST_BYTES and not direct:
+                self._log.warning("tools.list_too_long", bytes=len(listed), suites=len(self._suites))
+            self._listed[modern] = listed
+        return self._listed[modern]
+
+    def direct(self) -> dict[str, Found]:
+        """Tools of children shown directly, by the name a host uses."""
+        if self._direct is None:
+            self._direct = {}
+            taken = {name for name, suite in self._suites.items() if not suite.direct}
+            for suite in self._suites.values():
+                if suite.direct:
+                    for tool in suite.permitted(suite.child.offer.known_tools()):
+                        name = clear_of(taken, tool.name, suite.child.name)
+                        taken.add(name)
+                        self._direct[name] = Found(suite, tool.name)
+        return self._direct
+
+    def only_direct(self) -> Suite | None:
+        """The one child that is shown directly, where there is one."""
+        direct = [suite for suite in self._suites.values() if suite.direct]
+        return direct[0] if len(direct) == 1 else None
+
+    def instructions(self) -> str:
+        """How to use what is here."""
+        parts = [INSTRUCTIONS] if any(not suite.direct for suite in self._suites.values()) else []
+        for suite in self._suites.values():
+            if suite.direct and suite.child.knowledge is not None and suite.child.knowledge.instructions:
+                parts.append(suite.child.knowledge.instructions)
+        return "\n\n".join(parts)
+
+    def capabilities(self, *, modern: bool) -> dict[str, object]:
+        """What a host of either era is told that it can do here."""
+        told: dict[str, object] = {}
+        suite = self.only_direct()
+        if suite is not None and suite.child.knowledge is not None:
+            theirs = suite.child.knowledge.protocol
+            told.update(
+                (name, value)
+                for name, value in suite.child.knowledge.capabilities.items()
+                if name not in OF_ONE_ERA or (OF_ONE_ERA[name] is modern is eras.is_modern(theirs))
+            )
+        return {**told, **CAPABILITIES}

@@ -1,0 +1,83 @@
+"""Waiting until children that are shown as they are have told what they offer."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Iterable
+
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.visitor import Visitor
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.gateway.inbound import Inbound
+from switchboard_mcp.gateway.suites import Suite
+
+# A host waits for its greeting only so long; what is not known by then it hears of as a change.
+GREETING_S = 3.0
+
+
+class RollCall(Visitor):
+    """Waits until each of several children is ready or has failed."""
+
+    __slots__ = ("_inbound", "_left", "_method", "_then")
+
+    def __init__(self, inbound: Inbound, method: str, count: int, then: Callable[[], None]) -> None:
+        self._inbound = inbound
+        self._method = method
+        self._left = count
+        self._then: Callable[[], None] | None = then
+
+    @property
+    def modern(self) -> bool:
+        """The era of the host that waits."""
+        return self._inbound.modern
+
+    @property
+    def capabilities(self) -> bytes:
+        """What that host can do."""
+        return self._inbound.capabilities
+
+    @property
+    def home(self) -> object:
+        """That host."""
+        return self._inbound.session.home
+
+    def admitted(self, child: Child) -> None:
+        """One is ready; its tools are known then, the rest it may still have to tell."""
+        if self._method == "tools/list":
+            self._count()
+        else:
+            child.offer.when_whole(self._count)
+
+    def refused(self, problem: Failure) -> None:
+        """One has failed; the others count."""
+        self._count()
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Wait no longer."""
+        then, self._then = self._then, None
+        if then is not None:
+            then()
+
+
+def when_known(
+    suites: Iterable[Suite],
+    inbound: Inbound,
+    method: str,
+    then: Callable[[], None],
+    loop: AbstractEventLoop | None = None,
+) -> None:
+    """Go on when every child shown directly has told what it offers, or failed to; with a loop, soon in any case."""
+    strangers = [suite for suite in suites if suite.direct and not suite.child.offer.knows(method)]
+    if not strangers:
+        then()
+        return
+    roll = RollCall(inbound, method, len(strangers), then)
+    if loop is not None:
+        loop.call_later(GREETING_S, roll.go_on)
+    for suite in strangers:
+        suite.child.admit(roll)
