@@ -99,11 +99,11 @@ def test_a_missing_variable_is_named_with_file_and_key(beside: Path, monkeypatch
     assert f"NO_SUCH_TOKEN ({file}: command.env.TOKEN)" in error["message"]
 
 
-def test_a_remote_child_says_that_it_cannot_be_reached_yet(beside: Path) -> None:
-    write_child(beside, "sick", {"name": "sick", "url": "https://example.com/mcp"})
+def test_a_remote_child_says_that_it_cannot_be_reached(beside: Path) -> None:
+    write_child(beside, "sick", {"name": "sick", "url": "http://127.0.0.1:9/mcp"})
     with switchboard(beside) as host:
         error = failure_of(host)
-    assert error["code"] == "transport_unsupported"
+    assert error["code"] == "child_unreachable"
 
 
 def test_a_fault_that_was_mended_is_forgotten(beside: Path) -> None:

@@ -109,7 +109,7 @@ def test_an_id_under_way_is_not_taken_twice(mock: Host) -> None:
 # --- errors of the protocol ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["no/such", "resources/list", "prompts/list", "", "Tools/List"])
+@pytest.mark.parametrize("method", ["no/such", "resources/lists", "", "Tools/List"])
 def test_an_unknown_method_is_32601_and_named(mock: Host, method: str) -> None:
     error = mock.error(method, {})
     assert error["code"] == -32601
