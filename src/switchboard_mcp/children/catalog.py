@@ -90,7 +90,10 @@ def fingerprint(spec: ChildSpec) -> str:
     """Names how a child is started. One-way: nothing of its environment can be read back."""
     from hashlib import sha256
 
-    parts = (spec.name, spec.kind, spec.command, spec.args, sorted(spec.env.items()), spec.url, spec.cwd)
+    parts: tuple[object, ...] = (
+        *(spec.name, spec.kind, spec.command, spec.args, sorted(spec.env.items()), spec.url, spec.cwd),
+        *((sorted(spec.headers.items()),) if spec.headers else ()),
+    )
     return sha256(msgspec.json.encode(parts)).hexdigest()[:32]
 
 

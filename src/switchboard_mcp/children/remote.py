@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from importlib import import_module
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from msgspec import UNSET
@@ -16,12 +17,16 @@ from msgspec import UNSET
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.documents import join
-from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.core import eras
 from switchboard_mcp.core.headers import Mirror, Unmirrorable, find_mirrors
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.transport.link import Closed, Lost
-from switchboard_mcp.transport.remote import RemoteLink, Server
+from switchboard_mcp.transport.logins import LoginFile, logins_folder
+from switchboard_mcp.transport.remote import Options, RemoteLink, Server
+
+if TYPE_CHECKING:
+    from switchboard_mcp.transport.oauth import OAuth, Person
 
 MODULES = {"http": "streamable", "sse": "events", "ws": "websocket"}
 SCHEMES = {"http": ("http", "https"), "sse": ("http", "https"), "ws": ("ws", "wss")}
@@ -50,13 +55,35 @@ async def connect(spec: ChildSpec, services: Services) -> RemoteCarrier | Failur
         )
     server = Server(name=spec.name, url=spec.url, headers=spec.headers, redact=services.redactor.text)
     log = services.log
-    link: RemoteLink = module.dial(
-        server,
-        services.start_task,
-        note=lambda what: log.debug("child.remote", child=spec.name, note=what),
-        on_error=lambda problem: log.error("internal", child=spec.name, problem=repr(problem)),
-    )
+    options: Options = {
+        "note": lambda what: log.debug("child.remote", child=spec.name, note=what),
+        "on_error": lambda problem: log.error("internal", child=spec.name, problem=repr(problem)),
+    }
+    if spec.kind != "ws" and wants_login(spec):
+        options["auth"] = authorisation(spec, server, services)
+    link: RemoteLink = module.dial(server, services.start_task, **options)
     return RemoteCarrier(services, spec, link)
+
+
+def wants_login(spec: ChildSpec) -> bool:
+    """Whether tokens of a login may be used: not where the entry has an authorisation of its own."""
+    return spec.oauth is not False and "authorization" not in map(str.lower, spec.headers)
+
+
+def authorisation(
+    spec: ChildSpec, server: Server, services: Services, person: Person | None = None
+) -> OAuth | None:
+    """What puts tokens on requests. None where there is no place to keep them."""
+    from switchboard_mcp.transport.oauth import Client, OAuth
+
+    folder = logins_folder(services.environ)
+    if not folder:
+        return None
+    known = spec.oauth if isinstance(spec.oauth, OAuthClient) else OAuthClient()
+    file = LoginFile(folder, spec.name, spec.url)
+    return OAuth(
+        server, file, services.redactor.register, Client(known.client_id, known.client_secret), person
+    )
 
 
 class RemoteCarrier:
@@ -103,7 +130,7 @@ class RemoteCarrier:
         await self.link.aclose()
 
     async def conclude(self, opened: bool) -> Failure:
-        """The link has ended by itself: it knows why, and lets go by itself. Nobody who comes now must wait for that."""
+        """The link has ended: it knows why, and lets go by itself. Nobody who comes now must wait for that."""
         return self.link.problem or self.link.server.failure("child_crashed", "has closed the connection")
 
     def last_words(self) -> list[str]:

@@ -36,7 +36,7 @@ HOST_KEYS = frozenset(
     """
     $schema alwaysAllow alwaysLoad auth authProviderType autoApprove available_tools bundled deferTools dev
     disableToolCache disabledTools disabled_tools discoveryCache displayName display_name enabled_tools
-    excludeTools filterMapping gallery headersHelper icon includeTools metadata oauth oauthClient oauthClientId
+    excludeTools filterMapping gallery headersHelper icon includeTools metadata oauthClient oauthClientId
     oauthGrantType oauthPublicClient oidc permissions remoteConfigured required role sandboxEnabled source
     startup_timeout_ms startup_timeout_sec targetAudience targetServiceAccount timeout toolPermissions
     tool_timeout_sec tools trust version
@@ -105,6 +105,7 @@ def _spec(entry: Entry, name: str, place: Place, warnings: list[ConfigWarning]) 
         env={key: _as_text(value) for key, value in env.items() if value is not None},
         url=entry.url.strip(),
         headers=entry.headers,
+        oauth=entry.oauth,
         cwd=os.path.normpath(os.path.join(place.folder, entry.cwd)) if entry.cwd else place.folder,
         description=entry.description,
         switchboard_description=entry.switchboard_description,

@@ -146,6 +146,17 @@ class Command(Struct, frozen=True, kw_only=True):
     """Variables to set for it. `${VAR}` is filled from the environment."""
 
 
+class OAuthClient(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How Switchboard is known to the authorisation server of a remote child, where that was arranged beforehand."""
+
+    client_id: str = ""
+    """Id of the client. `${VAR}` is filled from the environment."""
+    client_secret: str = ""
+    """Its secret, if it has one. `${VAR}` is filled from the environment."""
+    callback_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    """Port on this machine that a login comes back to; any free one when 0."""
+
+
 class Entry(Struct, frozen=True, kw_only=True, rename="camel"):
     """One child as it is written down. Keys that only hosts know are let pass."""
 
@@ -167,6 +178,8 @@ class Entry(Struct, frozen=True, kw_only=True, rename="camel"):
     """Address of a remote server. `${VAR}` is filled from the environment."""
     headers: dict[str, str] = {}
     """HTTP headers for a remote server. `${VAR}` is filled from the environment."""
+    oauth: OAuthClient | bool | None = None
+    """How to log in to a remote server that wants it, with `switchboard login`; `false` never does."""
     cwd: str = ""
     """Folder to run in, relative to the file. `${VAR}` is filled from the environment."""
     rpc_timeout_ms: Milliseconds | None = None
@@ -220,6 +233,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     url: str = ""
     headers: dict[str, str] = {}
+    oauth: OAuthClient | bool | None = None
     cwd: str = ""
     description: str = ""
     switchboard_description: str = ""

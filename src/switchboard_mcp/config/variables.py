@@ -1,6 +1,6 @@
 """Filling `${VAR}` and `${VAR:-default}` from the environment.
 
-Works in command, args, env, url, headers and cwd of a child. Only the `${…}` form counts, so that a shell's
+Works in command, args, env, url, headers, oauth and cwd of a child. Only the `${…}` form counts, so that a shell's
 `$HOME` or `$$` stays what it is. As in a shell, a default stands in for a variable that is not set or empty;
 what is filled in is not looked at again. Owns also which of a child's values are worth hiding from logs. Does
 not know how a child is run.
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct, structs
 
 from switchboard_mcp.config.documents import join
-from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.core.redaction import is_secret_name
 from switchboard_mcp.errors import Failure, failure
 
@@ -55,6 +55,7 @@ def expand(spec: ChildSpec, environ: Mapping[str, str]) -> ChildSpec | Failure:
         env={name: _fill(text, environ) for name, text in spec.env.items()},
         url=_fill(spec.url, environ),
         headers={name: _fill(text, environ) for name, text in spec.headers.items()},
+        oauth=_fill_client(spec.oauth, environ),
         cwd=_fill_path(spec.cwd, environ),
     )
 
@@ -110,13 +111,24 @@ def strings(spec: ChildSpec) -> Iterator[tuple[str, str]]:
         key = join(spec.key, "headers")
         for name, text in spec.headers.items():
             yield join(key, name), text
+    if isinstance(spec.oauth, OAuthClient):
+        key = join(spec.key, "oauth")
+        yield join(key, "clientId"), spec.oauth.client_id
+        yield join(key, "clientSecret"), spec.oauth.client_secret
     yield join(spec.key, "cwd"), spec.cwd
 
 
 def all_text(spec: ChildSpec) -> str:
     """The same texts in one, to see at a glance that something is in none of them."""
     return "\n".join(
-        (spec.command, *spec.args, *spec.env.values(), spec.url, *spec.headers.values(), spec.cwd)
+        (
+            *(spec.command, *spec.args, *spec.env.values(), spec.url, *spec.headers.values(), spec.cwd),
+            *(
+                (spec.oauth.client_id, spec.oauth.client_secret)
+                if isinstance(spec.oauth, OAuthClient)
+                else ()
+            ),
+        )
     )
 
 
@@ -129,6 +141,8 @@ def secrets(spec: ChildSpec, environ: Mapping[str, str]) -> list[str]:
         if name in spec.headers:
             # `Bearer abc`: the scheme is no secret, and the token may turn up without it.
             found.update(_worth_hiding(name, value.rpartition(" ")[2]))
+    if isinstance(spec.oauth, OAuthClient):
+        found.update(_worth_hiding("client_secret", _fill(spec.oauth.client_secret, environ)))
     for _, text in strings(spec):
         if "${" in text:
             for reference in re.finditer(_REFERENCE, text):
@@ -148,6 +162,16 @@ def _fill(text: str, environ: Mapping[str, str]) -> str:
         return given or str(default)
 
     return re.sub(_REFERENCE, value, text)
+
+
+def _fill_client(client: OAuthClient | bool | None, environ: Mapping[str, str]) -> OAuthClient | bool | None:
+    if not isinstance(client, OAuthClient):
+        return client
+    return structs.replace(
+        client,
+        client_id=_fill(client.client_id, environ),
+        client_secret=_fill(client.client_secret, environ),
+    )
 
 
 def _fill_path(text: str, environ: Mapping[str, str]) -> str:

@@ -33,7 +33,7 @@ class EventsLink(RemoteLink):
 
     def __init__(self, server: Server, start_task: StartTask, **options: Unpack[Options]) -> None:
         super().__init__(server, start_task, **options)
-        self._client = WebClient(server)
+        self._client = WebClient(server, options.get("auth"))
         self._endpoint = ""
         self._named = asyncio.Event()  # the endpoint is known
         self._introduced = asyncio.Event()

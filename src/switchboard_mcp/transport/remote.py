@@ -35,6 +35,7 @@ class Options(TypedDict):
     note: Callable[[str], None]
     on_error: Callable[[Exception], None]
     limit: NotRequired[int]
+    auth: NotRequired[Any]  # of the HTTP client's, where the entry has no authorisation of its own
 
 
 class Server(Struct, frozen=True, kw_only=True):
@@ -49,6 +50,11 @@ class Server(Struct, frozen=True, kw_only=True):
     def shown(self) -> str:
         """The address without user, query, or anything that looks like a key."""
         return self.redact(shown_url(self.url))
+
+    @property
+    def login_hint(self) -> str:
+        """What to do about a login that is missing."""
+        return f"Run `switchboard login {self.name}` in a terminal, then try again."
 
     def failure(
         self,

@@ -49,7 +49,8 @@ def refusal(server: Server, response: httpx2.Response, body: bytes) -> Failure:
     said = body.decode("utf-8", "replace") if content_type(response) != "text/html" else ""
     if status in (UNAUTHORIZED, FORBIDDEN):
         what = "does not let us in" if status == UNAUTHORIZED else "does not allow this"
-        return server.failure("child_unauthorized", f"{what} (HTTP {status})", said=said)
+        hint = server.login_hint if _wants_login(server, response) else ""
+        return server.failure("child_unauthorized", f"{what} (HTTP {status})", said=said, hint=hint)
     if response.is_success:
         kind = content_type(response) or "nothing"
         return server.failure("child_http_error", f"answered with {kind} (HTTP {status})", said=said)
@@ -59,6 +60,12 @@ def refusal(server: Server, response: httpx2.Response, body: bytes) -> Failure:
         said=said,
         retry_after_ms=_retry_after_ms(response),
     )
+
+
+def _wants_login(server: Server, response: httpx2.Response) -> bool:
+    """Whether a login would help: the server asks for a token, and the entry has none of its own."""
+    challenge = str(response.headers.get("www-authenticate", "")).lower()
+    return challenge.startswith("bearer") and "authorization" not in map(str.lower, server.headers)
 
 
 def _retry_after_ms(response: httpx2.Response) -> int | UnsetType:

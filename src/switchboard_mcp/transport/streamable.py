@@ -81,7 +81,7 @@ class StreamableLink(RemoteLink):
 
     def __init__(self, server: Server, start_task: StartTask, **options: Unpack[Options]) -> None:
         super().__init__(server, start_task, **options)
-        self._client = WebClient(server)
+        self._client = WebClient(server, options.get("auth"))
         self._session = ""
         self._version = ""
         self._under_way: dict[bytes, Exchange] = {}
