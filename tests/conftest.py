@@ -18,6 +18,8 @@ import pytest
 
 REPO = Path(__file__).resolve().parent.parent
 MARK = "SWITCHBOARD_TEST_ID"
+# Asked once: a test that replaces `os.getpid` must not make all processes of the machine look like its own.
+OWN_PID = os.getpid()
 
 # A process that was told to stop may need a moment; one that needs longer was not told.
 GRACE_SECONDS = 5.0
@@ -104,7 +106,7 @@ def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def _descendants(*, skip: frozenset[int]) -> frozenset[int]:
     """Living descendants of this process, without those in `skip` and what these started."""
     found: set[int] = set()
-    todo = [os.getpid()]
+    todo = [OWN_PID]
     while todo:
         children = _children(todo.pop()) - skip - found
         found |= children
@@ -126,7 +128,7 @@ def _marked(mark: str) -> frozenset[int]:
     wanted = f"{MARK}={mark}".encode()
     found: set[int] = set()
     for entry in os.listdir("/proc"):
-        if not entry.isdigit() or int(entry) == os.getpid():
+        if not entry.isdigit() or int(entry) == OWN_PID:
             continue
         try:
             environment = Path(f"/proc/{entry}/environ").read_bytes()
