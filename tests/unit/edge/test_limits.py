@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 
 import pytest
 
@@ -19,6 +20,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(limits, name, 0.05)
     monkeypatch.setattr(asgi, "BODY_WITHIN_S", 0.05)
     monkeypatch.setattr(asgi, "DISCARD_WITHIN_S", 0.05)
+
+
+async def until(so: Callable[[], bool]) -> None:
+    """Wait until something is so, however many turns of the loop that takes."""
+    while not so():  # noqa: ASYNC110 - what is waited for has no event
+        await asyncio.sleep(0)
 
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
@@ -69,8 +76,7 @@ async def test_a_stream_may_be_quiet_for_long() -> None:
                 await ended(other)  # a client that does nothing is cut off meanwhile
         assert running.gateway.sessions
         writer.close()
-        while running.gateway.sessions:
-            await asyncio.sleep(0)
+        await until(lambda: not running.gateway.sessions)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -145,8 +151,7 @@ async def test_a_reader_that_stalls_is_cut_off(monkeypatch: pytest.MonkeyPatch) 
             stalled.setblocking(False)
             await loop.sock_connect(stalled, ("127.0.0.1", running.port))
             await loop.sock_sendall(stalled, b"GET /sse HTTP/1.1\r\n" + HEAD + b"\r\n")
-            while not running.gateway.sessions:
-                await asyncio.sleep(0)
+            await until(lambda: bool(running.gateway.sessions))
             (session,) = running.gateway.sessions
             while running.gateway.sessions:
                 session.route.send(b"x" * 100_000)
