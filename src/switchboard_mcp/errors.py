@@ -47,12 +47,12 @@ KINDS: dict[str, Kind] = {
         False, "Make the program executable, or correct the command in the named file."
     ),
     "folder_not_found": Kind(False, "Create the folder, or correct cwd in the named file."),
-    "transport_unsupported": Kind(False, "Use a command that speaks MCP over stdio."),
+    "transport_unsupported": Kind(False, "Install what the message names."),
     "child_start_timeout": Kind(
         True, "Run `switchboard doctor`, or raise timeouts.childSpawnMs (rpcMs for a first start)."
     ),
     "child_start_failed": Kind(True, "Read what the child wrote to stderr, or run `switchboard doctor`."),
-    "child_protocol": Kind(False, "Check that the command starts an MCP server that speaks over stdout."),
+    "child_protocol": Kind(False, "Check that the command, or the url, is that of an MCP server."),
     "child_crashed": Kind(True, "Try again: the child is started anew on the next call."),
     "child_timeout": Kind(True, "Ask for less work at once, or raise rpcMs for this suite."),
     "child_unreachable": Kind(True, "Check that the server runs and that `url` is right, then try again."),

@@ -20,7 +20,7 @@ from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, faulty, read_
 
 Done = subprocess.CompletedProcess[str]
 COMMAND = [sys.executable, "-m", "switchboard_mcp"]
-COMMANDS = ("serve", "list", "introspect", "call", "doctor")
+COMMANDS = ("serve", "list", "introspect", "call", "login", "doctor")
 
 
 @pytest.fixture

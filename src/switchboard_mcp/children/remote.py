@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -38,7 +39,7 @@ _VALUE = r"[\t\x20-\x7e]*"
 
 async def connect(spec: ChildSpec, services: Services) -> RemoteCarrier | Failure:
     """A carrier to the server that the specification names, its variables filled in already."""
-    flaw = _flaw(spec)
+    flaw = find_flaw(spec)
     if flaw is not None:
         return flaw
     for secret in _secrets(urlsplit(spec.url)):
@@ -60,7 +61,7 @@ async def connect(spec: ChildSpec, services: Services) -> RemoteCarrier | Failur
         "on_error": lambda problem: log.error("internal", child=spec.name, problem=repr(problem)),
     }
     if spec.kind != "ws" and wants_login(spec):
-        options["auth"] = authorisation(spec, server, services)
+        options["auth"] = authorisation(spec, server, services.environ, services.redactor.register)
     link: RemoteLink = module.dial(server, services.start_task, **options)
     return RemoteCarrier(services, spec, link)
 
@@ -71,19 +72,21 @@ def wants_login(spec: ChildSpec) -> bool:
 
 
 def authorisation(
-    spec: ChildSpec, server: Server, services: Services, person: Person | None = None
+    spec: ChildSpec,
+    server: Server,
+    environ: Mapping[str, str],
+    register: Callable[[str], None],
+    person: Person | None = None,
 ) -> OAuth | None:
     """What puts tokens on requests. None where there is no place to keep them."""
     from switchboard_mcp.transport.oauth import Client, OAuth
 
-    folder = logins_folder(services.environ)
+    folder = logins_folder(environ)
     if not folder:
         return None
     known = spec.oauth if isinstance(spec.oauth, OAuthClient) else OAuthClient()
     file = LoginFile(folder, spec.name, spec.url)
-    return OAuth(
-        server, file, services.redactor.register, Client(known.client_id, known.client_secret), person
-    )
+    return OAuth(server, file, register, Client(known.client_id, known.client_secret), person)
 
 
 class RemoteCarrier:
@@ -138,7 +141,7 @@ class RemoteCarrier:
         return []
 
 
-def _flaw(spec: ChildSpec) -> Failure | None:
+def find_flaw(spec: ChildSpec) -> Failure | None:
     """What is wrong with the address or the headers. Their values are not shown: they may be secrets."""
     schemes = SCHEMES[spec.kind]
     try:
@@ -148,18 +151,18 @@ def _flaw(spec: ChildSpec) -> Failure | None:
         valid = False
     if not valid or re.search(r"[\x00-\x20\x7f]", spec.url):
         wanted = " or ".join(f"{scheme}://" for scheme in schemes)
-        return _mistake(spec, "url", f"is no address that a child of type {spec.kind} can have; use {wanted}")
+        return _mistake(spec, join(spec.key, "url"), f"is no address that a child of type {spec.kind} can have; use {wanted}")
+    headers = join(spec.key, "headers")
     for name, value in spec.headers.items():
         if not re.fullmatch(_NAME, name):
-            return _mistake(spec, "headers", f"has a name that no header can have: {name!r}")
+            return _mistake(spec, headers, f"has a name that no header can have: {name!r}")
         if not re.fullmatch(_VALUE, value):
-            return _mistake(spec, join("headers", name), "has characters that no header can carry")
+            return _mistake(spec, join(headers, name), "has characters that no header can carry")
     return None
 
 
 def _mistake(spec: ChildSpec, key: str, what: str) -> Failure:
-    place = f"{spec.source}: {join(spec.key, key)}"
-    return failure("config_invalid", f"Child '{spec.name}': {place} {what}.", child=spec.name)
+    return failure("config_invalid", f"Child '{spec.name}': {spec.source}: {key} {what}.", child=spec.name)
 
 
 def _secrets(url: SplitResult) -> list[str]:

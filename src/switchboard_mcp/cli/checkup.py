@@ -11,20 +11,20 @@ import shutil
 from collections.abc import Mapping
 
 from switchboard_mcp.children.launch import spawn_failure
+from switchboard_mcp.children.remote import find_flaw
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.variables import expand
-from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.errors import Failure
 from switchboard_mcp.transport.process import SpawnError
 
 
 def check(spec: ChildSpec, environ: Mapping[str, str]) -> str | Failure:
-    """The path of the program a child will run, or the first thing that keeps it from running."""
+    """The path of the program a child will run, if it runs here, or the first thing that keeps it from running."""
     filled = expand(spec, environ)
     if isinstance(filled, Failure):
         return filled
     if filled.kind != "stdio":
-        told = f"Child '{spec.name}' is remote ({filled.kind}); this version serves stdio."
-        return failure("transport_unsupported", told, child=spec.name)
+        return find_flaw(filled) or ""
     if not os.path.isdir(filled.cwd):
         return spawn_failure(filled, SpawnError(errno.ENOENT, "chdir"))
     program = find_program(filled, environ)

@@ -100,6 +100,8 @@ def execute(command: str, asked: Invocation) -> int:
         from switchboard_mcp.cli.inspect import run_introspect as run
     elif command == "call":
         from switchboard_mcp.cli.call import run
+    elif command == "login":
+        from switchboard_mcp.cli.login import run
     else:
         from switchboard_mcp.cli.doctor import run
     return run(asked)

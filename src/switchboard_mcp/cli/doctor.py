@@ -24,6 +24,7 @@ from switchboard_mcp.core.naming import suite_names
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.transport.remote import shown_url
 
 PROBLEM, NOTE = "problem", "note"
 # Their own hint names this command.
@@ -120,7 +121,7 @@ def judge(
         child=spec.name,
         suite=suite,
         source=spec.source,
-        command=spec.command or spec.url,
+        command=spec.command or shown_url(spec.url),
         ok=seen is not None,
         program=checked if isinstance(checked, str) else "",
         server=seen.server if seen else "",
@@ -139,7 +140,7 @@ async def _start(workspace: Workspace, broken: frozenset[str], asked: Invocation
 
 def _finding(problem: Failure, spec: ChildSpec | None = None) -> Finding:
     remedy = problem.hint or ""
-    if spec is not None and problem.code in SEND_TO_DOCTOR:
+    if spec is not None and spec.command and problem.code in SEND_TO_DOCTOR:
         command = Redactor().text(shlex.join([spec.command, *spec.args]))
         remedy = f"Run it by hand to see what it does: cd {shlex.quote(spec.cwd)} && {command}"
     return Finding(PROBLEM, problem.message, remedy, problem.stderr or [])

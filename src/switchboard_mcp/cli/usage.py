@@ -30,6 +30,7 @@ usage: switchboard [COMMAND] [OPTIONS]
   list                  show the suites; starts nothing
   introspect SUITE      show what is inside a suite
   call SUITE SUBTOOL    call a subtool
+  login CHILD           log in to a remote child that wants it
   doctor                check everything, and say what to do
   help COMMAND          tell more about a command
 
@@ -130,6 +131,11 @@ def _call(parser: Parser) -> None:
     )
 
 
+def _login(parser: Parser) -> None:
+    parser.add_argument("child", metavar="CHILD", help="name of a child with a `url`")
+    parser.flag("--no-browser", action="store_true", help="only show the address to visit")
+
+
 COMMANDS = {
     "serve": Command(
         "[serve] [OPTIONS]",
@@ -160,6 +166,12 @@ COMMANDS = {
         '  switchboard call github create_issue \'{"title": "It works"}\'\n'
         "  jq … | switchboard call github create_issue - --json",
         _call,
+    ),
+    "login": Command(
+        "login CHILD [OPTIONS]",
+        "Log in to a remote child that wants it (OAuth): shows an address to visit, and keeps the tokens in a file\n"
+        "that only you can read. Whoever serves with your settings uses and renews them.",
+        add=_login,
     ),
     "doctor": Command(
         "doctor [OPTIONS]",

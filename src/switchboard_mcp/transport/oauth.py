@@ -194,6 +194,11 @@ class OAuth(httpx2.Auth):
             self._file.write(login)
 
     @property
+    def path(self) -> str:
+        """The file that the login is kept in."""
+        return self._file.path
+
+    @property
     def client(self) -> Client:
         """How we are known by arrangement."""
         return self._client

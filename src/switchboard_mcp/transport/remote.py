@@ -10,16 +10,18 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NotRequired, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
 from urllib.parse import urlsplit
 
-from anyio import CancelScope
 from msgspec import UNSET, Struct, UnsetType
 
 from switchboard_mcp.core.framing import MAX_MESSAGE_BYTES, Oversized
 from switchboard_mcp.core.headers import Mirror
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.transport.link import Closed, Lost, Odd, Receive
+
+if TYPE_CHECKING:
+    from anyio import CancelScope
 
 # Beyond this a part of a path that has digits in it is taken for a key: some services put one into the address.
 LONGEST_PLAIN_SEGMENT = 20

@@ -53,7 +53,7 @@ class WebClient:
 
     @asynccontextmanager
     async def stream(
-        self, method: str, url: str, headers: Mapping[str, str], parcel: Parcel | None = None
+        self, method: str, url: str, headers: Mapping[str, str], parcel: Parcel | bytes | None = None
     ) -> AsyncIterator[httpx2.Response]:
         """Send a request; its response, of which only the head has been read. Raises SwitchboardError."""
         try:
@@ -66,10 +66,10 @@ class WebClient:
             raise SwitchboardError(explain(self._server, problem)) from problem
 
     async def _send(
-        self, method: str, url: str, headers: Mapping[str, str], parcel: Parcel | None
+        self, method: str, url: str, headers: Mapping[str, str], parcel: Parcel | bytes | None
     ) -> httpx2.Response:
-        if parcel is None:
-            request = self._client.build_request(method, url, headers=headers)
+        if parcel is None or isinstance(parcel, bytes):
+            request = self._client.build_request(method, url, headers=headers, content=parcel)
         else:
             size = {"content-length": str(len(parcel.data))}
             request = self._client.build_request(

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.cli.checkup import check
+from switchboard_mcp.config.entries import Kind
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure
 
@@ -47,9 +48,34 @@ def test_what_keeps_a_child_from_starting_is_found_without_starting_it(
     assert "'x'" in problem.message
 
 
-def test_a_remote_child_is_not_served_yet(folder: Path) -> None:
-    problem = check(
-        ChildSpec(name="x", source="f", kind="http", url="https://example.com", cwd=str(folder)), {}
-    )
+@pytest.mark.parametrize(
+    ("kind", "url"),
+    [("http", "https://example.com/mcp"), ("sse", "http://[::1]:8000/sse"), ("ws", "wss://example.com")],
+)
+def test_a_remote_child_has_no_program(kind: Kind, url: str) -> None:
+    assert check(ChildSpec(name="x", source="f", kind=kind, url=url), {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "url", "headers", "place"),
+    [
+        ("http", "example.com", {}, "f: x.url"),
+        ("http", "ws://example.com", {}, "f: x.url"),
+        ("ws", "https://example.com", {}, "f: x.url"),
+        ("sse", "http://", {}, "f: x.url"),
+        ("http", "http://[::1", {}, "f: x.url"),
+        ("http", "http://a:99999/", {}, "f: x.url"),
+        ("http", "http://a/b c", {}, "f: x.url"),
+        ("http", "http://a", {"X Key": "v"}, "f: x.headers"),
+        ("http", "http://a", {"X-Key": "se\ncret"}, "f: x.headers.X-Key"),
+        ("http", "http://a", {"X-Key": "sécret"}, "f: x.headers.X-Key"),
+    ],
+)
+def test_a_mistake_in_an_address_or_a_header_is_told_with_its_place(
+    kind: Kind, url: str, headers: dict[str, str], place: str
+) -> None:
+    problem = check(ChildSpec(name="x", source="f", key="x", kind=kind, url=url, headers=headers), {})
     assert isinstance(problem, Failure)
-    assert problem.code == "transport_unsupported"
+    assert problem.code == "config_invalid"
+    assert place in problem.message
+    assert "cret" not in problem.message
