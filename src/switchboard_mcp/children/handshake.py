@@ -49,6 +49,13 @@ class WrongEra(Struct):
     certain: bool = False
 
 
+class Supported(Struct):
+    """What a refusal of a version says of others."""
+
+    supported: list[str] = []
+
+
+_decode_supported = msgspec.json.Decoder(Supported).decode
 _decode_introduction = msgspec.json.Decoder(Introduction).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_entries = msgspec.json.Decoder(list[Raw]).decode
@@ -66,13 +73,13 @@ async def shake_hands(
     now = get_running_loop().time
     introduction: Introduction | WrongEra | Failure | None = None
     if modern_first:
-        introduction = await _discover(peer, child, min(limit_s, PROBE_S))
+        introduction = await _discover(peer, child, min(limit_s, PROBE_S), capabilities)
     deadline = now() + limit_s  # one that met the probe with silence has its time all the same
     if not isinstance(introduction, Introduction):
         introduction = await _initialize(peer, child, deadline - now(), capabilities)
         if isinstance(introduction, WrongEra):
             # Also after a probe: a slow child may have come to it only now.
-            discovered = await _discover(peer, child, deadline - now())
+            discovered = await _discover(peer, child, deadline - now(), capabilities)
             if discovered is None:
                 return None
             if not isinstance(discovered, Introduction):
@@ -81,7 +88,7 @@ async def shake_hands(
     if not isinstance(introduction, Introduction):
         return introduction
     modern = eras.is_modern(introduction.protocol_version)
-    tools = await fetch_list(peer, child, "tools/list", deadline - get_running_loop().time(), modern=modern)
+    tools = await fetch_list(peer, child, "tools/list", deadline - now(), capabilities, modern=modern)
     if not isinstance(tools, list):
         return tools
     return Knowledge(
@@ -94,12 +101,12 @@ async def shake_hands(
 
 
 async def fetch_list(
-    peer: Peer, child: str, method: str, limit_s: float, *, modern: bool = False
+    peer: Peer, child: str, method: str, limit_s: float, capabilities: bytes = b"{}", *, modern: bool = False
 ) -> list[Raw] | Failure | None:
     """All pages of a list within the limit; a child that does not know the method has none."""
     deadline = get_running_loop().time() + limit_s
     entries: list[Raw] = []
-    params = _params(modern)
+    params = _params(modern, capabilities)
     cursors = {""}  # none at all, or one seen before, ends the list
     while len(cursors) < MAX_PAGES:
         answer = await peer.inquire(method, params, deadline - get_running_loop().time())
@@ -119,7 +126,7 @@ async def fetch_list(
         if cursor is None or cursor in cursors:
             break
         cursors.add(cursor)
-        params = _params(modern, cursor)
+        params = _params(modern, capabilities, cursor)
     return entries
 
 
@@ -145,8 +152,15 @@ async def _initialize(
     return introduction
 
 
-async def _discover(peer: Peer, child: str, limit_s: float) -> Introduction | Failure | None:
-    answer = await peer.inquire("server/discover", _params(modern=True), limit_s, cancellable=False)
+async def _discover(
+    peer: Peer, child: str, limit_s: float, capabilities: bytes
+) -> Introduction | Failure | None:
+    deadline = get_running_loop().time() + limit_s
+    params = _params(True, capabilities)
+    answer = await peer.inquire("server/discover", params, limit_s, cancellable=False)
+    if isinstance(answer, Message) and _names_ours(_error(answer)):
+        left_s = deadline - get_running_loop().time()
+        answer = await peer.inquire("server/discover", params, left_s, cancellable=False)
     if not isinstance(answer, Message):
         return answer
     introduction = _read(answer, child, "server/discover")
@@ -158,10 +172,20 @@ async def _discover(peer: Peer, child: str, limit_s: float) -> Introduction | Fa
     return introduction
 
 
-def _params(modern: bool, cursor: str | None = None) -> bytes:
+def _names_ours(error: jsonrpc.RpcError) -> bool:
+    """Whether a child refuses our version and names it as one it speaks: then it is asked once more."""
+    if error.code != eras.UNSUPPORTED_VERSION or error.data is UNSET:
+        return False
+    try:
+        return bool(eras.shared_modern(_decode_supported(error.data).supported))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+
+
+def _params(modern: bool, capabilities: bytes, cursor: str | None = None) -> bytes:
     """Params of a request of our own."""
     members: dict[str, object] = {} if cursor is None else {"cursor": cursor}
-    meta = envelope.for_child(UNSET, b"", modern=modern)
+    meta = envelope.for_child(UNSET, b"", modern=modern, capabilities=capabilities)
     if meta is not None:
         members["_meta"] = Raw(meta)
     return jsonrpc.encode(members)
