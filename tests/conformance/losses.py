@@ -19,20 +19,8 @@ NO_STREAM = "where nothing is streamed before it, the answer is JSON, and the ch
 
 # By suite and era of the child (none where the suite is the server): the scenario and check, and why.
 LOSSES: Mapping[tuple[str, str | None], Reasons] = {
-    ("0.1", "legacy"): {("server-sse-multiple-streams", "ServerSSEStreamsFunctional"): NO_STREAM},
-    ("2025-11-25", "legacy"): {
-        ("server-sse-multiple-streams", "ServerSSEStreamsFunctional"): NO_STREAM,
-        ("server-sse-polling", "ServerDisconnectResume"): OWN_STREAM,
-        ("server-sse-polling", "ServerSendsPrimingEvent"): NO_STREAM,
-        ("server-sse-polling", "ServerSendsRetryField"): NO_STREAM,
-    },
-    ("0.1", "modern"): {("server-sse-multiple-streams", "ServerSSEStreamsFunctional"): NO_STREAM},
-    ("2025-11-25", "modern"): {
-        ("server-sse-multiple-streams", "ServerSSEStreamsFunctional"): NO_STREAM,
-        ("server-sse-polling", "ServerDisconnectResume"): OWN_STREAM,
-        ("server-sse-polling", "ServerSendsPrimingEvent"): NO_STREAM,
-        ("server-sse-polling", "ServerSendsRetryField"): NO_STREAM,
-    },
+    ("2025-11-25", "legacy"): {("server-sse-polling", "ServerDisconnectResume"): OWN_STREAM},
+    ("2025-11-25", "modern"): {("server-sse-polling", "ServerDisconnectResume"): OWN_STREAM},
     ("2026-07-28", "legacy"): {
         ("input-required-result-basic-elicitation", ALL): NO_KEYS,
         ("input-required-result-ignore-extra-params", ALL): NO_KEYS,

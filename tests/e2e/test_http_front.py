@@ -247,9 +247,10 @@ def test_an_answer_that_is_not_alone_is_a_stream(gate: Web, version: str) -> Non
         assert last.id != first.id
 
 
-def test_a_client_that_takes_only_events_gets_events(gate: Web) -> None:
+@pytest.mark.parametrize("accept", ["text/event-stream", "text/event-stream, application/json"])
+def test_a_client_that_would_rather_have_events_gets_them(gate: Web, accept: str) -> None:
     session = gate.initialize()
-    session.headers["Accept"] = "text/event-stream"
+    session.headers["Accept"] = accept
     with session.open("ping", id=9) as stream:
         *_, last = stream.events()
     assert last.json == {"jsonrpc": "2.0", "id": 9, "result": {}}

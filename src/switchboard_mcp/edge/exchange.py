@@ -36,6 +36,13 @@ class Exchange(Struct):
         accepted = accepted.lower()
         return kind in accepted or kind.partition(b"/")[0] + b"/*" in accepted
 
+    @property
+    def wants_events(self) -> bool:
+        """Whether the client would rather have events than JSON: it names them first, or alone."""
+        accepted = self.headers.get(b"accept", b"").lower()
+        events, plain = accepted.find(EVENT_TYPE), accepted.find(JSON_TYPE)
+        return events >= 0 and (events < plain or not self.takes(JSON_TYPE))
+
     async def body(self, limit: int) -> bytes | None:
         """The body; None where it is not within bounds, and the client has been told."""
         timer = self.guard.end_after(asgi.BODY_WITHIN_S)

@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.core import eras, jsonrpc
 from switchboard_mcp.edge import ladder
-from switchboard_mcp.edge.exchange import EVENT_TYPE, JSON_TYPE, Exchange
+from switchboard_mcp.edge.exchange import EVENT_TYPE, Exchange
 from switchboard_mcp.edge.ladder import Posted, Refusal, refusal
 from switchboard_mcp.edge.modern import COMMIT_S
 from switchboard_mcp.edge.outlet import Outlet
@@ -143,10 +143,10 @@ class Handshake:
         try:
             for body in requests.values():
                 self._gateway.receive(session.session, post, body)
-            events_only = not exchange.takes(JSON_TYPE)
-            if not (post.answered or outlet.waiting or events_only):
+            events = exchange.wants_events
+            if not (post.answered or outlet.waiting or events):
                 await outlet.change(COMMIT_S)
-            answer = None if events_only else post.body()
+            answer = None if events else post.body()
             if answer is not None:
                 await exchange.reply(200, answer, key)
             elif not outlet.gone:
