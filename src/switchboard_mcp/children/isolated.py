@@ -45,12 +45,16 @@ class IsolatedChild(Child):
                 told = f"Child '{self.name}' already runs for {self._most} hosts, each with its own."
                 visitor.refused(failure("child_isolation_full", told, child=self.name))
                 return
-            child = self._kept[visitor.home] = Child(self.spec, self._config, self._services)
+            child = self._kept[visitor.home] = self.another()
             child.home = visitor.home
             if self._log_level:
                 child.set_log_level(self._log_level)
         visitor.moved(child)
         child.admit(visitor)
+
+    def another(self) -> Child:
+        """One more process."""
+        return Child(self.spec, self._config, self._services)
 
     def each(self, home: object = None) -> list[Child]:
         """Those that are kept: for one host, or all."""

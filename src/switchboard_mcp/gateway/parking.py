@@ -125,7 +125,7 @@ class Lot:
         for key, response in responses.items():
             if key in parked.waiting and envelope.is_object(response):
                 origin = parked.waiting.pop(key).origin
-                del self._asked[origin]
+                self._asked.pop(origin, None)
                 origin.answer(response)
         request = parked.request
         if parked.outcome is not None:
@@ -148,16 +148,21 @@ class Lot:
                 parked.request.allow(parked.request.timeout)
 
     def drop(self, request: HostRequest, why: str) -> None:
-        """A request is over: nobody will come back for it."""
+        """The child is done with a request: what it asked needs no answer. Its host may still come back for it."""
         parked: Parked | None = getattr(request, "parked", None)
         if parked is not None:
-            self._release(parked)
             if parked.asking is not None:
                 parked.asking.cancel()
             waiting, parked.waiting = parked.waiting, {}
             for question in waiting.values():
-                del self._asked[question.origin]
+                self._asked.pop(question.origin, None)
                 question.origin.refuse(INTERNAL_ERROR, why)
+
+    def forget(self, request: HostRequest) -> None:
+        """Nobody will come back for a request."""
+        parked: Parked | None = getattr(request, "parked", None)
+        if parked is not None:
+            self._release(parked)
 
     def gone(self, session: Session) -> None:
         """A host has gone for good, unless it is one that comes anew with each request."""

@@ -248,6 +248,7 @@ class HostRequest(Visitor, Call):
         """Tell the child to stop, or leave its waiting room."""
         child = self.child
         self.session.desk.over(self, reason)
+        self.session.desk.lot.forget(self)
         child.withdraw(self)
         peer = child.peer
         if peer is not None and peer.pending.get(self.id) is self:

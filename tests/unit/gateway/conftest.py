@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.gateway.board import Board
+
+
+@pytest.fixture
+def board() -> Iterator[Board]:
+    """A gateway without children, yet. What goes wrong inside it fails the test."""
+    board = Board()
+    yield board
+    board.close()
+    assert board.errors == []
