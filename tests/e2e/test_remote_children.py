@@ -1,0 +1,199 @@
+"""Remote children as users write them down: the dialect, headers and their secrets, logins from a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from tests.e2e.host import PATIENCE_S
+from tests.e2e.workspaces import REPO, configure
+
+Done = subprocess.CompletedProcess[str]
+COMMAND = [sys.executable, "-m", "switchboard_mcp"]
+
+
+def run(workspace: Path, *arguments: str, **environment: str) -> Done:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=workspace,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@contextmanager
+def child(program: str, *arguments: str) -> Iterator[str]:
+    """One of the servers in tests/children; gives its address."""
+    path = REPO / "tests" / "children" / program
+    started = subprocess.Popen([sys.executable, str(path), *arguments], stdout=subprocess.PIPE, text=True)
+    try:
+        assert started.stdout is not None
+        yield started.stdout.readline().strip()
+    finally:
+        started.kill()
+        started.communicate()
+
+
+@pytest.mark.parametrize(
+    ("transport", "entry"),
+    [
+        ("streamable", {}),
+        ("streamable", {"type": "http"}),
+        ("json", {"type": "streamable-http"}),
+        ("modern", {"type": "http"}),
+        ("sse", {"type": "sse"}),
+        ("websocket", {}),
+        ("websocket", {"type": "ws"}),
+    ],
+)
+def test_a_child_is_called_over_every_transport(
+    workspace: Path, transport: str, entry: dict[str, str]
+) -> None:
+    with child("shop.py", transport) as url:
+        configure(workspace, {"mcpServers": {"shop": {"url": url, **entry}}})
+        done = run(workspace, "call", "shop", "add", "a=1", "b=2")
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+
+
+def test_a_dry_run_and_the_doctor_look_at_remote_children_too(workspace: Path) -> None:
+    with child("shop.py", "json") as url:
+        servers = {"shop": {"url": url}, "gone": {"url": "http://127.0.0.1:1/mcp?key=hunter2hunter2"}}
+        configure(workspace, {"mcpServers": servers})
+        looked = run(workspace, "--dry-run")
+        examined = run(workspace, "doctor", "--json")
+    assert "until_cancelled" in looked.stdout
+    found = {one["child"]: one for one in json.loads(examined.stdout)["children"]}
+    assert found["shop"]["ok"]
+    assert "cannot be reached: the connection was refused" in found["gone"]["findings"][0]["message"]
+    assert "hunter2" not in looked.stdout + looked.stderr + examined.stdout + examined.stderr
+
+
+def test_a_header_with_a_variable_lets_us_in_and_is_never_shown(workspace: Path) -> None:
+    entry = {"url": "${GATE}", "headers": {"Authorization": "Bearer ${GATE_TOKEN}"}}
+    configure(workspace, {"mcpServers": {"gate": entry}})
+    missing = run(workspace, "call", "gate", "add")
+    assert "GATE_TOKEN (" in missing.stderr
+    with child("guarded.py") as url:
+        refused = run(
+            workspace, "call", "gate", "add", "--log-level=debug", GATE=url, GATE_TOKEN="sesame-0123456789"
+        )
+    assert refused.returncode == 1
+    assert "does not let us in (HTTP 401)" in refused.stderr
+    assert "switchboard login" not in refused.stderr
+    assert "sesame" not in refused.stderr + refused.stdout
+
+
+def log_in(workspace: Path, *more: str) -> str:
+    """Log in as a person does, the browser being played by us. Gives what was said in the end."""
+    login = subprocess.Popen(
+        [*COMMAND, "login", "gate", "--no-browser", *more],
+        cwd=workspace,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert login.stderr is not None
+    try:
+        assert login.stderr.readline() == "Open this address to log in:\n"
+        address = login.stderr.readline().strip()
+        with urlopen(address, timeout=PATIENCE_S) as page:
+            assert "You are logged in" in page.read().decode()
+        out, err = login.communicate(timeout=PATIENCE_S)
+    finally:
+        login.kill()
+        login.communicate()
+    assert login.returncode == 0, err
+    return str(out)
+
+
+def test_a_child_that_wants_a_login_is_used_after_one(workspace: Path, isolated_cache: Path) -> None:
+    # So short that every process finds the token at its end, and has to renew it.
+    with child("guarded.py", "20") as url:
+        configure(workspace, {"mcpServers": {"gate": {"url": url}}})
+        before = run(workspace, "call", "gate", "add", "a=1", "b=2")
+        assert before.returncode == 1
+        assert "`switchboard login gate`" in before.stderr
+        said = log_in(workspace)
+        assert said.startswith("Logged in to 'gate'.")
+        for _ in range(2):
+            done = run(workspace, "call", "gate", "add", "a=1", "b=2")
+            assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+        run(workspace, "call", "gate", "forget")
+        after = run(workspace, "call", "gate", "add", "a=1", "b=2", "--log-level=debug")
+        assert after.returncode == 1
+        assert "wants a new login" in after.stderr
+        assert "Traceback" not in after.stderr
+        again = json.loads(log_in(workspace, "--json"))
+        assert (again["child"], again["anew"]) == ("gate", True)
+        (file,) = (isolated_cache.parent / "state" / "switchboard-mcp" / "logins").iterdir()
+        assert str(file) == again["file"]
+        token = json.loads(file.read_text())["accessToken"]
+        assert token not in after.stderr + said
+        assert run(workspace, "call", "gate", "add", "a=2", "b=2").stdout == "4\n"
+
+
+def test_who_is_logged_in_already_need_not_do_it_again(workspace: Path) -> None:
+    with child("guarded.py") as url:
+        configure(workspace, {"mcpServers": {"gate": {"url": url}}})
+        log_in(workspace)
+        again = run(workspace, "login", "gate")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert "there is nothing to do" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"command": "true"}, "reached over stdio"),
+        ({"url": "ws://127.0.0.1:1"}, "reached over ws"),
+        ({"url": "http://127.0.0.1:1", "oauth": False}, "no login is used"),
+        ({"url": "http://127.0.0.1:1", "headers": {"authorization": "x"}}, "no login is used"),
+        ({"url": "http://127.0.0.1:1/mcp"}, "cannot be reached: the connection was refused"),
+        ({"url": "127.0.0.1:1"}, "is no address"),
+    ],
+)
+def test_a_login_that_cannot_be_is_refused(workspace: Path, entry: dict[str, object], told: str) -> None:
+    configure(workspace, {"mcpServers": {"gate": entry}})
+    done = run(workspace, "login", "gate")
+    assert done.returncode in (1, 2)
+    assert done.stderr.startswith("switchboard: ")
+    assert told in done.stderr
+
+
+def test_a_login_to_nobody_says_who_was_meant(workspace: Path) -> None:
+    configure(workspace, {"mcpServers": {"gate": {"url": "http://127.0.0.1:1"}}})
+    done = run(workspace, "login", "gaet")
+    assert done.returncode == 2
+    assert "Did you mean gate?" in done.stderr
+
+
+def test_without_the_packages_for_it_a_remote_child_says_what_to_install(workspace: Path) -> None:
+    configure(workspace, {"mcpServers": {"web": {"url": "http://127.0.0.1:1/mcp"}}})
+    code = """if True:
+        import sys
+        sys.modules.update(httpx2=None, anyio=None, httpcore2=None, websockets=None)
+        sys.argv = ["switchboard", "call", "web", "x"]
+        from switchboard_mcp.__main__ import main
+        sys.exit(main())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=workspace,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "pip install 'switchboard-mcp[http]'" in done.stderr
