@@ -65,7 +65,13 @@ class Hearing:
                 self._desk.child_withdrew(peer, params)
         elif method == "notifications/message" and params is not UNSET:
             self._logged(child, peer, params)
-        elif method != UPDATED or params is UNSET or not self._updated(child, params):
+        elif (
+            method == UPDATED
+            and params is not UNSET
+            and (self._updated(child, params) or not self._direct[child.name])
+        ):
+            return  # whoever follows it has heard; elsewhere the name would mean nothing
+        else:
             self._pass_on(party(child, peer, self._sessions), method, params)
 
     def _pass_on(self, whose: Party | None, method: str, params: Raw | msgspec.UnsetType) -> None:
