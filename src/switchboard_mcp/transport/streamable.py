@@ -31,6 +31,7 @@ from switchboard_mcp.transport.replies import refusal, refusal_body, rpc_error_i
 from switchboard_mcp.transport.webclient import WebClient, content_type, drain, read_body
 
 JSON, EVENTS = "application/json", "text/event-stream"
+LISTEN = "subscriptions/listen"  # stays open for good
 SESSION, LAST_EVENT = "mcp-session-id", "last-event-id"
 # Each request holds a connection until it is answered; beyond this many they wait for their turn.
 MAX_REQUESTS = 100
@@ -39,6 +40,10 @@ MAX_REQUESTS = 100
 SHORTEST_WAIT_S, FIRST_WAIT_S, LONGEST_WAIT_S = 0.01, 1.0, 60.0
 # A call's stream that could not be taken up this often in a row is lost.
 MOST_TRIES = 3
+# What a server asks during a call may come over its own stream, and is lost while there is none; so calls wait for it.
+# Some servers say nothing on it before they have something to say: these we wait for no longer than this, and once.
+HEARING_WITHIN_S = 1.0
+ASKING = frozenset({"tools/call", "prompts/get", "resources/read"})
 # Failures that say the server cannot be used as it is, and not only that one call went wrong.
 DOOM = frozenset({"child_unreachable", "child_unauthorized"})
 PASSING = frozenset({"child_unreachable", "child_answer_lost"})
@@ -89,6 +94,8 @@ class StreamableLink(RemoteLink):
         self._outbox = Outbox(self, self._post, self._not_taken)
         self._introduced = asyncio.Event()
         self._introduced.set()
+        self._hearing = asyncio.Event()
+        self._hearing.set()
         self._doom: Failure | None = None
         self._leaving = False
 
@@ -130,6 +137,7 @@ class StreamableLink(RemoteLink):
     def _introduce(self) -> None:
         """The server knows that we are ready: what waits may go, and it may say things unasked."""
         self._introduced.set()
+        self._hearing.clear()
         self.spawn(self._listen())
 
     # --- requests ----------------------------------------------------------------------------------------------------
@@ -138,8 +146,10 @@ class StreamableLink(RemoteLink):
         problem: Failure | None = None
         try:
             await self._introduced.wait()
-            # A subscription stays open for good, and must not take the turn of a call.
-            async with nullcontext() if exchange.method == "subscriptions/listen" else self._turns:
+            if not self._hearing.is_set() and exchange.method in ASKING:
+                await self._until_hearing()
+            # A subscription must not take the turn of a call.
+            async with nullcontext() if exchange.method == LISTEN else self._turns:
                 await self._exchange(exchange)
         except SwitchboardError as trouble:
             problem = trouble.failure
@@ -153,9 +163,17 @@ class StreamableLink(RemoteLink):
         if problem is not None:
             self._fail(exchange, problem)
 
+    async def _until_hearing(self) -> None:
+        try:
+            async with asyncio.timeout(HEARING_WITHIN_S):
+                await self._hearing.wait()
+        except TimeoutError:
+            self._hearing.set()
+
     def _fail(self, exchange: Exchange, problem: Failure) -> None:
         """One call went wrong: with it the link is over where nothing else can go well, and then all fail together."""
-        if problem.code == "child_session_lost" or (self._doom is not None and not self._under_way):
+        others = any(other.method != LISTEN for other in self._under_way.values())
+        if problem.code == "child_session_lost" or (self._doom is not None and not others):
             self.finish(problem)
         else:
             self.lose(exchange.id, problem)
@@ -267,6 +285,7 @@ class StreamableLink(RemoteLink):
                 self._check_session(response, body)
                 raise SwitchboardError(refusal(self.server, response, body))
             events.restart()
+            self._hearing.set()
             await self._pump(response, events, exchange)
 
     async def _listen(self) -> None:
@@ -279,6 +298,7 @@ class StreamableLink(RemoteLink):
                 await self._get(events, None)
                 tries = 0 if events.last_id != place else tries + 1
             except SwitchboardError as problem:
+                self._hearing.set()  # there is nothing to hear
                 if problem.failure.code not in PASSING:
                     self._not_taken(problem.failure)
                     return

@@ -340,6 +340,47 @@ class TestUnasked:
             await rig.until_received(1)
         assert decoded(rig) == [note]
 
+    async def test_calls_wait_for_it_and_lists_do_not(self) -> None:
+        go = asyncio.Event()
+
+        async def handle(request: Request, reply: Reply) -> None:
+            if request.method == "GET":
+                await go.wait()
+                await reply.stream()
+                await asyncio.Event().wait()
+            elif not await greet(request, reply):
+                await reply.result(request, "x")
+
+        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+            await opened(rig)
+            rig.ask("tools/call", 2)
+            rig.ask("tools/list", 3)
+            await rig.until_received(1)
+            await web.until_called("GET")
+            await settle(50)
+            assert "tools/call" not in web.calls
+            go.set()
+            await rig.until_received(2)
+
+    async def test_a_server_that_keeps_silent_on_it_is_waited_for_once(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(streamable, "HEARING_WITHIN_S", 0.01)
+
+        async def handle(request: Request, reply: Reply) -> None:
+            if request.method == "GET":
+                await asyncio.Event().wait()
+            elif not await greet(request, reply):
+                await reply.result(request, "x")
+
+        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+            await opened(rig)
+            rig.ask("tools/call", 2)
+            await rig.until_received(1)
+            monkeypatch.setattr(streamable, "HEARING_WITHIN_S", 1000)
+            rig.ask("tools/call", 3)
+            await rig.until_received(2)
+
     async def test_its_stream_is_taken_up_again_where_it_was_cut(self) -> None:
         async def handle(request: Request, reply: Reply) -> None:
             if request.method != "GET":
