@@ -58,7 +58,7 @@ class Offer:
         self._refreshing: set[str] = set()
         self._again: set[str] = set()
         self._whole = False  # whether all lists have been asked for in this run
-        self._then: list[Callable[[], None]] = []
+        self._then: list[tuple[str, Callable[[], None]]] = []
         self._names: dict[str, tuple[list[Raw], frozenset[str]]] = {}
 
     @property
@@ -83,12 +83,12 @@ class Offer:
         capability = CAPABILITY.get(method)
         return capability is None or capability not in knowledge.capabilities or method in knowledge.lists
 
-    def when_whole(self, then: Callable[[], None]) -> None:
-        """Go on when the child, which is ready, has been asked for all its lists."""
-        if self._whole:
+    def when_fetched(self, method: str, then: Callable[[], None]) -> None:
+        """Go on when the child, which is ready, has been asked for one of its lists."""
+        if self._whole or self.knows(method):
             then()
         else:
-            self._then.append(then)
+            self._then.append((method, then))
 
     def names(self, method: str) -> frozenset[str]:
         """The names or URIs in one of its lists."""
@@ -129,9 +129,7 @@ class Offer:
                     self._services.audience.child_changed(self._spec.name, notification)
         finally:
             self._whole = True
-            then, self._then = self._then, []
-            for tell in then:
-                tell()
+            self._go_on()
 
     async def fetch(self, source: Source, method: str) -> bool:
         """Fetch one list again; whether it is another now."""
@@ -145,8 +143,15 @@ class Offer:
             return True
         before = knowledge.lists.get(method)
         knowledge.lists[method] = entries
+        self._go_on()
         self._services.catalog.remember(self._spec, knowledge)
         return encode(before or []) != encode(entries)
+
+    def _go_on(self) -> None:
+        """Let those go on who waited for what is known now."""
+        waiting, self._then = self._then, []
+        for method, then in waiting:
+            self.when_fetched(method, then)
 
     def changed(self, source: Source, notification: str) -> None:
         """The child says that a list is another. One look at a time, and one more for what changes meanwhile."""

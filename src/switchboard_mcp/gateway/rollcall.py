@@ -46,7 +46,7 @@ class RollCall(Visitor):
         if self._method == "tools/list":
             self._count()
         else:
-            child.offer.when_whole(self._count)
+            child.offer.when_fetched(self._method, self._count)
 
     def refused(self, problem: Failure) -> None:
         """One has failed; the others count."""

@@ -13,8 +13,7 @@ LISTS: dict[str, list[Json]] = {"resources/list": [{"uri": URI, "name": "a"}], "
 
 
 def child(board: Board, era: str = "legacy", **more: object) -> FakeChild:
-    kid = board.child(era=era, lists=LISTS, **more)  # type: ignore[arg-type]  # settings of the suite
-    return kid
+    return board.child(era=era, lists=LISTS, **more)  # type: ignore[arg-type]  # settings of the suite
 
 
 def acknowledge(kid: FakeChild) -> None:

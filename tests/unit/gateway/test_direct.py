@@ -1,0 +1,302 @@
+"""Children that are shown as they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from switchboard_mcp.config.models import Expose
+from switchboard_mcp.gateway.rollcall import GREETING_S
+from tests.unit.gateway.board import EVERYTHING, NEW, OLD, PREFIX, Board, Host, Json
+
+TASKS = PREFIX + "tasks"
+
+
+def tool_names(host: Host) -> list[str]:
+    return [tool["name"] for tool in host.get("tools/list")["tools"]]
+
+
+def test_its_tools_are_listed_as_they_came(board: Board) -> None:
+    tool = {
+        "name": "t",
+        "inputSchema": {"type": "object"},
+        "vendor": {"n": 1},
+        "_meta": {"v/x": 1},
+        "icons": [],
+    }
+    board.child(exposure="direct", tools=[tool])
+    host = board.host()
+    assert host.get("tools/list") == {"tools": [tool]}
+
+
+def test_a_call_and_its_result_pass_as_they_are(board: Board) -> None:
+    kid = board.child(exposure="direct")
+    host = board.host()
+    params = {"name": "echo", "arguments": {"a": 1}, "task": {"ttl": 1}, "vendor": [1]}
+    asked = host.ask("tools/call", params, meta={"v/x": 1})
+    assert kid.server.last()["params"] == {**params, "_meta": {"v/x": 1}}
+    kid.server.give(kid.server.last(), {"content": [{"type": "hologram"}], "vendor": 1})
+    assert host.result(asked) == {"content": [{"type": "hologram"}], "vendor": 1}
+
+
+def test_a_call_without_arguments_stays_without(board: Board) -> None:
+    kid = board.child(exposure="direct")
+    board.host().ask("tools/call", {"name": "echo"})
+    assert kid.server.last()["params"] == {"name": "echo"}
+
+
+@pytest.mark.parametrize("result", [None, [], "text", 7, {}])
+def test_a_result_of_any_shape_reaches_a_host_of_the_same_era(board: Board, result: object) -> None:
+    kid = board.child(exposure="direct")
+    host = board.host()
+    asked = host.ask("vendor/thing", {})
+    kid.server.give(kid.server.last("vendor/thing"), result)
+    answer = host.answer(asked)
+    assert answer is not None
+    assert answer["result"] == result
+
+
+def test_an_error_of_the_child_passes_as_it_is(board: Board) -> None:
+    kid = board.child(exposure="direct")
+    host = board.host()
+    asked = host.ask("tools/call", {"name": "echo"})
+    kid.server.send(
+        {"id": kid.server.last()["id"], "result": None, "error": {"code": 5, "message": "m", "v": 1}}
+    )
+    assert host.error(asked) == {"code": 5, "message": "m", "v": 1}
+
+
+def test_names_that_clash_have_the_childs_before_them(board: Board) -> None:
+    board.child("a", exposure="direct", tools=[{"name": "x"}, {"name": "only_a"}])
+    two = board.child("b", exposure="direct", tools=[{"name": "x"}, {"name": "s_suite"}, {"name": "a_x"}])
+    board.child("s")
+    host = board.host()
+    assert tool_names(host) == ["s_suite", "x", "only_a", "b_x", "b_s_suite", "a_x"]
+    host.ask("tools/call", {"name": "b_x"})
+    assert two.server.last()["params"]["name"] == "x"
+    host.ask("tools/call", {"name": "b_s_suite"})
+    assert two.server.last()["params"]["name"] == "s_suite"
+
+
+def test_a_name_that_would_be_too_long_is_cut_and_marked(board: Board) -> None:
+    long = "x" * 60
+    board.child("a", exposure="direct", tools=[{"name": long}])
+    board.child("b" * 20, exposure="direct", tools=[{"name": long}])
+    first, second = tool_names(board.host())
+    assert first == long
+    assert len(second) <= 64
+    assert second.startswith("bbbb")
+
+
+def test_prompts_and_resources_that_clash_have_the_childs_name_too(board: Board) -> None:
+    lists: dict[str, list[Json]] = {
+        "prompts/list": [{"name": "p"}],
+        "resources/list": [{"uri": "mem://a"}],
+        "resources/templates/list": [{"uriTemplate": "mem://{x}"}],
+    }
+    one = board.child("a", exposure="direct", lists=lists)
+    two = board.child("b", exposure="direct", lists=lists)
+    host = board.host()
+    assert host.get("prompts/list")["prompts"] == [{"name": "p"}, {"name": "b__p"}]
+    assert host.get("resources/list")["resources"] == [{"uri": "mem://a"}, {"uri": "switchboard://b/mem://a"}]
+    host.ask("prompts/get", {"name": "b__p"})
+    assert two.server.last("prompts/get")["params"]["name"] == "p"
+    host.ask("resources/read", {"uri": "switchboard://b/mem://a"})
+    assert two.server.last("resources/read")["params"]["uri"] == "mem://a"
+    host.ask("prompts/get", {"name": "p"})
+    host.ask("resources/read", {"uri": "mem://a"})
+    assert one.server.last("prompts/get")["params"]["name"] == "p"
+    assert one.server.last("resources/read")["params"]["uri"] == "mem://a"
+
+
+def test_a_denied_tool_is_unknown(board: Board) -> None:
+    kid = board.child(
+        exposure="direct", tools=[{"name": "open"}, {"name": "shut"}], expose=Expose(deny=["shut"])
+    )
+    host = board.host()
+    assert tool_names(host) == ["open"]
+    assert host.error(host.ask("tools/call", {"name": "shut"}))["code"] == -32602
+    assert kid.server.requests("tools/call") == []
+
+
+def test_a_tool_the_only_child_did_not_list_is_its_own_matter(board: Board) -> None:
+    kid = board.child(exposure="direct")
+    host = board.host()
+    asked = host.ask("tools/call", {"name": "hidden"})
+    kid.server.give(kid.server.last(), {"isError": True, "content": []})
+    assert host.result(asked)["isError"] is True
+
+
+def test_among_several_children_an_unknown_tool_is_refused_with_the_nearest(board: Board) -> None:
+    board.child("a", exposure="direct")
+    board.child("b")
+    host = board.host()
+    assert "echo" in host.error(host.ask("tools/call", {"name": "ecco"}))["message"]
+
+
+def test_all_of_the_first_list_is_there_even_when_the_child_was_never_seen(board: Board) -> None:
+    lists: dict[str, list[Json]] = {"prompts/list": [{"name": "p"}], "resources/list": [{"uri": "u"}]}
+    board.child(exposure="direct", lists=lists)
+    host = board.host(modern=True)
+    assert host.get("prompts/list")["prompts"] == [{"name": "p"}]
+    assert host.get("resources/list")["resources"] == [{"uri": "u"}]
+    silent = host.ask("resources/templates/list")  # its answer never comes
+    board.advance(61)
+    assert host.result(silent)["resourceTemplates"] == []
+
+
+def test_a_child_that_cannot_be_started_does_not_hide_the_others(board: Board) -> None:
+    broken = board.child(
+        "broken", exposure="direct", script=lambda message: {"error": {"code": -1, "message": "x"}}
+    )
+    board.child("fine", exposure="direct")
+    host = board.host()
+    assert tool_names(host) == ["echo"]
+    assert broken.runs
+
+
+# --- the greeting ------------------------------------------------------------------------------------------
+
+
+def test_the_greeting_has_the_instructions_and_the_further_capabilities_of_the_only_child(
+    board: Board,
+) -> None:
+    def script(message: Json) -> Json | None:
+        if message["method"] != "initialize":
+            return None
+        capabilities = {
+            "tools": {},
+            "experimental": {"v": {}},
+            "tasks": {"list": {}},
+            "extensions": {"v/x": {}},
+        }
+        return {"result": {"protocolVersion": OLD, "capabilities": capabilities, "instructions": "Be kind."}}
+
+    board.child(exposure="direct", script=script)
+    host = board.host()
+    told = host.get("initialize", {"protocolVersion": OLD, "capabilities": {}})
+    assert told["instructions"] == "Be kind."
+    assert told["capabilities"]["tasks"] == {"list": {}}
+    assert told["capabilities"]["experimental"] == {"v": {}}
+    assert "extensions" not in told["capabilities"]
+    assert told["capabilities"]["tools"] == {"listChanged": True}
+    modern = board.host(modern=True).get("server/discover")
+    assert "tasks" not in modern["capabilities"]
+    assert "extensions" not in modern["capabilities"]
+    assert modern["supportedVersions"] == [NEW]
+
+
+def test_a_modern_childs_extensions_are_shown_to_modern_hosts(board: Board) -> None:
+    capabilities: Json = {"tools": {}, "extensions": {TASKS: {}}}
+    board.child(era="modern", exposure="direct", capabilities=capabilities)
+    assert board.host(modern=True).get("server/discover")["capabilities"]["extensions"] == {TASKS: {}}
+    old = board.host().get("initialize", {"protocolVersion": OLD, "capabilities": {}})
+    assert "extensions" not in old["capabilities"]
+
+
+def test_a_slow_child_does_not_keep_a_host_from_being_greeted(board: Board) -> None:
+    board.child(exposure="direct", script=lambda message: {} if message["method"] == "initialize" else None)
+    host = board.host(modern=True)
+    host.modern = False
+    asked = host.ask("initialize", {"protocolVersion": OLD, "capabilities": {}})
+    assert host.answer(asked) is None
+    board.advance(GREETING_S)
+    assert host.result(asked)["protocolVersion"] == OLD
+    board.advance(100)
+    assert host.road.answers == 1
+
+
+# --- eras --------------------------------------------------------------------------------------------------
+
+
+def test_tools_are_shown_in_the_era_of_the_host(board: Board) -> None:
+    tool = {
+        "name": "t",
+        "inputSchema": {},
+        "execution": {"taskSupport": "optional"},
+        "outputSchema": {"type": "array"},
+    }
+    board.child(exposure="direct", tools=[tool])
+    assert board.host().get("tools/list")["tools"] == [tool]
+    (shown,) = board.host(modern=True).get("tools/list")["tools"]
+    assert tool.keys() - shown.keys() == {"execution"}
+
+
+def test_a_modern_childs_tools_hide_what_a_host_of_old_cannot_read(board: Board) -> None:
+    tool = {"name": "t", "inputSchema": {}, "outputSchema": {"type": "array"}}
+    board.child(era="modern", exposure="direct", tools=[tool])
+    assert board.host(modern=True).get("tools/list")["tools"] == [tool]
+    assert board.host().get("tools/list")["tools"] == [{"name": "t", "inputSchema": {}}]
+
+
+@pytest.mark.parametrize(("era", "modern"), [("legacy", False), ("modern", True)])
+@pytest.mark.parametrize(
+    "method", ["tasks/get", "tasks/cancel", "tasks/update", "tasks/result", "tasks/list"]
+)
+def test_tasks_reach_the_child_where_both_are_of_one_era(
+    board: Board, era: str, modern: bool, method: str
+) -> None:
+    kid = board.child(era=era, exposure="direct")
+    host = board.host(modern=modern)
+    host.get("tools/list")
+    asked = host.ask(method, {"taskId": "t1"})
+    assert kid.server.last(method)["params"]["taskId"] == "t1"
+    kid.server.give(kid.server.last(method), {"status": "working"})
+    assert host.result(asked)["status"] == "working"
+
+
+@pytest.mark.parametrize(("era", "modern"), [("legacy", True), ("modern", False)])
+def test_tasks_are_unknown_where_the_eras_differ(board: Board, era: str, modern: bool) -> None:
+    kid = board.child(era=era, exposure="direct")
+    host = board.host(modern=modern)
+    host.get("tools/list")
+    assert host.error(host.ask("tasks/get", {"taskId": "t1"}))["code"] == -32601
+    assert kid.server.requests("tasks/get") == []
+
+
+def test_a_task_passes_between_modern_ends(board: Board) -> None:
+    kid = board.child(era="modern", exposure="direct", capabilities={"tools": {}, "extensions": {TASKS: {}}})
+    host = board.host({"extensions": {TASKS: {}}}, modern=True)
+    asked = host.ask("tools/call", {"name": "echo"})
+    meta = kid.server.last()["params"]["_meta"]
+    assert meta[PREFIX + "clientCapabilities"] == {"extensions": {TASKS: {}}}
+    task = {"resultType": "task", "taskId": "t1", "status": "working"}
+    kid.server.give(kid.server.last(), task)
+    assert host.result(asked) == task
+
+
+def test_inside_a_suite_a_child_is_not_told_of_tasks(board: Board) -> None:
+    kid = board.child(era="modern")
+    host = board.host({"extensions": {TASKS: {}, "v/x": {}}}, modern=True)
+    host.call()
+    meta = kid.server.last()["params"]["_meta"]
+    assert meta[PREFIX + "clientCapabilities"] == {"extensions": {"v/x": {}}}
+
+
+def test_waiting_for_a_task_takes_as_long_as_the_task(board: Board) -> None:
+    kid = board.child(exposure="direct")
+    host = board.host()
+    asked = host.ask("tasks/result", {"taskId": "t"})
+    board.advance(3600)
+    kid.server.give(kid.server.last("tasks/result"), {"content": []})
+    assert host.result(asked) == {"content": []}
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_a_method_nobody_knows_goes_to_the_only_child_shown_as_it_is(board: Board, modern: bool) -> None:
+    kid = board.child(exposure="direct")
+    board.child("suite")
+    host = board.host(EVERYTHING, modern=modern)
+    asked = host.ask("vendor/thing", {"a": [1]})
+    params = kid.server.last("vendor/thing")["params"]
+    assert params["a"] == [1]
+    kid.server.give(kid.server.last("vendor/thing"), {"b": 2})
+    assert host.result(asked) == ({"resultType": "complete", "b": 2} if modern else {"b": 2})
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_method_nobody_knows_is_refused_elsewhere(board: Board, count: int) -> None:
+    board.child("suite")
+    for number in range(count):
+        board.child(f"kid{number}", exposure="direct")
+    host = board.host()
+    assert host.error(host.ask("vendor/thing", {}))["code"] == -32601
