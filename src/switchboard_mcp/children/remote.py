@@ -151,7 +151,11 @@ def find_flaw(spec: ChildSpec) -> Failure | None:
         valid = False
     if not valid or re.search(r"[\x00-\x20\x7f]", spec.url):
         wanted = " or ".join(f"{scheme}://" for scheme in schemes)
-        return _mistake(spec, join(spec.key, "url"), f"is no address that a child of type {spec.kind} can have; use {wanted}")
+        return _mistake(
+            spec,
+            join(spec.key, "url"),
+            f"is no address that a child of type {spec.kind} can have; use {wanted}",
+        )
     headers = join(spec.key, "headers")
     for name, value in spec.headers.items():
         if not re.fullmatch(_NAME, name):
