@@ -129,7 +129,8 @@ async def serve_http(place: Place, workspace: Workspace, log: Log, redactor: Red
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, done.set)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup, to outlive a terminal
+            loop.add_signal_handler(number, done.set)
     async with running(workspace, log, redactor) as switchboard:
         services = switchboard.services
         services.shared_capabilities = SHARED_CAPABILITIES

@@ -12,6 +12,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
+from importlib.util import find_spec
 from socket import socket
 from urllib.parse import parse_qs
 
@@ -263,6 +264,7 @@ class HttpFront:
         config = uvicorn.Config(
             self,
             interface="asgi3",
+            http="httptools" if find_spec("httptools") else "h11",
             ws="none",
             lifespan="off",
             log_config=None,

@@ -38,7 +38,18 @@ TOO_MANY = (
 class Guard(asyncio.Protocol):
     """One connection."""
 
-    __slots__ = ("_crowd", "_head", "_inner", "_stalled", "_tail", "address", "gone", "transport")
+    __slots__ = (
+        "_crowd",
+        "_head",
+        "_inner",
+        "_stalled",
+        "_tail",
+        "_unread_since",
+        "address",
+        "gone",
+        "lost",
+        "transport",
+    )
 
     def __init__(self, inner: asyncio.Protocol, crowd: Crowd) -> None:
         self._inner = inner
@@ -46,7 +57,9 @@ class Guard(asyncio.Protocol):
         self._head = 0  # bytes of the head so far; -1 once it is whole
         self._tail = b""
         self._stalled: asyncio.TimerHandle | None = None
+        self._unread_since = 0.0
         self.gone: Callable[[], None] | None = None
+        self.lost = False
         self.address: Address = ("", 0)
         self.transport: asyncio.Transport
 
@@ -77,6 +90,7 @@ class Guard(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nobody is there any more."""
+        self.lost = True
         self._crowd.leave(self)
         self.resume_writing()
         self._inner.connection_lost(exc)
@@ -87,6 +101,7 @@ class Guard(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client does not take what is sent."""
         self._stalled = self.end_after(STALLED_S)
+        self._unread_since = self._crowd.loop.time()
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
@@ -95,6 +110,10 @@ class Guard(asyncio.Protocol):
             self._stalled.cancel()
             self._stalled = None
         self._inner.resume_writing()
+
+    def unread_for(self) -> float:
+        """How long the client has taken nothing of what waits for it."""
+        return self._crowd.loop.time() - self._unread_since if self._stalled is not None else 0.0
 
     def serve(self) -> None:
         """A request is being answered: it may take as long as it takes."""

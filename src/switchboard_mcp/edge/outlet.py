@@ -11,8 +11,11 @@ import asyncio
 from switchboard_mcp.edge.asgi import Send
 from switchboard_mcp.edge.limits import Guard
 
-# Beyond this, what is waiting is not a burst but a client that does not read. One message may be larger.
+# Beyond the first, a client that has taken nothing for some time does not read; beyond the second, any client is cut
+# off. One message may be larger.
 MAX_WAITING_BYTES = 1_048_576
+MOST_WAITING_BYTES = 16 * 1_048_576
+UNREAD_S = 5.0
 # Often enough that no proxy takes a quiet stream for a dead one.
 KEEP_ALIVE_S = 15.0
 KEEP_ALIVE = b": ping\n\n"
@@ -39,14 +42,16 @@ class Outlet:
         self.waiting: list[bytes] = []
         self.size = 0
         self.finished = False
-        self.gone = False
+        self.gone = guard.lost
         guard.gone = self._lost
 
     def put(self, chunk: bytes) -> None:
         """Send this, unless the client has gone."""
         if self.gone or self.finished:
             return
-        if self.size > MAX_WAITING_BYTES:
+        if self.size > MAX_WAITING_BYTES and (
+            self.size > MOST_WAITING_BYTES or self._guard.unread_for() > UNREAD_S
+        ):
             self.cut()
             return
         self.waiting.append(chunk)
@@ -76,6 +81,8 @@ class Outlet:
 
     async def change(self, seconds: float) -> bool:
         """Wait until something is different, or for so long; whether nothing is."""
+        if self.gone:
+            return False
         self._waiter = waiter = self._loop.create_future()
         timer = self._loop.call_later(seconds, self.wake)
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from switchboard_mcp.config.models import Config, Http
@@ -29,7 +29,7 @@ class Front:
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Streams]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
         try:
             yield reader, writer
         finally:
@@ -40,6 +40,12 @@ class Front:
         async with self.connect() as (reader, writer):
             writer.write(f"GET {path} HTTP/1.1\r\n".encode() + HEAD + b"Connection: close\r\n\r\n")
             return await reader.read()
+
+
+async def until(so: Callable[[], bool]) -> None:
+    """Wait until something is so, however many turns of the loop that takes."""
+    while not so():  # noqa: ASYNC110 - what is waited for has no event
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager

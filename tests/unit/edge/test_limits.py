@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
 
 import pytest
 
 from switchboard_mcp.edge import asgi, limits, outlet
-from tests.unit.edge.front import HEAD, front
+from tests.unit.edge.front import HEAD, front, until
 
 POST = b"POST /mcp HTTP/1.1\r\n" + HEAD + b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\n" + HEAD + b"\r\n"
@@ -20,12 +19,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(limits, name, 0.05)
     monkeypatch.setattr(asgi, "BODY_WITHIN_S", 0.05)
     monkeypatch.setattr(asgi, "DISCARD_WITHIN_S", 0.05)
-
-
-async def until(so: Callable[[], bool]) -> None:
-    """Wait until something is so, however many turns of the loop that takes."""
-    while not so():  # noqa: ASYNC110 - what is waited for has no event
-        await asyncio.sleep(0)
 
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
