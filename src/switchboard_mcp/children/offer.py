@@ -116,6 +116,9 @@ class Offer:
         self._whole = False
         self.modern = eras.is_modern(knowledge.protocol)
         self._index()
+        # In whatever order: some children list their tools in another one each time.
+        if earlier is not None and sorted(map(bytes, earlier.tools)) != sorted(map(bytes, knowledge.tools)):
+            self._tell("notifications/tools/list_changed")
 
     async def fetch_rest(self, source: Source) -> None:
         """Fetch prompts and resources, and tell where they are others than was known."""
@@ -125,8 +128,8 @@ class Offer:
             for notification, methods in CHANGES.items():
                 wanted = [method for method in methods if CAPABILITY.get(method) in capabilities]
                 changed = [await self.fetch(source, method) for method in wanted]
-                if any(changed) and self._services.audience is not None:
-                    self._services.audience.child_changed(self._spec.name, notification)
+                if any(changed):
+                    self._tell(notification)
         finally:
             self._whole = True
             self._go_on()
@@ -167,11 +170,14 @@ class Offer:
                 await self.fetch(source, method)
         finally:
             self._refreshing.discard(notification)
-        if self._services.audience is not None:
-            self._services.audience.child_changed(self._spec.name, notification)
+        self._tell(notification)
         if notification in self._again:
             self._again.discard(notification)
             self.changed(source, notification)
+
+    def _tell(self, notification: str) -> None:
+        if self._services.audience is not None:
+            self._services.audience.child_changed(self._spec.name, notification)
 
     def _index(self) -> None:
         assert self._knowledge is not None

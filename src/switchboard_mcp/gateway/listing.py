@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from switchboard_mcp.children.catalog import Knowledge
 from switchboard_mcp.core import eras
 from switchboard_mcp.core.naming import clear_of
 from switchboard_mcp.gateway import suites
@@ -38,6 +39,7 @@ class Listing:
         self._log = log
         self._listed: dict[bool, bytes] = {}
         self._direct: dict[str, Found] | None = None
+        self._known: list[Knowledge | None] = []
 
     def forget(self) -> None:
         """A child offers something else now."""
@@ -46,6 +48,7 @@ class Listing:
 
     def tools(self, *, modern: bool) -> bytes:
         """The `tools/list` result for a host of either era."""
+        self._look()
         if modern not in self._listed:
             direct = self.direct()
             listed = suites.list_tools(self._suites.values(), direct, modern=modern)
@@ -56,6 +59,7 @@ class Listing:
 
     def direct(self) -> dict[str, Found]:
         """Tools of children shown directly, by the name a host uses."""
+        self._look()
         if self._direct is None:
             self._direct = {}
             taken = {name for name, suite in self._suites.items() if not suite.direct}
@@ -66,6 +70,13 @@ class Listing:
                         taken.add(name)
                         self._direct[name] = Found(suite, tool.name)
         return self._direct
+
+    def _look(self) -> None:
+        """A child that has started since may have told what was not known."""
+        known = [suite.child.knowledge for suite in self._suites.values()]
+        if any(one is not other for one, other in zip(known, self._known, strict=False)) or not self._known:
+            self.forget()
+            self._known = known
 
     def only_direct(self) -> Suite | None:
         """The one child that is shown directly, where there is one."""

@@ -163,7 +163,7 @@ def test_the_greeting_has_the_instructions_and_the_further_capabilities_of_the_o
     def script(message: Json) -> Json | None:
         if message["method"] != "initialize":
             return None
-        capabilities = {
+        capabilities: Json = {
             "tools": {},
             "experimental": {"v": {}},
             "tasks": {"list": {}},

@@ -250,3 +250,20 @@ def test_a_completion_for_nothing_is_refused(board: Board, params: Json) -> None
 )
 def test_a_uri_fits_a_template_that_begins_and_ends_like_it(template: str, uri: str, expected: bool) -> None:
     assert fits(template, uri) is expected
+
+
+def test_tools_that_are_others_than_last_time_are_told(board: Board) -> None:
+    kid = board.child()
+    host = board.host()
+    start(host, kid)
+    assert host.heard("notifications/tools/list_changed") == []
+    kid.server.die()
+    start(host, kid)
+    assert host.heard("notifications/tools/list_changed") == []
+    kid.lists["tools/list"] = [{"name": "another"}]
+    kid.server.die()
+    board.advance(5)
+    start(host, kid)
+    assert len(kid.runs) == 3
+    assert len(host.heard("notifications/tools/list_changed")) == 1
+    assert "another" in host.get("tools/list")["tools"][0]["description"]
