@@ -222,7 +222,10 @@ class Following:
 
 
 def _run(then: list[Then], *, in_force: bool) -> None:
-    for tell in then:
+    """Tell all that wait, once."""
+    waiting = list(then)
+    then.clear()
+    for tell in waiting:
         tell(in_force)
 
 
