@@ -7,6 +7,7 @@ side has vanished: a quiet stream would never tell. Does not know what is sent o
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
@@ -25,6 +26,8 @@ PROBE_AFTER_S, PROBE_EVERY_S, PROBES = 30, 10, 3
 # A connection that is being opened when nobody wants it any more has this long to be there, and be closed.
 CHANGE_OF_MIND_S = 0.25
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# A message up to this size leaves together with its head.
+LARGE = 64 * 1024
 PROXY_SCHEMES = ("http", "https")
 
 
@@ -35,10 +38,11 @@ def tls() -> ssl.SSLContext:
 
 
 def socket_options() -> list[tuple[int, int, int]]:
-    """For the kernel to mind a connection, as far as the system knows how."""
+    """For the kernel to send small messages at once, and to mind a connection as far as the system knows how."""
     wanted = {"TCP_KEEPIDLE": PROBE_AFTER_S, "TCP_KEEPINTVL": PROBE_EVERY_S, "TCP_KEEPCNT": PROBES}
     known = [(getattr(socket, name), value) for name, value in wanted.items() if hasattr(socket, name)]
     return [
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
         *((socket.IPPROTO_TCP, option, value) for option, value in known),
     ]
@@ -49,6 +53,7 @@ class Pools(httpx2.AsyncBaseTransport):
 
     def __init__(self) -> None:
         self._pools: dict[tuple[str, str], httpcore2.AsyncConnectionPool] = {}
+        self._by_target: dict[tuple[str, str], httpcore2.AsyncConnectionPool] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send one request; its response with the body yet to be read."""
@@ -69,16 +74,21 @@ class Pools(httpx2.AsyncBaseTransport):
         )
 
     def _pool(self, url: httpx2.URL) -> httpcore2.AsyncConnectionPool:
-        way = (url.scheme, proxy_for(url.scheme, url.host))
-        if way not in self._pools:
-            self._pools[way] = _open_pool(*way)
-        return self._pools[way]
+        target = (url.scheme, url.host)
+        pool = self._by_target.get(target)
+        if pool is None:
+            way = (url.scheme, proxy_for(*target))
+            if way not in self._pools:
+                self._pools[way] = _open_pool(*way)
+            pool = self._by_target[target] = self._pools[way]
+        return pool
 
     async def aclose(self) -> None:
         """Close all connections."""
         for pool in self._pools.values():
             await pool.aclose()
         self._pools.clear()
+        self._by_target.clear()
 
 
 def proxy_for(scheme: str, host: str) -> str:
@@ -160,12 +170,32 @@ class Network(httpcore2.AsyncNetworkBackend):
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
-    """A connection that is closed when it is given up while it is being made secure."""
+    """A connection over which a request leaves in one piece, head and body, where it is small.
+
+    It is closed when it is given up while it is being made secure.
+    """
 
     def __init__(self, inner: httpcore2.AsyncNetworkStream) -> None:
         self._inner = inner
-        self.read = inner.read  # type: ignore[method-assign]  # as they are: these are all that happens often
-        self.write = inner.write  # type: ignore[method-assign]
+        self._socket = inner.get_extra_info("socket")
+        self._held = b""
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._held += buffer
+        if len(self._held) > LARGE:
+            await self._let_go(timeout)
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        if self._held:
+            try:
+                await self._let_go(timeout)
+            except httpcore2.WriteError:
+                pass  # there may be an answer all the same, which says why nobody reads any more
+        return await self._inner.read(max_bytes, timeout)
+
+    async def _let_go(self, timeout: float | None) -> None:
+        held, self._held = self._held, b""
+        await self._inner.write(held, timeout)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -181,4 +211,12 @@ class _Stream(httpcore2.AsyncNetworkStream):
             raise
 
     def get_extra_info(self, info: str) -> Any:
-        return self._inner.get_extra_info(info)
+        if info != "is_readable":
+            return self._inner.get_extra_info(info)
+        # Asked before each request, to see whether the server has closed. Looking the socket up takes longer than that.
+        number = self._socket.fileno() if self._socket is not None else -1
+        if number < 0:
+            return True
+        poll = select.poll()
+        poll.register(number, select.POLLIN)
+        return bool(poll.poll(0))

@@ -44,6 +44,7 @@ class WebClient:
 
     def __init__(self, server: Server, auth: httpx2.Auth | None = None) -> None:
         self._server = server
+        self._urls: dict[str, httpx2.URL] = {}  # read once, since that takes a while
         self._client = httpx2.AsyncClient(
             auth=auth,
             headers={"user-agent": f"switchboard/{__version__}", **server.headers},
@@ -68,12 +69,13 @@ class WebClient:
     async def _send(
         self, method: str, url: str, headers: Mapping[str, str], parcel: Parcel | bytes | None
     ) -> httpx2.Response:
+        target = self._urls.get(url) or self._urls.setdefault(url, httpx2.URL(url))
         if parcel is None or isinstance(parcel, bytes):
-            request = self._client.build_request(method, url, headers=headers, content=parcel)
+            request = self._client.build_request(method, target, headers=headers, content=parcel)
         else:
             size = {"content-length": str(len(parcel.data))}
             request = self._client.build_request(
-                method, url, headers={**headers, **size}, content=_Body(parcel)
+                method, target, headers={**headers, **size}, content=_Body(parcel)
             )
         for left in reversed(range(MAX_REDIRECTS)):
             response = await self._client.send(request, stream=True, follow_redirects=False)
