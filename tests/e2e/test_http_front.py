@@ -25,7 +25,7 @@ from tests.e2e.web import (
     start,
     stop,
 )
-from tests.e2e.workspaces import PYTHON, REPO, add_child
+from tests.e2e.workspaces import PYTHON, REPO, add_child, configure
 
 GATE = [*PYTHON, str(REPO / "tests" / "children" / "gate.py")]
 
@@ -139,6 +139,11 @@ def test_a_client_must_take_both_types(gate: Web, accept: str) -> None:
 def test_a_body_that_is_not_called_json_is_refused(gate: Web) -> None:
     message = modern("tools/list")
     assert gate.post(message, headers_of(message, Content_Type="text/plain")).status == 415
+
+
+def test_a_slash_at_the_end_of_the_path_is_no_other_path(gate: Web) -> None:
+    message = modern("tools/list")
+    assert gate.ask("POST", "/mcp/", message, headers_of(message)).status == 200
 
 
 def test_a_stateless_notification_is_taken(gate: Web) -> None:
@@ -487,6 +492,24 @@ def test_an_address_that_is_taken_is_named(workspace: Path, tmp_path: Path) -> N
 def test_an_address_that_is_none_is_wrong_usage(workspace: Path, address: str) -> None:
     with start(workspace, address, log=workspace / "log") as process:
         assert process.wait(PATIENCE_S) == 2
+
+
+def test_without_the_packages_it_needs_it_says_which(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError('gone', name='uvicorn')")
+    with start(workspace, "0", env={"PYTHONPATH": str(tmp_path)}, log=workspace / "log") as process:
+        assert process.wait(PATIENCE_S) == 2
+    told = (workspace / "log").read_text()
+    assert "uvicorn" in told
+    assert "switchboard-mcp[http]" in told
+
+
+def test_host_and_port_come_from_the_config_where_none_is_named(workspace: Path) -> None:
+    configure(workspace, {"http": {"port": 0, "host": "localhost"}})
+    with start(workspace, "", log=workspace / "log") as process:
+        try:
+            assert Web(process, workspace, workspace / "log").ask("GET", "/health").status == 200
+        finally:
+            stop(process)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -101,7 +101,7 @@ class HttpFront:
             pairs = scope["headers"]
             exchange = Exchange(
                 scope["method"],
-                scope["path"],
+                scope["path"].rstrip("/"),
                 scope["query_string"],
                 dict(pairs),
                 pairs,
