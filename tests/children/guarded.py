@@ -100,7 +100,9 @@ class Keys(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, Acc
 
 async def main(lifetime: int) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does that only for its own sockets
+    listener.setsockopt(
+        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+    )  # asyncio does that only for its own sockets
     root = f"http://127.0.0.1:{listener.getsockname()[1]}"
     keys = Keys(lifetime)
     options = ClientRegistrationOptions(enabled=True, valid_scopes=["use"], default_scopes=["use"])

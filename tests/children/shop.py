@@ -124,7 +124,9 @@ async def talk(connection: ServerConnection) -> None:
 
 async def main(transport: str, port: int) -> None:
     listener = socket.create_server(("127.0.0.1", port))
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does that only for its own sockets
+    listener.setsockopt(
+        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+    )  # asyncio does that only for its own sockets
     here = f"127.0.0.1:{listener.getsockname()[1]}"
     if transport == "websocket":
         async with serve(talk, sock=listener, subprotocols=[Subprotocol("mcp")]):
