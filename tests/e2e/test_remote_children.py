@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
 
-from tests.e2e.host import PATIENCE_S
+from tests.e2e.host import PATIENCE_S, switchboard
 from tests.e2e.workspaces import REPO, configure
 
 Done = subprocess.CompletedProcess[str]
@@ -64,6 +65,21 @@ def test_a_child_is_called_over_every_transport(
         configure(workspace, {"mcpServers": {"shop": {"url": url, **entry}}})
         done = run(workspace, "call", "shop", "add", "a=1", "b=2")
     assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+
+
+@pytest.mark.parametrize("transport", ["streamable", "json", "modern"])
+def test_a_server_that_was_started_anew_between_two_calls_is_not_noticed(
+    workspace: Path, transport: str
+) -> None:
+    with ExitStack() as first:
+        url = first.enter_context(child("shop.py", transport))
+        configure(workspace, {"mcpServers": {"shop": {"url": url}}})
+        with switchboard(workspace) as host:
+            host.initialize()
+            assert host.call("shop_suite", "add", a=1, b=2)["content"][0]["text"] == "3"
+            first.close()
+            with child("shop.py", transport, str(urlsplit(url).port)):
+                assert host.call("shop_suite", "add", a=2, b=2)["content"][0]["text"] == "4"
 
 
 def test_a_dry_run_and_the_doctor_look_at_remote_children_too(workspace: Path) -> None:

@@ -148,7 +148,9 @@ async def test_a_server_that_was_started_anew_is_met_anew(transport: Transport) 
         with shop(transport, int(url.split(":")[2].partition("/")[0])) as again:
             assert again == url
             answer = await ask(child, "add", a=1, b=2)
-            if isinstance(answer, Failure):  # the call that finds out; the next one works
+            if isinstance(answer, Failure):
+                # Over one connection for all, its end is met by the call that comes before we have noticed.
+                assert transport in ("sse", "websocket")
                 assert answer.retryable
                 answer = await ask(child, "add", a=1, b=2)
             assert text(answer) == "3"

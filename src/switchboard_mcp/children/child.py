@@ -189,13 +189,15 @@ class Child:
             self._launching.cancel()
         await self._drop_connection(self._closing)
 
-    def ended(self, connection: Connection, problem: Failure) -> None:
+    def ended(self, connection: Connection, problem: Failure, unheard: list[Visitor]) -> None:
         """The running child crashed. While it was starting, the start itself notices."""
         if connection is self._connection and self.state in (State.READY, State.IDLE):
             useful = connection.peer.answers > self._answers_at_start
             self.failures = 1 if useful else self.failures + 1
             self._services.log.warning("child.crashed", child=self.name, problem=problem.message)
             self._fall_back(problem)
+        for visitor in unheard:
+            self.admit(visitor)
 
     def said(self, connection: Connection, message: Message) -> None:
         """A notification from the child."""

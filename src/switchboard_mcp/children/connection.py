@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw
 from switchboard_mcp.children.catalog import Knowledge, Tool, read_tools
 from switchboard_mcp.children.handshake import WrongEra, fetch_list, shake_hands
 from switchboard_mcp.children.services import Services
+from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.core import eras, jsonrpc
 from switchboard_mcp.core.framing import Noise, Oversized
@@ -55,8 +56,8 @@ class Carrier(Protocol):
 class Owner(Protocol):
     """Who started a connection hears of its end and of what the child says."""
 
-    def ended(self, connection: Connection, problem: Failure) -> None:
-        """The child is gone without having been asked to go."""
+    def ended(self, connection: Connection, problem: Failure, unheard: list[Visitor]) -> None:
+        """The child is gone without having been asked to go, and has surely not heard these."""
 
     def said(self, connection: Connection, message: Message) -> None:
         """A notification from the child."""
@@ -172,8 +173,10 @@ class Connection:
     async def _conclude(self) -> None:
         problem = await self._carrier.conclude(self._opened)
         self._services.valve.discard(self._carrier.link)
+        # A server that has forgotten us has done nothing of what was asked since.
+        unheard = self.peer.take_back(Visitor) if problem.code == "child_session_lost" else []
         self.peer.fail_all(problem)
-        self._owner.ended(self, problem)
+        self._owner.ended(self, problem, unheard)
 
     def _start_timeout(self, limit_s: float) -> Failure:
         garbage = ""

@@ -113,8 +113,8 @@ class EventsLink(RemoteLink):
             await self._introduced.wait()
             await self._post(parcel, id)
         except SwitchboardError as problem:
+            self.lose(id, problem.failure)
             self._not_taken(problem.failure)
-            self.lose(id, problem.failure)  # unless the link is over with it, and all fail together
         except Exception as surprise:  # noqa: BLE001 - the caller waits for an answer, whatever went wrong
             self.on_error(surprise)
             self.lose(id, self.server.failure("internal", "could not be asked"))
@@ -141,8 +141,8 @@ class EventsLink(RemoteLink):
 
     def _not_taken(self, problem: Failure) -> None:
         self.note(problem.message)
-        if problem.code == "child_session_lost":
-            self.finish(problem)
+        if problem.code == "child_session_lost":  # whatever else was asked may have been done
+            self.finish(self.server.failure("child_crashed", "has lost our session"))
 
     def close_sending(self) -> None:
         """Be done when what was sent before has gone: closing the stream tells the server."""

@@ -11,7 +11,7 @@ import math
 from asyncio import AbstractEventLoop, CancelledError, Future, TimerHandle
 from collections.abc import Callable
 from itertools import count
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -21,6 +21,8 @@ from switchboard_mcp.core.framing import Noise, Oversized
 from switchboard_mcp.core.jsonrpc import Malformed, Message
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.transport.link import Link
+
+T = TypeVar("T")
 
 # Time for what has piled up while a link was paused to be read.
 AFTER_PAUSE_S = 5.0
@@ -205,6 +207,12 @@ class Peer:
         call = self.pending.pop(id, None)
         if call is not None:
             call.failed(problem)
+
+    def take_back(self, kind: type[T]) -> list[T]:
+        """Open calls that their owners may make again elsewhere; here they are forgotten."""
+        taken: list[T] = [call for call in self.pending.values() if isinstance(call, kind)]
+        self.pending = {id: call for id, call in self.pending.items() if not isinstance(call, kind)}
+        return taken
 
     def fail_all(self, problem: Failure) -> None:
         """The conversation is over: end every open call with the same failure, and every later one."""

@@ -126,6 +126,11 @@ class Parcel:
         self._link: RemoteLink | None = link
         link.backlog += len(data)
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the other side may have it."""
+        return self._link is None
+
     def taken(self) -> None:
         """It is out of our hands. Told twice, it counts once."""
         if self._link is not None:

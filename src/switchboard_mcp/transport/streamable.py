@@ -172,11 +172,20 @@ class StreamableLink(RemoteLink):
 
     def _fail(self, exchange: Exchange, problem: Failure) -> None:
         """One call went wrong: with it the link is over where nothing else can go well, and then all fail together."""
-        others = any(other.method != LISTEN for other in self._under_way.values())
-        if problem.code == "child_session_lost" or (self._doom is not None and not others):
+        if problem.code == "child_session_lost":
+            self._forgotten(problem)
+        elif self._doom is not None and all(other.method == LISTEN for other in self._under_way.values()):
             self.finish(problem)
         else:
             self.lose(exchange.id, problem)
+
+    def _forgotten(self, problem: Failure) -> None:
+        """The session is gone. What the server had taken of it before may have been done."""
+        for exchange in list(self._under_way.values()):
+            if exchange.parcel.is_gone:
+                lost = self.server.failure("child_answer_lost", "has lost our session with this call in it")
+                self.lose(exchange.id, lost)
+        self.finish(problem)
 
     async def _exchange(self, exchange: Exchange) -> None:
         events = EventStream(self.limit)
@@ -320,7 +329,7 @@ class StreamableLink(RemoteLink):
     def _not_taken(self, problem: Failure) -> None:
         self.note(problem.message)
         if problem.code == "child_session_lost":
-            self.finish(problem)
+            self._forgotten(problem)
 
     def close_sending(self) -> None:
         """End the session, once what was sent before has gone."""

@@ -560,6 +560,21 @@ class TestTheEnd:
         assert (lost.ends, other.ends) == (["child_crashed"], [1])
         assert cancelled(link) == []
 
+    def test_calls_that_are_taken_back_are_not_failed(
+        self, peer: Peer, link: Script, loop: ClockLoop
+    ) -> None:
+        class Patient(Probe):
+            __slots__ = ()
+
+        patient = Patient()
+        peer.send(patient)
+        (other,) = begin(peer, 10)
+        assert peer.take_back(Patient) == [patient]
+        peer.fail_all(GONE)
+        loop.advance(20)
+        assert (patient.ends, other.ends) == ([], ["child_crashed"])
+        assert cancelled(link) == []
+
     def test_every_open_call_fails_once(self, peer: Peer, link: Script, loop: ClockLoop) -> None:
         answered, *open_ones = begin(peer, 10, 10, 10)
         link.say(id=answered.number, result=1)

@@ -214,9 +214,10 @@ class TestRefusedPosts:
         async with serving(Forgetful()) as web, dialled(EventsLink, web.url) as rig:
             if message == "request":
                 rig.ask("tools/call")
+                assert (await rig.until_lost()).code == "child_session_lost"
             else:
                 rig.tell("notifications/x")
-            assert (await rig.until_over()).code == "child_session_lost"
+            assert (await rig.until_over()).code == "child_crashed"
 
     async def test_a_notification_that_is_not_taken_is_noted(self) -> None:
         class Picky(Desk):

@@ -288,6 +288,25 @@ class TestSession:
             assert (await rig.until_over()).code == "child_session_lost"
         assert rig.received == []
 
+    async def test_what_the_server_had_taken_before_is_lost_and_what_it_has_not_is_not(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(streamable, "MAX_REQUESTS", 2)
+
+        async def handle(request: Request, reply: Reply) -> None:
+            if request.json["id"] == 2:
+                await asyncio.Event().wait()
+            await reply.send(404)
+
+        async with serving(after_greeting(handle)) as web, dialled(StreamableLink, web.url) as rig:
+            await opened(rig)
+            rig.ask("tools/call", 2)
+            await web.until_called("tools/call")
+            rig.ask("tools/call", 3)
+            rig.ask("tools/call", 4)
+            assert (await rig.until_over()).code == "child_session_lost"
+        assert {id: problem.code for id, problem in rig.lost.items()} == {b"2": "child_answer_lost"}
+
     async def test_a_session_that_is_gone_is_noticed_by_a_notification_too(self) -> None:
         async def handle(request: Request, reply: Reply) -> None:
             if request.call == "notifications/x":
