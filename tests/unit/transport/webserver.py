@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -85,13 +86,14 @@ class WebServer:
         self.requests: list[Request] = []
         self.connections = 0
         self.port = 0
+        self.scheme = "http"
         self.closed = 0  # connections that the client has closed
         self.tasks: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/mcp"
+        return f"{self.scheme}://127.0.0.1:{self.port}/mcp"
 
     @property
     def calls(self) -> list[str]:
@@ -167,9 +169,11 @@ class _Connection(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def serving(handler: Handler) -> AsyncIterator[WebServer]:
+async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[WebServer]:
     web = WebServer(handler)
-    server = await asyncio.get_running_loop().create_server(lambda: _Connection(web), "127.0.0.1", 0)
+    web.scheme = "https" if tls else "http"
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: _Connection(web), "127.0.0.1", 0, ssl=tls)
     web.port = server.sockets[0].getsockname()[1]
     try:
         yield web
