@@ -63,6 +63,7 @@ class Knowledge(Struct, rename="camel", kw_only=True):
     capabilities: dict[str, Raw] = {}
     tools: list[Raw] = []
     lists: dict[str, list[Raw]] = {}  # prompts, resources and templates, by the method that lists them
+    extras: dict[str, dict[str, Raw]] = {}  # what was said beside the entries of a list, by its method
 
 
 _decode = msgspec.json.Decoder(Knowledge).decode

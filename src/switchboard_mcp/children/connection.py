@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.children.catalog import Knowledge, Tool, read_tools
-from switchboard_mcp.children.handshake import WrongEra, fetch_list, shake_hands
+from switchboard_mcp.children.handshake import Listed, WrongEra, fetch_list, shake_hands
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.config.models import ChildSpec
@@ -77,6 +77,7 @@ class Connection:
         self._stopping = False
         self._opened = False
         self._protocol = ""
+        self._capabilities = b"{}"
         self._garbage: bytes | None = None
         self.peer = Peer(services.loop, carrier.link, self)
         carrier.watch(self.link_closed, self.peer.lose)
@@ -92,6 +93,7 @@ class Connection:
         self, limit_s: float, capabilities: bytes = b"{}", *, modern_first: bool = False
     ) -> Knowledge | Failure | WrongEra:
         """Shake hands within the limit."""
+        self._capabilities = capabilities
         knowledge = await shake_hands(
             self.peer, self._spec.name, limit_s, capabilities, modern_first=modern_first
         )
@@ -104,11 +106,15 @@ class Connection:
         knowledge.tools = self._screened(knowledge.tools)
         return knowledge
 
-    async def fetch(self, method: str, limit_s: float) -> list[Raw] | Failure | None:
+    async def fetch(self, method: str, limit_s: float) -> Listed | Failure | None:
         """Ask for one of the child's lists again."""
         modern = eras.is_modern(self._protocol)
-        entries = await fetch_list(self.peer, self._spec.name, method, limit_s, modern=modern)
-        return self._screened(entries) if isinstance(entries, list) and method == "tools/list" else entries
+        listed = await fetch_list(
+            self.peer, self._spec.name, method, limit_s, self._capabilities, modern=modern
+        )
+        if isinstance(listed, Listed) and method == "tools/list":
+            listed.entries = self._screened(listed.entries)
+        return listed
 
     def _screened(self, entries: list[Raw]) -> list[Raw]:
         """The tools that can be called over what carries them."""

@@ -23,6 +23,7 @@ from switchboard_mcp.transport.peer import Peer
 MAX_PAGES = 1000
 # A child that knows nothing of the modern era may answer a probe with silence; as long as the SDKs' clients wait.
 PROBE_S = 10.0
+NOTHING = Raw(b"[]")
 MEMBERS = {
     "tools/list": "tools",
     "prompts/list": "prompts",
@@ -40,6 +41,13 @@ class Introduction(Struct, rename="camel"):
     server_info: Raw | UnsetType = UNSET
     instructions: str | None = None
     meta: dict[str, Raw] = msgspec.field(name="_meta", default={})
+
+
+class Listed(Struct):
+    """All of one list, and what was said beside its entries."""
+
+    entries: list[Raw] = []
+    extra: dict[str, Raw] = {}
 
 
 class WrongEra(Struct):
@@ -89,45 +97,50 @@ async def shake_hands(
         return introduction
     modern = eras.is_modern(introduction.protocol_version)
     tools = await fetch_list(peer, child, "tools/list", deadline - now(), capabilities, modern=modern)
-    if not isinstance(tools, list):
+    if not isinstance(tools, Listed):
         return tools
     return Knowledge(
         server=_read_server(introduction),
         protocol=introduction.protocol_version,
         instructions=introduction.instructions or "",
         capabilities=introduction.capabilities,
-        tools=tools,
+        tools=tools.entries,
+        extras={"tools/list": tools.extra},
     )
 
 
 async def fetch_list(
     peer: Peer, child: str, method: str, limit_s: float, capabilities: bytes = b"{}", *, modern: bool = False
-) -> list[Raw] | Failure | None:
+) -> Listed | Failure | None:
     """All pages of a list within the limit; a child that does not know the method has none."""
     deadline = get_running_loop().time() + limit_s
-    entries: list[Raw] = []
+    listed = Listed()
     params = _params(modern, capabilities)
     cursors = {""}  # none at all, or one seen before, ends the list
     while len(cursors) < MAX_PAGES:
         answer = await peer.inquire(method, params, deadline - get_running_loop().time())
         if not isinstance(answer, Message):
             return answer
-        if answer.result is UNSET:
-            error = _error(answer)
+        failed = jsonrpc.error_in(answer)
+        if failed is not None:
+            error = jsonrpc.parse_error(failed)
             if error.code == METHOD_NOT_FOUND:
                 break
             return _protocol_failure(child, f"answered {method} with an error: {error.message}")
         try:
-            page = _decode_members(answer.result)
-            entries += _decode_entries(page[MEMBERS[method]]) if MEMBERS[method] in page else []
-            cursor = _decode_cursor(page.get("nextCursor", Raw(b"null")))
+            page = _decode_members(answer.result)  # type: ignore[arg-type]  # there is one, where there is no error
+            listed.entries += _decode_entries(page.pop(MEMBERS[method], NOTHING))
+            cursor = _decode_cursor(page.pop("nextCursor", Raw(b"null")))
+            listed.extra.update(
+                (name, raw) for name, raw in page.items() if name not in envelope.MODERN_MEMBERS
+            )
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             return _protocol_failure(child, f"sent a {method} that cannot be read: {problem}")
         if cursor is None or cursor in cursors:
             break
         cursors.add(cursor)
         params = _params(modern, capabilities, cursor)
-    return entries
+    return listed
 
 
 async def _initialize(
@@ -192,10 +205,11 @@ def _params(modern: bool, capabilities: bytes, cursor: str | None = None) -> byt
 
 
 def _read(answer: Message, child: str, method: str) -> Introduction | Failure:
-    if answer.result is UNSET:
-        return _protocol_failure(child, f"refused {method}: {_error(answer).message}")
+    error = jsonrpc.error_in(answer)
+    if error is not None:
+        return _protocol_failure(child, f"refused {method}: {jsonrpc.parse_error(error).message}")
     try:
-        return _decode_introduction(answer.result)
+        return _decode_introduction(answer.result)  # type: ignore[arg-type]  # as above
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         return _protocol_failure(child, f"sent a result of {method} that cannot be read: {problem}")
 

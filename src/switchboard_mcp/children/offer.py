@@ -14,6 +14,7 @@ from msgspec import Raw
 from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import Knowledge, Tool, read_tools
+from switchboard_mcp.children.handshake import Listed
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.core import envelope, eras
@@ -39,7 +40,7 @@ KEYS = {"prompts/list": "name", "resources/list": "uri", "resources/templates/li
 class Source(Protocol):
     """Where lists come from: the connection to the child."""
 
-    async def fetch(self, method: str, limit_s: float) -> list[Raw] | Failure | None:
+    async def fetch(self, method: str, limit_s: float) -> Listed | Failure | None:
         """All of one list."""
 
 
@@ -107,11 +108,17 @@ class Offer:
         knowledge = self.knowledge
         return knowledge.lists.get(method, []) if knowledge is not None else []
 
+    def extra(self, method: str) -> dict[str, Raw]:
+        """What it says beside the entries of a list."""
+        knowledge = self.knowledge
+        return knowledge.extras.get(method, {}) if knowledge is not None else {}
+
     def learn(self, knowledge: Knowledge) -> None:
         """The handshake is done."""
         earlier = self.knowledge
         if earlier is not None and not knowledge.lists:
             knowledge.lists = earlier.lists
+            knowledge.extras = {**earlier.extras, **knowledge.extras}
         self._knowledge = knowledge
         self._whole = False
         self.modern = eras.is_modern(knowledge.protocol)
@@ -137,9 +144,11 @@ class Offer:
     async def fetch(self, source: Source, method: str) -> bool:
         """Fetch one list again; whether it is another now."""
         knowledge = self._knowledge
-        entries = await source.fetch(method, self._timeout_s)
-        if knowledge is None or not isinstance(entries, list) or knowledge is not self._knowledge:
+        listed = await source.fetch(method, self._timeout_s)
+        if knowledge is None or not isinstance(listed, Listed) or knowledge is not self._knowledge:
             return False
+        entries = listed.entries
+        knowledge.extras[method] = listed.extra
         if method == "tools/list":
             knowledge.tools = entries
             self._index()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Raw
+
 from switchboard_mcp.children.catalog import Knowledge
 from switchboard_mcp.core import eras
 from switchboard_mcp.core.naming import clear_of
@@ -51,7 +53,8 @@ class Listing:
         self._look()
         if modern not in self._listed:
             direct = self.direct()
-            listed = suites.list_tools(self._suites.values(), direct, modern=modern)
+            extra = self.extra("tools/list")
+            listed = suites.list_tools(self._suites.values(), direct, modern=modern, extra=extra)
             if len(listed) > suites.MAX_LIST_BYTES and not direct:
                 self._log.warning("tools.list_too_long", bytes=len(listed), suites=len(self._suites))
             self._listed[modern] = listed
@@ -82,6 +85,11 @@ class Listing:
         """The one child that is shown directly, where there is one."""
         direct = [suite for suite in self._suites.values() if suite.direct]
         return direct[0] if len(direct) == 1 else None
+
+    def extra(self, method: str) -> dict[str, Raw]:
+        """What a list says beside its entries, where it is the list of one child."""
+        only = self.only_direct() if len(self._suites) == 1 else None
+        return only.child.offer.extra(method) if only is not None else {}
 
     def instructions(self) -> str:
         """How to use what is here."""

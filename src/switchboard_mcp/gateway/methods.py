@@ -131,7 +131,9 @@ def list_offers(gateway: Gateway, inbound: Inbound, method: str) -> None:
     """Prompts, resources or templates of all children."""
 
     def answer() -> None:
-        inbound.answer(offers.listed(gateway.suites.values(), offers.KINDS[method]), cacheable=True)
+        extra = gateway.listing.extra(method)
+        found = offers.listed(gateway.suites.values(), offers.KINDS[method], extra)
+        inbound.answer(found, cacheable=True)
 
     when_known(gateway.suites.values(), inbound, method, answer)
 

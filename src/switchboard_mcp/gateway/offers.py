@@ -51,7 +51,7 @@ def resource_start(suite: Suite) -> str:
     return f"{SCHEME}{quote(suite.child.name, safe='')}/"
 
 
-def listed(suites: Iterable[Suite], kind: Kind) -> bytes:
+def listed(suites: Iterable[Suite], kind: Kind, extra: dict[str, Raw]) -> bytes:
     """The result of a list request: what is known of all children, policy respected.
 
     An entry that cannot be read is left out, so that it does not hide the others.
@@ -68,7 +68,7 @@ def listed(suites: Iterable[Suite], kind: Kind) -> bytes:
             if name not in taken:
                 taken.add(name)
                 entries.append(entry if name == own else {**entry, kind.key: Raw(jsonrpc.encode(name))})
-    return jsonrpc.encode({kind.member: entries})
+    return jsonrpc.encode({**extra, kind.member: entries})
 
 
 def find_prompt(suites: Iterable[Suite], name: str) -> Found | None:

@@ -163,13 +163,19 @@ def build(children: Iterable[Child], config: Config) -> dict[str, Suite]:
     return {suite.name: suite for suite in sorted(suites, key=lambda suite: suite.name)}
 
 
-def list_tools(suites: Iterable[Suite], direct: Mapping[str, Found], *, modern: bool = False) -> bytes:
+def list_tools(
+    suites: Iterable[Suite],
+    direct: Mapping[str, Found],
+    *,
+    modern: bool = False,
+    extra: Mapping[str, Raw] | None = None,
+) -> bytes:
     """The `tools/list` result: all suites, in the largest shape that fits, and the tools that are shown directly."""
     listed = [suite for suite in suites if not suite.direct]
     if direct:
         own = [suite.descriptor(SHAPES[0]) for suite in listed]
         theirs = (shown_directly(name, found, modern=modern) for name, found in direct.items())
-        return encode({"tools": [*own, *theirs]})
+        return encode({**(extra or {}), "tools": [*own, *theirs]})
     body = _written(listed, SHAPES[0])
     low, high = 1, len(SHAPES) - 1
     if len(body) <= MAX_LIST_BYTES:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.children.catalog import Knowledge, read_tools
-from switchboard_mcp.children.handshake import WrongEra, fetch_list, shake_hands
+from switchboard_mcp.children.handshake import Listed, WrongEra, fetch_list, shake_hands
 from switchboard_mcp.core.framing import Noise, Oversized
 from switchboard_mcp.core.jsonrpc import Malformed, Message
 from switchboard_mcp.errors import Failure, failure
@@ -187,7 +187,7 @@ async def test_every_page_of_a_list_is_asked_for_in_the_era_of_the_child() -> No
 
     server = Server(answer)
     tools = await fetch_list(server.peer, "kid", "tools/list", 10, modern=True)
-    assert isinstance(tools, list)
-    assert [tool.name for tool in read_tools(tools)] == ["a", "b"]
+    assert isinstance(tools, Listed)
+    assert [tool.name for tool in read_tools(tools.entries)] == ["a", "b"]
     assert [params["_meta"][VERSION] for _, params in server.heard] == ["2026-07-28"] * 2
     assert [params.get("cursor") for _, params in server.heard] == [None, "next"]
