@@ -134,7 +134,7 @@ class Audience:
 
     def child_asked(self, child: Child, peer: Peer, message: Message) -> None: ...
 
-    def child_changed(self, child: str, notification: str) -> None:
+    def child_changed(self, child: str, notification: str, *, first: bool = False) -> None:
         if notification == "notifications/tools/list_changed":
             self.news.set()
 

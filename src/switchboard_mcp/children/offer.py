@@ -134,9 +134,10 @@ class Offer:
         try:
             for notification, methods in CHANGES.items():
                 wanted = [method for method in methods if CAPABILITY.get(method) in capabilities]
+                first = not any(method in self._knowledge.lists for method in wanted)
                 changed = [await self.fetch(source, method) for method in wanted]
                 if any(changed):
-                    self._tell(notification)
+                    self._tell(notification, first=first)
         finally:
             self._whole = True
             self._go_on()
@@ -184,9 +185,9 @@ class Offer:
             self._again.discard(notification)
             self.changed(source, notification)
 
-    def _tell(self, notification: str) -> None:
+    def _tell(self, notification: str, *, first: bool = False) -> None:
         if self._services.audience is not None:
-            self._services.audience.child_changed(self._spec.name, notification)
+            self._services.audience.child_changed(self._spec.name, notification, first=first)
 
     def _index(self) -> None:
         assert self._knowledge is not None

@@ -30,8 +30,8 @@ class Audience(Protocol):
     def child_asked(self, child: Child, peer: Peer, message: Message) -> None:
         """A request to the child's client."""
 
-    def child_changed(self, child: str, notification: str) -> None:
-        """What the child offers is another now; the host should look again."""
+    def child_changed(self, child: str, notification: str, *, first: bool = False) -> None:
+        """What the child offers is another now, or known for the first time; the host should look again."""
 
 
 class Services(Struct, kw_only=True):

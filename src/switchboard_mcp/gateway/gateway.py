@@ -177,10 +177,12 @@ class Gateway:
         """A notification of a child that is no progress and no change of a list."""
         self._hearing.child_said(child, peer, message)
 
-    def child_changed(self, child: str, method: str) -> None:
-        """A child offers something else now."""
+    def child_changed(self, child: str, method: str, *, first: bool = False) -> None:
+        """A child offers something else now, or what it offers is known for the first time."""
         self.listing.forget()
-        self._hearing.child_changed(method)
+        # Of a child that is shown as it is no host has seen a list before it was known.
+        if not first or not self._hearing.shows(child):
+            self._hearing.child_changed(method)
 
     def _receive_any(self, session: Session, route: Route, data: bytes) -> None:
         message = jsonrpc.parse(data)

@@ -49,6 +49,10 @@ class Hearing:
         except UNREADABLE:
             return
 
+    def shows(self, child: str) -> bool:
+        """Whether a child is shown as it is."""
+        return self._direct[child]
+
     def child_changed(self, method: str) -> None:
         """A child offers something else now."""
         for session in list(self._sessions):

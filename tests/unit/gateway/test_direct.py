@@ -300,3 +300,26 @@ def test_a_method_nobody_knows_is_refused_elsewhere(board: Board, count: int) ->
         board.child(f"kid{number}", exposure="direct")
     host = board.host()
     assert host.error(host.ask("vendor/thing", {}))["code"] == -32601
+
+
+def test_what_is_known_for_the_first_time_is_no_change(board: Board) -> None:
+    lists: dict[str, list[Json]] = {"prompts/list": [{"name": "p"}], "resources/templates/list": []}
+    kid = board.child(exposure="direct", lists=lists)
+    host = board.host()
+    assert host.get("prompts/list")["prompts"] == [{"name": "p"}]
+    assert host.heard("notifications/prompts/list_changed") == []
+    kid.server.notify("notifications/prompts/list_changed")
+    assert len(host.heard("notifications/prompts/list_changed")) == 1
+
+
+def test_what_a_child_says_beside_its_lists_is_said_where_it_is_alone(board: Board) -> None:
+    def script(message: Json) -> Json | None:
+        if message["method"] not in ("tools/list", "prompts/list"):
+            return None
+        member = message["method"].split("/")[0]
+        return {"result": {member: [{"name": "x"}], "vendor": {"n": 1}, "_meta": {"v/x": 2}}}
+
+    board.child(exposure="direct", script=script, lists={"prompts/list": []})
+    host = board.host()
+    assert host.get("tools/list") == {"tools": [{"name": "x"}], "vendor": {"n": 1}, "_meta": {"v/x": 2}}
+    assert host.get("prompts/list") == {"prompts": [{"name": "x"}], "vendor": {"n": 1}, "_meta": {"v/x": 2}}
