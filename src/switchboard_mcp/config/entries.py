@@ -123,7 +123,11 @@ def _kind(entry: Entry, place: Place, warnings: list[ConfigWarning]) -> Kind | N
         return kind
     if entry.command:
         return "stdio"
-    return "ws" if entry.url.startswith(("ws://", "wss://")) else "http" if entry.url else "stdio"
+    if entry.url.startswith(("ws://", "wss://")):
+        return "ws"
+    # Servers of the older kind have their stream there, and hosts take it for a sign.
+    older = entry.url.partition("?")[0].rstrip("/").endswith("/sse")
+    return "sse" if older else "http" if entry.url else "stdio"
 
 
 def _is_runnable(spec: ChildSpec, place: Place, warnings: list[ConfigWarning]) -> bool:

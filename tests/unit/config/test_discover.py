@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from switchboard_mcp.config.discover import discover
-from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
+from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, OAuthClient
 
 
 class Lab:
@@ -154,6 +154,10 @@ def test_a_child_without_a_name_is_named_by_its_folder_or_file(lab: Lab, file: s
         ({"url": "https://a", "type": "streamable-http"}, "http"),
         ({"url": "https://a", "type": "streamableHttp"}, "http"),
         ({"url": "https://a", "type": "sse"}, "sse"),
+        ({"url": "https://a/sse"}, "sse"),
+        ({"url": "https://a/sse/?key=1"}, "sse"),
+        ({"url": "https://a/sse", "type": "http"}, "http"),
+        ({"url": "https://a/mcp?to=/sse"}, "http"),
         ({"url": "wss://a"}, "ws"),
         ({"url": "https://a", "type": "ws"}, "ws"),
     ],
@@ -161,6 +165,23 @@ def test_a_child_without_a_name_is_named_by_its_folder_or_file(lab: Lab, file: s
 def test_the_kind_is_told_by_type_or_by_what_is_there(lab: Lab, entry: dict[str, str], kind: str) -> None:
     lab.child("a", entry)
     assert lab.children()[0].kind == kind
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ({}, OAuthClient()),
+        (True, True),
+        (False, False),
+        (
+            {"clientId": "me", "callbackPort": 8080, "enabled": True},
+            OAuthClient(client_id="me", callback_port=8080),
+        ),
+    ],
+)
+def test_how_to_log_in_is_read_and_keys_of_hosts_let_pass(lab: Lab, written: object, read: object) -> None:
+    lab.child("a", {"url": "https://a", "oauth": written})
+    assert lab.children()[0].oauth == read
 
 
 def test_values_of_env_may_be_numbers_booleans_or_nothing(lab: Lab) -> None:

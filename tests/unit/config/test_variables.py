@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.config.variables import Missing, expand, foreign, secrets
 from switchboard_mcp.errors import Failure
 
@@ -59,6 +59,19 @@ def test_every_text_of_a_child_is_filled_and_names_are_not() -> None:
     assert expand(spec, ENVIRON) == child(
         command="one", args=["one"], env={"${A}": "one"}, url="u/one", headers={"H": "one"}, cwd="/w/one"
     )
+
+
+def test_the_client_of_a_login_is_filled_and_its_secret_hidden() -> None:
+    spec = child(oauth=OAuthClient(client_id="${A}", client_secret="${SECRET}", callback_port=1))
+    environ = {**ENVIRON, "SECRET": "sesame-1234"}
+    told = expand(spec, ENVIRON)
+    assert isinstance(told, Failure)
+    assert "oauth.clientSecret" in told.message
+    assert expand(spec, environ) == child(
+        oauth=OAuthClient(client_id="one", client_secret="sesame-1234", callback_port=1)
+    )
+    assert "sesame-1234" in secrets(spec, environ)
+    assert secrets(child(oauth=OAuthClient(client_secret="plainly")), {}) == ["plainly"]
 
 
 def test_a_folder_that_turns_out_absolute_is_not_put_under_the_workspace() -> None:
