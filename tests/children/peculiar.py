@@ -170,7 +170,11 @@ def _lines() -> Iterator[bytes]:
 
 
 def main() -> None:
-    child = Peculiar(lambda message: sys.stdout.buffer.write(message + b"\n") and sys.stdout.flush())
+    def write(message: bytes) -> None:
+        sys.stdout.buffer.write(message + b"\n")
+        sys.stdout.flush()
+
+    child = Peculiar(write)
     for line in _lines():
         child.respond(line)
 

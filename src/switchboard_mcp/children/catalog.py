@@ -33,6 +33,26 @@ class Tool(Struct, rename="camel"):
     annotations: Annotations | UnsetType | None = UNSET
     raw: Raw | UnsetType = UNSET  # all of it, as the child sent it
 
+    @property
+    def only_as_task(self) -> bool:
+        """Whether it only runs as a task of the handshake era."""
+        if self.raw is UNSET or b'"taskSupport"' not in bytes(self.raw):
+            return False
+        try:
+            return _decode_running(self.raw).execution.task_support == "required"
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return False
+
+
+class _Execution(Struct, rename="camel"):
+    task_support: str = ""
+
+
+class _Running(Struct):
+    """How a tool is run."""
+
+    execution: _Execution = msgspec.field(default_factory=_Execution)
+
 
 class _LooseTool(Struct, rename="camel"):
     """A tool of which a part has the wrong type: it can still be called, so it is still there."""
@@ -67,6 +87,7 @@ class Knowledge(Struct, rename="camel", kw_only=True):
 
 
 _decode = msgspec.json.Decoder(Knowledge).decode
+_decode_running = msgspec.json.Decoder(_Running).decode
 _decode_tool = msgspec.json.Decoder(Tool).decode
 _decode_loose = msgspec.json.Decoder(_LooseTool).decode
 

@@ -51,6 +51,10 @@ class Offer:
         self.tools: dict[str, Tool] = {}
         self.heads: dict[str, bytes] = {}
         self.modern = False
+        self.only_as_task: frozenset[str] = (
+            frozenset()
+        )  # tools of a handshake-era child that run in no other way
+        self.special = False  # whether results may need a closer look
         self._spec = spec
         self._services = services
         self._timeout_s = timeout_s
@@ -192,16 +196,20 @@ class Offer:
     def _index(self) -> None:
         assert self._knowledge is not None
         self.tools = {tool.name: tool for tool in read_tools(self._knowledge.tools)}
-        self.heads = {name: _head(name) for name in self.tools}
+        tools = () if self.modern else self.tools.values()
+        self.only_as_task = frozenset(tool.name for tool in tools if tool.only_as_task)
+        self.special = self.modern or bool(self.only_as_task)
+        self.heads = {name: _head(name, as_task=name in self.only_as_task) for name in self.tools}
         self._services.catalog.remember(self._spec, self._knowledge)
 
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def _head(name: str) -> bytes:
+def _head(name: str, *, as_task: bool) -> bytes:
     """The start of every tools/call to this subtool, up to its arguments."""
-    return b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":%b,"arguments":' % encode(name)
+    task = b'"task":{},' if as_task else b""
+    return b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":%b,%b"arguments":' % (encode(name), task)
 
 
 def _names(entries: list[Raw], key: str) -> Iterator[str]:

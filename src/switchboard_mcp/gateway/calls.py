@@ -94,6 +94,11 @@ class SubtoolCall(SuiteRequest):
 
     __slots__ = ()
 
+    @property
+    def as_task(self) -> bool:
+        """Whether it is a tool that only runs as a task."""
+        return self.asked.subtool in self.child.offer.only_as_task
+
     def admitted(self, child: Child) -> None:
         """The child is ready: send the call, if it has such a subtool. One frame for the ordinary case: it is hot."""
         params, offer = self.params, child.offer
@@ -140,7 +145,7 @@ class SubtoolCall(SuiteRequest):
                     self.refused(self._child_error(error))
                 return
         result: Raw = answer.result  # type: ignore[assignment]  # there is one, where there is no error
-        if self.child.offer.modern:
+        if self.child.offer.special:
             self.take(result)
         else:
             self.finish(result)

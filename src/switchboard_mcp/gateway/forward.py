@@ -66,6 +66,8 @@ class Forward(HostRequest):
         members = self.members
         if extra or (self.modern and not child.modern):
             members = {name: value for name, value in members.items() if name not in RETRY_MEMBERS}
+        if self.as_task:
+            members = {**members, "task": Raw(b"{}")}
         meta = self.meta_for_child(child, id)
         if meta is not None:
             members = {**members, "_meta": Raw(meta)}
@@ -86,10 +88,7 @@ class Forward(HostRequest):
             result: Raw = answer.result  # type: ignore[assignment]  # there is one, where there is no error
             if self.rewrite is not None:
                 result = Raw(self.rewrite(result))
-            if self.child.modern:
-                self.take(result)
-            else:
-                self.finish(result)
+            self.take(result)
         elif not self.explained(error):
             native = self.child.modern is self.modern
             told = envelope.error_for(error, modern=self.modern, native=native, uri=self._uri())
@@ -101,6 +100,14 @@ class Forward(HostRequest):
             self.finish(tool_result(problem))
         else:
             self.finish_with_error(rpc_error(problem))
+
+    @property
+    def as_task(self) -> bool:
+        """Whether it is a tool that only runs as a task, for a host that knows no such tasks."""
+        only = self.child.offer.only_as_task
+        if self.method != "tools/call" or not self.modern or not only:
+            return False
+        return envelope.text_of(self.members.get("name")) in only
 
     def _uri(self) -> str:
         """The resource it is about, as the host calls it."""

@@ -22,6 +22,7 @@ from switchboard_mcp.core.questions import URL_ELICITATION_REQUIRED, Capability
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure, rpc_error
 from switchboard_mcp.gateway.rounds import Round
 from switchboard_mcp.gateway.session import Route, Session
+from switchboard_mcp.gateway.tasking import cancel_task, waits_for_task
 from switchboard_mcp.transport.peer import Call, next_id
 
 Encode = Callable[[bytes, Raw | bytes], bytes]
@@ -40,7 +41,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 class HostRequest(Visitor, Call):
     """See the module. Subclasses build the message to the child and the answer to a failure."""
 
-    __slots__ = ("child", "host_id", "lacks", "meta", "parked", "rounds", "route", "session")
+    __slots__ = ("child", "host_id", "lacks", "meta", "parked", "rounds", "route", "session", "task")
 
     child: Child
     host_id: bytes
@@ -51,6 +52,7 @@ class HostRequest(Visitor, Call):
     lacks: Capability  # what the host could not be asked for
     parked: Parked
     rounds: int  # how often a modern child has asked
+    task: str  # the child's, where the call only runs as one
     cacheable = False  # whether a modern host expects cache hints with the answer
     direct = False  # whether the child is shown as it is
 
@@ -99,6 +101,11 @@ class HostRequest(Visitor, Call):
         """Whether the host still waits for the answer."""
         return self.session.under_way.get(self.host_id) is self
 
+    @property
+    def as_task(self) -> bool:
+        """Whether it is a tool that only runs as a task, for a host that knows no such tasks."""
+        return False
+
     def moved(self, child: Child) -> None:
         """It is this child that is meant."""
         self.child = child
@@ -140,7 +147,11 @@ class HostRequest(Visitor, Call):
         self.lacks = {**lacks, **{name: {**lacks.get(name, {}), **more} for name, more in capability.items()}}
 
     def take(self, result: Raw) -> None:
-        """The result of a modern child, for a host of either era."""
+        """The result of a child that needs a closer look, for a host of either era."""
+        if not self.child.modern:
+            if not self.as_task or not waits_for_task(self, result):
+                self.finish(result)
+            return
         if self.modern:
             self.finish(result)
             return
@@ -252,6 +263,7 @@ class HostRequest(Visitor, Call):
         child.withdraw(self)
         peer = child.peer
         if peer is not None and peer.pending.get(self.id) is self:
+            cancel_task(self)
             peer.cancel(self, reason)
 
     def answered(self, answer: Message) -> None:
