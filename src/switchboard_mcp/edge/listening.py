@@ -18,7 +18,10 @@ def take_address(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
-        return socket.create_server(address, family=family, backlog=BACKLOG)
+        listener = socket.create_server(address, family=family, backlog=BACKLOG)
+        # Inherited by what is accepted; asyncio leaves it out for sockets made like this, and answers would wait.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OSError as problem:
         told = f"Cannot listen on {shown(host, port)}: {problem.strerror or problem}."
         if problem.errno == errno.EADDRINUSE:
