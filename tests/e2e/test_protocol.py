@@ -137,7 +137,6 @@ def test_a_tool_of_a_child_is_not_a_tool_here(mock: Host) -> None:
         ("tools/call", {}),
         ("tools/call", {"name": 7}),
         ("tools/call", {"name": None, "arguments": {}}),
-        ("tools/call", {"name": "mock_suite", "arguments": ECHO, "_meta": None}),
         ("tools/call", {"name": "mock_suite", "arguments": ECHO, "_meta": []}),
         ("logging/setLevel", {}),
         ("logging/setLevel", {"level": 3}),
