@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -273,3 +275,46 @@ def _pid(host: Host, *, modern: bool) -> str:
         params["_meta"] = {PREFIX + "protocolVersion": "2026-07-28", PREFIX + "clientCapabilities": {}}
     text: str = host.result("tools/call", params)["content"][0]["text"]
     return text
+
+
+# --- several hosts at once ---------------------------------------------------------------------------------
+
+
+async def test_with_a_child_over_http_questions_find_their_host_among_several(workspace: Path) -> None:
+    server = [
+        sys.executable,
+        str(REPO / "tests" / "conformance" / "server.py"),
+        "--http",
+        "0",
+        "--era",
+        "legacy",
+    ]
+    both = asyncio.Barrier(2)
+
+    async def ask(road: Any, name: str) -> str:
+        async def elicit(context: Any, params: Any) -> types.ElicitResult:
+            await both.wait()  # so that both calls are under way while each is asked
+            return types.ElicitResult(action="accept", content={"asked": name, "message": params.message})
+
+        async with connected(web, road, elicitation_callback=elicit) as client:
+            args = {"message": f"for {name}"}
+            arguments = {"action": "call", "subtool": "test_elicitation", "args": args}
+            return text_of(await client.call_tool("kid_suite", arguments))
+
+    with running(server) as url:
+        configure(workspace, {"mcpServers": {"kid": {"type": "http", "url": url}}})
+        with serving(workspace) as web:
+            told = await asyncio.gather(ask("session", "ann"), ask("stateless", "bob"))
+    for name, text in zip(("ann", "bob"), told, strict=True):
+        assert f"'asked': '{name}', 'message': 'for {name}'" in text
+
+
+@contextmanager
+def running(command: list[str]) -> Iterator[str]:
+    """A server that says its address first."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()

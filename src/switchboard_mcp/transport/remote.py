@@ -178,6 +178,7 @@ class RemoteLink:
         self.ended = False
         self.paused = False
         self.backlog = 0
+        self.related = b""  # the request that what is handed over belongs to, where it can be told
         self.over = False  # nothing is sent or delivered any more
         self.farewell_done = asyncio.Event()
         self.on_error = options["on_error"]
@@ -264,23 +265,26 @@ class RemoteLink:
             self.close()
             self._closed()
 
-    async def deliver(self, message: bytes) -> None:
-        """Hand one message over, as soon as that is wanted."""
-        await self._turn(self._receive, message)
+    async def deliver(self, message: bytes, related: bytes = b"") -> None:
+        """Hand one message over, as soon as that is wanted; `related` is the request whose way back it came."""
+        await self._turn(self._receive, message, related)
 
     async def deliver_oversized(self, piece: Oversized) -> None:
         """Hand over what is left of a message beyond the limit."""
         await self._turn(self._odd, piece)
 
-    async def _turn(self, hand_over: Callable[[Any], None], what: object) -> None:
+    async def _turn(self, hand_over: Callable[[Any], None], what: object, related: bytes = b"") -> None:
         while self.paused:
             await self._flowing.wait()
         if self.over:
             return
+        self.related = related
         try:
             hand_over(what)
         except Exception as problem:  # noqa: BLE001 - one message must not take those after it along
             self.on_error(problem)
+        finally:
+            self.related = b""
 
     def lose(self, id: bytes, problem: Failure) -> None:
         """Tell that no answer will come to a request."""

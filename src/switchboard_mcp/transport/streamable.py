@@ -250,7 +250,7 @@ class StreamableLink(RemoteLink):
             exchange.answered = True
             if exchange.opening:
                 self._version = _version_in(message)
-        await self.deliver(message)
+        await self.deliver(message, b"" if exchange is None else exchange.id)
 
     # --- streams -----------------------------------------------------------------------------------------------------
 
