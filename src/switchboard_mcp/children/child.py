@@ -55,7 +55,7 @@ FAULTS = frozenset(
 
 
 class Child:
-    """See the module. `home` is the host it is kept for, where it is not shared."""
+    """See the module. `home` is the host it is kept for, where it is not shared; `user` whoever used this run last."""
 
     def __init__(self, spec: ChildSpec, config: Config, services: Services) -> None:
         self.spec = spec
@@ -65,6 +65,7 @@ class Child:
         self.last_failure: Failure | None = None
         self.peer: Peer | None = None
         self.home: object = None
+        self.user: object = None
         self._timeouts = config.timeouts
         self._services = services
         self._connection: Connection | None = None
@@ -248,7 +249,7 @@ class Child:
             self._fall_back(outcome)
             return
         assert self._connection is not None
-        self.peer = self._connection.peer
+        self.peer, self.user = self._connection.peer, None
         self._answers_at_start = self.peer.answers
         self._services.log.info(
             "child.started",

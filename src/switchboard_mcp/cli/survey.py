@@ -159,6 +159,6 @@ def describe(suite: Suite, handshake_ms: int) -> Connected:
                 summarise(tool.description or "", SUMMARY_CHARS),
                 not suite.access.permits(tool.name),
             )
-            for tool in suite.child.offer.tools.values()
+            for tool in suite.child.offer.known_tools()
         ],
     )

@@ -114,6 +114,7 @@ class SubtoolCall(SuiteRequest):
         else:
             message = self.build(child, id)
         self.id, self.message, self.timeout = id, message, child.timeout_s
+        child.user = self.session
         peer = child.peer
         if peer is None or peer.link.backlog > MAX_BACKLOG:
             self.refused(child.unable())

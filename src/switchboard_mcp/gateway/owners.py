@@ -64,8 +64,12 @@ def under_way(peer: Peer) -> Iterator[HostRequest]:
 
 
 def _bystander(child: Child, sessions: Sequence[Session]) -> Party | None:
-    """Whom a child may mean that works on nothing: the host it is kept for, or the only one there is."""
+    """Whom a child may mean that works on nothing: the host it is kept for, or the only one there is.
+
+    But not where it was another that used it last: what that one has left behind is not for those who came after.
+    """
     if isinstance(child.home, Session):
         return Party(child.home)
-    alone = len(sessions) == 1 and sessions[0].initialized and child.home is None
-    return Party(sessions[0]) if alone else None
+    if len(sessions) != 1 or child.home is not None or child.user not in (None, sessions[0]):
+        return None
+    return Party(sessions[0]) if sessions[0].initialized else None

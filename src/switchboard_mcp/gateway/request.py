@@ -130,6 +130,7 @@ class HostRequest(Visitor, Call):
     def dispatch(self, child: Child, id: bytes, message: bytes) -> None:
         """Send a message to the child that let us in."""
         self.id, self.message, self.timeout = id, message, child.timeout_s
+        child.user = self.session
         peer = child.peer
         if peer is None or peer.link.backlog > MAX_BACKLOG:
             self.refused(child.unable())

@@ -196,6 +196,19 @@ def test_a_question_outside_any_call_goes_to_nobody_where_there_are_two(board: B
     assert one.heard("elicitation/create") == two.heard("elicitation/create") == []
 
 
+def test_what_one_host_has_left_behind_is_not_for_the_next(board: Board, kid: FakeChild) -> None:
+    one, two = board.host(EVERYTHING), board.host(EVERYTHING)
+    one.call()
+    one.leave()
+    kid.server.ask("elicitation/create", FORM, id="a")
+    kid.server.notify("notifications/message", {"level": "info"})
+    assert two.heard("elicitation/create") == two.heard("notifications/message") == []
+    two.call()
+    kid.server.give(kid.server.last(), {})
+    kid.server.ask("elicitation/create", FORM, id="b")
+    assert len(two.heard("elicitation/create")) == 1
+
+
 def test_where_the_link_names_the_call_the_question_is_of_that_call(board: Board, kid: FakeChild) -> None:
     one, two = board.host(EVERYTHING), board.host(EVERYTHING)
     one.call()
