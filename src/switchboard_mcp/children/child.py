@@ -303,7 +303,8 @@ class Child:
         self._connection = Connection(self._services, spec, carrier, self)
         if self._closing is not None:
             return self._closing
-        capabilities = self._services.shared_capabilities or self._capabilities
+        shared = self.home is None or isinstance(self.home, str)  # a principal's hosts may differ
+        capabilities = (shared and self._services.shared_capabilities) or self._capabilities
         return await self._connection.open(limit_s, capabilities, modern_first=modern_first)
 
     async def _carrier(self, spec: ChildSpec, limit_s: float) -> Carrier | Failure:

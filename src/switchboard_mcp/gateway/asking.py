@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 # A person may have to answer; longer than this nobody is there.
 PATIENCE_S = 3600.0
+# So many at once are no questions but a flood.
+MOST_ASKED = 256
 # The question expires first, so that the child hears why.
 GRACE_S = 60.0
 
@@ -75,7 +77,9 @@ class Desk:
             self._answer_alone(child, origin, method)
             return
         lacks = questions.lacking(whose.capabilities, method, message.params)
-        if lacks is not None:
+        if len(whose.session.asked) >= MOST_ASKED:
+            origin.refuse(INTERNAL_ERROR, "Too many questions are open.")
+        elif lacks is not None:
             if whose.request is not None:
                 whose.request.lack(lacks)
             self._answer_alone(child, origin, method)

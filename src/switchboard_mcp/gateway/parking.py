@@ -25,6 +25,7 @@ PARKED_S = 600.0
 BREATH_S = 0.02
 # Each holds a call open in its child; so many are no hosts but a flood.
 MOST_PARKED = 1000
+MOST_WAITING = 64
 
 
 class Origin(Struct, frozen=True):
@@ -87,10 +88,10 @@ class Lot:
         """A child asks in the middle of a modern host's request."""
         parked: Parked | None = getattr(request, "parked", None)
         if parked is None:
-            if len(self._parked) >= MOST_PARKED:
-                origin.refuse(INTERNAL_ERROR, "Too many requests wait for input.")
-                return
             parked = request.parked = Parked(request)
+        if len(self._parked) >= MOST_PARKED or len(parked.waiting) >= MOST_WAITING:
+            origin.refuse(INTERNAL_ERROR, "Too many questions wait for an answer.")
+            return
         parked.count += 1
         parked.waiting[f"q{parked.count}"] = Waiting(origin, questions.embedded(method, params))
         self._asked[origin] = parked

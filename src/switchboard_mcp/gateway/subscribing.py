@@ -11,7 +11,7 @@ from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
-from switchboard_mcp.errors import INVALID_PARAMS, METHOD_NOT_FOUND, Failure
+from switchboard_mcp.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Failure
 from switchboard_mcp.gateway import offers
 from switchboard_mcp.gateway.forward import Forward
 from switchboard_mcp.gateway.inbound import Inbound
@@ -45,6 +45,9 @@ def listen(gateway: Gateway, inbound: Inbound) -> None:
     """A modern host's subscription to changes; it stays open until the host cancels it or goes."""
     if "notifications" not in inbound.members:
         inbound.refuse(INVALID_PARAMS, "subscriptions/listen needs `notifications`.")
+        return
+    if inbound.under_way or inbound.id in inbound.session.listens:
+        inbound.refuse(INVALID_REQUEST, "A request with this id is still under way.")
         return
     wishes = _decode_wishes(inbound.members["notifications"])
     wanted = (wishes.tools_list_changed, wishes.prompts_list_changed, wishes.resources_list_changed)

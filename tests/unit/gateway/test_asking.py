@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from switchboard_mcp.gateway.asking import MOST_ASKED
 from tests.unit.gateway.board import EVERYTHING, Board, FakeChild, Json, Road
 
 FORM: Json = {"message": "Name?", "requestedSchema": {"type": "object"}, "vendor": 1}
@@ -356,3 +357,17 @@ def test_progress_that_makes_no_sense_is_dropped(board: Board, kid: FakeChild, p
     kid.server.notify("notifications/progress", params)
     kid.server.give(kid.server.last(), {"content": []})
     assert host.result(called) == {"content": []}
+
+
+def test_a_child_that_floods_its_host_with_questions_is_held_back(board: Board, kid: FakeChild) -> None:
+    host = board.host(EVERYTHING)
+    host.call()
+    for number in range(MOST_ASKED + 1):
+        kid.server.ask("elicitation/create", FORM, id=number)
+    assert len(host.heard("elicitation/create")) == MOST_ASKED
+    reply = kid.server.reply(MOST_ASKED)
+    assert reply is not None
+    assert "Too many" in reply["error"]["message"]
+    host.reply(host.heard("elicitation/create")[0], {"action": "accept"})
+    kid.server.ask("elicitation/create", FORM, id="more")
+    assert len(host.heard("elicitation/create")) == MOST_ASKED + 1

@@ -171,3 +171,13 @@ def test_a_followed_resource_is_followed_in_the_hosts_own_process(board: Board) 
     first.notify("notifications/resources/updated", {"uri": "mem://a"})
     assert one.told("notifications/resources/updated") == [{"uri": "mem://a"}]
     assert two.told("notifications/resources/updated") == [{"uri": "mem://b"}]
+
+
+def test_a_child_of_ones_own_hears_what_its_own_host_can_do(board: Board) -> None:
+    kid = board.isolated()
+    board.services.shared_capabilities = b'{"shared":{}}'
+    board.host(EVERYTHING).call()
+    board.passer(EVERYTHING, principal="ann").call()
+    own, principals = (child.server.last("initialize")["params"]["capabilities"] for child in kid.made)
+    assert own == EVERYTHING
+    assert principals == {"shared": {}}

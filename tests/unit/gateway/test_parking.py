@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.gateway.parking import BREATH_S, PARKED_S
+from switchboard_mcp.gateway.parking import BREATH_S, MOST_WAITING, PARKED_S
 from tests.unit.gateway.board import EVERYTHING, PREFIX, Board, FakeChild, Host, Json
 
 FORM: Json = {"message": "Name?", "requestedSchema": {"type": "object"}}
@@ -484,3 +484,11 @@ def test_a_log_level_of_one_request_reaches_the_child(board: Board, kid: FakeChi
     host.call(meta={PREFIX + "logLevel": "error"})
     host.call(meta={PREFIX + "logLevel": "debug"})
     assert [m["params"]["level"] for m in kid.server.requests("logging/setLevel")] == ["warning", "debug"]
+
+
+def test_a_child_that_floods_its_host_with_questions_is_held_back(board: Board, kid: FakeChild) -> None:
+    host = board.host(EVERYTHING, modern=True)
+    first = host.call()
+    asks(board, kid, *(FORM for _ in range(MOST_WAITING + 3)))
+    assert len(parked(host, first)["inputRequests"]) == MOST_WAITING
+    assert len(open_questions(kid)) == 3

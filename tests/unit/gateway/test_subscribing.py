@@ -250,3 +250,13 @@ def test_several_hosts_follow_one_resource_with_one_subscription(board: Board) -
     assert new.told(UPDATED) == [{"uri": SHOWN, "_meta": {PREFIX + "subscriptionId": id}}]
     old.leave()
     assert kid.server.requests("resources/unsubscribe") == []
+
+
+def test_an_id_listens_once(board: Board) -> None:
+    child(board)
+    host = board.host(modern=True)
+    listen = {"notifications": {"toolsListChanged": True}}
+    host.ask("subscriptions/listen", listen, id="x")
+    host.ask("subscriptions/listen", listen, id="x")
+    assert host.error("x")["code"] == -32600
+    assert len(host.heard("notifications/subscriptions/acknowledged")) == 1
