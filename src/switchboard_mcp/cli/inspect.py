@@ -19,7 +19,7 @@ from switchboard_mcp.config.models import ChildSpec, ConfigWarning
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.core.signature import signature
 from switchboard_mcp.core.tokens import estimate
-from switchboard_mcp.gateway.suites import Suite
+from switchboard_mcp.gateway.childsuite import ChildSuite
 
 UNKNOWN = "?"
 
@@ -66,7 +66,7 @@ async def gather_listing(asked: Invocation) -> Listing:
         return Listing(workspace.folder, await host.list_tools(), children, workspace.warnings)
 
 
-def suite_info(suite: Suite) -> SuiteInfo:
+def suite_info(suite: ChildSuite) -> SuiteInfo:
     """One suite, from its configuration and from what an earlier run learned."""
     spec, knowledge = suite.child.spec, suite.child.knowledge
     tools = suite.child.offer.known_tools()
@@ -157,7 +157,7 @@ async def gather_introspection(asked: Invocation) -> Opened:
         return Opened(suite.name, suite.child.name, await _ask(switchboard, suite, asked))
 
 
-async def _ask(switchboard: Switchboard, suite: Suite, asked: Invocation) -> ToolResult:
+async def _ask(switchboard: Switchboard, suite: ChildSuite, asked: Invocation) -> ToolResult:
     wishes = {name: getattr(asked.given, name) for name in ("subtool", "query", "verbosity", "cursor")}
     arguments = {"action": "introspect", **{name: wish for name, wish in wishes.items() if wish}}
 

@@ -15,7 +15,7 @@ from switchboard_mcp.config.models import ConfigWarning, Workspace
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.gateway.suites import Suite
+from switchboard_mcp.gateway.childsuite import ChildSuite
 from switchboard_mcp.observe.log import Log
 
 
@@ -57,7 +57,7 @@ async def opened(asked: Invocation, workspace: Workspace | None = None) -> Async
         raise refused
 
 
-def find_suite(switchboard: Switchboard, name: str, console: Console) -> Suite:
+def find_suite(switchboard: Switchboard, name: str, console: Console) -> ChildSuite:
     """The suite of that name, or of the child of that name; otherwise says which were meant."""
     suites = switchboard.gateway.suites
     if name in suites:

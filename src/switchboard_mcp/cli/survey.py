@@ -19,7 +19,7 @@ from switchboard_mcp.cli.console import Screen, Styled, one_line, plural
 from switchboard_mcp.cli.live import Live
 from switchboard_mcp.core.summary import summarise
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.gateway.suites import Suite
+from switchboard_mcp.gateway.childsuite import ChildSuite
 
 # Enough to keep any machine busy. With more at once, slow starters would miss their limit for want of a processor.
 AT_ONCE = 16
@@ -118,7 +118,7 @@ async def survey(
     board = Board([suite.child.name for suite in suites])
     turns = asyncio.Semaphore(AT_ONCE)
 
-    async def visit(suite: Suite) -> Report:
+    async def visit(suite: ChildSuite) -> Report:
         async with turns:
             board.started(suite.child.name)
             report = await connect(suite)
@@ -131,7 +131,7 @@ async def survey(
     return [task.result() for task in tasks]
 
 
-async def connect(suite: Suite) -> Report:
+async def connect(suite: ChildSuite) -> Report:
     """Start one child, or be told why it does not start."""
     child = suite.child
     loop = asyncio.get_running_loop()
@@ -145,7 +145,7 @@ async def connect(suite: Suite) -> Report:
     return Report(child=child.name, suite=suite.name, source=child.spec.source, ok=True, connected=seen)
 
 
-def describe(suite: Suite, handshake_ms: int) -> Connected:
+def describe(suite: ChildSuite, handshake_ms: int) -> Connected:
     """What is known of a child that has just started."""
     knowledge = suite.child.knowledge
     assert knowledge is not None

@@ -9,7 +9,7 @@ same name whatever other children there are beside those it clashes with.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from zlib import crc32
 
 MAX_LENGTH = 64
@@ -19,10 +19,10 @@ SUFFIX = "_suite"
 ALLOWED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
-def suite_names(children: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """The suite tool's name for each (child name, configured suite name or "")."""
+def suite_names(children: Sequence[tuple[str, str]], reserved: Iterable[str] = ()) -> dict[str, str]:
+    """The suite tool's name for each (child name, configured suite name or ""); none gets a reserved one."""
     names: dict[str, str] = {}
-    taken: set[str] = set()
+    taken = set(reserved)
     # The sort makes the outcome independent of the order in which children were found.
     claims = sorted(
         (_claim(child, configured) for child, configured in children), key=lambda claim: claim[:2]

@@ -5,6 +5,8 @@ The body of an answer is never decoded, unless the child is of another era than 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -19,9 +21,11 @@ from switchboard_mcp.core.suitecall import SuiteCall, unwrap
 from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, tool_result
 from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.session import Route, Session
-from switchboard_mcp.gateway.suites import Suite
 from switchboard_mcp.policy.access import denial
 from switchboard_mcp.transport.peer import next_id
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.childsuite import ChildSuite
 
 WRAPPERS = frozenset({"args", "arguments"})
 
@@ -42,7 +46,7 @@ class SuiteRequest(HostRequest):
     __slots__ = ("params", "suite")
 
     def __init__(
-        self, session: Session, route: Route, host_id: bytes, suite: Suite, params: PlainParams
+        self, session: Session, route: Route, host_id: bytes, suite: ChildSuite, params: PlainParams
     ) -> None:
         self.session = session
         self.route = route

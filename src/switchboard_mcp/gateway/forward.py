@@ -13,9 +13,9 @@ from switchboard_mcp.children.child import Child
 from switchboard_mcp.core import envelope, jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.errors import INVALID_PARAMS, Failure, rpc_error, tool_result
+from switchboard_mcp.gateway.childsuite import ChildSuite
 from switchboard_mcp.gateway.inbound import RETRY_MEMBERS, Inbound
 from switchboard_mcp.gateway.request import HostRequest
-from switchboard_mcp.gateway.suites import Suite
 
 Rewrite = Callable[[Raw], bytes]
 # Answered when the task is done, however long that takes.
@@ -30,7 +30,7 @@ class Forward(HostRequest):
     def __init__(
         self,
         inbound: Inbound,
-        suite: Suite,
+        suite: ChildSuite,
         method: str,
         members: dict[str, Raw],
         rewrite: Rewrite | None = None,

@@ -28,18 +28,17 @@ from switchboard_mcp.errors import (
     METHOD_NOT_FOUND,
     PARSE_ERROR,
     Failure,
-    tool_result,
 )
-from switchboard_mcp.gateway import methods, suites
+from switchboard_mcp.gateway import childsuite, methods
 from switchboard_mcp.gateway.asking import Desk
-from switchboard_mcp.gateway.calls import Introspection, PlainParams, Retried, SubtoolCall
+from switchboard_mcp.gateway.calls import PlainParams
+from switchboard_mcp.gateway.childsuite import ChildSuite, Found
 from switchboard_mcp.gateway.hearing import Hearing
-from switchboard_mcp.gateway.inbound import Inbound
+from switchboard_mcp.gateway.inbound import NO_PARAMS, Inbound, refuse_call
 from switchboard_mcp.gateway.listing import Listing
 from switchboard_mcp.gateway.session import HostLink, Route, Session, unfollow
 from switchboard_mcp.gateway.suites import Suite
 from switchboard_mcp.observe.log import Log
-from switchboard_mcp.policy.access import denial
 from switchboard_mcp.transport.peer import UNREADABLE, Cancelled, Peer
 
 
@@ -56,14 +55,13 @@ _decode_cancelled = msgspec.json.Decoder(Cancelled).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_meta = msgspec.json.Decoder(Meta).decode
 
-NO_PARAMS = Raw(b"{}")
 NULL = b"null"
 # A request id is a text or a number; null, true, a list or an object is none.
 ID_BEGINS = frozenset(b'"-0123456789')
 
 
 class Gateway:
-    """See the module."""
+    """See the module. `suites` are the children as hosts see them; `tools` all suite tools, built-in ones too."""
 
     def __init__(
         self,
@@ -72,11 +70,15 @@ class Gateway:
         log: Log,
         loop: AbstractEventLoop,
         workspace: str = "",
+        built_in: Iterable[Suite] = (),
     ) -> None:
-        self.suites = suites.build(children, config)
+        own = {suite.name: suite for suite in built_in}
+        self.suites = childsuite.build(children, config, own)
+        shown = {name: suite for name, suite in self.suites.items() if not suite.direct}
+        self.tools: dict[str, Suite] = dict(sorted({**shown, **own}.items()))
         self.sessions: list[Session] = []
         self.desk = Desk(loop, workspace, self.sessions)
-        self.listing = Listing(self.suites, log)
+        self.listing = Listing(self.suites, self.tools, log)
         self.loop = loop
         self._hearing = Hearing(self.suites, self.sessions, self.desk)
         self._log = log
@@ -127,37 +129,22 @@ class Gateway:
             return
         id = bytes(call.id)
         params = call.params
-        suite = self.suites.get(params.name)
+        suite = self.tools.get(params.name)
         plain = params.meta is UNSET and params.request_state is UNSET
-        if suite is None or suite.direct or id[0] not in ID_BEGINS or not (plain or _simple(params)):
+        if suite is None or id[0] not in ID_BEGINS or not (plain or _simple(params)):
             self._receive_any(session, route, data)
             return
         try:
-            asked = settle(params.arguments, suite.child.name)
+            asked = settle(params.arguments, suite.source)
             if type(asked) is Failure:  # for Structs much faster than isinstance
-                Inbound(session, route, id, NO_PARAMS, {}, params.meta).answer(tool_result(asked))
+                refuse_call(session, route, id, params.meta, asked)
             else:
                 params.arguments = asked
-                self.begin_call(session, route, id, suite, params)
+                suite.begin(session, route, id, params)
         except Exception as problem:  # noqa: BLE001  the host must not be left waiting
             self._unforeseen(session, route, id, "tools/call", problem)
 
-    def begin_call(
-        self, session: Session, route: Route, id: bytes, suite: Suite, params: PlainParams
-    ) -> None:
-        """A suite call whose arguments are settled."""
-        asked = params.arguments
-        if asked.action == "introspect":
-            Introspection(session, route, id, suite, params).begin()
-        elif not suite.access.permits(asked.subtool):
-            refusal = tool_result(denial(suite.child.name, suite.name, asked.subtool))
-            Inbound(session, route, id, NO_PARAMS, {}, params.meta).answer(refusal)
-        elif params.request_state is UNSET:
-            SubtoolCall(session, route, id, suite, params).begin()
-        else:
-            Retried(session, route, id, suite, params).begin()
-
-    def direct_tools(self) -> dict[str, suites.Found]:
+    def direct_tools(self) -> dict[str, Found]:
         """Tools of children shown directly, by the name a host uses."""
         return self.listing.direct()
 
@@ -250,7 +237,7 @@ class Gateway:
             if only is not None:
                 self._tell(only, session, method, params)
 
-    def _tell(self, suite: Suite, session: Session, method: str, params: Raw | UnsetType) -> None:
+    def _tell(self, suite: ChildSuite, session: Session, method: str, params: Raw | UnsetType) -> None:
         """Tell a child that runs, unless it is of the era in which a host tells nothing."""
         for child in suite.child.each(session.home):
             if child.peer is not None and not child.modern:
@@ -284,9 +271,7 @@ class Gateway:
 
 def _simple(params: PlainParams) -> bool:
     """Whether a suite call can take the short road: of the handshake era, or modern and in order."""
+    if params.request_state is not UNSET:
+        return False
     meta = params.meta
-    if meta is UNSET:
-        return params.request_state is UNSET
-    if envelope.VERSION in meta:
-        return params.request_state is UNSET and envelope.check(meta) is None
-    return True
+    return meta is UNSET or envelope.VERSION not in meta or envelope.check(meta) is None

@@ -12,9 +12,9 @@ from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.following import UPDATED
 from switchboard_mcp.core import envelope, jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
+from switchboard_mcp.gateway.childsuite import ChildSuite
 from switchboard_mcp.gateway.owners import Party, party, under_way
 from switchboard_mcp.gateway.session import Followed, Route, Session, loud_enough
-from switchboard_mcp.gateway.suites import Suite
 from switchboard_mcp.transport.peer import UNREADABLE, Peer
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 class Hearing:
     """See the module."""
 
-    def __init__(self, suites: Mapping[str, Suite], sessions: list[Session], desk: Desk) -> None:
+    def __init__(self, suites: Mapping[str, ChildSuite], sessions: list[Session], desk: Desk) -> None:
         self._direct = {suite.child.name: suite.direct for suite in suites.values()}
         self._sessions = sessions
         self._desk = desk

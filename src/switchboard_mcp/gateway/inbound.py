@@ -7,11 +7,12 @@ from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.core import envelope, jsonrpc
 from switchboard_mcp.core.envelope import Meta
-from switchboard_mcp.errors import Failure, rpc_error
+from switchboard_mcp.errors import Failure, rpc_error, tool_result
 from switchboard_mcp.gateway.session import Route, Session
 
 # What a modern host adds when it comes back with input.
 RETRY_MEMBERS = ("inputResponses", "requestState")
+NO_PARAMS = Raw(b"{}")
 
 _decode_text = msgspec.json.Decoder(str).decode
 
@@ -79,3 +80,8 @@ class Inbound:
     def fail(self, problem: Failure) -> None:
         """Answer with a failure of ours, as a JSON-RPC error."""
         self.route.answer(jsonrpc.error_body(self.id, rpc_error(problem)))
+
+
+def refuse_call(session: Session, route: Route, id: bytes, meta: Meta | UnsetType, problem: Failure) -> None:
+    """Answer a suite call that goes nowhere."""
+    Inbound(session, route, id, NO_PARAMS, {}, meta).answer(tool_result(problem))

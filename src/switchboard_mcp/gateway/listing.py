@@ -13,8 +13,8 @@ from msgspec import Raw
 from switchboard_mcp.children.catalog import Knowledge
 from switchboard_mcp.core import eras
 from switchboard_mcp.core.naming import clear_of
-from switchboard_mcp.gateway import suites
-from switchboard_mcp.gateway.suites import Found, Suite
+from switchboard_mcp.gateway.childsuite import ChildSuite, Found, shown_directly
+from switchboard_mcp.gateway.suites import MAX_LIST_BYTES, Suite, list_tools
 from switchboard_mcp.observe.log import Log
 
 INSTRUCTIONS = (
@@ -36,8 +36,9 @@ OF_ONE_ERA = {"tasks": False, "extensions": True}
 class Listing:
     """See the module."""
 
-    def __init__(self, suites: Mapping[str, Suite], log: Log) -> None:
+    def __init__(self, suites: Mapping[str, ChildSuite], tools: Mapping[str, Suite], log: Log) -> None:
         self._suites = suites
+        self._tools = tools
         self._log = log
         self._listed: dict[bool, bytes] = {}
         self._direct: dict[str, Found] | None = None
@@ -52,11 +53,10 @@ class Listing:
         """The `tools/list` result for a host of either era."""
         self._look()
         if modern not in self._listed:
-            direct = self.direct()
-            extra = self.extra("tools/list")
-            listed = suites.list_tools(self._suites.values(), direct, modern=modern, extra=extra)
-            if len(listed) > suites.MAX_LIST_BYTES and not direct:
-                self._log.warning("tools.list_too_long", bytes=len(listed), suites=len(self._suites))
+            direct = [shown_directly(name, found, modern=modern) for name, found in self.direct().items()]
+            listed = list_tools(self._tools.values(), direct, self.extra("tools/list"))
+            if len(listed) > MAX_LIST_BYTES and not direct:
+                self._log.warning("tools.list_too_long", bytes=len(listed), suites=len(self._tools))
             self._listed[modern] = listed
         return self._listed[modern]
 
@@ -65,7 +65,7 @@ class Listing:
         self._look()
         if self._direct is None:
             self._direct = {}
-            taken = {name for name, suite in self._suites.items() if not suite.direct}
+            taken = set(self._tools)
             for suite in self._suites.values():
                 if suite.direct:
                     for tool in suite.permitted(suite.child.offer.known_tools()):
@@ -81,19 +81,23 @@ class Listing:
             self.forget()
             self._known = known
 
-    def only_direct(self) -> Suite | None:
+    def only_direct(self) -> ChildSuite | None:
         """The one child that is shown directly, where there is one."""
         direct = [suite for suite in self._suites.values() if suite.direct]
         return direct[0] if len(direct) == 1 else None
 
+    def alone(self) -> ChildSuite | None:
+        """The one child that is shown directly, where there is nothing beside it."""
+        return self.only_direct() if len(self._suites) == 1 and not self._tools else None
+
     def extra(self, method: str) -> dict[str, Raw]:
         """What a list says beside its entries, where it is the list of one child."""
-        only = self.only_direct() if len(self._suites) == 1 else None
-        return only.child.offer.extra(method) if only is not None else {}
+        alone = self.alone()
+        return alone.child.offer.extra(method) if alone is not None else {}
 
     def instructions(self) -> str:
         """How to use what is here."""
-        parts = [INSTRUCTIONS] if any(not suite.direct for suite in self._suites.values()) else []
+        parts = [INSTRUCTIONS] if self._tools else []
         for suite in self._suites.values():
             if suite.direct and suite.child.knowledge is not None and suite.child.knowledge.instructions:
                 parts.append(suite.child.knowledge.instructions)

@@ -15,13 +15,13 @@ from switchboard_mcp.core.envelope import LEVELS
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import INVALID_PARAMS, METHOD_NOT_FOUND, Failure, failure, tool_result
 from switchboard_mcp.gateway import offers
-from switchboard_mcp.gateway.calls import PlainParams, fingerprint
+from switchboard_mcp.gateway.calls import PlainParams
+from switchboard_mcp.gateway.childsuite import ChildSuite, Found
 from switchboard_mcp.gateway.forward import Forward
-from switchboard_mcp.gateway.inbound import RETRY_MEMBERS, Inbound
+from switchboard_mcp.gateway.inbound import NO_PARAMS, RETRY_MEMBERS, Inbound
 from switchboard_mcp.gateway.parking import Return
 from switchboard_mcp.gateway.rollcall import when_known
 from switchboard_mcp.gateway.subscribing import Subscribe, listen, unsubscribe
-from switchboard_mcp.gateway.suites import Found, Suite
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
@@ -141,35 +141,30 @@ def list_offers(gateway: Gateway, inbound: Inbound, method: str) -> None:
 def call_tool(gateway: Gateway, inbound: Inbound) -> None:
     """A suite tool in a form that needs explaining, a direct tool, a request that was parked, or a tool nobody has."""
     params = _decode_call(inbound.params)
-    suite = gateway.suites.get(params.name)
-    if suite is None or suite.direct:
+    suite = gateway.tools.get(params.name)
+    if suite is None:
         then = partial(_call_direct, gateway, inbound, params.name)
         when_known(gateway.suites.values(), inbound, "tools/list", then)
         return
-    asked = suitecall.read(params.arguments, suite.child.name)
+    asked = suitecall.read(params.arguments, suite.source)
     if isinstance(asked, Failure):
         inbound.answer(tool_result(asked))
         return
-    back = _come_back(gateway, inbound, fingerprint(params.name, asked))
-    if back is Return.DEALT_WITH:
-        return
-    plain = PlainParams(params.name, asked, inbound.meta)
-    if back is Return.FOREIGN:
-        plain.input_responses, plain.request_state = params.input_responses, params.request_state
-    gateway.begin_call(inbound.session, inbound.route, inbound.id, suite, plain)
+    settled = PlainParams(params.name, asked, inbound.meta, params.input_responses, params.request_state)
+    suite.begin(inbound.session, inbound.route, inbound.id, settled)
 
 
 def _call_direct(gateway: Gateway, inbound: Inbound, name: str) -> None:
     found = gateway.direct_tools().get(name)
-    only = gateway.listing.only_direct()
-    if found is None and only is not None and len(gateway.suites) == 1 and only.access.permits(name):
-        found = Found(only, name)  # the child knows best what it has not
+    alone = gateway.listing.alone()
+    if found is None and alone is not None and alone.access.permits(name):
+        found = Found(alone, name)  # the child knows best what it has not
     if found is None:
-        near = nearest(name, [*gateway.suites, *gateway.direct_tools()])
+        near = nearest(name, [*gateway.tools, *gateway.direct_tools()])
         meant = f" Did you mean {', '.join(near)}?" if near else ""
         inbound.fail(failure("unknown_tool", f"Unknown tool '{name}'.{meant}", nearest=near))
         return
-    _forward(gateway, inbound, found, "tools/call", "name")
+    _forward(inbound, found, "tools/call", "name")
 
 
 def get_prompt(gateway: Gateway, inbound: Inbound) -> None:
@@ -179,7 +174,7 @@ def get_prompt(gateway: Gateway, inbound: Inbound) -> None:
     if found is None:
         inbound.refuse(INVALID_PARAMS, f"Unknown prompt '{name}'.")
     else:
-        _forward(gateway, inbound, found, "prompts/get", "name")
+        _forward(inbound, found, "prompts/get", "name")
 
 
 def read_resource(gateway: Gateway, inbound: Inbound) -> None:
@@ -187,7 +182,7 @@ def read_resource(gateway: Gateway, inbound: Inbound) -> None:
     found = _resource(gateway, inbound)
     if found is not None:
         rename = partial(offers.rename_contents, found.suite, inbound.text("uri"), found.name)
-        _forward(gateway, inbound, found, "resources/read", "uri", rename)
+        _forward(inbound, found, "resources/read", "uri", rename)
 
 
 def subscribe(gateway: Gateway, inbound: Inbound) -> None:
@@ -209,7 +204,7 @@ def _resource(gateway: Gateway, inbound: Inbound) -> Found | None:
 
 def complete(gateway: Gateway, inbound: Inbound) -> None:
     """Completion for a prompt's or a template's argument."""
-    reference = _decode_reference(inbound.members.get("ref", Raw(b"{}")))
+    reference = _decode_reference(inbound.members.get("ref", NO_PARAMS))
     all_suites = gateway.suites.values()
     if reference.type == "ref/prompt":
         found = offers.find_prompt(all_suites, reference.name)
@@ -223,7 +218,7 @@ def complete(gateway: Gateway, inbound: Inbound) -> None:
     members = _decode_object(inbound.members["ref"])
     told = {**members, name: Raw(jsonrpc.encode(found.name))}
     inbound.members["ref"] = Raw(jsonrpc.encode(told))
-    _forward(gateway, inbound, found, "completion/complete")
+    _forward(inbound, found, "completion/complete")
 
 
 def unknown(gateway: Gateway, inbound: Inbound, method: str) -> None:
@@ -235,14 +230,13 @@ def unknown(gateway: Gateway, inbound: Inbound, method: str) -> None:
         Forward(inbound, only, method, inbound.members).begin()
 
 
-def _is_modern(suite: Suite) -> bool:
+def _is_modern(suite: ChildSuite) -> bool:
     """Whether a child speaks the era without handshakes, as far as is known."""
     knowledge = suite.child.knowledge
     return knowledge is not None and eras.is_modern(knowledge.protocol)
 
 
 def _forward(
-    gateway: Gateway,
     inbound: Inbound,
     found: Found,
     method: str,
@@ -251,22 +245,13 @@ def _forward(
 ) -> None:
     """Send a request on, its `key` being what the child calls it; or go on with one that was parked."""
     members = {**inbound.members, key: Raw(jsonrpc.encode(found.name))} if key else inbound.members
-    back = _come_back(gateway, inbound, Forward(inbound, found.suite, method, members).fingerprint())
+    mark = Forward(inbound, found.suite, method, members).fingerprint()
+    given, input = members.get("requestState", UNSET), members.get("inputResponses", UNSET)
+    back = inbound.session.desk.lot.come_back(inbound, mark, given, input)
     if back is Return.FRESH:
         members = {name: value for name, value in members.items() if name not in RETRY_MEMBERS}
     if back is not Return.DEALT_WITH:
         Forward(inbound, found.suite, method, members, rewrite).begin()
-
-
-def _come_back(gateway: Gateway, inbound: Inbound, fingerprint: bytes) -> Return:
-    """Whether this is a modern host coming back for a request that is parked here."""
-    if "requestState" not in inbound.members or not inbound.modern:
-        return Return.FOREIGN
-    state = envelope.text_of(inbound.members["requestState"])
-    if state is None:
-        raise msgspec.ValidationError("`requestState` must be the text that was given")
-    responses = _decode_object(inbound.members.get("inputResponses", Raw(b"{}")))
-    return gateway.desk.lot.come_back(inbound, state, fingerprint, responses)
 
 
 class Method(Struct, frozen=True):

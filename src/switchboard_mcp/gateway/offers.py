@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.core import envelope, jsonrpc
-from switchboard_mcp.gateway.suites import Found, Suite
+from switchboard_mcp.gateway.childsuite import ChildSuite, Found
 
 SCHEME = "switchboard://"
 JOINT = "__"
@@ -37,21 +37,21 @@ KINDS = {
 }
 
 
-def shown(suite: Suite, kind: Kind, name: str, taken: set[str]) -> str:
+def shown(suite: ChildSuite, kind: Kind, name: str, taken: set[str]) -> str:
     """What the host calls it."""
     if suite.direct and name not in taken:
         return name
     return f"{suite.child.name}{JOINT}{name}" if kind.key == "name" else resource_start(suite) + name
 
 
-def resource_start(suite: Suite) -> str:
+def resource_start(suite: ChildSuite) -> str:
     """With what the URI of a suite's resource begins."""
     from urllib.parse import quote
 
     return f"{SCHEME}{quote(suite.child.name, safe='')}/"
 
 
-def listed(suites: Iterable[Suite], kind: Kind, extra: dict[str, Raw]) -> bytes:
+def listed(suites: Iterable[ChildSuite], kind: Kind, extra: dict[str, Raw]) -> bytes:
     """The result of a list request: what is known of all children, policy respected.
 
     An entry that cannot be read is left out, so that it does not hide the others.
@@ -71,7 +71,7 @@ def listed(suites: Iterable[Suite], kind: Kind, extra: dict[str, Raw]) -> bytes:
     return jsonrpc.encode({**extra, kind.member: entries})
 
 
-def find_prompt(suites: Iterable[Suite], name: str) -> Found | None:
+def find_prompt(suites: Iterable[ChildSuite], name: str) -> Found | None:
     """The child whose prompt the host means."""
     candidates = list(suites)
     direct = [suite for suite in candidates if suite.direct]
@@ -91,7 +91,7 @@ def find_prompt(suites: Iterable[Suite], name: str) -> Found | None:
     return _permitted(direct[0], name) if len(direct) == 1 else None
 
 
-def find_resource(suites: Iterable[Suite], uri: str) -> Found | None:
+def find_resource(suites: Iterable[ChildSuite], uri: str) -> Found | None:
     """The child whose resource the host means; a child's own URI is understood too, since results mention them."""
     candidates = list(suites)
     if uri.startswith(SCHEME):
@@ -111,12 +111,12 @@ def find_resource(suites: Iterable[Suite], uri: str) -> Found | None:
     return _permitted(direct[0], uri) if len(direct) == 1 else None
 
 
-def _has(suite: Suite, uri: str) -> bool:
+def _has(suite: ChildSuite, uri: str) -> bool:
     offer = suite.child.offer
     return uri in offer.names(RESOURCES) or uri in offer.names(TEMPLATES)
 
 
-def _has_template(suite: Suite, uri: str) -> bool:
+def _has_template(suite: ChildSuite, uri: str) -> bool:
     return any(fits(template, uri) for template in suite.child.offer.names(TEMPLATES))
 
 
@@ -127,11 +127,11 @@ def fits(template: str, uri: str) -> bool:
     return bool(brace and start) and uri.startswith(start) and uri[len(start) :].endswith(end)
 
 
-def _permitted(suite: Suite, name: str) -> Found | None:
+def _permitted(suite: ChildSuite, name: str) -> Found | None:
     return Found(suite, name) if suite.access.permits(name) else None
 
 
-def rename_contents(suite: Suite, asked: str, own: str, result: Raw) -> bytes:
+def rename_contents(suite: ChildSuite, asked: str, own: str, result: Raw) -> bytes:
     """A `resources/read` result with the URIs the host knows: the one it asked by, and what lies beside it."""
     members = _read(result)
     if asked == own or "contents" not in members:

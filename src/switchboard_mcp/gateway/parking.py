@@ -10,7 +10,8 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, TimerHandle
 from enum import Enum
 
-from msgspec import Raw, Struct, UnsetType
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.core import envelope, jsonrpc, questions
 from switchboard_mcp.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
@@ -26,6 +27,8 @@ BREATH_S = 0.02
 # Each holds a call open in its child; so many are no hosts but a flood.
 MOST_PARKED = 1000
 MOST_WAITING = 64
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class Origin(Struct, frozen=True):
@@ -104,9 +107,15 @@ class Lot:
         self._send(Parked(request, fresh=True), wanted)
 
     def come_back(
-        self, inbound: Inbound, state: str, fingerprint: bytes, responses: dict[str, Raw]
+        self, inbound: Inbound, fingerprint: bytes, given: Raw | UnsetType, input: Raw | UnsetType
     ) -> Return:
-        """A modern host brings a state, and perhaps input."""
+        """A modern host may bring a state, and input with it."""
+        if given is UNSET or not inbound.modern:
+            return Return.FOREIGN
+        state = envelope.text_of(given)
+        if state is None:
+            raise msgspec.ValidationError("`requestState` must be the text that was given")
+        responses = {} if input is UNSET else _decode_object(input)
         if not self._prefix or not state.startswith(self._prefix):
             return Return.FOREIGN
         parked = self._parked.get(state)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.errors import Failure
+from switchboard_mcp.gateway.childsuite import ChildSuite
 from switchboard_mcp.gateway.inbound import Inbound
-from switchboard_mcp.gateway.suites import Suite
 
 # A host waits for its greeting only so long; what is not known by then it hears of as a change.
 GREETING_S = 3.0
@@ -65,7 +65,7 @@ class RollCall(Visitor):
 
 
 def when_known(
-    suites: Iterable[Suite],
+    suites: Iterable[ChildSuite],
     inbound: Inbound,
     method: str,
     then: Callable[[], None],

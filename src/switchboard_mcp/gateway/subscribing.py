@@ -13,10 +13,10 @@ from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Failure
 from switchboard_mcp.gateway import offers
+from switchboard_mcp.gateway.childsuite import Found
 from switchboard_mcp.gateway.forward import Forward
 from switchboard_mcp.gateway.inbound import Inbound
 from switchboard_mcp.gateway.session import Followed, Listen
-from switchboard_mcp.gateway.suites import Found
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway

@@ -1,25 +1,23 @@
 """Suite tools: what a host sees instead of a child's own tools.
 
-Owns the tool descriptors (name, description with a hint of what is inside, annotations) and the size of the whole list.
-Calls are served in `calls`.
+Owns what every suite is to the gateway, how a suite tool is described (with a hint of what is inside) and the size of
+the whole list. Whose subtools they are it does not know: a child's are in `childsuite`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from msgspec import UNSET, Raw, Struct
-from msgspec.json import decode, encode
+from msgspec import Raw, Struct
+from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import Annotations, Tool
-from switchboard_mcp.children.child import Child
-from switchboard_mcp.config.models import Config
-from switchboard_mcp.config.models import Suite as SuiteConfig
-from switchboard_mcp.core import envelope, eras
-from switchboard_mcp.core.introspect import Settings
-from switchboard_mcp.core.naming import suite_names
 from switchboard_mcp.core.summary import summarise
-from switchboard_mcp.policy.access import access
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.calls import PlainParams
+    from switchboard_mcp.gateway.session import Route, Session
 
 INPUT_SCHEMA = Raw(
     b'{"type":"object","properties":{"action":{"type":"string","enum":["introspect","call"]},'
@@ -61,66 +59,40 @@ SHAPES = (
 )
 
 
-class Suite:
-    """One child as a host sees it."""
+class Suite(Protocol):
+    """Something that hosts see as one tool with subtools, whoever serves it. `source` is what failures name."""
 
-    def __init__(self, name: str, child: Child, config: Config) -> None:
-        settings = config.suites.get(child.name) or SuiteConfig()
-        self.name = name
-        self.child = child
-        self.access = access(settings.expose)
-        self.introspection = Settings(
-            mode=config.introspection.mode,
-            summary_max_chars=settings.summary_max_chars or config.introspection.summary_max_chars,
-            budget_tokens=config.introspection.budget_tokens,
-        )
-        self.direct = settings.exposure == "direct"
-        self._always_load = settings.always_load
-        self._description = (
-            child.spec.switchboard_description
-            or settings.description
-            or child.spec.description
-            or f"Tools of the MCP server '{child.name}'."
-        )
-
-    def permitted(self, tools: Iterable[Tool]) -> list[Tool]:
-        """Those that exist for a host."""
-        return [tool for tool in tools if self.access.permits(tool.name)]
+    name: str
+    source: str
 
     def descriptor(self, shape: Shape) -> dict[str, object]:
         """The suite tool as `tools/list` shows it."""
-        tools = self.permitted(self.child.offer.known_tools())
-        description = summarise(self._description, shape.description_chars)
-        names = hint([tool.name for tool in tools], shape.hint_chars)
-        tool: dict[str, object] = {
-            "name": self.name,
-            "description": _sentence(description) + " " + names if names else description,
-            "inputSchema": shape.schema,
-        }
-        if tools and shape.annotations:
-            tool["annotations"] = joint_hints(tools)
-        if self._always_load:
-            tool["_meta"] = {"anthropic/alwaysLoad": True}
-        return tool
+
+    def begin(self, session: Session, route: Route, id: bytes, params: PlainParams) -> None:
+        """Serve a call whose arguments are settled.
+
+        Answers once, on the route. While it is under way it stands in `session.under_way`, to be cancelled.
+        """
 
 
-class Found(Struct, frozen=True):
-    """Something of a child: whose it is, and what the child itself calls it."""
-
-    suite: Suite
-    name: str
-
-
-def shown_directly(name: str, found: Found, *, modern: bool) -> Raw:
-    """A child's own tool as it came, but for its era, under the name a host uses."""
-    child = found.suite.child
-    raw = child.offer.tool(found.name).raw
-    assert raw is not UNSET
-    native = child.knowledge is not None and eras.is_modern(child.knowledge.protocol) is modern
-    raw = envelope.tool_for(raw, modern=modern, native=native)
-    if name == found.name:
-        return raw
-    return Raw(encode({**decode(raw, type=dict[str, Raw]), "name": name}))
+def describe(
+    name: str,
+    description: str,
+    subtools: Sequence[str],
+    shape: Shape,
+    annotations: Mapping[str, bool] | None = None,
+) -> dict[str, object]:
+    """A suite tool as `tools/list` shows it, in the shape that is asked for."""
+    told = summarise(description, shape.description_chars)
+    inside = hint(subtools, shape.hint_chars)
+    tool: dict[str, object] = {
+        "name": name,
+        "description": f"{_sentence(told)} {inside}" if inside else told,
+        "inputSchema": shape.schema,
+    }
+    if annotations and shape.annotations:
+        tool["annotations"] = annotations
+    return tool
 
 
 def _sentence(text: str) -> str:
@@ -154,28 +126,12 @@ def joint_hints(tools: Iterable[Tool]) -> dict[str, bool]:
     return {"readOnlyHint": read_only, "destructiveHint": destructive}
 
 
-def build(children: Iterable[Child], config: Config) -> dict[str, Suite]:
-    """The suites by tool name, sorted."""
-    by_name = {child.name: child for child in children}
-    configured = {name: suite.suite_name for name, suite in config.suites.items()}
-    names = suite_names([(name, configured.get(name, "")) for name in by_name])
-    suites = [Suite(names[name], child, config) for name, child in by_name.items()]
-    return {suite.name: suite for suite in sorted(suites, key=lambda suite: suite.name)}
-
-
-def list_tools(
-    suites: Iterable[Suite],
-    direct: Mapping[str, Found],
-    *,
-    modern: bool = False,
-    extra: Mapping[str, Raw] | None = None,
-) -> bytes:
+def list_tools(suites: Iterable[Suite], direct: Sequence[Raw], extra: Mapping[str, Raw]) -> bytes:
     """The `tools/list` result: all suites, in the largest shape that fits, and the tools that are shown directly."""
-    listed = [suite for suite in suites if not suite.direct]
+    listed = list(suites)
     if direct:
         own = [suite.descriptor(SHAPES[0]) for suite in listed]
-        theirs = (shown_directly(name, found, modern=modern) for name, found in direct.items())
-        return encode({**(extra or {}), "tools": [*own, *theirs]})
+        return encode({**extra, "tools": [*own, *direct]})
     body = _written(listed, SHAPES[0])
     low, high = 1, len(SHAPES) - 1
     if len(body) <= MAX_LIST_BYTES:

@@ -104,3 +104,9 @@ def test_an_unrelated_child_changes_no_other_name(found: list[tuple[str, str]]) 
     if newcomer[0] not in before and newcomer[1] not in before.values():
         after = suite_names([*found, newcomer])
         assert {child: after[child] for child in before} == before
+
+
+def test_a_reserved_name_is_nobodys() -> None:
+    names = suite_names([("mail", ""), ("post", "mail_suite"), ("web", "")], ["mail_suite"])
+    assert names["web"] == "web_suite"
+    assert len({*names.values(), "mail_suite"}) == 4

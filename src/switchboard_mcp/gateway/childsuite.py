@@ -1,0 +1,114 @@
+"""One child as hosts see it: a suite tool, or its own tools shown directly.
+
+Owns which of its subtools exist for a host, and what becomes of a call of its suite tool. The calls themselves are in
+`calls`; what else a child offers is in `offers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import UNSET, Raw, Struct
+from msgspec.json import decode, encode
+
+from switchboard_mcp.children.catalog import Tool
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.config.models import Config
+from switchboard_mcp.config.models import Suite as SuiteConfig
+from switchboard_mcp.core import envelope, eras
+from switchboard_mcp.core.introspect import Settings
+from switchboard_mcp.core.naming import suite_names
+from switchboard_mcp.gateway.calls import Introspection, PlainParams, Retried, SubtoolCall, fingerprint
+from switchboard_mcp.gateway.inbound import NO_PARAMS, Inbound, refuse_call
+from switchboard_mcp.gateway.parking import Return
+from switchboard_mcp.gateway.session import Route, Session
+from switchboard_mcp.gateway.suites import Shape, describe, joint_hints
+from switchboard_mcp.policy.access import access, denial
+
+
+class ChildSuite:
+    """See the module. `direct` where hosts see the child's own tools in place of a suite tool."""
+
+    def __init__(self, name: str, child: Child, config: Config) -> None:
+        settings = config.suites.get(child.name) or SuiteConfig()
+        self.name = name
+        self.source = child.name
+        self.child = child
+        self.access = access(settings.expose)
+        self.introspection = Settings(
+            mode=config.introspection.mode,
+            summary_max_chars=settings.summary_max_chars or config.introspection.summary_max_chars,
+            budget_tokens=config.introspection.budget_tokens,
+        )
+        self.direct = settings.exposure == "direct"
+        self._always_load = settings.always_load
+        self._description = (
+            child.spec.switchboard_description
+            or settings.description
+            or child.spec.description
+            or f"Tools of the MCP server '{child.name}'."
+        )
+
+    def permitted(self, tools: Iterable[Tool]) -> list[Tool]:
+        """Those that exist for a host."""
+        return [tool for tool in tools if self.access.permits(tool.name)]
+
+    def begin(self, session: Session, route: Route, id: bytes, params: PlainParams) -> None:
+        """Serve a call whose arguments are settled."""
+        if params.request_state is not UNSET and self._came_back(session, route, id, params):
+            return
+        asked = params.arguments
+        if asked.action == "introspect":
+            Introspection(session, route, id, self, params).begin()
+        elif not self.access.permits(asked.subtool):
+            refuse_call(session, route, id, params.meta, denial(self.source, self.name, asked.subtool))
+        elif params.request_state is UNSET:
+            SubtoolCall(session, route, id, self, params).begin()
+        else:
+            Retried(session, route, id, self, params).begin()
+
+    def _came_back(self, session: Session, route: Route, id: bytes, params: PlainParams) -> bool:
+        """Whether this was a modern host that came back for a request which is parked here, and is dealt with."""
+        inbound = Inbound(session, route, id, NO_PARAMS, {}, params.meta)
+        mark = fingerprint(params.name, params.arguments)
+        back = session.desk.lot.come_back(inbound, mark, params.request_state, params.input_responses)
+        if back is Return.FRESH:
+            params.request_state = params.input_responses = UNSET
+        return back is Return.DEALT_WITH
+
+    def descriptor(self, shape: Shape) -> dict[str, object]:
+        """The suite tool as `tools/list` shows it."""
+        tools = self.permitted(self.child.offer.known_tools())
+        names = [tool.name for tool in tools]
+        tool = describe(self.name, self._description, names, shape, joint_hints(tools) if tools else None)
+        if self._always_load:
+            tool["_meta"] = {"anthropic/alwaysLoad": True}
+        return tool
+
+
+class Found(Struct, frozen=True):
+    """Something of a child: whose it is, and what the child itself calls it."""
+
+    suite: ChildSuite
+    name: str
+
+
+def shown_directly(name: str, found: Found, *, modern: bool) -> Raw:
+    """A child's own tool as it came, but for its era, under the name a host uses."""
+    child = found.suite.child
+    raw = child.offer.tool(found.name).raw
+    assert raw is not UNSET
+    native = child.knowledge is not None and eras.is_modern(child.knowledge.protocol) is modern
+    raw = envelope.tool_for(raw, modern=modern, native=native)
+    if name == found.name:
+        return raw
+    return Raw(encode({**decode(raw, type=dict[str, Raw]), "name": name}))
+
+
+def build(children: Iterable[Child], config: Config, reserved: Iterable[str] = ()) -> dict[str, ChildSuite]:
+    """The children's suites by tool name, sorted; `reserved` names are not theirs."""
+    by_name = {child.name: child for child in children}
+    configured = {name: suite.suite_name for name, suite in config.suites.items()}
+    names = suite_names([(name, configured.get(name, "")) for name in by_name], reserved)
+    suites = [ChildSuite(names[name], child, config) for name, child in by_name.items()]
+    return {suite.name: suite for suite in sorted(suites, key=lambda suite: suite.name)}
