@@ -18,7 +18,7 @@ from switchboard_mcp.children.launch import launch
 from switchboard_mcp.children.local import LocalCarrier
 from switchboard_mcp.children.offer import CHANGES, Offer
 from switchboard_mcp.children.services import Services
-from switchboard_mcp.children.visitor import Visitor
+from switchboard_mcp.children.visitor import Passing, Visitor
 from switchboard_mcp.children.waiting import WaitingRoom
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.config.variables import expand, secrets
@@ -303,7 +303,7 @@ class Child:
         self._connection = Connection(self._services, spec, carrier, self)
         if self._closing is not None:
             return self._closing
-        shared = self.home is None or isinstance(self.home, str)  # a principal's hosts may differ
+        shared = self.home is None or isinstance(self.home, Passing)  # a principal's hosts may differ
         capabilities = (shared and self._services.shared_capabilities) or self._capabilities
         return await self._connection.open(limit_s, capabilities, modern_first=modern_first)
 

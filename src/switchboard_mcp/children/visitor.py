@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from switchboard_mcp.errors import Failure
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
+
+
+class Passing(Struct, frozen=True):
+    """Whoever comes anew with each request: those of one principal share what is kept for them."""
+
+    principal: str
 
 
 class Visitor:
