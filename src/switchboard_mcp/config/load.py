@@ -30,7 +30,7 @@ def load_workspace(folder: str, config_file: str | None, environ: Mapping[str, s
     source = find_config(folder, config_file)
     config = read_config(source) if source else Config()
     children, warnings = discover(folder, config, environ, source=source)
-    return Workspace(folder=folder, config=config, children=children, warnings=warnings)
+    return Workspace(folder=folder, config=config, children=children, warnings=warnings, source=source)
 
 
 def find_config(folder: str, config_file: str | None) -> str:

@@ -10,6 +10,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from switchboard_mcp.config.governance import Governance
+from switchboard_mcp.errors import Failure
+
 Milliseconds = Annotated[int, Meta(ge=1)]
 # JSON Schema keeps editors from offering what a later version brings; `mistakes` says so in words.
 NotYet = Annotated[bool, Meta(extra_json_schema={"const": False})]
@@ -79,13 +82,6 @@ class Introspection(Model, frozen=True):
     """Longest summary of a subtool, in characters."""
     budget_tokens: Annotated[int, Meta(ge=50)] = 1_200
     """About how many tokens one answer may cost before it says less per tool."""
-
-
-class Governance(Model, frozen=True):
-    """Who decides what may run."""
-
-    mode: Literal["open"] = "open"
-    """`open`: what is configured may run."""
 
 
 class Mail(Model, frozen=True):
@@ -254,9 +250,15 @@ class ConfigWarning(Struct, frozen=True):
 
 
 class Workspace(Struct, frozen=True, kw_only=True):
-    """Everything a start needs to know: the folder, its settings, its children, and what was skipped."""
+    """Everything a start needs to know: the folder, its settings, its children, and what was skipped.
+
+    `source` is the config file, where there is one. `absent` are children that are configured and do not exist, since
+    governed mode does not let them, each with what is said of it.
+    """
 
     folder: str
     config: Config
     children: list[ChildSpec]
     warnings: list[ConfigWarning]
+    source: str = ""
+    absent: dict[str, Failure] = {}

@@ -24,7 +24,7 @@ def json_schema() -> dict[str, Any]:
     (_, _), definitions = msgspec.json.schema_components(
         (models.Config, models.Entry), schema_hook=_entry_for_object, ref_template=_REF
     )
-    described = _field_descriptions()
+    described = _field_descriptions({getattr(models, name) for name in definitions})
     for name, definition in definitions.items():
         _describe(definition, getattr(models, name), described)
     root = definitions.pop("Config")
@@ -63,10 +63,13 @@ def _describe(
             shape["default"] = defaults[field.encode_name]
 
 
-def _field_descriptions() -> dict[tuple[str, str], str]:
-    """The text under each field of the models; Python itself throws it away."""
+def _field_descriptions(described: set[type]) -> dict[tuple[str, str], str]:
+    """The text under each field of the models, wherever these stand; Python itself throws it away."""
     found: dict[tuple[str, str], str] = {}
-    for model in ast.parse(inspect.getsource(models)).body:
+    sources = sorted({model.__module__ for model in described})
+    for model in (
+        node for source in sources for node in ast.parse(inspect.getsource(sys.modules[source])).body
+    ):
         if not isinstance(model, ast.ClassDef):
             continue
         for field, text in zip(model.body, model.body[1:], strict=False):

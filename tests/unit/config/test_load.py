@@ -158,8 +158,6 @@ def test_every_mistake_is_named_with_its_key_path(tmp_path: Path, text: str, lin
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ('{"governance": {"mode": "governed"}}', 'governance.mode: "governed" is not available in this version.'),
-        ('{"governance": {"pins": {}}}', "governance.pins: is not available in this version."),
         ('{"mail": {"enabled": true}}', "mail.enabled: true is not available in this version."),
         ('{"find": {"enabled": true}}', "find.enabled: true is not available in this version."),
         ('{"bus": {"redis": ""}}', "bus.redis: is not available in this version."),

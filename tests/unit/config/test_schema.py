@@ -75,7 +75,7 @@ def test_the_defaults_are_valid_and_stated() -> None:
         {"timeouts": {"rpcMs": 0}},
         {"timeouts": {"rpcMs": "5"}},
         {"introspection": {"mode": "loud"}},
-        {"governance": {"mode": "governed"}},
+        {"governance": {"mode": "strict"}},
         {"mail": {"enabled": True}},
         {"http": {"port": 70000}},
         {"mcpServers": {"a": 1}},
