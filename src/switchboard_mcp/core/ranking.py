@@ -1,26 +1,14 @@
-"""Which tools a few words mean, and which name a misspelt one means.
+"""Which tools of a list a few words mean, and which name a misspelt one means.
 
-Owns words, stems and scores. It does not know what the documents are, nor what may be shown of them.
+It does not know what the documents are, nor what may be shown of them.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from math import log
 
-# A word in a tool's name says more than one in its description.
-NAME_WEIGHT = 3
-# How soon repeating a word stops to count, and how much a long text is held back.
-SATURATION = 1.2
-LENGTH_SHARE = 0.6
-# Runs of capitals, capitalised or small words, numbers, and runs of any other letters.
-WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+"
-EMPTY_WORDS = frozenset(
-    "a an and any are as at be by can do does for from how i if in into is it its me my of on or our some that the "
-    "their them then this to up us use used using via want was we what when where which will with you your".split()
-)
+from switchboard_mcp.core.words import stem, words
+
 # From here a spelling counts as near.
 SIMILAR = 0.6
 
@@ -29,85 +17,12 @@ def rank(query: str, documents: Sequence[tuple[str, str]], floor: float = 0.0) -
     """The places of the (name, text) documents that match `query`, best first; equals keep their order.
 
     Only documents that share a word with the query are returned, and of these only such as reach `floor` times the best
-    score. Scores are BM25 over stemmed words, names weighted.
+    score.
     """
-    wanted = _words(query)
-    wanted = [word for word in wanted if word not in EMPTY_WORDS] or wanted
-    stems = set(map(_stem, wanted))
-    if not stems or not documents:
-        return []
-    counts: list[dict[str, int]] = []
-    lengths: list[int] = []
-    known: dict[str, str] = {}  # the same words come again and again
-    for name, text in documents:
-        named, told = _stems(name, known), _stems(text, known)
-        lengths.append(len(named) * NAME_WEIGHT + len(told))
-        found = dict.fromkeys(stems.intersection(named), 0)
-        found.update(dict.fromkeys(stems.intersection(told), 0))
-        for stem in found:
-            found[stem] = named.count(stem) * NAME_WEIGHT + told.count(stem)
-        counts.append(found)
-    return _ordered(_scores(counts, lengths), floor)
+    from switchboard_mcp.core.search import Entry, Index  # Only where somebody searches.
 
-
-def _scores(counts: list[dict[str, int]], lengths: list[int]) -> list[float]:
-    total = len(counts)
-    holders = Counter(stem for found in counts for stem in found)
-    rarity = {stem: log(1 + (total - held + 0.5) / (held + 0.5)) for stem, held in holders.items()}
-    average = sum(lengths) / total or 1.0
-    scores = []
-    for found, length in zip(counts, lengths, strict=True):
-        drag = SATURATION * (1 - LENGTH_SHARE + LENGTH_SHARE * length / average)
-        # Sorted, since sums of floats depend on their order and a set of words has none.
-        terms = sorted((stem, times) for stem, times in found.items())
-        scores.append(sum(rarity[stem] * times * (SATURATION + 1) / (times + drag) for stem, times in terms))
-    return scores
-
-
-def _ordered(scores: list[float], floor: float) -> list[int]:
-    least = max(scores) * floor
-    matching = [place for place, score in enumerate(scores) if score > 0 and score >= least]
-    return sorted(matching, key=lambda place: -scores[place])
-
-
-def _words(text: str) -> list[str]:
-    """The words of a text or of a camelCase, snake_case or kebab-case name, in lower case.
-
-    Scripts that write no spaces yield pairs of neighbouring characters.
-    """
-    words: list[str] = []
-    for found in re.findall(WORD, text):
-        if found[0] < "\u2e80" or len(found) < 2:
-            words.append(found.lower())
-        else:
-            words.extend(found[place : place + 2] for place in range(len(found) - 1))
-    return words
-
-
-def _stems(text: str, known: dict[str, str]) -> list[str]:
-    words = _words(text)
-    for word in words:
-        if word not in known:
-            known[word] = _stem(word)
-    return [known[word] for word in words]
-
-
-def _stem(word: str) -> str:
-    """The word without its commonest English endings: `creates`, `creating`, `created` and `creation` become one."""
-    size = len(word)
-    if size < 4 or not word.isascii():
-        return word
-    if word.endswith("ies"):
-        word = word[:-3] + "y"
-    elif word[-1] == "s" and word[-2] not in "sui":
-        word = word[:-1]
-    for ending, shortest in (("ation", 8), ("ing", 6), ("ion", 6), ("ed", 5)):
-        if word.endswith(ending) and len(word) >= shortest:
-            word = word[: -len(ending)] + ("at" if ending == "ation" else "")
-            if word[-1] == word[-2] and word[-1] not in "lsz":
-                word = word[:-1]
-            break
-    return word[:-1] if word[-1] == "e" and len(word) > 3 else word
+    index = Index([Entry(name, text) for name, text in documents])
+    return [hit.place for hit in index.search(query, floor=floor)]
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
@@ -118,7 +33,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     asked = _plain(name)
     if not asked:
         return []
-    asked_words = frozenset(map(_stem, _words(name)))
+    asked_words = frozenset(map(stem, words(name)))
     matcher = SequenceMatcher(None, "", asked, autojunk=False)
     scored: list[tuple[float, str]] = []
     for candidate in dict.fromkeys(known):
@@ -126,9 +41,9 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
         if not plain:
             continue
         score = _closeness(asked, plain)
-        words = frozenset(map(_stem, _words(candidate)))
-        if score < 2 and asked_words and words:
-            score = max(score, len(words & asked_words) / len(words | asked_words) * 1.5)
+        named = frozenset(map(stem, words(candidate)))
+        if score < 2 and asked_words and named:
+            score = max(score, len(named & asked_words) / len(named | asked_words) * 1.5)
         if score < 1:
             matcher.set_seq1(plain)
             if matcher.real_quick_ratio() >= SIMILAR and matcher.quick_ratio() >= SIMILAR:
