@@ -74,6 +74,17 @@ KINDS: dict[str, Kind] = {
     "http_missing": Kind(False, "Install it: pip install 'switchboard-mcp[http]'."),
     "address_taken": Kind(False, "Choose another port: `switchboard serve --http PORT`."),
     "already_serving": Kind(False, "Connect to that one, or stop it first."),
+    "governance_disabled": Kind(
+        False,
+        "Set SWITCHBOARD_MCP_ENABLED=true where Switchboard is started, once this workspace may be used.",
+    ),
+    "child_not_allowed": Kind(False, "Whoever approves children here runs `switchboard approve CHILD`."),
+    "launch_refused": Kind(
+        False, "Mend what is named, then have it approved anew: `switchboard approve CHILD`."
+    ),
+    "launch_unresolved": Kind(
+        False, "Install the program here, or configure it by its absolute path, then approve."
+    ),
     "loose_permissions": Kind(False, "Take the rights of others away, then start again."),
     "shutting_down": Kind(True, "Start Switchboard again."),
     "internal": Kind(False, "This is a fault in Switchboard. Its log has the details.", INTERNAL_ERROR),
