@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,7 @@ import pytest
 import pytest_asyncio
 
 from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
-from tests.e2e.sdk import Mode, Sdk, sdk_host, text_of
-from tests.e2e.test_http_sdk import connected
+from tests.e2e.sdk import Mode, Sdk, sdk_host, sdk_web_host, text_of
 from tests.e2e.web import serving
 from tests.e2e.workspaces import REPO, add_child, configure, read_record, recorded, scripted
 
@@ -231,9 +228,9 @@ async def test_a_tool_that_only_runs_as_a_task_is_called_like_any_other(publishe
 # --- isolation ---------------------------------------------------------------------------------------------
 
 
-async def pid_of(client: Any) -> int:
+async def pid_of(host: Sdk) -> int:
     arguments = {"action": "call", "subtool": "echo", "args": {}}
-    return int(text_of(await client.call_tool("kid_suite", arguments)))
+    return int(text_of(await host.client.call_tool("kid_suite", arguments)))
 
 
 @pytest.mark.parametrize("isolation", ["shared", "session"])
@@ -243,15 +240,15 @@ async def test_each_host_session_has_its_own_process_where_that_is_wanted(
     add_child(workspace, "kid", scripted(PID))
     configure(workspace, {"suites": {"kid": {"isolation": isolation, "isolationMax": 3}}})
     with serving(workspace) as web:
-        async with connected(web, "session") as one:
-            async with connected(web, "session") as two, connected(web, "stateless") as three:
-                first, second, third = [await pid_of(client) for client in (one, two, three)]
+        async with sdk_web_host(web, "session") as one:
+            async with sdk_web_host(web, "session") as two, sdk_web_host(web, "stateless") as three:
+                first, second, third = [await pid_of(host) for host in (one, two, three)]
                 assert await pid_of(one) == first
                 assert await pid_of(three) == third
                 assert len({first, second, third}) == (1 if isolation == "shared" else 3)
                 if isolation == "session":
-                    async with connected(web, "session") as four:
-                        full = await four.call_tool("kid_suite", {"action": "introspect"})
+                    async with sdk_web_host(web, "session") as four:
+                        full = await four.client.call_tool("kid_suite", {"action": "introspect"})
                         assert full.structured_content is not None
                         assert full.structured_content["error"]["code"] == "child_isolation_full"
             if isolation == "session":
@@ -275,46 +272,3 @@ def _pid(host: Host, *, modern: bool) -> str:
         params["_meta"] = {PREFIX + "protocolVersion": "2026-07-28", PREFIX + "clientCapabilities": {}}
     text: str = host.result("tools/call", params)["content"][0]["text"]
     return text
-
-
-# --- several hosts at once ---------------------------------------------------------------------------------
-
-
-async def test_with_a_child_over_http_questions_find_their_host_among_several(workspace: Path) -> None:
-    server = [
-        sys.executable,
-        str(REPO / "tests" / "conformance" / "server.py"),
-        "--http",
-        "0",
-        "--era",
-        "legacy",
-    ]
-    both = asyncio.Barrier(2)
-
-    async def ask(road: Any, name: str) -> str:
-        async def elicit(context: Any, params: Any) -> types.ElicitResult:
-            await both.wait()  # so that both calls are under way while each is asked
-            return types.ElicitResult(action="accept", content={"asked": name, "message": params.message})
-
-        async with connected(web, road, elicitation_callback=elicit) as client:
-            args = {"message": f"for {name}"}
-            arguments = {"action": "call", "subtool": "test_elicitation", "args": args}
-            return text_of(await client.call_tool("kid_suite", arguments))
-
-    with running(server) as url:
-        configure(workspace, {"mcpServers": {"kid": {"type": "http", "url": url}}})
-        with serving(workspace) as web:
-            told = await asyncio.gather(ask("session", "ann"), ask("stateless", "bob"))
-    for name, text in zip(("ann", "bob"), told, strict=True):
-        assert f"'asked': '{name}', 'message': 'for {name}'" in text
-
-
-@contextmanager
-def running(command: list[str]) -> Iterator[str]:
-    """A server that says its address first."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().strip()
-        finally:
-            process.terminate()
