@@ -89,6 +89,7 @@ KINDS: dict[str, Kind] = {
     "shutting_down": Kind(True, "Start Switchboard again."),
     "internal": Kind(False, "This is a fault in Switchboard. Its log has the details.", INTERNAL_ERROR),
 }
+    "arguments_invalid": Kind(False, "Correct the arguments by the schema."),
 
 
 @final

@@ -137,13 +137,14 @@ class Catalog:
     def recall(self, spec: ChildSpec) -> Knowledge | None:
         """What is known of a child, from this run or an earlier one."""
         if spec.name not in self._known:
-            self._known[spec.name] = self._read(fingerprint(spec)) if self._folder else None
+            kept = self._folder and spec.kind != "builtin"
+            self._known[spec.name] = self._read(fingerprint(spec)) if kept else None
         return self._known[spec.name]
 
     def remember(self, spec: ChildSpec, knowledge: Knowledge) -> None:
         """Keep what a child told."""
         self._known[spec.name] = knowledge
-        if self._folder:
+        if self._folder and spec.kind != "builtin":  # which is as new as this program
             self._write(fingerprint(spec), msgspec.json.encode(knowledge))
 
     def _read(self, name: str) -> Knowledge | None:

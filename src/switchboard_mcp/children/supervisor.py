@@ -36,6 +36,10 @@ class Supervisor:
 
 
 def _child(spec: ChildSpec, config: Config, services: Services) -> Child:
+    if spec.kind == "builtin":
+        from switchboard_mcp.children.builtin import BuiltinChild  # As below.
+
+        return BuiltinChild(spec, config, services)
     suite = config.suites.get(spec.name)
     if suite is None or suite.isolation == "shared":
         return Child(spec, config, services)

@@ -223,7 +223,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     name: str
     source: str
     key: str = ""
-    kind: Literal["stdio", "http", "sse", "ws"] = "stdio"
+    kind: Literal["stdio", "http", "sse", "ws", "builtin"] = "stdio"
     command: str = ""
     args: list[str] = []
     env: dict[str, str] = {}

@@ -41,6 +41,7 @@ class ChildSuite:
             budget_tokens=config.introspection.budget_tokens,
         )
         self.direct = settings.exposure == "direct"
+        self.built_in = child.spec.kind == "builtin"
         self._always_load = settings.always_load
         self._description = (
             child.spec.switchboard_description

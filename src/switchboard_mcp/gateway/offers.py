@@ -1,8 +1,8 @@
 """Prompts and resources of children, under names that tell them apart.
 
 A child shown as a suite has its prompts as `<child>__<prompt>` and its resources under `switchboard://<child>/…`; one
-shown directly keeps its own names, but for those that are taken. Lists come from what is known of a child: to list is
-no reason to start one, except for a child shown directly that has never been seen.
+shown directly, or built in, keeps its own names, but for those that are taken. Lists come from what is known of a
+child: to list is no reason to start one, except for a child shown directly that has never been seen.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KINDS = {
 
 def shown(suite: ChildSuite, kind: Kind, name: str, taken: set[str]) -> str:
     """What the host calls it."""
-    if suite.direct and name not in taken:
+    if (suite.direct or suite.built_in) and name not in taken:
         return name
     return f"{suite.child.name}{JOINT}{name}" if kind.key == "name" else resource_start(suite) + name
 
@@ -95,6 +95,9 @@ def find_resource(suites: Iterable[ChildSuite], uri: str) -> Found | None:
     """The child whose resource the host means; a child's own URI is understood too, since results mention them."""
     candidates = list(suites)
     if uri.startswith(SCHEME):
+        for suite in candidates:
+            if suite.built_in and (_has(suite, uri) or _has_template(suite, uri)):
+                return _permitted(suite, uri)
         for suite in candidates:
             start = resource_start(suite)
             if uri.startswith(start):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from switchboard_mcp.children.visitor import Passing
 from switchboard_mcp.core import envelope, jsonrpc
 from switchboard_mcp.core.envelope import LEVELS
 from switchboard_mcp.core.eras import LATEST_HANDSHAKE
@@ -88,7 +89,7 @@ class Session:
     @property
     def home(self) -> object:
         """For whom a child is kept that is not shared: this host, or whoever comes anew with each request."""
-        return f"principal {self.principal}" if self.passing else self
+        return Passing(self.principal) if self.passing else self
 
     def refuse(
         self, route: Route, id: Raw | bytes, code: int, message: str, data: Raw | UnsetType = UNSET

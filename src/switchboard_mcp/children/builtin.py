@@ -1,0 +1,119 @@
+"""A child that is part of Switchboard: a server in this process, one instance for each host.
+
+What it offers is known without a start. Who its host is comes from the connection: the name of the token, where there
+is one. An instance stays as long as its host, costs no process, and is never stopped for being idle.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Protocol, runtime_checkable
+
+from switchboard_mcp import __version__
+from switchboard_mcp.children.catalog import Knowledge, Server, Tool
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.isolated import IsolatedChild, SharedOffer
+from switchboard_mcp.children.services import Services
+from switchboard_mcp.config.models import ChildSpec, Config
+from switchboard_mcp.core import eras
+from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.transport import inhouse, memory
+from switchboard_mcp.transport.inhouse import Menu
+from switchboard_mcp.transport.link import Closed, Lost
+
+
+@runtime_checkable
+class Home(Protocol):
+    """A host, as far as a child of its own may know it."""
+
+    principal: str
+
+
+def menu(spec: ChildSpec, services: Services) -> Menu:
+    """What the program of this name offers."""
+    found = services.menus.get(spec.name)
+    if found is None:
+        found = services.menus[spec.name] = Menu(services.programs[spec.name], __version__)
+    return found
+
+
+class BuiltinOffer(SharedOffer):
+    """What is known of a program, since it is here."""
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """All of it, from the beginning."""
+        known = self._services.catalog.recall(self._spec)
+        if known is None:
+            offered = menu(self._spec, self._services)
+            known = Knowledge(
+                server=Server(offered.program.name, __version__),
+                protocol=eras.LATEST_HANDSHAKE,
+                instructions=offered.program.instructions,
+                capabilities=offered.capabilities,
+                tools=offered.listed,
+                lists=dict(offered.lists),
+            )
+            self._services.catalog.remember(self._spec, known)
+        return known
+
+
+class BuiltinChild(IsolatedChild):
+    """See the module. Stands for all instances."""
+
+    def __init__(self, spec: ChildSpec, config: Config, services: Services) -> None:
+        super().__init__(spec, config, services, most=sys.maxsize)
+        self.offer = BuiltinOffer(spec, services, self.timeout_s)
+
+    def another(self) -> Child:
+        """One more instance."""
+        return Instance(self.spec, self._config, self._services)
+
+
+class Instance(Child):
+    """That of one host."""
+
+    def sweep(self, now: float) -> None:
+        """It holds nothing that would be worth stopping, and knows who its host is."""
+
+    async def _carrier(self, spec: ChildSpec, limit_s: float) -> MemoryCarrier:
+        services = self._services
+        ours, theirs = memory.pair(services.loop)
+
+        def wrong(where: str, problem: BaseException) -> None:
+            services.log.error("internal", child=spec.name, tool=where, problem=repr(problem))
+
+        server = inhouse.Server(services.loop, theirs, menu(spec, services), services.start_task, wrong)
+        await server.open(self.home.principal if isinstance(self.home, Home) else "")
+        return MemoryCarrier(spec, ours, server)
+
+
+class MemoryCarrier:
+    """See `connection.Carrier`."""
+
+    pid = 0
+
+    def __init__(self, spec: ChildSpec, link: memory.MemoryLink, server: inhouse.Server) -> None:
+        self._spec = spec
+        self._server = server
+        self.link = link
+
+    def watch(self, gone: Closed, lost: Lost) -> None:
+        """It goes when it is told to."""
+
+    def screen(self, tools: list[Tool], protocol: str) -> list[Tool]:
+        """All of them."""
+        return tools
+
+    async def end(self) -> None:
+        """Let go of the client."""
+        self.link.close()
+        await self._server.close()
+
+    async def conclude(self, opened: bool) -> Failure:
+        """The server has ended the conversation."""
+        return failure("child_crashed", f"Child '{self._spec.name}' has ended.", child=self._spec.name)
+
+    def last_words(self) -> list[str]:
+        """It has no stderr."""
+        return []
