@@ -89,6 +89,10 @@ KINDS: dict[str, Kind] = {
     "shutting_down": Kind(True, "Start Switchboard again."),
     "internal": Kind(False, "This is a fault in Switchboard. Its log has the details.", INTERNAL_ERROR),
 }
+    "audit_failed": Kind(
+        True,
+        "Make room, or make the folder writable: what cannot be recorded is refused (audit.whenImpossible).",
+    ),
     "arguments_invalid": Kind(False, "Correct the arguments by the schema."),
 
 

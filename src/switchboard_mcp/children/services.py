@@ -19,6 +19,7 @@ from switchboard_mcp.transport.valve import Valve
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
+    from switchboard_mcp.observe.audit import Audit
     from switchboard_mcp.transport.inhouse import Menu, Program
 
 
@@ -50,6 +51,7 @@ class Services(Struct, kw_only=True):
     audience: Audience | None = None
     # What children are told their client can do, where they serve several hosts; else it is the one host's own.
     shared_capabilities: bytes = b""
+    audit: Audit | None = None  # where nothing is recorded, nothing is loaded for it
     valve: Valve = field(default_factory=Valve)  # shut while the host does not take what children say
     # Children that are part of Switchboard, by name, and what they offer, written when it is first needed.
     programs: Mapping[str, Program] = {}

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from switchboard_mcp.config.audit import Audit
 from switchboard_mcp.config.governance import Governance
 from switchboard_mcp.errors import Failure
 
@@ -198,6 +199,8 @@ class Config(Model, frozen=True):
     timeouts: Timeouts = field(default_factory=Timeouts)
     """How long to wait."""
     introspection: Introspection = field(default_factory=Introspection)
+    audit: Audit = field(default_factory=Audit)
+    """The record of every decision and call."""
     """How much an introspect answer may say."""
     governance: Governance = field(default_factory=Governance)
     """Who decides what may run."""

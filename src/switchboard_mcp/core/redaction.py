@@ -85,9 +85,10 @@ _NUMBER_OR_NOTHING = r"[+-]?[0-9][0-9.,_]*[a-z%]{0,2}|true|false|null|none|undef
 class Redactor:
     """Masks secrets. Values are registered as they become known; the rest needs no state."""
 
-    __slots__ = ("_ordered", "_registered")
+    __slots__ = ("_ordered", "_registered", "version")
 
     def __init__(self) -> None:
+        self.version = 0  # another number means that more is secret now
         self._registered: set[str] = set()
         self._ordered: tuple[str, ...] | None = ()
 
@@ -96,6 +97,7 @@ class Redactor:
         value = value.strip()
         if len(value) < MIN_REGISTERED or value in MASK:
             return
+        self.version += 1
         self._registered.add(value)
         escaped = msgspec.json.encode(value.encode("utf-8", "replace").decode())[1:-1].decode()
         self._registered.add(escaped)

@@ -1,0 +1,246 @@
+"""The audit record: who asked for what, what was decided, how it ended. Off unless the config turns it on.
+
+Whoever has something to record appends a tuple to a list; a thread makes lines of it and writes them, a batch at a
+time. So a record costs its caller well under a microsecond, and a process that is killed loses what came within the
+last `WINDOW_S` and the batch being written, no more. On a clean end nothing is lost. Where nothing can be written,
+`trouble` says so: who must not act unrecorded asks it first. Arguments are recorded as a keyed hash only; names go
+through the redactor. Owns what a record holds; its chain is `core.chain`'s, its files are `audit_files`'.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from switchboard_mcp.config.audit import Audit as Settings
+from switchboard_mcp.core import chain
+from switchboard_mcp.core.buckets import bucket
+from switchboard_mcp.core.chain import Link
+from switchboard_mcp.core.redaction import Redactor
+from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.observe.audit_files import AuditFiles
+
+# How long records are gathered before they are written: the most that a killed process loses.
+WINDOW_S = 0.05
+RETRY_S = 1.0
+SYNC_S = 1.0
+# While nothing can be written, so many records are kept; further ones are counted.
+MAX_PENDING = 100_000
+# The interpreter is given back after so many lines, so that serving never waits for a whole batch.
+AT_ONCE = 100
+# Names that come again and again are encoded once.
+MAX_KNOWN = 4096
+SALT = ".switchboard/audit-salt"
+SALT_BYTES = 32
+
+# kind, who, child, subtool, arguments, outcome, seconds, time
+Record = tuple[str, str, str, str, bytes, str, float, float]
+_encode = msgspec.json.encode
+
+
+class Audit:
+    """See the module. `trouble` is None while records can be written."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: str,
+        redactor: Redactor,
+        *,
+        deny: bool = False,
+        warn: Callable[[Failure], None] | None = None,
+        clock: Callable[[], float] = time.time,
+        window_s: float = WINDOW_S,
+    ) -> None:
+        folder = os.path.join(workspace, settings.path)
+        self.trouble: Failure | None = None
+        self.deny = deny
+        self._where = folder
+        self._salt_file = os.path.join(workspace, SALT)
+        self._salt = b""
+        self._fsync = settings.fsync
+        self._redactor = redactor
+        self._warn = warn
+        self._clock = clock
+        self._window_s = window_s
+        self._files = AuditFiles(folder, settings.max_bytes, settings.keep, lambda: int(clock() * 1000))
+        self._pending: list[Record] = []
+        self._lost = 0
+        self._known: dict[tuple[str, str, str, str, str, str], bytes] = {}
+        self._known_at = -1
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
+
+    def start(self) -> None:
+        """Open the files and begin to write. Where they cannot be opened, `trouble` says why."""
+        try:
+            self._open()
+        except OSError as problem:
+            self._fail(problem)
+        self._thread.start()
+
+    def record(
+        self,
+        kind: str,
+        who: str = "",
+        child: str = "",
+        subtool: str = "",
+        args: bytes = b"",
+        outcome: str = "",
+        seconds: float = -1.0,
+    ) -> None:
+        """Note one call or decision. Cheap; never waits, never raises. `seconds` below 0 is no duration."""
+        pending = self._pending
+        pending.append((kind, who, child, subtool, args, outcome, seconds, self._clock()))
+        if len(pending) == 1:
+            self._wake.set()
+
+    def refusal(self) -> Failure | None:
+        """Why nothing may be done now: it could not be recorded."""
+        return self.trouble if self.deny else None
+
+    def close(self) -> None:
+        """Write all there is. Nothing may be recorded afterwards."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._files.close()
+
+    def _open(self) -> None:
+        self._salt = self._salt or read_salt(self._salt_file)
+        self._files.open()
+
+    def _run(self) -> None:
+        """The writer: wait for a record, gather for a moment, write; force to disk when it is time."""
+        synced, dirty = time.monotonic(), False
+        while True:
+            waits_for = RETRY_S if self.trouble is not None else SYNC_S if dirty else None
+            self._wake.wait(waits_for)
+            stopping = self._stopping
+            if self._wake.is_set() and not stopping and self._fsync != "always":
+                time.sleep(self._window_s)
+            self._wake.clear()
+            if self._pending or self._lost or self.trouble is not None:
+                dirty = self._flush() or dirty
+            due = stopping or self._fsync == "always" or time.monotonic() - synced >= SYNC_S
+            if dirty and due and self._fsync != "never":
+                self._sync()
+                synced = time.monotonic()
+            dirty = dirty and not due and self._fsync != "never"
+            if stopping:
+                return
+
+    def _flush(self) -> bool:
+        """Write what is pending; where that fails it stays pending, up to a limit. Tells whether it was written."""
+        # The list itself is never replaced: whoever is about to append to it would append to the old one.
+        batch = self._pending[:]
+        try:
+            if self.trouble is not None:
+                self._open()
+            self._files.append(lambda link: self._bind(batch, link))
+        except OSError as problem:
+            self._lost += max(0, len(self._pending) - MAX_PENDING)
+            del self._pending[MAX_PENDING:]
+            self._fail(problem)
+            return False
+        del self._pending[: len(batch)]
+        if self._pending:
+            self._wake.set()
+        self._lost = 0
+        self.trouble = None
+        return True
+
+    def _bind(self, batch: list[Record], link: Link) -> tuple[bytes, Link]:
+        lines: list[bytes] = []
+        seq, digest = link.seq, link.digest
+        seal, fingerprint = chain.seal, chain.fingerprints(self._salt)
+        if self._lost:
+            seq += 1
+            body = chain.opening("lost", seq, int(self._clock() * 1000), count=self._lost)
+            line, digest = seal(body, digest)
+            lines.append(line)
+        if self._known_at != self._redactor.version or len(self._known) > MAX_KNOWN:
+            self._known, self._known_at = {}, self._redactor.version
+        known = self._known
+        for place, (kind, who, child, subtool, args, outcome, seconds, at) in enumerate(batch, 1):
+            took = bucket(seconds) if seconds >= 0 else ""
+            key = (kind, who, child, subtool, outcome, took)
+            words = known.get(key)
+            if words is None:
+                words = known[key] = self._words(*key)
+            seq += 1
+            body = b'{"seq":%d,"at":%d%b' % (seq, at * 1000, words)
+            if args:
+                body += b',"args":"%b"' % fingerprint(args)
+            line, digest = seal(body, digest)
+            lines.append(line)
+            if not place % AT_ONCE:
+                time.sleep(0)
+        return b"".join(lines), Link(seq, digest)
+
+    def _words(self, kind: str, who: str, child: str, subtool: str, outcome: str, took: str) -> bytes:
+        named = {
+            "kind": kind,
+            "who": who,
+            "child": child,
+            "subtool": subtool,
+            "outcome": outcome,
+            "took": took,
+        }
+        shown = {
+            name: chain.clip(self._redactor.text(_encodable(text))) for name, text in named.items() if text
+        }
+        return b"," + _encode(shown)[1:-1]
+
+    def _sync(self) -> None:
+        try:
+            self._files.sync()
+        except OSError as problem:
+            self._fail(problem)
+
+    def _fail(self, problem: OSError) -> None:
+        fresh = self.trouble is None
+        told = f"Nothing can be recorded in {self._where}: {problem.strerror or problem}."
+        self.trouble = failure("audit_failed", self._redactor.text(told))
+        if fresh and self._warn is not None:
+            self._warn(self.trouble)
+
+
+def _encodable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def read_salt(path: str) -> bytes:
+    """The workspace's salt, made on first use. It is kept apart from the record, which may be sent elsewhere."""
+    try:
+        with open(path, "rb") as file:
+            salt = file.read(SALT_BYTES + 1)
+    except FileNotFoundError:
+        return _make_salt(path)
+    if len(salt) != SALT_BYTES:
+        raise OSError(None, f"{path} is no salt of {SALT_BYTES} bytes")
+    return salt
+
+
+def _make_salt(path: str) -> bytes:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    fresh = f"{path}.{os.getpid()}"
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, os.urandom(SALT_BYTES))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    try:
+        os.link(fresh, path)  # fails where another process was first, so that all use the same
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(fresh)
+    return read_salt(path)
