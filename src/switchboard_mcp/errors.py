@@ -86,14 +86,13 @@ KINDS: dict[str, Kind] = {
         False, "Install the program here, or configure it by its absolute path, then approve."
     ),
     "loose_permissions": Kind(False, "Take the rights of others away, then start again."),
-    "shutting_down": Kind(True, "Start Switchboard again."),
-    "internal": Kind(False, "This is a fault in Switchboard. Its log has the details.", INTERNAL_ERROR),
-}
     "audit_failed": Kind(
         True,
         "Make room, or make the folder writable: what cannot be recorded is refused (audit.whenImpossible).",
     ),
-    "arguments_invalid": Kind(False, "Correct the arguments by the schema."),
+    "shutting_down": Kind(True, "Start Switchboard again."),
+    "internal": Kind(False, "This is a fault in Switchboard. Its log has the details.", INTERNAL_ERROR),
+}
 
 
 @final

@@ -199,11 +199,11 @@ class Config(Model, frozen=True):
     timeouts: Timeouts = field(default_factory=Timeouts)
     """How long to wait."""
     introspection: Introspection = field(default_factory=Introspection)
-    audit: Audit = field(default_factory=Audit)
-    """The record of every decision and call."""
     """How much an introspect answer may say."""
     governance: Governance = field(default_factory=Governance)
     """Who decides what may run."""
+    audit: Audit = field(default_factory=Audit)
+    """The record of every decision and call."""
     mail: Mail = field(default_factory=Mail)
     """The message desk."""
     find: Find = field(default_factory=Find)
