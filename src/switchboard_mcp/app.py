@@ -18,7 +18,7 @@ from switchboard_mcp.children.supervisor import Supervisor
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.core.redaction import Redactor
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observe.log import Level, Log, Style
 from switchboard_mcp.transport.pipes import Cork
@@ -26,6 +26,7 @@ from switchboard_mcp.transport.process import Launcher
 
 if TYPE_CHECKING:
     from switchboard_mcp.edge.place import Place
+    from switchboard_mcp.observe.audit import Audit
 
 T = TypeVar("T")
 
@@ -92,6 +93,7 @@ async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIt
             environ=os.environ,
             workspace=workspace.folder,
             start_task=start_task,
+            audit=_audit(workspace, log, redactor),
         )
         supervisor = Supervisor(workspace, services)
         gateway = Gateway(supervisor.children.values(), workspace.config, log, loop, workspace.folder)
@@ -102,6 +104,25 @@ async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIt
         finally:
             sweeper.cancel()
             await supervisor.close()
+            if services.audit is not None:
+                services.audit.close()
+
+
+def _audit(workspace: Workspace, log: Log, redactor: Redactor) -> Audit | None:
+    """The audit record, where it is on; a workspace without it loads nothing of it."""
+    settings, governed = workspace.config.audit, workspace.config.governance.mode == "governed"
+    if not (governed if settings.enabled is None else settings.enabled):
+        return None
+    from switchboard_mcp.observe.audit import Audit
+
+    deny = governed if settings.when_impossible is None else settings.when_impossible == "deny"
+
+    def warn(problem: Failure) -> None:
+        log.warning("audit.failed", problem=problem.message, calls="refused" if deny else "go on")
+
+    audit = Audit(settings, workspace.folder, redactor, deny=deny, warn=warn)
+    audit.start()
+    return audit
 
 
 async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor) -> int:

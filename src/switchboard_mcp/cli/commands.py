@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from importlib import import_module
 
 from switchboard_mcp import __version__
 from switchboard_mcp.app import Options, serve, serve_over_http
@@ -16,6 +18,16 @@ from switchboard_mcp.cli.usage import COMMANDS, OVERVIEW, parser_for
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import Failure, SwitchboardError
 
+# Where each command is, so that only the one that is run is loaded. `serve` comes here for --dry-run alone.
+RUNS = {
+    "serve": "dryrun:run",
+    "list": "inspect:run_list",
+    "introspect": "inspect:run_introspect",
+    "call": "call:run",
+    "login": "login:run",
+    "doctor": "doctor:run",
+    "audit": "audit:run",
+}
 # Common options that take a value: what follows them is no command.
 VALUED = frozenset({"--workspace", "--config", "--log-level", "--log-format"})
 SEE_HELP = "`switchboard --help` shows the commands."
@@ -92,18 +104,8 @@ def execute(command: str, asked: Invocation) -> int:
         if asked.given.http is not None:
             return serve_over_http(asked.options, asked.given.http)
         return serve(asked.options)
-    if command == "serve":
-        from switchboard_mcp.cli.dryrun import run
-    elif command == "list":
-        from switchboard_mcp.cli.inspect import run_list as run
-    elif command == "introspect":
-        from switchboard_mcp.cli.inspect import run_introspect as run
-    elif command == "call":
-        from switchboard_mcp.cli.call import run
-    elif command == "login":
-        from switchboard_mcp.cli.login import run
-    else:
-        from switchboard_mcp.cli.doctor import run
+    module, _, function = RUNS[command].partition(":")
+    run: Callable[[Invocation], int] = getattr(import_module(f"switchboard_mcp.cli.{module}"), function)
     return run(asked)
 
 

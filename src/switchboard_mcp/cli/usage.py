@@ -32,6 +32,7 @@ usage: switchboard [COMMAND] [OPTIONS]
   call SUITE SUBTOOL    call a subtool
   login CHILD           log in to a remote child that wants it
   doctor                check everything, and say what to do
+  audit verify|show     prove the audit record, or read it
   help COMMAND          tell more about a command
 
   --workspace DIR       folder with the config and the children (default: here)
@@ -136,6 +137,21 @@ def _login(parser: Parser) -> None:
     parser.flag("--no-browser", action="store_true", help="only show the address to visit")
 
 
+def _audit(parser: Parser) -> None:
+    parser.add_argument(
+        "action", metavar="ACTION", choices=("verify", "show", "tail"), help="verify, show or tail"
+    )
+    parser.flag(
+        "--contains",
+        metavar="HASH",
+        default="",
+        help="verify: the last hash of an earlier time must be there",
+    )
+    parser.flag("--last", metavar="N", type=int, default=0, help="show: only the last N records (tail: 20)")
+    parser.flag("--child", metavar="NAME", default="", help="show: only records of this child")
+    parser.flag("--kind", metavar="KIND", default="", help="show: only records of this kind, such as call")
+
+
 COMMANDS = {
     "serve": Command(
         "[serve] [OPTIONS]",
@@ -172,6 +188,17 @@ COMMANDS = {
         "Log in to a remote child that wants it (OAuth): shows an address to visit, and keeps the tokens in a file\n"
         "that only you can read. Whoever serves with your settings uses and renews them.",
         add=_login,
+    ),
+    "audit": Command(
+        "audit verify|show|tail [OPTIONS]",
+        "Read the audit record of the workspace: every decision and call, each line bound to the one before.\n"
+        "`verify` proves that no line was changed, left out, moved or put in, and names the first that was; exit\n"
+        "code 1 then. It tells the last hash: kept elsewhere, --contains HASH proves later that no line is gone.",
+        "examples:\n"
+        "  switchboard audit verify\n"
+        "  switchboard audit show --child github --last 50\n"
+        "  switchboard audit tail --json",
+        _audit,
     ),
     "doctor": Command(
         "doctor [OPTIONS]",
