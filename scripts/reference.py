@@ -62,8 +62,22 @@ stateDiagram-v2
 | --- | --- | --- | --- |
 {rows}
 
-After a failure the next start is permitted at once, then after {waits}.
-Failure number {failures} in a row puts the child into quarantine for {quarantine:g} s. One answered call forgives all.
+## Health
+
+| state | health |
+| --- | --- |
+{healths}
+
+Calls reach a child only while it is healthy or on probation; one that is untried is started first. In all other states
+they are refused with a structured error, which says with `retryAfterMs` when to come back.
+
+| | open mode | governed mode | setting |
+| --- | --- | --- | --- |
+{measures}
+
+After a failure the next start is permitted at once, then after {waits}, until there were too many in a row.
+A call that was not answered in time puts a child in doubt: it is probed with `ping`, or `server/discover` in the era
+without handshakes. Any answer at all will do; a call that is only slow does not make a child unhealthy.
 A fault that will repeat, such as a missing program, is looked at again when it is needed after {recheck:g} s.
 """
 
@@ -136,10 +150,26 @@ def life() -> str:
         ),
         rows="\n".join(row(*(cell.value for cell in cells)) for cells in table),
         waits=", ".join(f"{wait:g} s" for wait in waits),
-        failures=lifecycle.FAILURES_TO_QUARANTINE,
-        quarantine=lifecycle.QUARANTINE_S,
+        healths="\n".join(row(state.value, health.value) for state, health in lifecycle.HEALTH.items()),
+        measures="\n".join(measures()),
         recheck=lifecycle.FAULT_RECHECK_S,
     )
+
+
+def measures() -> Iterator[str]:
+    """The rules of both modes, side by side."""
+    for words, name, unit, setting in (
+        ("a start is told in the log after", "spawn_warn_s", " s", "spawnWarnMs"),
+        ("a start has failed after", "spawn_fail_s", " s", "spawnFailMs"),
+        ("failures in a row to quarantine", "failures", "", "failures"),
+        ("length of quarantine", "quarantine_s", " s", "quarantineMs"),
+        ("a probe is answered within", "probe_s", " s", "probeMs"),
+        ("answers from probation to healthy", "successes", "", "successes"),
+    ):
+        both = (getattr(rules, name) for rules in (lifecycle.OPEN_RULES, lifecycle.GOVERNED_RULES))
+        yield row(
+            words, *(f"{value:g}{unit}" if value else "`timeouts`" for value in both), f"`health.{setting}`"
+        )
 
 
 PAGES = {"settings.md": settings, "failures.md": failures, "child-life.md": life}

@@ -55,6 +55,9 @@ KINDS: dict[str, Kind] = {
     "child_protocol": Kind(False, "Check that the command, or the url, is that of an MCP server."),
     "child_crashed": Kind(True, "Try again: the child is started anew on the next call."),
     "child_timeout": Kind(True, "Ask for less work at once, or raise rpcMs for this suite."),
+    "child_unhealthy": Kind(
+        True, "Try again after retryAfterMs. `switchboard status` shows how it is; a restart of it may help."
+    ),
     "child_unreachable": Kind(True, "Check that the server runs and that `url` is right, then try again."),
     "child_unauthorized": Kind(False, "Check the child's `headers`: the server does not accept them."),
     "child_http_error": Kind(True, "Check that `url` is the address of an MCP server, or try again later."),

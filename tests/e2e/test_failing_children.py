@@ -184,8 +184,8 @@ def test_a_call_that_is_never_answered_fails_after_its_time_and_is_cancelled(
         assert "rpcMs" in error["hint"]
         assert host.call("sick_suite", "echo", message="alive")["content"][0]["text"] == "alive"
         assert_others_are_whole(host)
-    called, cancelled, _ = read_record(record)[-3:]
-    assert cancelled["method"] == "notifications/cancelled"
+    called, cancelled, probe, _ = read_record(record)[-4:]
+    assert (cancelled["method"], probe["method"]) == ("notifications/cancelled", "ping")
     assert cancelled["params"]["requestId"] == called["id"]
 
 

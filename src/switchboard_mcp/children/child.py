@@ -5,10 +5,11 @@ Performs what the table decides. Single flight: however many visitors come while
 
 from __future__ import annotations
 
-from asyncio import Task, current_task
+from asyncio import Task, current_task, timeout
 
 from msgspec import Raw
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from switchboard_mcp.children.catalog import Knowledge
 from switchboard_mcp.children.connection import Carrier, Connection
@@ -17,18 +18,22 @@ from switchboard_mcp.children.handshake import WrongEra
 from switchboard_mcp.children.launch import launch
 from switchboard_mcp.children.local import LocalCarrier
 from switchboard_mcp.children.offer import CHANGES, Offer
+from switchboard_mcp.children.probing import Probing
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.children.visitor import Passing, Visitor
 from switchboard_mcp.children.waiting import WaitingRoom
+from switchboard_mcp.config.health import rules
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.config.variables import expand, secrets
 from switchboard_mcp.core.envelope import LEVELS
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.core.lifecycle import (
     FAULT_RECHECK_S,
+    HEALTH,
     TRANSITIONS,
     Action,
     Event,
+    Health,
     State,
     setback,
     start_limit_ms,
@@ -39,7 +44,8 @@ from switchboard_mcp.transport.peer import Inquiry, Peer
 READY = State.READY  # looked up once: an enum member through its class is slow
 # A child that does not read its stdin must not fill our memory: beyond this, calls to it are refused.
 MAX_BACKLOG = 96 * 1024 * 1024
-ALIVE = frozenset({State.STARTING, State.READY, State.IDLE, State.STOPPING})
+RUNNING = frozenset({State.READY, State.IDLE, State.PROBATION, State.UNHEALTHY})
+ALIVE = RUNNING | {State.STARTING, State.STOPPING}
 FAULTS = frozenset(
     {
         "config_invalid",
@@ -82,6 +88,8 @@ class Child:
         suite = config.suites.get(spec.name)
         rpc_ms = (suite and suite.rpc_ms) or spec.rpc_timeout_ms or config.timeouts.rpc_ms
         self.timeout_s = rpc_ms / 1000
+        self._rules = rules(config.health, governed=config.governance.mode != "open")
+        self._probing = Probing(self, services, self._rules.probe_s)
         self.offer = Offer(spec, services, self.timeout_s)
         self.following = Following(services, self.timeout_s, self._missed)
 
@@ -94,6 +102,18 @@ class Child:
     def pid(self) -> int:
         """Its process id, 0 while it has none."""
         return self._connection.pid if self._connection else 0
+
+    @property
+    def health(self) -> Health:
+        """What it is good for at the moment."""
+        self._review()
+        return HEALTH[self.state]
+
+    @property
+    def retry_after_ms(self) -> int:
+        """How long until a call may be tried again that would be refused now; 0 where none would be."""
+        left_s = self._retry_at - self._services.loop.time()
+        return max(0, round(left_s * 1000)) if self.state not in (State.READY, State.IDLE) else 0
 
     @property
     def modern(self) -> bool:
@@ -114,7 +134,8 @@ class Child:
         if self._closing is not None:
             visitor.refused(self._closing)
             return
-        early = self._retry_at > self._services.loop.time()
+        self._review()
+        early = self.state not in RUNNING and self._retry_at > self._services.loop.time()
         action = self._apply(Event.EARLY if early else Event.NEED)
         if action is Action.SEND:
             visitor.admitted(self)
@@ -125,6 +146,38 @@ class Child:
             if action is Action.START:
                 self._modern_first, self._capabilities = visitor.modern, visitor.capabilities
                 self._services.start_task(self._start())
+
+    def doubt(self) -> None:
+        """A call was not answered in time: slow work, or nobody there any more. Ask."""
+        if self.peer is not None and self.state in RUNNING and self._apply(Event.DOUBT) is Action.PROBE:
+            if self.state is State.UNHEALTHY:
+                self._retry_at = self._services.loop.time() + self._rules.probe_s
+                self.last_failure = self._silence()
+            self._probing.begin(self.peer)
+
+    def probed(self, *, alive: bool) -> bool:
+        """A probe of this run is over; whether another is wanted."""
+        if self.state not in RUNNING or self.peer is None:
+            return False
+        if alive:
+            if self.state is State.UNHEALTHY:  # a first sign; what counts for trust comes after it
+                self._answers_at_start = self.peer.answers
+            again = self._apply(Event.ALIVE) is Action.PROBE
+            self._review()
+            return again and self.state is State.PROBATION
+        self.failures += 1
+        problem = self._silence()
+        if setback(self.failures, self._rules).event is Event.CRASHED_OUT:
+            connection = self._connection
+            self._services.log.warning("child.given_up", child=self.name, problem=problem.message)
+            self._fall_back(problem)
+            if connection is not None:
+                self._services.start_task(connection.stop(problem))
+            return False
+        self._services.log.warning("child.unhealthy", child=self.name, problem=problem.message)
+        self.last_failure = problem
+        self._retry_at = self._services.loop.time() + self._rules.probe_s
+        return self._apply(Event.SILENT) is Action.PROBE
 
     def each(self, home: object = None) -> list[Child]:
         """The processes behind it: for one host, or all. Where it is shared there is one."""
@@ -165,7 +218,8 @@ class Child:
 
     def sweep(self, now: float) -> None:
         """Called now and then: notice quiet, and stop a child that has been idle for long."""
-        if self.state not in (State.READY, State.IDLE):
+        self._review()
+        if self.state not in (State.READY, State.IDLE, State.PROBATION):
             return
         if self.visits != self._visits_seen or (self.peer and self.peer.busy) or self.following.uris:
             self._visits_seen = self.visits
@@ -192,9 +246,9 @@ class Child:
 
     def ended(self, connection: Connection, problem: Failure, unheard: list[Visitor]) -> None:
         """The running child crashed. While it was starting, the start itself notices."""
-        if connection is self._connection and self.state in (State.READY, State.IDLE):
-            useful = connection.peer.answers > self._answers_at_start
-            self.failures = 1 if useful else self.failures + 1
+        if connection is self._connection and self.state in RUNNING:
+            self._review()
+            self.failures += 1
             self._services.log.warning("child.crashed", child=self.name, problem=problem.message)
             self._fall_back(problem)
         for visitor in unheard:
@@ -219,6 +273,19 @@ class Child:
         if self._connection is not None:
             self.said(self._connection, Message(method=method, params=Raw(params)))
 
+    def _review(self) -> None:
+        """Whether a child on probation has made up for its failures by now."""
+        if self.state is not State.PROBATION or self.peer is None:
+            return
+        if self.peer.answers - self._answers_at_start >= self._rules.successes:
+            self.failures = 0
+            self._apply(Event.TRUSTED)
+
+    def _silence(self) -> Failure:
+        limit = f"{self._rules.probe_s:g} s"
+        told = f"Child '{self.name}' runs and did not answer a probe within {limit}."
+        return failure("child_unhealthy", told, child=self.name)
+
     def _apply(self, event: Event) -> Action:
         before = self.state
         self.state, action = TRANSITIONS[before, event]
@@ -230,8 +297,9 @@ class Child:
         loop = self._services.loop
         began = loop.time()
         self._waiting.start_telling()
+        slow = loop.call_later(self._rules.spawn_warn_s, self._tell_slow_start)
         try:
-            outcome = await self._connect()
+            outcome = await self._connect_in_time()
             if not isinstance(outcome, Failure):
                 self.offer.learn(outcome)
         except Exception as problem:  # noqa: BLE001 - visitors wait for an answer, whatever went wrong
@@ -239,6 +307,7 @@ class Child:
             outcome = failure("internal", f"Child '{self.name}' could not be started.", child=self.name)
         finally:
             self._waiting.stop_telling()
+            slow.cancel()
         if self._closing is not None:
             outcome = self._closing
         if isinstance(outcome, Failure):
@@ -260,10 +329,28 @@ class Child:
         )
         if self._log_level:
             self.set_log_level(self._log_level)
-        self._apply(Event.UP)
+        self._apply(Event.UP_AGAIN if self.failures else Event.UP)
         self.following.begin(self.peer, outcome.capabilities, modern=self.modern)
         self._waiting.let_all_in()
         await self.offer.fetch_rest(self._connection)
+
+    def _tell_slow_start(self) -> None:
+        seconds = self._rules.spawn_warn_s
+        self._services.log.warning("child.start_slow", child=self.name, seconds=seconds)
+
+    async def _connect_in_time(self) -> Knowledge | Failure:
+        """Start it; where the gate has a limit, however many ways of meeting it there are to try."""
+        limit_s = self._rules.spawn_fail_s
+        if not limit_s:
+            return await self._connect()
+        try:
+            async with timeout(limit_s):
+                return await self._connect()
+        except TimeoutError:
+            told = f"Child '{self.name}' was not ready within {limit_s:g} s, the limit of the health gate."
+            hint = "Run `switchboard doctor`, or raise health.spawnFailMs."
+            words = self._connection.last_words() if self._connection is not None else []
+            return failure("child_start_timeout", told, child=self.name, hint=hint, stderr=words)
 
     async def _connect(self) -> Knowledge | Failure:
         spec = expand(self.spec, self._services.environ)
@@ -333,7 +420,7 @@ class Child:
         if problem.code in FAULTS and self.state is State.STARTING:
             event, wait_s = Event.FAULT, FAULT_RECHECK_S
         else:
-            judged = setback(self.failures)
+            judged = setback(self.failures, self._rules)
             event, wait_s = judged.event, judged.wait_s
         self._retry_at = self._services.loop.time() + wait_s
         self._apply(event)
@@ -360,8 +447,8 @@ class Child:
         """Why a call is refused without a try: the last failure, and when to come back."""
         assert self.last_failure is not None
         left_ms = max(1, round((self._retry_at - self._services.loop.time()) * 1000))
-        if self.state is State.FAILED:
-            return self.last_failure
+        if self.state in (State.FAILED, State.UNHEALTHY):
+            return replace(self.last_failure, retry_after_ms=left_ms)
         code = "child_quarantined" if self.state is State.QUARANTINED else "child_backoff"
         times = f"failed {self.failures} times in a row"
         return failure(

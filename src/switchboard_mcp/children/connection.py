@@ -89,6 +89,10 @@ class Connection:
         """The child's process id."""
         return self._carrier.pid
 
+    def last_words(self) -> list[str]:
+        """What the child said last beside the protocol."""
+        return self._carrier.last_words()
+
     async def open(
         self, limit_s: float, capabilities: bytes = b"{}", *, modern_first: bool = False
     ) -> Knowledge | Failure | WrongEra:

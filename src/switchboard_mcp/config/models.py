@@ -12,6 +12,7 @@ from msgspec import Meta, Struct, field
 
 from switchboard_mcp.config.audit import Audit
 from switchboard_mcp.config.governance import Governance
+from switchboard_mcp.config.health import Health
 from switchboard_mcp.errors import Failure
 
 Milliseconds = Annotated[int, Meta(ge=1)]
@@ -200,6 +201,8 @@ class Config(Model, frozen=True):
     """How long to wait."""
     introspection: Introspection = field(default_factory=Introspection)
     """How much an introspect answer may say."""
+    health: Health = field(default_factory=Health)
+    """When a child is well enough to be called."""
     governance: Governance = field(default_factory=Governance)
     """Who decides what may run."""
     audit: Audit = field(default_factory=Audit)

@@ -226,6 +226,7 @@ class HostRequest(Visitor, Call):
 
     def timed_out(self) -> None:
         """The child took too long and was told to stop."""
+        self.child.doubt()
         problem = self.lateness()
         self.session.desk.over(self, problem.message)
         self.refused(problem)

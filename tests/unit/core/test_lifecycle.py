@@ -7,10 +7,13 @@ import pytest
 
 from switchboard_mcp.core.lifecycle import (
     FAILURES_TO_QUARANTINE,
+    HEALTH,
     PACKAGE_RUNNERS,
     TRANSITIONS,
     Action,
     Event,
+    Health,
+    Rules,
     State,
     setback,
     start_limit_ms,
@@ -18,13 +21,49 @@ from switchboard_mcp.core.lifecycle import (
 
 CHILD = Path(__file__).parents[3] / "src" / "switchboard_mcp" / "children" / "child.py"
 
+RECOVERY = (State.PROBATION, State.READY)
+
 # What `children.child` can meet, state by state: the table must hold exactly this, no row missing and none idle.
 # A call comes in every state; too early it can only be after a failure, since only failures set a time to retry.
-# A start ends while STARTING; a crash is heard of while READY or IDLE; the sweep tells READY and IDLE apart.
+# A start ends while STARTING; a crash is heard of while it runs; the sweep tells READY and IDLE apart. A child is
+# doubted when a call to it takes too long, which is no call of an idle one; from then on it is probed.
 POSSIBLE: dict[State, set[Event]] = {
     State.CONFIGURED: {Event.NEED},
-    State.STARTING: {Event.NEED, Event.UP, Event.FAULT, Event.CRASH, Event.CRASHED_OUT},
-    State.READY: {Event.NEED, Event.QUIET, Event.CRASH, Event.CRASHED_OUT},
+    State.STARTING: {
+        Event.NEED,
+        Event.UP,
+        Event.UP_AGAIN,
+        Event.FAULT,
+        Event.CRASH,
+        Event.CRASHED_OUT,
+    },
+    State.READY: {
+        Event.NEED,
+        Event.DOUBT,
+        Event.ALIVE,
+        Event.SILENT,
+        Event.QUIET,
+        Event.CRASH,
+        Event.CRASHED_OUT,
+    },
+    State.PROBATION: {
+        Event.NEED,
+        Event.TRUSTED,
+        Event.DOUBT,
+        Event.ALIVE,
+        Event.SILENT,
+        Event.EXPIRE,
+        Event.CRASH,
+        Event.CRASHED_OUT,
+    },
+    State.UNHEALTHY: {
+        Event.NEED,
+        Event.DOUBT,
+        Event.ALIVE,
+        Event.SILENT,
+        Event.CRASH,
+        Event.CRASHED_OUT,
+    },
     State.IDLE: {Event.NEED, Event.EXPIRE, Event.CRASH, Event.CRASHED_OUT},
     State.STOPPING: {Event.NEED, Event.GONE},
     State.STOPPED: {Event.NEED},
@@ -74,11 +113,28 @@ class TestTable:
 
     def test_a_call_is_sent_only_to_a_child_that_is_up(self) -> None:
         senders = {before for (before, _), (_, action) in TRANSITIONS.items() if action is Action.SEND}
-        assert senders == {State.READY, State.IDLE}
+        assert senders == {State.READY, State.IDLE, State.PROBATION}
+
+    def test_a_call_is_sent_only_to_a_child_that_is_healthy_or_on_probation(self) -> None:
+        """The health gate."""
+        senders = {before for (before, _), (_, action) in TRANSITIONS.items() if action is Action.SEND}
+        assert {HEALTH[state] for state in senders} == {Health.HEALTHY, Health.PROBATION}
+
+    def test_an_unhealthy_child_becomes_healthy_only_by_way_of_probation(self) -> None:
+        ways = {after for (before, _), (after, _) in TRANSITIONS.items() if before is State.UNHEALTHY}
+        assert ways == {State.UNHEALTHY, State.PROBATION, State.BACKOFF, State.QUARANTINED}
+        assert {
+            event for (before, event), (after, _) in TRANSITIONS.items() if (before, after) == RECOVERY
+        } == {Event.TRUSTED}
+
+    def test_every_state_has_a_health_and_every_health_a_state(self) -> None:
+        assert set(HEALTH) == set(State)
+        assert set(HEALTH.values()) == set(Health)
 
     def test_only_a_child_without_work_is_stopped(self) -> None:
         assert [key for key, (_, action) in TRANSITIONS.items() if action is Action.STOP] == [
-            (State.IDLE, Event.EXPIRE)
+            (State.IDLE, Event.EXPIRE),
+            (State.PROBATION, Event.EXPIRE),
         ]
 
     def test_the_owner_of_a_child_applies_every_event(self) -> None:
@@ -103,6 +159,12 @@ class TestSetback:
     def test_quarantine_comes_with_the_fifth_failure(self) -> None:
         assert setback(FAILURES_TO_QUARANTINE - 1).event is Event.CRASH
         assert setback(FAILURES_TO_QUARANTINE).event is Event.CRASHED_OUT
+
+    def test_how_many_failures_and_how_long_is_up_to_the_rules(self) -> None:
+        rules = Rules(failures=2, quarantine_s=7)
+        assert setback(1, rules).event is Event.CRASH
+        assert setback(2, rules).event is Event.CRASHED_OUT
+        assert setback(2, rules).wait_s == 7
 
     def test_a_count_that_makes_no_sense_costs_no_wait(self) -> None:
         assert setback(0).wait_s == 0
