@@ -1,0 +1,148 @@
+"""Texts of children made fit for a model to read: nothing hidden, nothing endless.
+
+A description is written by a stranger and read by a model. What a person who looks at it would not see (control
+characters, zero-width and tag characters, characters that turn the direction of writing) is taken out, and what is
+longer than anybody needs is cut. Owns what is hidden and how long is too long; it does not judge what the words say,
+and never touches what a program goes by: names, enums, defaults, patterns.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import msgspec
+from msgspec import Raw
+
+from switchboard_mcp.core.schema import MANY, MAPS, MAX_DEPTH, ONE
+
+# Of 4,315 tools of published servers very few say more than this, and 2,000 tokens for one tool pay for any manual.
+DESCRIPTION_CHARS = 8_000
+# Where every tool is listed all the time: hosts cut there anyway.
+LISTED_CHARS = 2_000
+# One parameter. Some carry a small grammar or a table.
+DOC_CHARS = 2_000
+TITLE_CHARS = 200
+# A child's manual. The introspect answer gives it a share of its budget, far below this.
+INSTRUCTIONS_CHARS = 8_000
+UNREADABLE = Raw(b'{"type":"object"}')
+ELLIPSIS = " …"
+# A boundary further back than this share of the text would throw away more than it tidies.
+BOUNDARY_SHARE = 0.8
+
+# What nobody sees, by what it is called in Unicode.
+_HIDDEN = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and newline
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"  # soft hyphen, joiners, fillers, Mongolian selectors
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f"  # zero width, direction, invisible operators
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"  # fillers, variation selectors, byte order mark, annotations
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # musical formatting; tags and more variation selectors
+    "\ud800-\udfff"
+)
+_ORDERS = "\x1b\\[[0-9;:?]{0,32}[@-~]|\x1b\\][^\x07\x1b]{0,256}(?:\x07|\x1b\\\\)?"  # to a terminal, whole
+_BREAKS = "\r\n?|[\u2028\u2029\x0b\x0c\x85]"
+# Room that pushes what follows out of sight.
+_VOID = "\n{4,}|[ \t\u00a0\u2000-\u200a\u3000]{40,}"
+# An ASCII schema without any of these hides nothing.
+_SIGNS = (b"\\u", b"\\b", b"\\f", b"\x7f", b"  ", b"\\t\\t", b"\\n\\n\\n\\n")
+_PROSE = {
+    "description": DOC_CHARS,
+    "title": TITLE_CHARS,
+    "$comment": DOC_CHARS,
+}
+
+
+def clean(text: str) -> str:
+    """The text without what is hidden in it."""
+    if text.isascii() and (text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable()):
+        return _without_void(text) if len(text) >= 40 and ("\n\n\n\n" in text or " " * 40 in text) else text
+    text = _compiled(_BREAKS).sub("\n", _compiled(_ORDERS).sub("", text))
+    return _without_void(_compiled(f"[{_HIDDEN}]").sub("", text))
+
+
+def shown(text: str, limit: int = DESCRIPTION_CHARS) -> str:
+    """The text as a model may read it: clean, and at most so long. A cut shows as `…`."""
+    whole = len(text) <= 4 * limit
+    text = clean(text if whole else text[: 4 * limit])  # what is cut off anyway need not be looked at
+    if whole and len(text) <= limit:
+        return text
+    room = limit - len(ELLIPSIS)
+    cut = text[:room]
+    ends = (cut.rfind("\n"), cut.rfind(". ") + 1, cut.rfind(" "))
+    end = next((end for end in ends if end >= room * BOUNDARY_SHARE), room)
+    return cut[:end].rstrip() + ELLIPSIS
+
+
+def schema(raw: Raw) -> Raw:
+    """A schema with every doc in it as a model may read it; the same object where there is nothing to do."""
+    data = bytes(raw)
+    short = len(data) <= TITLE_CHARS or (len(data) <= DOC_CHARS and b'"title"' not in data)
+    if short and data.isascii() and not any(sign in data for sign in _SIGNS):
+        return raw
+    try:
+        before = msgspec.json.decode(data)
+        after = _schema(before, 0)
+        return raw if after is before else Raw(msgspec.json.encode(after))
+    except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
+        return UNREADABLE  # else one broken character would be a way around all of this
+
+
+def tool(raw: Raw) -> Raw:
+    """A whole tool for a list that a model reads all the time."""
+    try:
+        members = msgspec.json.decode(raw, type=dict[str, Raw])
+        for name, limit in (("title", TITLE_CHARS), ("description", LISTED_CHARS)):
+            if name in members:
+                text = msgspec.json.decode(members[name])
+                if isinstance(text, str):
+                    members[name] = Raw(msgspec.json.encode(shown(text, limit)))
+        for name in ("inputSchema", "outputSchema"):
+            if name in members:
+                members[name] = schema(members[name])
+        if "annotations" in members:
+            members["annotations"] = _annotations(members["annotations"])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return raw
+    return Raw(msgspec.json.encode(members))
+
+
+def _annotations(raw: Raw) -> Raw:
+    hints = msgspec.json.decode(raw)
+    if isinstance(hints, dict) and isinstance(hints.get("title"), str):
+        return Raw(msgspec.json.encode({**hints, "title": shown(hints["title"], TITLE_CHARS)}))
+    return raw
+
+
+def _schema(node: object, depth: int) -> object:
+    """The same object where nothing in it had to be changed."""
+    if not isinstance(node, dict) or depth > MAX_DEPTH:
+        return node
+    changed: dict[str, object] = {}
+    for key, value in node.items():
+        done = value
+        if isinstance(value, str):
+            limit = _PROSE.get(key)
+            if limit is not None:
+                done = shown(value, limit)
+        elif isinstance(value, dict):
+            done = _map(value, depth) if key in MAPS else _schema(value, depth + 1) if key in ONE else value
+        elif isinstance(value, list) and key in MANY:
+            parts = [_schema(one, depth + 1) for one in value]
+            done = value if all(one is other for one, other in zip(parts, value, strict=True)) else parts
+        if done is not value:
+            changed[key] = done
+    return {**node, **changed} if changed else node
+
+
+def _map(members: dict[str, object], depth: int) -> object:
+    done = {name: _schema(one, depth + 1) for name, one in members.items()}
+    return members if all(done[name] is one for name, one in members.items()) else done
+
+
+def _without_void(text: str) -> str:
+    return _compiled(_VOID).sub(lambda found: "\n\n" if found[0][0] == "\n" else " ", text)
+
+
+@lru_cache(maxsize=8)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
