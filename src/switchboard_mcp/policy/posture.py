@@ -1,0 +1,96 @@
+"""What governed mode makes of a workspace: which children exist, and whether anything is routed at all.
+
+Owns the decision; `launch` owns the rules for one child. In open mode this module is not loaded. A refusal is made here
+once and handed to whoever asks, so that a host, the command line and a search read the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct, structs
+
+from switchboard_mcp.config.approvals import approvals_file, read_approvals, words
+from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
+from switchboard_mcp.config.variables import expand
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.policy.launch import Guard
+from switchboard_mcp.policy.launch_text import HANDED_ON, NEVER_SET, STEERING
+
+ENABLED = "SWITCHBOARD_MCP_ENABLED"
+
+
+class Posture(Struct, frozen=True):
+    """A governed workspace: `workspace` has only the children that exist; `disabled` is why nothing is routed yet."""
+
+    workspace: Workspace
+    guard: Guard
+    disabled: Failure | None
+
+
+def take_posture(workspace: Workspace, environ: Mapping[str, str]) -> Posture:
+    """Judge every child. Nothing is started, and no program is read. Taking it twice changes nothing."""
+    guard = make_guard(workspace, environ)
+    children: list[ChildSpec] = []
+    absent = dict(workspace.absent)
+    warnings = list(workspace.warnings)
+    for spec in workspace.children:
+        problem = _judge(spec, guard)
+        if problem is None:
+            children.append(spec)
+        else:
+            absent[spec.name] = problem
+            warnings.append(ConfigWarning(spec.source, spec.key, f"{problem.message} {problem.hint}"))
+    governed = structs.replace(workspace, children=children, warnings=warnings, absent=absent)
+    return Posture(governed, guard, None if is_enabled(environ) else disabled(workspace))
+
+
+def is_enabled(environ: Mapping[str, str]) -> bool:
+    """Whether the switch is on; it is off unless it says so."""
+    return environ.get(ENABLED, "").strip().lower() == "true"
+
+
+def disabled(workspace: Workspace) -> Failure:
+    """What everybody is told while the switch is off."""
+    where = f"{workspace.source}: governance.mode" if workspace.source else "governance.mode"
+    return failure(
+        "governance_disabled", f"Switchboard is governed here ({where}) and {ENABLED} is not `true`."
+    )
+
+
+def make_guard(workspace: Workspace, environ: Mapping[str, str]) -> Guard:
+    """The judge of a workspace. Raises `config_invalid` where settings or approvals cannot be used."""
+    _check_settings(workspace)
+    file = approvals_file(workspace.folder)
+    return Guard(
+        read_approvals(file),
+        file,
+        workspace.config.governance,
+        workspace.folder,
+        words(workspace.folder, environ),
+        environ,
+    )
+
+
+def _judge(spec: ChildSpec, guard: Guard) -> Failure | None:
+    if spec.kind not in ("stdio", "http", "sse", "ws"):
+        return None  # part of Switchboard itself
+    filled = expand(spec, guard.environ)
+    if isinstance(filled, Failure):
+        # What is not set can still be set; the child exists if it is approved, and says at its start what is missing.
+        return None if spec.name in guard.approvals.children else guard.judge(spec)
+    return guard.judge(filled)
+
+
+def _check_settings(workspace: Workspace) -> None:
+    for index, name in enumerate(workspace.config.governance.env):
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            why = "is no name of a variable"
+        elif NEVER_SET.fullmatch(name) or (STEERING.fullmatch(name) and name not in HANDED_ON):
+            why = f"`{name}` changes what runs; a child that needs it sets it in its own `env`, with an approval"
+        else:
+            continue
+        raise SwitchboardError(
+            failure("config_invalid", f"{workspace.source}: governance.env[{index}]: {why}.")
+        )
