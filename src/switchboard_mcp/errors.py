@@ -88,11 +88,30 @@ KINDS: dict[str, Kind] = {
     "launch_unresolved": Kind(
         False, "Install the program here, or configure it by its absolute path, then approve."
     ),
+    "lock_invalid": Kind(
+        False, "Take the file from git, or remove it and write it anew with `switchboard lock`."
+    ),
+    "child_not_locked": Kind(False, "Whoever may lock children here runs `switchboard lock CHILD`."),
+    "tool_drifted": Kind(
+        False,
+        "Look at it with `switchboard lock --check`; `switchboard lock --accept CHILD` takes it as it is now.",
+    ),
     "loose_permissions": Kind(False, "Take the rights of others away, then start again."),
     "audit_failed": Kind(
         True,
         "Make room, or make the folder writable: what cannot be recorded is refused (audit.whenImpossible).",
     ),
+    "arguments_invalid": Kind(False, "Correct the arguments by the schema."),
+    "mail_name_invalid": Kind(
+        False, "Use lower-case letters, digits, - and _, at most 64; `coder 1` is taken as `coder-1`."
+    ),
+    "mail_recipient_unknown": Kind(False, "Use one of the nearest names, or let that agent register first."),
+    "mail_message_invalid": Kind(False, "Correct the named part of the message, then send it again."),
+    "mail_too_large": Kind(False, "Put the content into a file of the workspace, and send its path."),
+    "mail_not_found": Kind(False, "Look into the inbox, or search, for the ids there are."),
+    "mail_lease_lost": Kind(False, "Stop working on it: the message may be somebody else's now. Claim again."),
+    "mail_not_stored": Kind(True, "Nothing was accepted. Mend what the message names, then try again."),
+    "mail_unsafe": Kind(False, "Look at what is there, remove or mend it, then try again."),
     "shutting_down": Kind(True, "Start Switchboard again."),
     "internal": Kind(False, "This is a fault in Switchboard. Its log has the details.", INTERNAL_ERROR),
 }

@@ -24,6 +24,8 @@ RUNS = {
     "list": "inspect:run_list",
     "introspect": "inspect:run_introspect",
     "call": "call:run",
+    "find": "find:run",
+    "tokens": "tokens:run",
     "login": "login:run",
     "doctor": "doctor:run",
     "audit": "audit:run",
@@ -31,7 +33,7 @@ RUNS = {
 # Common options that take a value: what follows them is no command.
 VALUED = frozenset({"--workspace", "--config", "--log-level", "--log-format"})
 SEE_HELP = "`switchboard --help` shows the commands."
-USAGE_CODES = frozenset({"usage", "config_invalid", "http_missing"})
+USAGE_CODES = frozenset({"usage", "config_invalid", "http_missing", "lock_invalid"})
 FAILED, MISUSED = 1, 2
 # As a shell reports a program that was ended by SIGINT or SIGPIPE.
 INTERRUPTED, READER_GONE = 130, 141

@@ -75,6 +75,11 @@ def text_digest(text: str) -> str:
     return _hash(one_line(text).encode("utf-8", "surrogatepass"))
 
 
+def value_digest(value: object) -> str:
+    """The hash of any plain value, whatever the order of its keys."""
+    return _hash(_encoded(value))
+
+
 def one_line(text: str) -> str:
     """The text with every run of white space made one space."""
     return " ".join(text.split())

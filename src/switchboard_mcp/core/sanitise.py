@@ -73,6 +73,19 @@ def shown(text: str, limit: int = DESCRIPTION_CHARS) -> str:
     return cut[:end].rstrip() + ELLIPSIS
 
 
+def escaped(text: str) -> str:
+    """JSON with what is hidden in it written as escapes: the same to a program, and plain to see for a person."""
+    return _compiled(f"[{_HIDDEN}]").sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    if character < " ":  # only between values: inside texts JSON has them as escapes already
+        return character
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
+
+
 def schema(raw: Raw) -> Raw:
     """A schema with every doc in it as a model may read it; the same object where there is nothing to do."""
     data = bytes(raw)

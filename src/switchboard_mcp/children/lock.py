@@ -1,0 +1,292 @@
+"""`switchboard.lock.json`: what each child offered when it was locked.
+
+Owns the file: its shape, reading, writing, and how an entry is made from what a child told. Made for git: sorted,
+indented, free of times and places, written whole or not at all. What follows from a difference is `pinning`'s affair.
+The text under a field is its description in the published JSON Schema.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from switchboard_mcp.children.catalog import Knowledge, Server, read_tools
+from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.core import pins, sanitise
+from switchboard_mcp.core.drift import Change, compare_text, compare_tools
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+
+FILE_NAME = "switchboard.lock.json"
+SCHEMA_VERSION = 1
+# Fifty servers with a hundred tools each stay below. What is larger was named by mistake.
+MAX_BYTES = 64 * 1024 * 1024
+WORKSPACE = "${workspace}"
+Hash = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
+
+
+class LockedTool(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """One tool in its normal form: order, white space and volatile defaults do not matter."""
+
+    hash: Hash
+    """Checksum over the normal form, the name included."""
+    title: object | UnsetType = UNSET
+    """What the tool is called for people."""
+    description: object | UnsetType = UNSET
+    """What the tool says of itself."""
+    input_schema: Raw | UnsetType = UNSET
+    """JSON Schema of its arguments."""
+    output_schema: Raw | UnsetType = UNSET
+    """JSON Schema of its structured result."""
+    annotations: Raw | UnsetType = UNSET
+    """Its hints, such as `readOnlyHint`."""
+    unreadable: str | UnsetType = UNSET
+    """Checksum of a definition that cannot be read."""
+
+    def members(self) -> dict[str, object]:
+        """Its pinned members, as `core.pins` takes them."""
+        encoded = msgspec.json.encode({name: getattr(self, field) for name, field in _MEMBERS})
+        members: dict[str, object] = msgspec.json.decode(encoded)
+        return members
+
+
+_MEMBERS = tuple(
+    (name, field)
+    for name, field in zip(LockedTool.__struct_encode_fields__, LockedTool.__struct_fields__, strict=True)
+    if name != "hash"
+)
+
+
+class LockedServer(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How a child names itself."""
+
+    name: str = ""
+    """Its name."""
+    version: str = ""
+    """Its version."""
+
+
+class LockedChild(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What one child offered."""
+
+    launch: Hash
+    """Checksum over how the child is started or reached: kind, command, arguments, address, and the names of variables
+    and headers, without their values."""
+    server: LockedServer = msgspec.field(default_factory=LockedServer)
+    """How the child names itself. Not held against it."""
+    protocol: str = ""
+    """Protocol version it spoke. Not held against it."""
+    capabilities: list[str] = []
+    """What it can do besides. Not held against it."""
+    instructions: str = ""
+    """What it tells a model about its use."""
+    instructions_hash: Hash
+    """Checksum over the instructions."""
+    tools: dict[str, LockedTool] = {}
+    """Every tool, by name."""
+
+
+class LockFile(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """One workspace's `switchboard.lock.json`, written by `switchboard lock`."""
+
+    schema_version: Literal[1]
+    """Version of this file's format."""
+    children: dict[str, LockedChild] = {}
+    """What each child offered, by its name."""
+
+
+_decode = msgspec.json.Decoder(LockFile).decode
+
+
+def lock_path(workspace: str) -> str:
+    """Where the file is."""
+    return os.path.join(workspace, FILE_NAME)
+
+
+def read_lock(path: str) -> LockFile | None:
+    """The lock; None where there is none. Raises `lock_invalid` with every mistake in it, by its key."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise _invalid(f"{path}: cannot be read ({problem.strerror}).") from None
+    if len(data) > MAX_BYTES:
+        raise _invalid(f"{path}: is larger than {MAX_BYTES // 1024 // 1024} MiB, which no lock should be.")
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise _invalid(_mistakes(path, data, problem)) from None
+
+
+def _mistakes(path: str, data: bytes, problem: Exception) -> str:
+    from switchboard_mcp.config.documents import Unreadable, decode_json  # Only for files that are wrong.
+    from switchboard_mcp.config.mistakes import mistakes
+
+    for mark in (b"<<<<<<< ", b">>>>>>> "):
+        if data.startswith(mark) or b"\n" + mark in data:
+            return f"{path}: holds the marks of a merge that was not finished. Settle it, then lock again."
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        document = decode_json(data)
+        return f"{path}: {document.message if isinstance(document, Unreadable) else problem}"
+    document = msgspec.json.decode(data)
+    found = [f"{path}: {mistake.key}: {mistake.message}" for mistake in mistakes(document, LockFile)]
+    return "\n".join(found) or f"{path}: {problem}"
+
+
+def write_lock(path: str, lock: LockFile) -> None:
+    """Write the file whole or not at all."""
+    temporary = f"{path}.{os.getpid()}.new"
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        with open(fd, "wb") as file:
+            file.write(rendered(lock))
+            file.flush()
+            os.fsync(fd)
+        os.replace(temporary, path)
+    except OSError as problem:
+        told = f"{path}: cannot be written ({problem.strerror})."
+        raise SwitchboardError(
+            failure("lock_invalid", told, hint="Make the folder writable, then lock again.")
+        ) from None
+
+
+def rendered(lock: LockFile) -> bytes:
+    """The bytes of the file. What cannot be seen is written as an escape, so that a reviewer sees it."""
+    data = msgspec.json.format(msgspec.json.encode(lock, order="sorted"), indent=2) + b"\n"
+    if data.isascii() and b"\x7f" not in data:
+        return data
+    return sanitise.escaped(data.decode()).encode()
+
+
+def lock_child(spec: ChildSpec, workspace: str, knowledge: Knowledge) -> LockedChild:
+    """The entry of a child, from what it told."""
+    return LockedChild(
+        launch=launch_hash(spec, workspace),
+        server=LockedServer(name=knowledge.server.name, version=knowledge.server.version),
+        protocol=knowledge.protocol,
+        capabilities=sorted(knowledge.capabilities),
+        instructions=pins.kept_lines(knowledge.instructions),
+        instructions_hash=pins.text_digest(knowledge.instructions),
+        tools={name: locked_tool(name, members) for name, members in normal_tools(knowledge).items()},
+    )
+
+
+def normal_tools(knowledge: Knowledge) -> dict[str, dict[str, object]]:
+    """Every tool that a child told of, in normal form, by name."""
+    return {tool.name: pins.normal(tool.raw) for tool in read_tools(knowledge.tools) if tool.raw is not UNSET}
+
+
+def locked_tool(name: str, members: Mapping[str, object]) -> LockedTool:
+    """One tool as it stands in the file."""
+    # Sorted now: in the file it is, and an entry should be the same before and after it was there.
+    encoded = msgspec.json.encode({"hash": pins.digest(name, members), **members}, order="sorted")
+    return msgspec.json.decode(encoded, type=LockedTool)
+
+
+def launch_hash(spec: ChildSpec, workspace: str) -> str:
+    """Names how a child is started, the same on every machine. Values of variables and headers have no part in it."""
+    parts = {
+        "kind": spec.kind,
+        "command": [word.replace(workspace, WORKSPACE) for word in (spec.command, *spec.args)],
+        "env": sorted(spec.env),
+        "url": _without_secrets(spec.url),
+        "headers": sorted(name.lower() for name in spec.headers),
+    }
+    return pins.value_digest(parts)
+
+
+def _without_secrets(url: str) -> str:
+    """The address without user, password, and the values of its query."""
+    if not url:
+        return ""
+    scheme, mark, rest = url.partition("://")
+    place, _, query = rest.partition("#")[0].partition("?")
+    host, slash, path = place.partition("/")
+    names = sorted(pair.partition("=")[0] for pair in query.split("&") if pair)
+    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}?{'&'.join(names)}"
+
+
+def differences(before: LockedChild, after: LockedChild) -> list[Change]:
+    """What is another in what a child offers, for people and models alike."""
+    changes = list(compare_text("instructions", before.instructions, after.instructions))
+    changed = {
+        name
+        for name in {*before.tools, *after.tools}
+        if (before.tools[name].hash if name in before.tools else "")
+        != (after.tools[name].hash if name in after.tools else "")
+    }
+    changes += compare_tools(
+        {name: before.tools[name].members() for name in changed if name in before.tools},
+        {name: after.tools[name].members() for name in changed if name in after.tools},
+    )
+    return changes
+
+
+def remarks(before: LockedChild, after: LockedChild) -> list[str]:
+    """What else is another, and does no harm by itself."""
+    told = []
+    if before.launch != after.launch:
+        told.append("it is started in another way than when it was locked")
+    old, new = before.server, after.server
+    if (old.name, old.version) != (new.name, new.version):
+        told.append(f"server {old.name} {old.version} → {new.name} {new.version}".replace("  ", " "))
+    if before.protocol != after.protocol:
+        told.append(f"protocol {before.protocol} → {after.protocol}")
+    return told
+
+
+def merged(before: LockedChild | None, after: LockedChild) -> LockedChild:
+    """The new entry, with what is the same as before written as it was: no noise in git."""
+    if before is None:
+        return after
+    tools = {
+        name: before.tools[name] if name in before.tools and before.tools[name].hash == tool.hash else tool
+        for name, tool in after.tools.items()
+    }
+    same = before.instructions_hash == after.instructions_hash
+    instructions = before.instructions if same else after.instructions
+    return msgspec.structs.replace(after, tools=tools, instructions=instructions)
+
+
+def flaw(path: str, child: str, entry: LockedChild) -> Failure | None:
+    """What was changed by hand in an entry, if anything was."""
+    key = f"children.{child}"
+    if pins.text_digest(entry.instructions) != entry.instructions_hash:
+        return _tampered(path, f"{key}.instructions", child)
+    for name, tool in entry.tools.items():
+        if pins.digest(name, tool.members()) != tool.hash:
+            return _tampered(path, f"{key}.tools.{name}", child)
+    return None
+
+
+def knowledge_of(entry: LockedChild) -> Knowledge:
+    """An entry as if the child had just told it."""
+    return Knowledge(
+        server=Server(entry.server.name, entry.server.version),
+        protocol=entry.protocol,
+        instructions=entry.instructions,
+        capabilities=dict.fromkeys(entry.capabilities, Raw(b"{}")),
+        tools=[_raw(name, tool) for name, tool in entry.tools.items()],
+    )
+
+
+def _raw(name: str, tool: LockedTool) -> Raw:
+    members = {member: getattr(tool, field) for member, field in _MEMBERS if member != pins.UNREADABLE}
+    return Raw(msgspec.json.encode({"name": name, **members}))
+
+
+def _tampered(path: str, key: str, child: str) -> Failure:
+    told = f"{path}: {key}: does not fit its hash: it was changed by hand."
+    hint = f"Take the file from git, or look at the child and run `switchboard lock --accept {child}`."
+    return failure("lock_invalid", told, child=child, hint=hint)
+
+
+def _invalid(message: str) -> SwitchboardError:
+    return SwitchboardError(failure("lock_invalid", message))
