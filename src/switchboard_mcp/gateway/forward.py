@@ -16,10 +16,12 @@ from switchboard_mcp.errors import INVALID_PARAMS, Failure, rpc_error, tool_resu
 from switchboard_mcp.gateway.childsuite import ChildSuite
 from switchboard_mcp.gateway.inbound import RETRY_MEMBERS, Inbound
 from switchboard_mcp.gateway.request import HostRequest
+from switchboard_mcp.gateway.tasking import PATIENCE_S
+from switchboard_mcp.transport.peer import next_id
 
 Rewrite = Callable[[Raw], bytes]
 # Answered when the task is done, however long that takes.
-PATIENT = {"tasks/result": 24 * 3600.0}
+PATIENT = {"tasks/result": PATIENCE_S}
 
 
 class Forward(HostRequest):
@@ -58,8 +60,8 @@ class Forward(HostRequest):
             told = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
             self.finish_with_error(jsonrpc.encode(told))
         else:
-            super().admitted(child)
-            self.allow(PATIENT.get(self.method, self.timeout))
+            id = next_id()
+            self.dispatch(child, id, self.build(child, id), PATIENT.get(self.method, 0.0))
 
     def build(self, child: Child, id: bytes, extra: bytes = b"") -> bytes:
         """The same request, with what describes this hop."""

@@ -127,9 +127,9 @@ class HostRequest(Visitor, Call):
         """The child is ready: send the message."""
         self.dispatch(child, id := next_id(), self.build(child, id))
 
-    def dispatch(self, child: Child, id: bytes, message: bytes) -> None:
-        """Send a message to the child that let us in."""
-        self.id, self.message, self.timeout = id, message, child.timeout_s
+    def dispatch(self, child: Child, id: bytes, message: bytes, patience_s: float = 0.0) -> None:
+        """Send a message to the child that let us in; with patience where an answer may take longer than others."""
+        self.id, self.message, self.timeout = id, message, patience_s or child.timeout_s
         child.user = self.session
         peer = child.peer
         if peer is None or peer.link.backlog > MAX_BACKLOG:

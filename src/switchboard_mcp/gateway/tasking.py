@@ -43,8 +43,7 @@ def waits_for_task(request: HostRequest, result: Raw) -> bool:
     request.task = created.task_id
     id = next_id()
     params = jsonrpc.encode({"taskId": created.task_id})
-    request.dispatch(request.child, id, jsonrpc.request(id, "tasks/result", params))
-    request.allow(PATIENCE_S)
+    request.dispatch(request.child, id, jsonrpc.request(id, "tasks/result", params), PATIENCE_S)
     return True
 
 

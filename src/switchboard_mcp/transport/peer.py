@@ -280,8 +280,8 @@ class Peer:
             return
         call = self.pending.get(bytes(token)) if token is not UNSET else None
         if call is not None:
-            # Whoever reports progress is at work: its time starts anew.
-            call.deadline = self._now() + call.timeout
+            # Whoever reports progress is at work: its time starts anew, unless it has been given more.
+            call.deadline = max(call.deadline, self._now() + call.timeout)
             call.progressed(message.params)
 
     def _odd(self, piece: Noise | Oversized) -> None:

@@ -302,6 +302,16 @@ def test_while_a_person_thinks_the_call_is_not_late(board: Board, kid: FakeChild
     assert host.result(called)["structuredContent"]["error"]["code"] == "child_timeout"
 
 
+def test_progress_meanwhile_does_not_make_the_call_late(board: Board, kid: FakeChild) -> None:
+    host = board.host(EVERYTHING)
+    called = host.call()
+    kid.server.ask("elicitation/create", FORM)
+    kid.server.notify("notifications/progress", {"progressToken": kid.server.last()["id"], "progress": 1})
+    board.advance(1800)
+    assert host.answer(called) is None
+    assert kid.server.requests("notifications/cancelled") == []
+
+
 def test_the_time_goes_on_when_the_last_of_several_questions_is_answered(
     board: Board, kid: FakeChild
 ) -> None:

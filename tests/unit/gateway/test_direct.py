@@ -281,6 +281,17 @@ def test_waiting_for_a_task_takes_as_long_as_the_task(board: Board) -> None:
     assert host.result(asked) == {"content": []}
 
 
+def test_waiting_for_a_task_that_asks_takes_as_long_as_any(board: Board) -> None:
+    kid = board.child(exposure="direct")
+    host = board.host(EVERYTHING)
+    asked = host.ask("tasks/result", {"taskId": "t"})
+    kid.server.ask("elicitation/create", {"message": "Which?"})
+    host.reply(host.heard("elicitation/create")[0], {"action": "accept"})
+    board.advance(3600)
+    kid.server.give(kid.server.last("tasks/result"), {"content": []})
+    assert host.result(asked) == {"content": []}
+
+
 @pytest.mark.parametrize("modern", [False, True])
 def test_a_method_nobody_knows_goes_to_the_only_child_shown_as_it_is(board: Board, modern: bool) -> None:
     kid = board.child(exposure="direct")

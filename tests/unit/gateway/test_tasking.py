@@ -50,6 +50,18 @@ def test_what_it_asks_meanwhile_reaches_the_host(
         assert len(host.heard("elicitation/create")) == 1
 
 
+def test_with_the_answer_it_has_all_its_time_again(board: Board) -> None:
+    kid = board.child(tools=[TOOL])
+    host = board.host(EVERYTHING)
+    called = host.call("research")
+    kid.server.give(kid.server.last(), CREATED)
+    kid.server.ask("elicitation/create", {"message": "Which?"})
+    host.reply(host.heard("elicitation/create")[0], {"action": "accept"})
+    board.advance(3600)
+    kid.server.give(kid.server.last("tasks/result"), DONE)
+    assert host.result(called) == DONE
+
+
 def test_cancelling_it_cancels_the_task(board: Board, research: tuple[FakeChild, Host, int | str]) -> None:
     kid, host, called = research
     kid.server.give(kid.server.last(), CREATED)
