@@ -9,10 +9,14 @@ took. Owns what counts as a secret; does not know where the text goes.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 
 import msgspec
+from msgspec import UNSET, Raw
+
+from switchboard_mcp.core.secretforms import Form, forms, layers
+from switchboard_mcp.errors import Failure
 
 MASK = "[redacted]"
 # Shorter values would mask parts of ordinary words in every line.
@@ -20,8 +24,8 @@ MIN_REGISTERED = 4
 # Deeper than any honest message, and far from Python's own limit.
 MAX_DEPTH = 64
 
-# Compared with separators and case taken out of the name.
-_TERMS = (
+# What stands under a name with one of these in it is never logged. Compared without separators and case.
+NEVER_LOG = (
     "token",
     "secret",
     "password",
@@ -33,7 +37,13 @@ _TERMS = (
     "privatekey",
     "accesskey",
     "accountkey",
+    "signingkey",
+    "encryptionkey",
     "credential",
+    "connectionstring",
+    "sessionid",
+    "bearer",
+    "jwt",
 )
 # Under these names even a bare number or word in a text is taken for the secret itself.
 _STRICT_TERMS = ("secret", "passw", "passphrase", "apikey", "privatekey", "accesskey", "accountkey")
@@ -85,34 +95,55 @@ _NUMBER_OR_NOTHING = r"[+-]?[0-9][0-9.,_]*[a-z%]{0,2}|true|false|null|none|undef
 class Redactor:
     """Masks secrets. Values are registered as they become known; the rest needs no state."""
 
-    __slots__ = ("_ordered", "_registered", "version")
+    __slots__ = ("_forms", "_registered", "version")
 
     def __init__(self) -> None:
         self.version = 0  # another number means that more is secret now
         self._registered: set[str] = set()
-        self._ordered: tuple[str, ...] | None = ()
+        self._forms: tuple[Form, ...] | None = ()  # made when something is masked for the first time
 
     def register(self, value: str) -> None:
-        """From now on hide `value` wherever it stands, also in longer text and as it is written in JSON."""
+        """From now on hide `value` wherever it stands: in longer text, in addresses, in base64, in JSON inside JSON."""
         value = value.strip()
         if len(value) < MIN_REGISTERED or value in MASK:
             return
-        self.version += 1
-        self._registered.add(value)
-        escaped = msgspec.json.encode(value.encode("utf-8", "replace").decode())[1:-1].decode()
-        self._registered.add(escaped)
-        self._ordered = None
+        if value not in self._registered:
+            self._registered.add(value)
+            self._forms = None
+            self.version += 1
 
     def text(self, text: str) -> str:
         """The text with every secret in it masked."""
-        if self._registered:
-            text = self._without_registered(text)
+        text = self.known(text)
         lowered = text.lower()
         if any(sign in lowered for sign in _SHAPE_SIGNS):
             text = _compiled("|".join(_SHAPES)).sub(_mask_shape, text)
         if any(sign in lowered for sign in _NAME_SIGNS):
             text = _compiled(_PAIR).sub(_mask_pair, text)
         return text
+
+    def known(self, text: str) -> str:
+        """The text with the registered values in it masked, and nothing else: for words of our own."""
+        return self._without_registered(text) if self._registered else text
+
+    def failure(self, problem: Failure) -> Failure:
+        """The failure with every secret in it masked; the same one where there is none."""
+        message, stderr, data = self.text(problem.message), problem.stderr, problem.data
+        if stderr is not UNSET:
+            stderr = [self.text(line) for line in stderr]
+        if data is not UNSET:
+            data = self._raw(data)
+        if (message, stderr, data) == (problem.message, problem.stderr, problem.data):
+            return problem
+        return msgspec.structs.replace(problem, message=message, stderr=stderr, data=data)
+
+    def _raw(self, body: Raw) -> Raw:
+        try:
+            value = msgspec.json.decode(body)
+            masked = self.value(value)
+            return body if masked == value else Raw(msgspec.json.encode(masked))
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return Raw(msgspec.json.encode(MASK))
 
     def value(self, value: object, also: Collection[str] = ()) -> object:
         """A copy with every secret masked; what stands under a name in `also` is masked whatever it is."""
@@ -145,18 +176,21 @@ class Redactor:
         return self._value(item, also, depth)
 
     def _name(self, name: object) -> object:
-        return self._without_registered(name) if isinstance(name, str) and self._registered else name
+        return self.known(name) if isinstance(name, str) else name
 
     def _without_registered(self, text: str) -> str:
-        if self._ordered is None:
-            self._ordered = tuple(sorted(self._registered, key=lambda value: (-len(value), value)))
+        if self._forms is None:
+            self._forms = tuple(form for value in sorted(self._registered) for form in forms(value))
         # Places are found in the text as it came: masking one value must not tear another that overlaps it.
-        spans = sorted(span for value in self._ordered if value in text for span in _spans(text, value))
+        spans = list(_spans(text, self._forms))
+        for layer in layers(text):
+            places = layer.starts
+            spans += ((places[start], places[stop]) for start, stop in _spans(layer.text, self._forms))
         if not spans:
             return text
         parts: list[str] = []
         end = 0
-        for start, stop in spans:
+        for start, stop in sorted(spans):
             if start >= end:
                 parts += (text[end:start], MASK)
             end = max(end, stop)
@@ -168,7 +202,7 @@ class Redactor:
 def is_secret_name(name: str) -> bool:
     """Whether a value under this name is taken for a secret. Case and separators do not matter."""
     plain = _plain(name)
-    return any(term in plain for term in _TERMS)
+    return any(term in plain for term in NEVER_LOG)
 
 
 def _plain(name: str) -> str:
@@ -191,12 +225,13 @@ def _blanked(value: object, depth: int) -> object:
     return MASK
 
 
-def _spans(text: str, value: str) -> Iterator[tuple[int, int]]:
-    size = len(value)
-    start = text.find(value)
-    while start >= 0:
-        yield start, start + size
-        start = text.find(value, start + size)
+def _spans(text: str, wanted: Iterable[Form]) -> Iterator[tuple[int, int]]:
+    for form in wanted:
+        size = len(form.text)
+        start = text.find(form.text)
+        while start >= 0:
+            yield max(0, start - form.before), min(len(text), start + size + form.after)
+            start = text.find(form.text, start + size)
 
 
 def _mask_shape(match: re.Match[str]) -> str:
