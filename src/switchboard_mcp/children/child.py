@@ -6,6 +6,7 @@ Performs what the table decides. Single flight: however many visitors come while
 from __future__ import annotations
 
 from asyncio import Task, current_task, timeout
+from typing import TYPE_CHECKING
 
 from msgspec import Raw
 from msgspec.json import encode
@@ -41,6 +42,9 @@ from switchboard_mcp.core.lifecycle import (
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.transport.peer import Inquiry, Peer
 
+if TYPE_CHECKING:
+    from switchboard_mcp.policy.launch import Approved
+
 READY = State.READY  # looked up once: an enum member through its class is slow
 # A child that does not read its stdin must not fill our memory: beyond this, calls to it are refused.
 MAX_BACKLOG = 96 * 1024 * 1024
@@ -56,6 +60,8 @@ FAULTS = frozenset(
         "child_protocol",
         "transport_unsupported",
         "child_unauthorized",
+        "child_not_allowed",
+        "launch_refused",
     }
 )
 
@@ -83,8 +89,10 @@ class Child:
         self._visits_seen = 0
         self._modern_first, self._capabilities = False, b"{}"
         self._shy = False  # whether it ends when it is greeted in the modern way
-        self._closing: Failure | None = None
+        # While governed mode is switched off nobody is let in, as when it is closing.
+        self._closing = services.disabled and replace(services.disabled, child=spec.name)
         self._launching: Task[object] | None = None
+        self._approved: Approved | None = None
         suite = config.suites.get(spec.name)
         rpc_ms = (suite and suite.rpc_ms) or spec.rpc_timeout_ms or config.timeouts.rpc_ms
         self.timeout_s = rpc_ms / 1000
@@ -392,7 +400,13 @@ class Child:
             return self._closing
         shared = self.home is None or isinstance(self.home, Passing)  # a principal's hosts may differ
         capabilities = (shared and self._services.shared_capabilities) or self._capabilities
-        return await self._connection.open(limit_s, capabilities, modern_first=modern_first)
+        met = await self._connection.open(limit_s, capabilities, modern_first=modern_first)
+        return (isinstance(met, Knowledge) and self._tampered(spec)) or met
+
+    def _tampered(self, spec: ChildSpec) -> Failure | None:
+        """What it was started from may have been exchanged between the check and its reading; by now it was read."""
+        guard, approved = self._services.guard, self._approved
+        return guard.changed(spec, approved) if guard is not None and approved is not None else None
 
     async def _carrier(self, spec: ChildSpec, limit_s: float) -> Carrier | Failure:
         if spec.kind != "stdio":
@@ -401,10 +415,13 @@ class Child:
             return await remote.connect(spec, self._services)
         self._launching = current_task()
         try:
-            process = await launch(spec, self._services, limit_s)
+            launched = await launch(spec, self._services, limit_s)
         finally:
             self._launching = None
-        return process if isinstance(process, Failure) else LocalCarrier(self._services, spec, process)
+        if isinstance(launched, Failure):
+            return launched
+        self._approved = launched.approved
+        return LocalCarrier(self._services, spec, launched.process)
 
     async def _drop_connection(self, problem: Failure) -> None:
         connection, self._connection, self.peer = self._connection, None, None

@@ -1,26 +1,44 @@
 """Starting the process of a child, and saying in words why that did not work.
 
-Owns the way from a specification to a running process; what the process says is no matter here.
+Owns the way from a specification to a running process; what the process says is no matter here. This is the only place
+that starts one, and in governed mode it starts only what `policy.launch` has approved.
 """
 
 from __future__ import annotations
 
 import errno
-from asyncio import timeout
+import os
+from asyncio import timeout, to_thread
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.transport.process import Process, SpawnError
 
+if TYPE_CHECKING:
+    from switchboard_mcp.policy.launch import Approved, Guard
 
-async def launch(spec: ChildSpec, services: Services, limit_s: float) -> Process | Failure:
+
+class Launched(Struct, frozen=True):
+    """A running process, and in governed mode the approval it runs by."""
+
+    process: Process
+    approved: Approved | None = None
+
+
+async def launch(spec: ChildSpec, services: Services, limit_s: float) -> Launched | Failure:
     """Start what the specification names, its variables filled in already."""
     try:
         async with timeout(limit_s):
-            return await services.launcher.spawn(
-                [spec.command, *spec.args], {**services.environ, **spec.env}, spec.cwd
-            )
+            if services.guard is None:
+                command = [spec.command, *spec.args]
+                return Launched(
+                    await services.launcher.spawn(command, {**services.environ, **spec.env}, spec.cwd)
+                )
+            return await _launch_approved(spec, services, services.guard)
     except SpawnError as problem:
         return spawn_failure(spec, problem)
     except TimeoutError:
@@ -33,6 +51,33 @@ async def launch(spec: ChildSpec, services: Services, limit_s: float) -> Process
         return failure(
             "child_start_failed", f"Child '{spec.name}' could not be started: {problem}.", child=spec.name
         )
+
+
+async def _launch_approved(spec: ChildSpec, services: Services, guard: Guard) -> Launched | Failure:
+    # In a thread, since a program may have a hundred megabytes to be read.
+    approved = await to_thread(guard.approve, spec)
+    if isinstance(approved, Failure):
+        return approved
+    process = await services.launcher.spawn(approved.argv, approved.env, approved.cwd)
+    if _runs(process.pid, approved):
+        return Launched(process, approved)
+    process.end()
+    for fd in (process.stdin, process.stdout, process.stderr):
+        os.close(fd)
+    return failure(
+        "launch_refused",
+        f"Child '{spec.name}': {approved.argv[0]} was replaced while the child was starting; it was ended.",
+        child=spec.name,
+    )
+
+
+def _runs(pid: int, approved: Approved) -> bool:
+    """Whether the process runs the very file that was read. Where the system does not tell, its marks must do."""
+    try:
+        found = os.stat(f"/proc/{pid}/exe")
+    except OSError:
+        return True
+    return any((mark.device, mark.inode) == (found.st_dev, found.st_ino) for mark in approved.marks)
 
 
 def spawn_failure(spec: ChildSpec, problem: SpawnError) -> Failure:

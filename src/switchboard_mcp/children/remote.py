@@ -42,6 +42,9 @@ async def connect(spec: ChildSpec, services: Services) -> RemoteCarrier | Failur
     flaw = find_flaw(spec)
     if flaw is not None:
         return flaw
+    refused = services.guard.judge(spec) if services.guard is not None else None
+    if refused is not None:
+        return refused
     for secret in _secrets(urlsplit(spec.url)):
         services.redactor.register(secret)
     try:

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from switchboard_mcp.children.catalog import Catalog
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.core.redaction import Redactor
+from switchboard_mcp.errors import Failure
 from switchboard_mcp.observe.log import Log
 from switchboard_mcp.transport.peer import Peer
 from switchboard_mcp.transport.pipes import Cork
@@ -20,6 +21,7 @@ from switchboard_mcp.transport.valve import Valve
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
     from switchboard_mcp.observe.audit import Audit
+    from switchboard_mcp.policy.launch import Guard
     from switchboard_mcp.transport.inhouse import Menu, Program
 
 
@@ -51,6 +53,9 @@ class Services(Struct, kw_only=True):
     audience: Audience | None = None
     # What children are told their client can do, where they serve several hosts; else it is the one host's own.
     shared_capabilities: bytes = b""
+    # In governed mode: who approves each launch, and why nothing is routed while the switch is off.
+    guard: Guard | None = None
+    disabled: Failure | None = None
     audit: Audit | None = None  # where nothing is recorded, nothing is loaded for it
     valve: Valve = field(default_factory=Valve)  # shut while the host does not take what children say
     # Children that are part of Switchboard, by name, and what they offer, written when it is first needed.

@@ -17,6 +17,8 @@ class Supervisor:
     """The children by name, in the order of their names."""
 
     def __init__(self, workspace: Workspace, services: Services) -> None:
+        if workspace.config.governance.mode == "governed" and services.guard is None:
+            raise ValueError("governed mode without a guard")
         specs = sorted(workspace.children, key=lambda spec: spec.name)
         self.children = {spec.name: _child(spec, workspace.config, services) for spec in specs}
         self._interval = min(LONGEST_SWEEP_S, workspace.config.timeouts.idle_ms / 1000 / SWEEPS_PER_IDLE_TIME)
