@@ -27,6 +27,7 @@ from switchboard_mcp.transport.process import Launcher
 if TYPE_CHECKING:
     from switchboard_mcp.edge.place import Place
     from switchboard_mcp.observe.audit import Audit
+    from switchboard_mcp.policy.posture import Posture
 
 T = TypeVar("T")
 
@@ -61,13 +62,27 @@ def load(options: Options) -> Workspace:
         hint = "Start in a folder that exists, or name one with --workspace."
         gone = failure("config_invalid", "The current folder does not exist any more.", hint=hint)
         raise SwitchboardError(gone) from None
-    return load_workspace(folder, options.config, os.environ)
+    workspace = load_workspace(folder, options.config, os.environ)
+    posture = _posture(workspace)
+    return workspace if posture is None else posture.workspace
+
+
+def _posture(workspace: Workspace) -> Posture | None:
+    """What governed mode makes of a workspace; in open mode nothing is loaded for it."""
+    if workspace.config.governance.mode == "open":
+        return None
+    from switchboard_mcp.policy.posture import take_posture
+
+    return take_posture(workspace, os.environ)
 
 
 @asynccontextmanager
 async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIterator[Switchboard]:
     """Everything but a front. On leaving, all children are stopped and all tasks have ended."""
     loop = asyncio.get_running_loop()
+    posture = _posture(workspace)
+    if posture is not None:
+        workspace = posture.workspace
     # The launcher goes last: a child that is just being stopped still has its keeper.
     async with aclosing(Launcher(loop)) as launcher, asyncio.TaskGroup() as tasks:
 
@@ -93,10 +108,16 @@ async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIt
             environ=os.environ,
             workspace=workspace.folder,
             start_task=start_task,
+            guard=None if posture is None else posture.guard,
+            disabled=None if posture is None else posture.disabled,
             audit=_audit(workspace, log, redactor),
         )
         supervisor = Supervisor(workspace, services)
         gateway = Gateway(supervisor.children.values(), workspace.config, log, loop, workspace.folder)
+        if posture is not None:
+            from switchboard_mcp.gateway.governed import govern
+
+            govern(gateway, workspace.config, workspace.absent, posture.disabled)
         services.audience = gateway
         sweeper = services.start_task(supervisor.sweep_forever())
         try:

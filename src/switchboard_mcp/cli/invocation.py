@@ -66,6 +66,9 @@ def find_suite(switchboard: Switchboard, name: str, console: Console) -> ChildSu
     if name in by_child:
         return by_child[name]
     workspace = switchboard.workspace
+    refused = switchboard.gateway.absent.get(name) or workspace.absent.get(name)
+    if refused is not None:
+        raise SwitchboardError(refused)
     show_warnings(workspace.warnings, console)
     if not suites:
         told = f"There is no suite '{name}': no children in {workspace.folder}."

@@ -55,6 +55,8 @@ def run(asked: Invocation) -> int:
 def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
     """The child to log in to, its variables filled in."""
     by_name = {spec.name: spec for spec in workspace.children}
+    if name in workspace.absent:
+        raise SwitchboardError(workspace.absent[name])
     if name not in by_name:
         show_warnings(workspace.warnings, console)
         near = nearest(name, by_name)

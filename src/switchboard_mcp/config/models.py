@@ -29,10 +29,11 @@ class Model(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
 
 
 class Expose(Model, frozen=True):
-    """Which subtools of a child exist for a host. Deny wins; an empty allow list allows all."""
+    """Which subtools of a child exist for a host. Deny wins; an empty allow list allows all, in governed mode none."""
 
     allow: list[str] = []
-    """Subtools that may be listed and called: names, or globs such as `get_*`. Empty means all."""
+    """Subtools that may be listed and called: names, or globs such as `get_*`. Empty means all; in governed
+    mode it means none."""
     deny: list[str] = []
     """Subtools that may not be listed nor called: names or globs. Wins over `allow`."""
 

@@ -34,7 +34,9 @@ class ChildSuite:
         self.name = name
         self.source = child.name
         self.child = child
-        self.access = access(settings.expose)
+        # What is built in was turned on by name already.
+        governed = config.governance.mode == "governed" and child.spec.kind != "builtin"
+        self.access = access(settings.expose, governed=governed)
         self.introspection = Settings(
             mode=config.introspection.mode,
             summary_max_chars=settings.summary_max_chars or config.introspection.summary_max_chars,

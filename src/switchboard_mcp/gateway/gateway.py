@@ -61,7 +61,9 @@ ID_BEGINS = frozenset(b'"-0123456789')
 
 
 class Gateway:
-    """See the module. `suites` are the children as hosts see them; `tools` all suite tools, built-in ones too."""
+    """See the module. `suites` are the children as hosts see them; `tools` all suite tools, built-in ones too; `absent`
+    suites of children that governed mode does not let exist, with what is said of them.
+    """
 
     def __init__(
         self,
@@ -76,6 +78,7 @@ class Gateway:
         self.suites = childsuite.build(children, config, own)
         shown = {name: suite for name, suite in self.suites.items() if not suite.direct}
         self.tools: dict[str, Suite] = dict(sorted({**shown, **own}.items()))
+        self.absent: dict[str, Failure] = {}
         self.sessions: list[Session] = []
         self.desk = Desk(loop, workspace, self.sessions)
         self.listing = Listing(self.suites, self.tools, log)

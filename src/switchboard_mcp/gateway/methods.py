@@ -142,6 +142,9 @@ def call_tool(gateway: Gateway, inbound: Inbound) -> None:
     """A suite tool in a form that needs explaining, a direct tool, a request that was parked, or a tool nobody has."""
     params = _decode_call(inbound.params)
     suite = gateway.tools.get(params.name)
+    if suite is None and params.name in gateway.absent:
+        inbound.answer(tool_result(gateway.absent[params.name]))
+        return
     if suite is None:
         then = partial(_call_direct, gateway, inbound, params.name)
         when_known(gateway.suites.values(), inbound, "tools/list", then)

@@ -1,7 +1,7 @@
 """Which subtools of a child exist for a host.
 
-Owns allow and deny: names and globs, deny wins, an empty allow list allows all. Does not know which subtools
-a child has; what is denied reads the same whether it exists or not.
+Owns allow and deny: names and globs, deny wins. An empty allow list allows all; in governed mode it allows none. Does
+not know which subtools a child has; what is denied reads the same whether it exists or not.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ class Access(Struct):
         return known
 
 
-def access(expose: Expose) -> Access:
+def access(expose: Expose, *, governed: bool = False) -> Access:
     """The rule that a configuration states."""
-    return Access(allow=_patterns(expose.allow) if expose.allow else None, deny=_patterns(expose.deny))
+    allow = _patterns(expose.allow) if expose.allow or governed else None
+    return Access(allow=allow, deny=_patterns(expose.deny))
 
 
 def denial(child: str, suite: str, subtool: str) -> Failure:

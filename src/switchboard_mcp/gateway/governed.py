@@ -1,0 +1,50 @@
+"""What governed mode keeps from hosts: suites that do not exist, and every suite while the switch is off.
+
+Loaded in governed mode only. Owns how a refusal that was decided in `policy` meets a host; a tool stays listed while
+the switch is off, so that a host sees what there will be, and calling it says what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from switchboard_mcp.config.models import Config
+from switchboard_mcp.core.naming import suite_names
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.gateway.inbound import refuse_call
+from switchboard_mcp.gateway.suites import Shape, Suite
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.calls import PlainParams
+    from switchboard_mcp.gateway.gateway import Gateway
+    from switchboard_mcp.gateway.session import Route, Session
+
+
+class RefusedSuite:
+    """A suite that is shown and serves nobody."""
+
+    def __init__(self, suite: Suite, problem: Failure) -> None:
+        self.name = suite.name
+        self.source = suite.source
+        self._suite = suite
+        self._problem = replace(problem, child=suite.source)
+
+    def descriptor(self, shape: Shape) -> dict[str, object]:
+        """As it would be."""
+        return self._suite.descriptor(shape)
+
+    def begin(self, session: Session, route: Route, id: bytes, params: PlainParams) -> None:
+        """Say why not."""
+        refuse_call(session, route, id, params.meta, self._problem)
+
+
+def govern(gateway: Gateway, config: Config, absent: Mapping[str, Failure], disabled: Failure | None) -> None:
+    """Hold a gateway to the posture that was taken."""
+    configured = {name: suite.suite_name for name, suite in config.suites.items()}
+    names = suite_names([(name, configured.get(name, "")) for name in sorted(absent)], gateway.tools)
+    gateway.absent.update((names[child], problem) for child, problem in absent.items())
+    if disabled is not None:
+        gateway.tools.update((name, RefusedSuite(suite, disabled)) for name, suite in gateway.tools.items())
