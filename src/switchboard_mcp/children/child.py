@@ -194,6 +194,14 @@ class Child:
     def leave(self, home: object) -> None:
         """A host has gone; what is shared stays."""
 
+    def hide(self, problem: Failure, also: list[str] | tuple[()] = ()) -> Failure:
+        """The failure as it may be shown: without secrets, nor what `also` holds."""
+        return self._services.redactor.failure(problem, also)
+
+    def hide_raw(self, body: Raw | bytes) -> bytes:
+        """A body of the child's own that is no result, without the secrets that we know."""
+        return self._services.redactor.body(bytes(body))
+
     def withdraw(self, visitor: Visitor) -> None:
         """The visitor no longer waits."""
         self._waiting.discard(visitor)
@@ -319,6 +327,7 @@ class Child:
         if self._closing is not None:
             outcome = self._closing
         if isinstance(outcome, Failure):
+            outcome = self.hide(outcome)
             if self._closing is None:
                 self._services.log.warning("child.start_failed", child=self.name, problem=outcome.message)
             self.failures += 1

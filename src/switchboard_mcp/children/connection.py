@@ -24,6 +24,7 @@ from switchboard_mcp.transport.peer import Call, Peer
 
 # A child that asks and asks but does not read our answers gets no more of them.
 MAX_UNREAD_ANSWERS = 1024 * 1024
+SHOWN_GARBAGE = 200
 
 
 class Carrier(Protocol):
@@ -149,10 +150,11 @@ class Connection:
     def babbled(self, noise: Noise | Oversized | Malformed) -> None:
         """Log what is no message; the first is kept, in case nothing better follows."""
         if self._garbage is None and isinstance(noise, Noise):
-            self._garbage = noise.line[:200]
+            self._garbage = noise.line[: 4 * SHOWN_GARBAGE]
         log = self._services.log
         if log.enabled("debug"):
-            log.debug("child.babbled", child=self._spec.name, what=str(noise)[:200])
+            what = self._services.redactor.clipped(str(noise), SHOWN_GARBAGE)
+            log.debug("child.babbled", child=self._spec.name, what=what)
 
     def too_large(self, call: Call, size: int) -> None:
         """An answer beyond the limit fails the one call."""
@@ -191,7 +193,7 @@ class Connection:
     def _start_timeout(self, limit_s: float) -> Failure:
         garbage = ""
         if self._garbage is not None:
-            line = self._services.redactor.text(self._garbage.decode("utf-8", "replace"))
+            line = self._services.redactor.clipped(self._garbage.decode("utf-8", "replace"), SHOWN_GARBAGE)
             garbage = f" It wrote to stdout what is no MCP message, first: {line!r}."
         return failure(
             "child_start_timeout",

@@ -77,7 +77,8 @@ class LocalCarrier:
 
     def last_words(self) -> list[str]:
         """The last lines of stderr, with secrets masked."""
-        return [self._services.redactor.text(line) for line in self._stderr.lines]
+        redactor = self._services.redactor
+        return [redactor.clipped(line, STDERR_LINE_CHARS) for line in self._stderr.lines]
 
     async def _exit(self, grace_s: float) -> int:
         """Wait for the process to end by itself, then for the keeper to end it. Gives its wait status."""
@@ -104,6 +105,7 @@ class LocalCarrier:
             self._gone()
 
     def _log_stderr(self, line: str) -> None:
+        line = self._services.redactor.clipped(line, STDERR_LINE_CHARS)
         self._services.log.debug("child.stderr", child=self._spec.name, line=line)
 
     def _internal_error(self, problem: BaseException) -> None:
@@ -138,7 +140,8 @@ class StderrTail:
         return bool(data)
 
     def _add(self, raw: bytes) -> None:
-        line = raw.decode("utf-8", "replace").strip()[:STDERR_LINE_CHARS]
+        # Longer than what is shown: a secret that is cut in two is not recognised.
+        line = raw.decode("utf-8", "replace").strip()[: 4 * STDERR_LINE_CHARS]
         if line:
             self.lines.append(line)
             if self._tell is not None:

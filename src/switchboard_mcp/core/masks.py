@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
-from msgspec import Struct
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.core.redaction import MASK, MAX_DEPTH
 
@@ -62,7 +64,19 @@ class Masks(Struct, frozen=True):
             yield value
 
 
-def compile_masks(patterns: Sequence[str]) -> Masks | None:
+def hidden_values(patterns: Sequence[str], args: Raw | UnsetType) -> list[str]:
+    """What a suite's patterns hide of the arguments of one call."""
+    masks = compile_masks(tuple(patterns))
+    if masks is None or args is UNSET:
+        return []
+    try:
+        return masks.hidden(msgspec.json.decode(args))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return []
+
+
+@lru_cache(maxsize=256)
+def compile_masks(patterns: tuple[str, ...]) -> Masks | None:
     """The masks of a suite; None where it has none."""
     whole = [_expression(pattern) for pattern in patterns if pattern]
     return Masks(re.compile("|".join(whole), re.IGNORECASE | re.DOTALL)) if whole else None

@@ -126,8 +126,25 @@ class Redactor:
         """The text with the registered values in it masked, and nothing else: for words of our own."""
         return self._without_registered(text) if self._registered else text
 
-    def failure(self, problem: Failure) -> Failure:
-        """The failure with every secret in it masked; the same one where there is none."""
+    def clipped(self, text: str, size: int) -> str:
+        """The beginning of a text, masked before it is cut: half a secret would not be recognised."""
+        return self.text(text[: 4 * size])[:size]
+
+    def body(self, body: bytes) -> bytes:
+        """JSON as it came, with the registered values in it masked."""
+        if not self._registered:
+            return body
+        text = body.decode("utf-8", "surrogateescape")
+        masked = self.known(text)
+        return body if masked is text else masked.encode("utf-8", "surrogateescape")
+
+    def failure(self, problem: Failure, also: Iterable[str] = ()) -> Failure:
+        """The failure with every secret in it masked, and the values in `also`; the same one where there is none."""
+        if also:
+            more = Redactor()
+            for value in also:
+                more.register(value)
+            problem = more.failure(problem)
         message, stderr, data = self.text(problem.message), problem.stderr, problem.data
         if stderr is not UNSET:
             stderr = [self.text(line) for line in stderr]

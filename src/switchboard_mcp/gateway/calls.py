@@ -66,7 +66,7 @@ class SuiteRequest(HostRequest):
         """Answer the host with a failure that names child and subtool."""
         if problem.subtool is UNSET and self.asked.subtool:
             problem = problem.with_subtool(self.asked.subtool)
-        self.finish(tool_result(problem))
+        self.finish(tool_result(self.child.hide(problem)))
 
 
 class Introspection(SuiteRequest):
@@ -181,7 +181,7 @@ class SubtoolCall(SuiteRequest):
         schema: Raw | UnsetType = UNSET
         if error.code == INVALID_PARAMS and tool is not None and tool.input_schema is not UNSET:
             schema = _compacted(tool.input_schema)
-        return failure(
+        problem = failure(
             "child_error",
             f"Child '{child.name}', subtool '{subtool}': {error.message} (code {error.code})",
             child=child.name,
@@ -189,6 +189,11 @@ class SubtoolCall(SuiteRequest):
             schema=schema,
             data=error.data,
         )
+        if not self.suite.redact_args:
+            return problem
+        from switchboard_mcp.core.masks import hidden_values  # Only where a suite hides arguments.
+
+        return child.hide(problem, hidden_values(self.suite.redact_args, self.asked.args))
 
 
 class Retried(SubtoolCall):

@@ -43,6 +43,7 @@ class ChildSuite:
             budget_tokens=config.introspection.budget_tokens,
         )
         self.direct = settings.exposure == "direct"
+        self.redact_args = settings.redact_args
         self.built_in = child.spec.kind == "builtin"
         self._always_load = settings.always_load
         self._description = (

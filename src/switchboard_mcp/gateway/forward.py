@@ -94,10 +94,11 @@ class Forward(HostRequest):
         elif not self.explained(error):
             native = self.child.modern is self.modern
             told = envelope.error_for(error, modern=self.modern, native=native, uri=self._uri())
-            self.finish_with_error(told)
+            self.finish_with_error(self.child.hide_raw(told))
 
     def refused(self, problem: Failure) -> None:
         """A failure of ours: for a tool something a model can act on, else a JSON-RPC error."""
+        problem = self.child.hide(problem)
         if self.method == "tools/call":
             self.finish(tool_result(problem))
         else:

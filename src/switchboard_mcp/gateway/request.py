@@ -240,7 +240,7 @@ class HostRequest(Visitor, Call):
 
     def refused(self, problem: Failure) -> None:
         """Answer the host with a failure."""
-        self.finish_with_error(rpc_error(problem))
+        self.finish_with_error(rpc_error(self.child.hide(problem)))
 
     def progressed(self, params: Raw) -> None:
         """Pass the child's progress on under the host's own token."""
