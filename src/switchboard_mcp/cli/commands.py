@@ -27,6 +27,7 @@ RUNS = {
     "find": "find:run",
     "tokens": "tokens:run",
     "login": "login:run",
+    "approve": "approve:run",
     "doctor": "doctor:run",
     "audit": "audit:run",
 }

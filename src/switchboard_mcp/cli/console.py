@@ -155,8 +155,10 @@ class Screen:
         for line in others:
             self.line(line)
 
-    def table(self, rows: Sequence[Sequence[Cell]], header: Sequence[str] = (), indent: int = 0) -> None:
-        """Write columns that line up. On a terminal the last one is cut where it does not fit."""
+    def table(
+        self, rows: Sequence[Sequence[Cell]], header: Sequence[str] = (), indent: int = 0, align: str = ""
+    ) -> None:
+        """Write columns that line up, those with an `r` in `align` at the right. The last one is cut where it must."""
         styled = [[_styled(cell) for cell in row] for row in rows]
         if header:
             styled.insert(0, [Styled(name, "dim") for name in header])
@@ -168,9 +170,10 @@ class Screen:
         room = size.columns - indent - sum(widths) - COLUMN_GAP * columns if size else None
         for row in styled:
             parts = [" " * indent]
-            for cell, width in zip(row, widths, strict=False):
-                padding = " " * (width - visible_width(cell.text) + COLUMN_GAP)
-                parts.append(self.paint(cell.text, cell.style) + padding)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=False)):
+                padding, gap = " " * (width - visible_width(cell.text)), " " * COLUMN_GAP
+                text = self.paint(cell.text, cell.style)
+                parts.append((padding + text if align[index : index + 1] == "r" else text + padding) + gap)
             last = row[-1].text if room is None else cut(row[-1].text, max(room, NARROWEST_COLUMN))
             self.line("".join((*parts, self.paint(last, row[-1].style))).rstrip())
 

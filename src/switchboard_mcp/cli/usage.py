@@ -30,7 +30,10 @@ usage: switchboard [COMMAND] [OPTIONS]
   list                  show the suites; starts nothing
   introspect SUITE      show what is inside a suite
   call SUITE SUBTOOL    call a subtool
+  find WORDS            find the subtool that fits a sentence
+  tokens                measure what the suites save
   login CHILD           log in to a remote child that wants it
+  approve CHILD         see what a child really runs, and let it run in governed mode
   doctor                check everything, and say what to do
   audit verify|show     prove the audit record, or read it
   help COMMAND          tell more about a command
@@ -137,6 +140,20 @@ def _login(parser: Parser) -> None:
     parser.flag("--no-browser", action="store_true", help="only show the address to visit")
 
 
+def _approve(parser: Parser) -> None:
+    parser.add_argument("child", metavar="CHILD", nargs="?", default="", help="name of a child")
+    parser.flag("--yes", action="store_true", help="agree to what is shown")
+    parser.flag("--list", action="store_true", help="show every child and whether it may run as it is")
+    parser.flag("--revoke", action="store_true", help="take the approval of the child back")
+    parser.flag(
+        "--allow-env",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="approve this variable, which changes what runs, with the value it has",
+    )
+
+
 def _audit(parser: Parser) -> None:
     parser.add_argument(
         "action", metavar="ACTION", choices=("verify", "show", "tail"), help="verify, show or tail"
@@ -150,6 +167,28 @@ def _audit(parser: Parser) -> None:
     parser.flag("--last", metavar="N", type=int, default=0, help="show: only the last N records (tail: 20)")
     parser.flag("--child", metavar="NAME", default="", help="show: only records of this child")
     parser.flag("--kind", metavar="KIND", default="", help="show: only records of this kind, such as call")
+
+
+def _find(parser: Parser) -> None:
+    parser.add_argument("words", metavar="WORDS", nargs="+", help="what you want to do")
+    parser.flag("--limit", metavar="N", type=int, default=5, help="how many to show (default: 5)")
+    parser.flag("--catalog", metavar="FILE", default="", help="search a catalog file, not the workspace")
+
+
+def _tokens(parser: Parser) -> None:
+    parser.flag("--catalog", metavar="FILE", default="", help="measure a catalog file, not the workspace")
+    parser.flag(
+        "--refresh", action="store_true", help="start every child, also those known from earlier runs"
+    )
+    parser.flag("--servers", metavar="N", type=int, default=5, help="servers in a session (default: 5)")
+    parser.flag("--opened", metavar="N", type=int, default=2, help="suites opened in a session (default: 2)")
+    parser.flag("--html", metavar="FILE", default="", help="write a page with table and chart")
+    parser.flag(
+        "--tokenizer",
+        choices=("estimate", "o200k"),
+        default="",
+        help="how to count (default: o200k where installed, else an estimate)",
+    )
 
 
 COMMANDS = {
@@ -189,6 +228,18 @@ COMMANDS = {
         "that only you can read. Whoever serves with your settings uses and renews them.",
         add=_login,
     ),
+    "approve": Command(
+        "approve CHILD [OPTIONS]",
+        "Show what a child really runs (the script behind `npx -y pkg`, with its interpreter), take checksums, write both\n"
+        "into switchboard.approvals.json, which governed mode holds every start to. Nothing is started.\n"
+        "--list reads everything that is pinned; exit code 1 where a configured child may not run as it is.",
+        "examples:\n"
+        "  switchboard approve github\n"
+        "  switchboard approve github --yes --json\n"
+        "  switchboard approve --list\n"
+        "  switchboard approve --revoke github",
+        _approve,
+    ),
     "audit": Command(
         "audit verify|show|tail [OPTIONS]",
         "Read the audit record of the workspace: every decision and call, each line bound to the one before.\n"
@@ -199,6 +250,19 @@ COMMANDS = {
         "  switchboard audit show --child github --last 50\n"
         "  switchboard audit tail --json",
         _audit,
+    ),
+    "find": Command(
+        "find WORDS … [OPTIONS]",
+        "Find the subtools that fit a sentence, over all suites, with how to call them. Starts nothing.",
+        'example:\n  switchboard find "open an issue about a bug"',
+        _find,
+    ),
+    "tokens": Command(
+        "tokens [OPTIONS]",
+        "Measure what the suites save: tokens of your children's tools listed flat, and behind suites. A child that\n"
+        "never ran here is started once.",
+        "examples:\n  switchboard tokens\n  switchboard tokens --html tokens.html",
+        _tokens,
     ),
     "doctor": Command(
         "doctor [OPTIONS]",

@@ -129,6 +129,12 @@ def test_each_kind_of_parameter_has_its_notation(schema: object, expected: str) 
     assert parameter(schema) == expected
 
 
+def test_items_of_an_object_are_shown_as_their_author_meant_them() -> None:
+    assert parameter({"type": "object", "items": {"properties": {"tag": {"type": "string"}}}}) == (
+        "p: object<{tag?: string}>"
+    )
+
+
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
