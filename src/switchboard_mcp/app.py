@@ -25,6 +25,7 @@ from switchboard_mcp.transport.pipes import Cork
 from switchboard_mcp.transport.process import Launcher
 
 if TYPE_CHECKING:
+    from switchboard_mcp.children.pinning import Pins
     from switchboard_mcp.edge.place import Place
     from switchboard_mcp.observe.audit import Audit
     from switchboard_mcp.policy.posture import Posture
@@ -77,8 +78,13 @@ def _posture(workspace: Workspace) -> Posture | None:
 
 
 @asynccontextmanager
-async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIterator[Switchboard]:
-    """Everything but a front. On leaving, all children are stopped and all tasks have ended."""
+async def running(
+    workspace: Workspace, log: Log, redactor: Redactor, *, pinned: bool = True
+) -> AsyncIterator[Switchboard]:
+    """Everything but a front. On leaving, all children are stopped and all tasks have ended.
+
+    Not `pinned`, children are taken as they are, whatever their lock says.
+    """
     loop = asyncio.get_running_loop()
     posture = _posture(workspace)
     if posture is not None:
@@ -115,6 +121,7 @@ async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIt
         supervisor = Supervisor(workspace, services)
         gateway = Gateway(supervisor.children.values(), workspace.config, log, loop, workspace.folder)
         if posture is not None:
+            pins=_pins(workspace, log) if pinned else None,
             from switchboard_mcp.gateway.governed import govern
 
             govern(gateway, workspace.config, workspace.absent, posture.disabled)
@@ -161,6 +168,16 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor) -> int
         await done.wait()
         serving.cancel()
     return 0
+def _pins(workspace: Workspace, log: Log) -> Pins | None:
+    """What children were locked to; where there is no lock and nothing is governed, nothing is loaded for it."""
+    governed = workspace.config.governance.mode == "governed"
+    if not governed and not os.path.lexists(os.path.join(workspace.folder, "switchboard.lock.json")):
+        return None
+    from switchboard_mcp.children.pinning import load_pins
+
+    return load_pins(workspace.folder, log, governed=governed)
+
+
 
 
 async def serve_http(place: Place, workspace: Workspace, log: Log, redactor: Redactor) -> int:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 
-from switchboard_mcp.children.catalog import Tool, read_tools
+from msgspec import Raw
+
+from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.offer import Offer
+from switchboard_mcp.children.offer import Offer, shown_tools
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.config.models import ChildSpec, Config
@@ -21,10 +23,16 @@ from switchboard_mcp.errors import failure
 class SharedOffer(Offer):
     """What any of several processes of a child has told."""
 
+    _shown: tuple[list[Raw], list[Tool]] = ([], [])
+
     def known_tools(self) -> list[Tool]:
         """Its tools, as told last."""
         knowledge = self.knowledge
-        return read_tools(knowledge.tools) if knowledge is not None else []
+        if knowledge is None:
+            return []
+        if self._shown[0] is not knowledge.tools:
+            self._shown = (knowledge.tools, shown_tools(knowledge.tools))
+        return self._shown[1]
 
 
 class IsolatedChild(Child):
@@ -39,6 +47,9 @@ class IsolatedChild(Child):
 
     def admit(self, visitor: Visitor) -> None:
         """Send the visitor to the child of its host."""
+        if visitor.only_looks and self.offer.bar() is None and self.offer.locked:
+            visitor.admitted(self)
+            return
         child = self._kept.get(visitor.home)
         if child is None:
             if len(self._kept) >= self._most:

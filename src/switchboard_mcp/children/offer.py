@@ -7,18 +7,21 @@ when the child is ready; prompts and resources follow in the background, since n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import Knowledge, Tool, read_tools
 from switchboard_mcp.children.handshake import Listed
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.core import envelope, eras
+from switchboard_mcp.core import envelope, eras, sanitise
 from switchboard_mcp.errors import Failure
+
+if TYPE_CHECKING:
+    from switchboard_mcp.children.pinning import Pin
 
 # Which lists stand behind a notification, and which capability says that there are any.
 CHANGES = {
@@ -60,6 +63,8 @@ class Offer:
         self._timeout_s = timeout_s
         self._knowledge: Knowledge | None = None
         self._known: list[Tool] | None = None
+        self._instructions: tuple[Knowledge | None, str] = (None, "")
+        self._pin: Pin | None = services.pins.of(spec) if services.pins is not None else None
         self._refreshing: set[str] = set()
         self._again: set[str] = set()
         self._whole = False  # whether all lists have been asked for in this run
@@ -68,16 +73,72 @@ class Offer:
 
     @property
     def knowledge(self) -> Knowledge | None:
-        """What the child told about itself, in this run or an earlier one."""
-        return self._knowledge or self._services.catalog.recall(self._spec)
+        """What the child told about itself, in this run or an earlier one, or what its lock says."""
+        pin = self._pin
+        if self._knowledge is not None or pin is None:
+            return self._knowledge or self._services.catalog.recall(self._spec)
+        return pin.knowledge if pin.governed else self._services.catalog.recall(self._spec) or pin.knowledge
+
+    @property
+    def seen(self) -> bool:
+        """Whether the child has run here before."""
+        return self._knowledge is not None or self._services.catalog.recall(self._spec) is not None
+
+    @property
+    def locked(self) -> bool:
+        """Whether what it offers can be told from its lock, without starting it."""
+        return self._pin is not None and self._pin.knowledge is not None
+
+    @property
+    def governed(self) -> bool:
+        """Whether hosts see what was pinned and nothing else."""
+        return self._pin is not None and self._pin.governed
+
+    @property
+    def instructions(self) -> str:
+        """What it tells a model about its use, fit for one to read."""
+        knowledge = self._pin.knowledge if self._pin is not None and self._pin.governed else self.knowledge
+        if self._instructions[0] is not knowledge:
+            text = knowledge.instructions if knowledge is not None else ""
+            self._instructions = (knowledge, sanitise.shown(text, sanitise.INSTRUCTIONS_CHARS))
+        return self._instructions[1] if knowledge is not None else ""
+
+    def bar(self) -> Failure | None:
+        """Why the child must not be used at all, or None."""
+        problem = self._pin.bar() if self._pin is not None else None
+        if problem is not None and self._look_again():
+            return self._pin.bar() if self._pin is not None else None
+        return problem
+
+    def refusal(self, name: str) -> Failure | None:
+        """Why a tool of the running child must not be used, or None where it may, or is not there."""
+        problem = self._pin.refusal(name) if self._pin is not None else None
+        if problem is not None and self._look_again():
+            return self._pin.refusal(name) if self._pin is not None else None
+        return problem
+
+    def farewell(self, name: str) -> str:
+        """What to do about a tool that was locked and is gone, or an empty string."""
+        return self._pin.farewell(name) if self._pin is not None else ""
+
+    def _look_again(self) -> bool:
+        """Somebody is about to be refused: whether the lock is another by now."""
+        pins = self._services.pins
+        if pins is None or not pins.refresh():
+            return False
+        self._pin, self._known = pins.of(self._spec), None
+        if self._knowledge is not None:
+            self._index()
+        self._tell("notifications/tools/list_changed")
+        return True
 
     def known_tools(self) -> list[Tool]:
-        """Its tools, from this run or an earlier one."""
+        """Its tools, from this run or an earlier one, or from its lock."""
         if self._knowledge is not None:
             return list(self.tools.values())
         if self._known is None:
             knowledge = self.knowledge
-            self._known = read_tools(knowledge.tools) if knowledge is not None else []
+            self._known = shown_tools(knowledge.tools) if knowledge is not None else []
         return self._known
 
     def knows(self, method: str) -> bool:
@@ -127,9 +188,16 @@ class Offer:
         self._whole = False
         self.modern = eras.is_modern(knowledge.protocol)
         self._index()
-        # In whatever order: some children list their tools in another one each time.
-        if earlier is not None and sorted(map(bytes, earlier.tools)) != sorted(map(bytes, knowledge.tools)):
+        if self._differs(earlier, knowledge):
             self._tell("notifications/tools/list_changed")
+
+    def _differs(self, earlier: Knowledge | None, now: Knowledge) -> bool:
+        """Whether hosts see other tools than was known before this run."""
+        pin = self._pin
+        if pin is not None and (pin.governed or earlier is pin.knowledge):
+            return bool(pin.changes)
+        # In whatever order: some children list their tools in another one each time.
+        return earlier is not None and sorted(map(bytes, earlier.tools)) != sorted(map(bytes, now.tools))
 
     async def fetch_rest(self, source: Source) -> None:
         """Fetch prompts and resources, and tell where they are others than was known."""
@@ -194,13 +262,30 @@ class Offer:
             self._services.audience.child_changed(self._spec.name, notification, first=first)
 
     def _index(self) -> None:
-        assert self._knowledge is not None
-        self.tools = {tool.name: tool for tool in read_tools(self._knowledge.tools)}
-        tools = () if self.modern else self.tools.values()
-        self.only_as_task = frozenset(tool.name for tool in tools if tool.only_as_task)
+        knowledge, pin = self._knowledge, self._pin
+        assert knowledge is not None
+        told = tools = shown_tools(knowledge.tools)
+        if pin is not None:
+            pin.judge(knowledge)
+            if pin.governed:
+                pinned = shown_tools(pin.knowledge.tools) if pin.knowledge is not None else []
+                tools = [tool for tool in pinned if pin.stands(tool.name)]
+        self.tools = {tool.name: tool for tool in tools}
+        self.only_as_task = frozenset(tool.name for tool in told if not self.modern and tool.only_as_task)
         self.special = self.modern or bool(self.only_as_task)
         self.heads = {name: _head(name, as_task=name in self.only_as_task) for name in self.tools}
-        self._services.catalog.remember(self._spec, self._knowledge)
+        self._services.catalog.remember(self._spec, knowledge)
+
+
+def shown_tools(raw_tools: list[Raw]) -> list[Tool]:
+    """The tools of a list, their texts fit for a model to read; `raw` stays as the child sent it."""
+    tools = read_tools(raw_tools)
+    for tool in tools:
+        if tool.description:
+            tool.description = sanitise.shown(tool.description)
+        if tool.input_schema is not UNSET:
+            tool.input_schema = sanitise.schema(tool.input_schema)
+    return tools
 
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode

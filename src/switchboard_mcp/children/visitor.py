@@ -38,6 +38,11 @@ class Visitor:
         """For whom a child is kept that is not shared; None where it does not matter."""
         return None
 
+    @property
+    def only_looks(self) -> bool:
+        """Whether it is content with what is known for sure of the child, whether that runs or not."""
+        return False
+
     def moved(self, child: Child) -> None:
         """It is this child that is meant, and no other of its name."""
 

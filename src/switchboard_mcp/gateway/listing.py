@@ -99,9 +99,10 @@ class Listing:
         """How to use what is here."""
         parts = [INSTRUCTIONS] if self._tools else []
         for suite in self._suites.values():
-            if suite.direct and suite.child.knowledge is not None and suite.child.knowledge.instructions:
-                parts.append(suite.child.knowledge.instructions)
-        return "\n\n".join(parts)
+            if suite.direct and suite.child.knowledge is not None:
+                offer = suite.child.offer
+                parts.append(offer.instructions if offer.governed else suite.child.knowledge.instructions)
+        return "\n\n".join(filter(None, parts))
 
     def capabilities(self, *, modern: bool) -> dict[str, object]:
         """What a host of either era is told that it can do here."""

@@ -1,0 +1,206 @@
+"""Holding a child to its lock: what it may show and serve, given what it was pinned to and what it tells now.
+
+Open mode: the lock answers where nothing else is known yet, and a difference is logged. Governed mode: hosts see what
+was pinned and nothing else; what differs is blocked until somebody accepts it, and what is not in the lock does not
+exist. Loaded only where there is a lock, or governed mode. How the file looks is `lock`'s affair.
+"""
+
+from __future__ import annotations
+
+import os
+
+from switchboard_mcp.children.catalog import Knowledge, read_tools
+from switchboard_mcp.children.lock import (
+    LockedChild,
+    LockFile,
+    differences,
+    flaw,
+    knowledge_of,
+    launch_hash,
+    lock_child,
+    lock_path,
+    read_lock,
+)
+from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.core.drift import FOR_MODELS, Change
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.observe.log import Log
+
+# How many differences an error or a log line tells; `lock --check` tells all.
+MOST_TOLD = 3
+
+
+class Pins:
+    """The lock of one workspace. Read anew where somebody is about to be refused and the file is another by now."""
+
+    def __init__(self, lock: LockFile | None, workspace: str, log: Log, *, governed: bool) -> None:
+        self._children = lock.children if lock is not None else {}
+        self._path = lock_path(workspace)
+        self._stamp = _stamp(self._path)
+        self._workspace = workspace
+        self._log = log
+        self._governed = governed
+
+    def of(self, spec: ChildSpec) -> Pin | None:
+        """What holds for one child; None where nothing does."""
+        entry = self._children.get(spec.name)
+        if spec.kind == "builtin" or (entry is None and not self._governed):
+            return None
+        return Pin(spec, entry, self._path, self._workspace, self._log, governed=self._governed)
+
+    def refresh(self) -> bool:
+        """Whether there is another lock since."""
+        stamp = _stamp(self._path)
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        try:
+            lock = read_lock(self._path)
+        except SwitchboardError as problem:  # perhaps half edited; what was held stays held
+            self._log.warning("lock.ignored", problem=problem.failure.message)
+            return False
+        self._children = lock.children if lock is not None else {}
+        return True
+
+
+class Pin:
+    """What holds for one child. `changes` is what was found different in this run."""
+
+    def __init__(
+        self,
+        spec: ChildSpec,
+        entry: LockedChild | None,
+        path: str,
+        workspace: str,
+        log: Log,
+        *,
+        governed: bool,
+    ) -> None:
+        self.governed = governed
+        self.changes: list[Change] = []
+        self._spec = spec
+        self._entry = entry
+        self._path = path
+        self._workspace = workspace
+        self._log = log
+        self._knowledge: Knowledge | None = None
+        self._checked = False
+        self._problem: Failure | None = None
+        self._real: frozenset[str] | None = None  # names the child told, once it has
+
+    @property
+    def knowledge(self) -> Knowledge | None:
+        """What the lock knows of the child: as if it had just told it."""
+        if self._knowledge is None and self._entry is not None and self._is_current():
+            self._knowledge = knowledge_of(self._entry)
+        return self._knowledge
+
+    def bar(self) -> Failure | None:
+        """Why the child must not be used at all, or None. Looks closely once, before anything of it is shown."""
+        if not self._checked:
+            self._checked = True
+            self._problem = self._find_problem()
+            if self._problem is not None and not self.governed:
+                self._log.warning("lock.ignored", child=self._spec.name, problem=self._problem.message)
+                self._entry = self._knowledge = None
+        return self._problem if self.governed else None
+
+    def judge(self, knowledge: Knowledge) -> None:
+        """The child has told what it has: find what is different."""
+        tools = read_tools(knowledge.tools)
+        self._real = frozenset(tool.name for tool in tools)
+        self.bar()
+        before, self.changes = self.changes, []
+        if self._entry is None or not self._is_current():
+            return
+        self.changes = differences(self._entry, lock_child(self._spec, self._workspace, knowledge))
+        if self.changes and self.changes != before:
+            self._log.warning(
+                "child.drifted",
+                child=self._spec.name,
+                changes=[_sentence(change) for change in self.changes[:MOST_TOLD]],
+                count=len(self.changes),
+                blocked=self.governed,
+            )
+
+    def stands(self, name: str) -> bool:
+        """Whether the child has a pinned tool, and has it as it was pinned."""
+        return self._real is not None and name in self._real and not self._against(name)
+
+    def refusal(self, name: str) -> Failure | None:
+        """Governed mode: why a tool of the running child must not be used. None where it may, or is not there."""
+        if not self.governed or self._real is None or name not in self._real:
+            return None
+        found = self._against(name)
+        if not found:
+            return None
+        told = "; ".join(_sentence(change, FOR_MODELS) for change in found[:MOST_TOLD])
+        more = f"; and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
+        child = self._spec.name
+        message = f"Child '{child}', subtool '{name}' is not what was locked: {told}{more}."
+        hint = (
+            f"It is blocked. Look at it with `switchboard lock --check {child}`; "
+            f"`switchboard lock --accept {child}` takes it as it is now."
+        )
+        return failure("tool_drifted", message, child=child, subtool=name, hint=hint)
+
+    def _against(self, name: str) -> list[Change]:
+        """What is held against a tool: its own differences, and those of the whole child."""
+        return [change for change in self.changes if change.tool in ("", name)]
+
+    def farewell(self, name: str) -> str:
+        """What to do about a tool that was locked and is gone, or an empty string."""
+        if self._entry is None or name not in self._entry.tools or self._real is None or name in self._real:
+            return ""
+        child = self._spec.name
+        return (
+            f"It was there when child '{child}' was locked, and is not any more. Introspect the suite for what is; "
+            f"`switchboard lock --accept {child}` takes note."
+        )
+
+    def _is_current(self) -> bool:
+        """Whether the entry is of the child as it is configured now."""
+        return self._entry is not None and self._entry.launch == launch_hash(self._spec, self._workspace)
+
+    def _find_problem(self) -> Failure | None:
+        child = self._spec.name
+        if self._entry is None:
+            told = f"Child '{child}' is not in {self._path}, so that none of its subtools exists."
+            return failure("child_not_locked", told, child=child, hint=_lock_it(child))
+        if not self._is_current():
+            where = f"{self._spec.source}: {self._spec.key}" if self._spec.key else self._spec.source
+            told = (
+                f"Child '{child}' is started in another way ({where}) than when it was locked ({self._path})."
+            )
+            return failure("child_not_locked", told, child=child, hint=_lock_it(child))
+        return flaw(self._path, child, self._entry)
+
+
+def _lock_it(child: str) -> str:
+    return f"Whoever may lock children here runs `switchboard lock {child}`."
+
+
+def _sentence(change: Change, most: int = 200) -> str:
+    told = change.told(most)
+    return f"{change.tool}: {told}" if change.tool else told
+
+
+def load_pins(workspace: str, log: Log, *, governed: bool) -> Pins | None:
+    """The lock of a workspace. One that cannot be read stops governed mode; open mode goes on without."""
+    try:
+        lock = read_lock(lock_path(workspace))
+    except SwitchboardError as problem:
+        if governed:
+            raise
+        log.warning("lock.ignored", problem=problem.failure.message)
+        return None
+    return Pins(lock, workspace, log, governed=governed) if lock is not None or governed else None
+
+
+def _stamp(path: str) -> tuple[int, int, int]:
+    """Another one for another file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return (0, 0, 0)
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
