@@ -27,10 +27,12 @@ from switchboard_mcp.transport.process import Launcher
 if TYPE_CHECKING:
     from switchboard_mcp.children.pinning import Pins
     from switchboard_mcp.edge.place import Place
+    from switchboard_mcp.mail.desk import Desk
     from switchboard_mcp.observe.audit import Audit
     from switchboard_mcp.policy.posture import Posture
 
 T = TypeVar("T")
+StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 GARBAGE_THRESHOLD = 10_000
 # Over HTTP a child serves hosts of different abilities; which of them can be asked is seen when it asks.
@@ -108,6 +110,7 @@ async def running(
             loop=loop,
             launcher=launcher,
             cork=Cork(),
+        desk = _desk(workspace, log, start_task)
             log=log,
             redactor=redactor,
             catalog=Catalog(cache_folder(os.environ)),
@@ -118,6 +121,7 @@ async def running(
             disabled=None if posture is None else posture.disabled,
             audit=_audit(workspace, log, redactor),
         )
+            programs={} if desk is None else {desk.name: desk},
         supervisor = Supervisor(workspace, services)
         gateway = Gateway(supervisor.children.values(), workspace.config, log, loop, workspace.folder)
         if posture is not None:
@@ -136,10 +140,25 @@ async def running(
                 services.audit.close()
 
 
+            if desk is not None:
+                await desk.close()
 def _audit(workspace: Workspace, log: Log, redactor: Redactor) -> Audit | None:
     """The audit record, where it is on; a workspace without it loads nothing of it."""
     settings, governed = workspace.config.audit, workspace.config.governance.mode == "governed"
     if not (governed if settings.enabled is None else settings.enabled):
+        return None
+
+
+
+def _desk(workspace: Workspace, log: Log, start_task: StartTask) -> Desk | None:
+    """The message desk, where it is on; a workspace without it loads nothing of it."""
+    if not workspace.config.mail.enabled:
+        return None
+    from switchboard_mcp.mail.desk import Desk
+
+    return Desk(workspace.folder, workspace.config.mail, log, start_task)
+
+
         return None
     from switchboard_mcp.observe.audit import Audit
 

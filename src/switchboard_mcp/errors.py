@@ -112,6 +112,13 @@ KINDS: dict[str, Kind] = {
     "mail_lease_lost": Kind(False, "Stop working on it: the message may be somebody else's now. Claim again."),
     "mail_not_stored": Kind(True, "Nothing was accepted. Mend what the message names, then try again."),
     "mail_unsafe": Kind(False, "Look at what is there, remove or mend it, then try again."),
+    "mail_identity": Kind(False, "Act as the agent that you are."),
+    "mail_not_registered": Kind(False, 'Call register_chat_agent {"name":…} first.'),
+    "mail_name_taken": Kind(False, "Choose another name, or stop the other one first."),
+    "mail_role_unknown": Kind(False, "Use one of the roles."),
+    "mail_forbidden": Kind(False, "Ask the lead to do it."),
+    "mail_team_unknown": Kind(False, "Use one of the nearest teams, or make it with create_team."),
+    "mail_team_invalid": Kind(False, "Correct the team, then make it again."),
     "shutting_down": Kind(True, "Start Switchboard again."),
     "internal": Kind(False, "This is a fault in Switchboard. Its log has the details.", INTERNAL_ERROR),
 }

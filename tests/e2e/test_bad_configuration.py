@@ -63,7 +63,7 @@ def test_an_unknown_key_is_named_with_file_path_and_nearest(
         ({"suites": {"a": {"expose": {"deny": [1]}}}}, "suites.a.expose.deny[0]", ["text"]),
         ({"introspection": {"mode": "loud"}}, "introspection.mode", ["summary", "redacted", "loud"]),
         ({"mcpServers": []}, "mcpServers", ["object"]),
-        ({"mail": {"enabled": True}}, "mail.enabled", ["not available"]),
+        ({"mail": {"exposure": "loud"}}, "mail.exposure", ["suite", "direct", "loud"]),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_expected(

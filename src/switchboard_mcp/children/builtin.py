@@ -14,6 +14,7 @@ from switchboard_mcp.children.catalog import Knowledge, Server, Tool
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.isolated import IsolatedChild, SharedOffer
 from switchboard_mcp.children.services import Services
+from switchboard_mcp.children.visitor import Passing
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.core import eras
 from switchboard_mcp.errors import Failure, failure
@@ -84,8 +85,14 @@ class Instance(Child):
             services.log.error("internal", child=spec.name, tool=where, problem=repr(problem))
 
         server = inhouse.Server(services.loop, theirs, menu(spec, services), services.start_task, wrong)
-        await server.open(self.home.principal if isinstance(self.home, Home) else "")
+        await server.open(_caller(self.home))
         return MemoryCarrier(spec, ours, server)
+
+
+def _caller(home: object) -> inhouse.Caller:
+    # Behind one principal without a session there may be several hosts.
+    principal = home.principal if isinstance(home, Home) else ""
+    return inhouse.Caller(principal, one=bool(principal) or not isinstance(home, Passing))
 
 
 class MemoryCarrier:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from switchboard_mcp.config import globs
+from switchboard_mcp.config import globs, mail
 from switchboard_mcp.config.documents import Unreadable, join, read_document
 from switchboard_mcp.config.entries import Place, read_entry
 from switchboard_mcp.config.models import DEFAULT_GLOBS, ChildSpec, Config, ConfigWarning
@@ -35,6 +35,8 @@ def discover(
     """The children of `folder`, and what was skipped or looks wrong. `source` is the config file."""
     source = source or os.path.join(folder, "switchboard.config.json")
     found = _Found({}, [], set())
+    if config.mail.enabled:
+        _add(_mail(source), found)
     _read_map(config.mcp_servers, Place(source, "mcpServers", folder), found)
     for path in _matched(folder, config, environ, source, found.warnings):
         _read_file(path, found)
@@ -42,6 +44,18 @@ def discover(
         _look_at_variables(spec, environ, found.warnings)
     _look_at_suites(config, source, found)
     return list(found.children.values()), found.warnings
+
+
+def _mail(source: str) -> ChildSpec:
+    """The child that is part of Switchboard."""
+    return ChildSpec(
+        name=mail.NAME,
+        source=source,
+        key="mail",
+        kind="builtin",
+        description=mail.DESCRIPTION,
+        rpc_timeout_ms=mail.LONGEST_CALL_MS,
+    )
 
 
 def _matched(

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from switchboard_mcp.config import mail
 from switchboard_mcp.config.discover import discover
 from switchboard_mcp.config.documents import Unreadable, read_document
-from switchboard_mcp.config.models import Config, ConfigWarning, Workspace
+from switchboard_mcp.config.models import Config, ConfigWarning, Suite, Workspace
 from switchboard_mcp.errors import SwitchboardError, failure
 
 JSON_NAME = "switchboard.config.json"
@@ -28,7 +29,7 @@ def load_workspace(folder: str, config_file: str | None, environ: Mapping[str, s
             hint="Name an existing folder with --workspace, or create this one.",
         )
     source = find_config(folder, config_file)
-    config = read_config(source) if source else Config()
+    config = _with_builtin(read_config(source) if source else Config())
     children, warnings = discover(folder, config, environ, source=source)
     return Workspace(folder=folder, config=config, children=children, warnings=warnings, source=source)
 
@@ -65,9 +66,17 @@ def read_config(path: str) -> Config:
         config = msgspec.convert(document, Config)
     except msgspec.ValidationError as problem:
         raise _refused(path, document, str(problem)) from None
-    if config.mail.enabled or config.find.enabled:
+    if config.find.enabled:
         raise _refused(path, document, "something is not available in this version.")
     return config
+
+
+def _with_builtin(config: Config) -> Config:
+    """How a built-in suite is shown can be set with what it is, and counts as if it stood under `suites`."""
+    if not config.mail.enabled or config.mail.exposure == "suite":
+        return config
+    own = msgspec.structs.replace(config.suites.get(mail.NAME) or Suite(), exposure=config.mail.exposure)
+    return msgspec.structs.replace(config, suites={**config.suites, mail.NAME: own})
 
 
 def _refused(path: str, document: object, reason: str) -> SwitchboardError:

@@ -19,10 +19,9 @@ NOT_YET = "is not available in this version"
 # What the documentation speaks of and a later version brings.
 _LATER_VALUES: dict[tuple[type, str], tuple[object, ...]] = {
     (models.Suite, "exposure"): ("direct", "auto"),
-    (models.Mail, "enabled"): (True,),
     (models.Find, "enabled"): (True,),
 }
-_LATER_SECTIONS = (models.Mail, models.Find, models.Bus, models.Ask)
+_LATER_SECTIONS = (models.Find, models.Bus, models.Ask)
 
 
 class Mistake(Struct, frozen=True):

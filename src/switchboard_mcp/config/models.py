@@ -13,6 +13,7 @@ from msgspec import Meta, Struct, field
 from switchboard_mcp.config.audit import Audit
 from switchboard_mcp.config.governance import Governance
 from switchboard_mcp.config.health import Health
+from switchboard_mcp.config.mail import Mail
 from switchboard_mcp.errors import Failure
 
 Milliseconds = Annotated[int, Meta(ge=1)]
@@ -85,13 +86,6 @@ class Introspection(Model, frozen=True):
     """Longest summary of a subtool, in characters."""
     budget_tokens: Annotated[int, Meta(ge=50)] = 1_200
     """About how many tokens one answer may cost before it says less per tool."""
-
-
-class Mail(Model, frozen=True):
-    """The message desk. Not available in this version."""
-
-    enabled: NotYet = False
-    """Show the mail suite."""
 
 
 class Find(Model, frozen=True):

@@ -83,7 +83,11 @@ class Tool(Struct, frozen=True, kw_only=True):
         """The JSON Schema of its arguments."""
         _, shapes = msgspec.json.schema_components([self.takes], ref_template=_REF)
         own = shapes.pop(self.takes.__name__)
-        plain = {key: own[key] for key in ("type", "properties", "required") if own.get(key)}
+        needed = own.get("required", [])
+        properties = {name: own["properties"][name] for name in (*needed, *own["properties"])}
+        plain: dict[str, Any] = {"type": "object", "properties": properties}
+        if needed:
+            plain["required"] = needed
         plain["additionalProperties"] = False
         _tidy(plain)
         return Raw(jsonrpc.encode({**plain, "$defs": shapes} if shapes else plain))
@@ -113,6 +117,13 @@ class Resource(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     mime_type: str = ""
 
 
+class Caller(Struct, frozen=True):
+    """Who a client is, as far as its connection says: a name, and whether all that comes over it is of one client."""
+
+    principal: str = ""
+    one: bool = True
+
+
 class Program(Protocol):
     """What a server in this process is."""
 
@@ -132,8 +143,8 @@ class Program(Protocol):
     def resources(self) -> Sequence[Resource]:
         """Its resources and templates."""
 
-    async def sit(self, server: Server, principal: str) -> Sitting:
-        """One more client; `principal` is who it is, where the connection itself says so."""
+    async def sit(self, server: Server, caller: Caller) -> Sitting:
+        """One more client."""
 
 
 class _CallParams(Struct, rename="camel"):
@@ -199,9 +210,9 @@ class Server:
         self._followed: frozenset[str] = frozenset()
         self._over = False
 
-    async def open(self, principal: str) -> None:
+    async def open(self, caller: Caller) -> None:
         """Begin to listen."""
-        self._sitting = await self._menu.program.sit(self, principal)
+        self._sitting = await self._menu.program.sit(self, caller)
         self._peer.start()
 
     def updated(self, uri: str) -> None:

@@ -370,3 +370,14 @@ def test_two_hundred_children_are_found(lab: Lab) -> None:
     for index in range(200):
         lab.child(f"c{index:03}", {"command": "x"})
     assert [child.name for child in lab.children()] == [f"c{index:03}" for index in range(200)]
+
+
+def test_the_mail_desk_is_a_child_where_it_is_switched_on_and_no_other_has_its_name(lab: Lab) -> None:
+    assert lab.names() == []
+    lab.settings = {"mail": {"enabled": True}, "suites": {"mail": {"suiteName": "post"}}}
+    (child,) = lab.children()
+    assert (child.name, child.kind) == ("mail", "builtin")
+    lab.child("mail", {"command": "mine"})
+    assert [spec.kind for spec in lab.discover()[0]] == ["builtin"]
+    (warning,) = lab.warnings()
+    assert "a child named 'mail' is already in switchboard.config.json: mail" in warning

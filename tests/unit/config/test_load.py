@@ -158,7 +158,6 @@ def test_every_mistake_is_named_with_its_key_path(tmp_path: Path, text: str, lin
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ('{"mail": {"enabled": true}}', "mail.enabled: true is not available in this version."),
         ('{"find": {"enabled": true}}', "find.enabled: true is not available in this version."),
         ('{"bus": {"redis": ""}}', "bus.redis: is not available in this version."),
         ('{"ask": {"model": ""}}', "ask.model: is not available in this version."),
@@ -170,6 +169,15 @@ def test_every_mistake_is_named_with_its_key_path(tmp_path: Path, text: str, lin
 )  # fmt: skip
 def test_what_a_later_version_brings_is_refused_in_words(tmp_path: Path, text: str, line: str) -> None:
     assert refusal(tmp_path, text) == [line]
+
+
+def test_how_the_mail_suite_is_shown_counts_as_if_it_stood_under_suites(tmp_path: Path) -> None:
+    text = '{"mail": {"enabled": true, "exposure": "direct"}, "suites": {"mail": {"alwaysLoad": true}}}'
+    (tmp_path / "switchboard.config.json").write_text(text)
+    loaded = load_workspace(str(tmp_path), None, {})
+    assert loaded.warnings == []
+    assert loaded.config.suites["mail"].exposure == "direct"
+    assert loaded.config.suites["mail"].always_load
 
 
 def test_what_people_typed_is_not_repeated_in_errors(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_the_defaults_are_valid_and_stated() -> None:
         {"timeouts": {"rpcMs": "5"}},
         {"introspection": {"mode": "loud"}},
         {"governance": {"mode": "strict"}},
-        {"mail": {"enabled": True}},
+        {"mail": {"exposure": "auto"}},
         {"http": {"port": 70000}},
         {"mcpServers": {"a": 1}},
     ],

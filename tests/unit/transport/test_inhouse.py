@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.transport import memory
-from switchboard_mcp.transport.inhouse import Menu, Request, Resource, Server, Tool
+from switchboard_mcp.transport.inhouse import Caller, Menu, Request, Resource, Server, Tool
 
 Json = dict[str, Any]
 
@@ -108,8 +108,8 @@ class Program:
     def __init__(self) -> None:
         self.guests: list[Guest] = []
 
-    async def sit(self, server: Server, principal: str) -> Guest:
-        self.guests.append(Guest(server, principal))
+    async def sit(self, server: Server, caller: Caller) -> Guest:
+        self.guests.append(Guest(server, caller.principal))
         return self.guests[-1]
 
 
@@ -156,7 +156,7 @@ async def client(principal: str = "") -> AsyncIterator[Client]:
         server = Server(
             loop, theirs, Menu(program, "1"), start, lambda where, problem: wrong.append((where, problem))
         )
-        await server.open(principal)
+        await server.open(Caller(principal))
         found = Client(ours, program.guests[0])
         found.wrong = wrong
         yield found

@@ -1,0 +1,19 @@
+"""What looks at every message before it is accepted, in this order: the same for tools, commands and dropped files.
+
+Whoever opens the store of a workspace passes these. A further rule of delivery is one more row.
+"""
+
+from __future__ import annotations
+
+import os
+
+from switchboard_mcp.mail import personas
+from switchboard_mcp.mail.letters import Gate
+
+FOLDER = ".switchboard"
+
+
+def gates(workspace: str) -> list[Gate]:
+    """The gates of a workspace."""
+    folder = os.path.join(workspace, FOLDER)
+    return [personas.gate(folder)]

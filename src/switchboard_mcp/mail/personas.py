@@ -1,0 +1,93 @@
+"""What an agent in a role is told with its tasks: the user's own text in `.switchboard/personas/`, else ours.
+
+Put into a message when it is accepted, whoever wrote it and however it came. Which role an agent has is read from the
+state's file; neither is read again while it has not changed.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.core.roles import file_name, read_role
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.mail.letters import Gate, Message
+
+FOLDER = "personas"
+BUNDLED = os.path.join(os.path.dirname(__file__), "data", FOLDER)
+# What is asked of somebody is asked of the role; news and results are for whoever it is.
+ACTIONS = frozenset({"delegate_task", "request_review"})
+MOST_BYTES = 16_384
+
+
+class _Agent(Struct):
+    role: str = ""
+
+
+class _State(Struct):
+    agents: dict[str, _Agent] = {}
+
+
+class Text(Struct, frozen=True):
+    """A persona, and the file to edit for another."""
+
+    text: str
+    file: str
+    own: bool = False
+
+
+class Personas:
+    """Those of one workspace; `folder` is its `.switchboard`."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._kept: dict[str, tuple[object, bytes]] = {}
+        self._state: tuple[bytes, _State] = (b"", _State())
+
+    def of(self, role: str) -> Text:
+        """The persona of a role. Blocking."""
+        name = f"{file_name(role)}.md"
+        own = self._read(os.path.join(self._folder, FOLDER, name))
+        found = own or self._read(os.path.join(BUNDLED, name))
+        text = found[:MOST_BYTES].decode("utf-8", "replace").strip()
+        return Text(text, os.path.join(os.path.basename(self._folder), FOLDER, name), bool(own))
+
+    def role(self, agent: str) -> str:
+        """The role of an agent, or an empty string. Blocking."""
+        data = self._read(os.path.join(self._folder, "state.json"))
+        if data != self._state[0]:
+            try:
+                self._state = data, msgspec.json.decode(data, type=_State)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                self._state = data, _State()
+        held = self._state[1].agents.get(agent)
+        return held.role if held is not None else ""
+
+    def gate(self, message: Message) -> Message | Failure:
+        """The message with the persona of its recipient's role, or of the one that it names itself."""
+        if message.persona or message.action not in ACTIONS:
+            return message
+        named = message.metadata.get("role")
+        role = (read_role(named) if isinstance(named, str) else None) or self.role(message.recipient)
+        text = self.of(role).text if role else ""
+        return msgspec.structs.replace(message, persona=text) if text else message
+
+    def _read(self, path: str) -> bytes:
+        """A file, from memory while it is the same."""
+        try:
+            file = os.stat(path)
+            mark = (file.st_ino, file.st_size, file.st_mtime_ns)
+            kept = self._kept.get(path)
+            if kept is None or kept[0] != mark:
+                with open(path, "rb") as opened:
+                    kept = self._kept[path] = (mark, opened.read())
+        except OSError:
+            return b""
+        return kept[1]
+
+
+def gate(folder: str) -> Gate:
+    """The look at every message that puts personas in."""
+    return Personas(folder).gate

@@ -1,0 +1,82 @@
+"""The desk's resources: inboxes, agents and workflows to read, and what a change of files means for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from switchboard_mcp.errors import failure
+from switchboard_mcp.mail.briefs import brief, described
+from switchboard_mcp.mail.post import Change
+from switchboard_mcp.transport.inhouse import Resource
+
+if TYPE_CHECKING:
+    from switchboard_mcp.mail.desk import Desk, Seat
+
+AGENTS = "switchboard://agents"
+INBOX = "switchboard://inbox/"
+WORKFLOW = "switchboard://workflow/"
+MOST_LETTERS = 50
+JSON = "application/json"
+
+RESOURCES = (
+    Resource(
+        uri=AGENTS,
+        name="agents",
+        description="Every agent: role, status, presence, unread mail.",
+        mime_type=JSON,
+    ),
+    Resource(
+        uri_template=INBOX + "{agent}",
+        name="inbox",
+        description="Your unread mail. Reading consumes nothing. Subscribe to hear of new mail.",
+        mime_type=JSON,
+    ),
+    Resource(
+        uri_template=WORKFLOW + "{agent}",
+        name="workflow",
+        description="The workflow an agent is in.",
+        mime_type=JSON,
+    ),
+)
+
+
+def affected(change: Change, seated: Iterable[str]) -> list[str]:
+    """What is another after a change of files, as far as it can matter to those who sit here."""
+    if change.kind == "inbox":
+        return [INBOX + change.agent, AGENTS]
+    if change.kind == "state":
+        return [AGENTS, *(WORKFLOW + name for name in sorted(set(seated)) if name)]
+    return []
+
+
+def may_read(uri: str, agent: str) -> bool:
+    """Whether a resource is for this agent's eyes: an inbox is only for its own."""
+    return not uri.startswith(INBOX) or uri == INBOX + agent
+
+
+async def read(seat: Seat, uri: str) -> object:
+    """What a resource holds; None where there is no such."""
+    if uri == AGENTS:
+        return {"agents": await described(seat.desk)}
+    if uri.startswith(INBOX):
+        agent = await seat.agent()
+        if not may_read(uri, agent):
+            told = f"You are '{agent}'; '{uri}' is for another's eyes."
+            return failure("mail_identity", told, hint=f"Read {INBOX}{agent}.")
+        seat.desk.note_woken(agent)
+        return await inbox(seat.desk, agent)
+    if uri.startswith(WORKFLOW):
+        from switchboard_mcp.mail.workflow_tools import workflow_of  # which knows the desk
+
+        return await workflow_of(seat.desk, uri.removeprefix(WORKFLOW))
+    return None
+
+
+async def inbox(desk: Desk, agent: str, limit: int = MOST_LETTERS, after: int = 0) -> dict[str, object]:
+    """What waits for an agent, each message in brief."""
+    post = await desk.post()
+    letters = await post.peek(agent, limit=limit, after=after)
+    waiting = await asyncio.to_thread(desk.presence.waiting, agent, desk.starving_s)
+    return {"agent": agent, "unread": waiting.unread, "messages": [brief(letter) for letter in letters]}
