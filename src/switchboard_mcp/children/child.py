@@ -139,8 +139,12 @@ class Child:
         if self.state is READY:
             visitor.admitted(self)
             return
-        if self._closing is not None:
-            visitor.refused(self._closing)
+        barred = self._closing or self.offer.bar()
+        if barred is not None:
+            visitor.refused(barred)
+            return
+        if visitor.only_looks and self.offer.locked:
+            visitor.admitted(self)
             return
         self._review()
         early = self.state not in RUNNING and self._retry_at > self._services.loop.time()
@@ -378,7 +382,7 @@ class Child:
         limit_s = (
             start_limit_ms(
                 spec.command,
-                self.knowledge is not None,
+                self.offer.seen,
                 self._timeouts.child_spawn_ms,
                 int(self.timeout_s * 1000),
             )

@@ -74,19 +74,27 @@ class Introspection(SuiteRequest):
 
     __slots__ = ()
 
+    @property
+    def only_looks(self) -> bool:
+        """What a lock says is enough."""
+        return True
+
     def admitted(self, child: Child) -> None:
         """The child's tools are known: answer from them."""
         suite, asked = self.suite, self.asked
         if asked.subtool and not suite.access.permits(asked.subtool):
             self.refused(denial(child.name, suite.name, asked.subtool))
             return
+        blocked = child.offer.refusal(asked.subtool) if asked.subtool else None
+        if blocked is not None:
+            self.refused(blocked)
+            return
         views = [
             introspect.ToolView(tool.name, tool.description or "", tool.input_schema)
-            for tool in suite.permitted(child.offer.tools.values())
+            for tool in suite.permitted(child.offer.known_tools())
         ]
         ask = introspect.Ask(asked.subtool, asked.query, asked.verbosity, asked.cursor)
-        instructions = child.knowledge.instructions if child.knowledge else ""
-        answer = introspect.answer(child.name, views, ask, suite.introspection, instructions)
+        answer = introspect.answer(child.name, views, ask, suite.introspection, child.offer.instructions)
         if isinstance(answer, Failure):
             self.refused(answer)
         else:
@@ -109,6 +117,10 @@ class SubtoolCall(SuiteRequest):
         asked = params.arguments
         head = offer.heads.get(asked.subtool)
         if head is None:
+            blocked = offer.refusal(asked.subtool)
+            if blocked is not None:
+                self.refused(blocked)
+                return
             child.relist(SecondLook(self))  # since a child may change its tools without telling
             return
         id = next_id()
@@ -162,7 +174,11 @@ class SubtoolCall(SuiteRequest):
         return failure("child_timeout", told, child=child)
 
     def unknown(self, child: Child) -> None:
-        """The child has no such subtool."""
+        """The child has no such subtool, or none that may be used."""
+        blocked = child.offer.refusal(self.asked.subtool)
+        if blocked is not None:
+            self.refused(blocked)
+            return
         known = [tool.name for tool in self.suite.permitted(child.offer.tools.values())]
         self.refused(
             failure(
@@ -171,6 +187,7 @@ class SubtoolCall(SuiteRequest):
                 child=child.name,
                 subtool=self.asked.subtool,
                 nearest=nearest(self.asked.subtool, known),
+                hint=child.offer.farewell(self.asked.subtool),
             )
         )
 

@@ -59,9 +59,16 @@ class Forward(HostRequest):
         if self.modern and not child.modern and "requestState" in self.members:
             told = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
             self.finish_with_error(jsonrpc.encode(told))
+        elif child.offer.governed and (blocked := self._blocked(child)) is not None:
+            self.refused(blocked)
         else:
             id = next_id()
             self.dispatch(child, id, self.build(child, id), PATIENT.get(self.method, 0.0))
+
+    def _blocked(self, child: Child) -> Failure | None:
+        """Why a tool must not be used that is another than was locked."""
+        name = envelope.text_of(self.members.get("name")) if self.method == "tools/call" else None
+        return child.offer.refusal(name) if name else None
 
     def build(self, child: Child, id: bytes, extra: bytes = b"") -> bytes:
         """The same request, with what describes this hop."""
