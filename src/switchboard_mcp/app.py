@@ -25,14 +25,11 @@ from switchboard_mcp.transport.pipes import Cork
 from switchboard_mcp.transport.process import Launcher
 
 if TYPE_CHECKING:
-    from switchboard_mcp.children.pinning import Pins
     from switchboard_mcp.edge.place import Place
-    from switchboard_mcp.mail.desk import Desk
     from switchboard_mcp.observe.audit import Audit
     from switchboard_mcp.policy.posture import Posture
 
 T = TypeVar("T")
-StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 GARBAGE_THRESHOLD = 10_000
 # Over HTTP a child serves hosts of different abilities; which of them can be asked is seen when it asks.
@@ -57,15 +54,19 @@ class Switchboard(Struct):
     services: Services
 
 
-def load(options: Options) -> Workspace:
-    """Read the workspace that the options name."""
+def workspace_folder(options: Options) -> str:
+    """The folder that the options name."""
     try:
-        folder = os.path.abspath(options.workspace or os.curdir)
+        return os.path.abspath(options.workspace or os.curdir)
     except FileNotFoundError:
         hint = "Start in a folder that exists, or name one with --workspace."
         gone = failure("config_invalid", "The current folder does not exist any more.", hint=hint)
         raise SwitchboardError(gone) from None
-    workspace = load_workspace(folder, options.config, os.environ)
+
+
+def load(options: Options) -> Workspace:
+    """Read the workspace that the options name; in governed mode with the children alone that exist."""
+    workspace = load_workspace(workspace_folder(options), options.config, os.environ)
     posture = _posture(workspace)
     return workspace if posture is None else posture.workspace
 
@@ -80,13 +81,8 @@ def _posture(workspace: Workspace) -> Posture | None:
 
 
 @asynccontextmanager
-async def running(
-    workspace: Workspace, log: Log, redactor: Redactor, *, pinned: bool = True
-) -> AsyncIterator[Switchboard]:
-    """Everything but a front. On leaving, all children are stopped and all tasks have ended.
-
-    Not `pinned`, children are taken as they are, whatever their lock says.
-    """
+async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIterator[Switchboard]:
+    """Everything but a front. On leaving, all children are stopped and all tasks have ended."""
     loop = asyncio.get_running_loop()
     posture = _posture(workspace)
     if posture is not None:
@@ -110,7 +106,6 @@ async def running(
             loop=loop,
             launcher=launcher,
             cork=Cork(),
-        desk = _desk(workspace, log, start_task)
             log=log,
             redactor=redactor,
             catalog=Catalog(cache_folder(os.environ)),
@@ -121,11 +116,9 @@ async def running(
             disabled=None if posture is None else posture.disabled,
             audit=_audit(workspace, log, redactor),
         )
-            programs={} if desk is None else {desk.name: desk},
         supervisor = Supervisor(workspace, services)
         gateway = Gateway(supervisor.children.values(), workspace.config, log, loop, workspace.folder)
         if posture is not None:
-            pins=_pins(workspace, log) if pinned else None,
             from switchboard_mcp.gateway.governed import govern
 
             govern(gateway, workspace.config, workspace.absent, posture.disabled)
@@ -140,25 +133,10 @@ async def running(
                 services.audit.close()
 
 
-            if desk is not None:
-                await desk.close()
 def _audit(workspace: Workspace, log: Log, redactor: Redactor) -> Audit | None:
     """The audit record, where it is on; a workspace without it loads nothing of it."""
     settings, governed = workspace.config.audit, workspace.config.governance.mode == "governed"
     if not (governed if settings.enabled is None else settings.enabled):
-        return None
-
-
-
-def _desk(workspace: Workspace, log: Log, start_task: StartTask) -> Desk | None:
-    """The message desk, where it is on; a workspace without it loads nothing of it."""
-    if not workspace.config.mail.enabled:
-        return None
-    from switchboard_mcp.mail.desk import Desk
-
-    return Desk(workspace.folder, workspace.config.mail, log, start_task)
-
-
         return None
     from switchboard_mcp.observe.audit import Audit
 
@@ -187,16 +165,6 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor) -> int
         await done.wait()
         serving.cancel()
     return 0
-def _pins(workspace: Workspace, log: Log) -> Pins | None:
-    """What children were locked to; where there is no lock and nothing is governed, nothing is loaded for it."""
-    governed = workspace.config.governance.mode == "governed"
-    if not governed and not os.path.lexists(os.path.join(workspace.folder, "switchboard.lock.json")):
-        return None
-    from switchboard_mcp.children.pinning import load_pins
-
-    return load_pins(workspace.folder, log, governed=governed)
-
-
 
 
 async def serve_http(place: Place, workspace: Workspace, log: Log, redactor: Redactor) -> int:

@@ -250,7 +250,10 @@ class Guard(Struct, frozen=True):
         source = self.file if isinstance(fault, ApprovalFault) else spec.source
         where = f"{source}: {fault.key}" if fault.key else source
         return failure(
-            "launch_refused", f"Child '{spec.name}' may not run: {where}: {fault.why}.", child=spec.name
+            "launch_refused",
+            f"Child '{spec.name}' may not run: {where}: {fault.why}.",
+            child=spec.name,
+            hint=f"Mend what is named, then have it approved anew: `switchboard approve {spec.name}`.",
         )
 
     def _case(self, spec: ChildSpec, approval: Approval) -> Case:

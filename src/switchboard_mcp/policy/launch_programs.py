@@ -78,7 +78,8 @@ def program(path: str, args: Sequence[str], search: Search) -> Resolved | Unreso
         return _interpreter(path, args, search)
     if names & set(CONTAINERS):
         problem = image_flaw(args)
-        return Unresolved(f"{path}: {problem}") if problem else Resolved(argv=[path], files=[path])
+        pin = "Write NAME@sha256:… as `docker images --digests` shows it."
+        return Unresolved(f"{path}: {problem}", pin) if problem else Resolved(argv=[path], files=[path])
     if head.startswith(b"#!"):
         return script(path, 0, search)
     if head.startswith(_BINARY):
@@ -120,7 +121,9 @@ def _module(python: str, flags: list[str], module: str, replaces: int) -> Resolv
             if os.path.isfile(path):
                 tree = [f"{place}/{inner.partition('/')[0]}"] if "__main__" in path or "/" in inner else []
                 argv = [python, *flags, "-I", "-m", module]
-                return Resolved(argv=argv, replaces=replaces, files=[python, path, *tree], package=module)
+                return Resolved(
+                    argv=argv, replaces=replaces, files=[python, path, *tree], package=f"python:{module}"
+                )
     return Unresolved(
         f"the module '{module}' was not found among the packages of {python}",
         "Install it there, or configure the script itself by its absolute path.",

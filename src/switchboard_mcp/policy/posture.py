@@ -41,9 +41,15 @@ def take_posture(workspace: Workspace, environ: Mapping[str, str]) -> Posture:
             children.append(spec)
         else:
             absent[spec.name] = problem
-            warnings.append(ConfigWarning(spec.source, spec.key, f"{problem.message} {problem.hint}"))
+            warnings.append(_warning(spec, problem))
     governed = structs.replace(workspace, children=children, warnings=warnings, absent=absent)
     return Posture(governed, guard, None if is_enabled(environ) else disabled(workspace))
+
+
+def _warning(spec: ChildSpec, problem: Failure) -> ConfigWarning:
+    # It begins with the file already.
+    told = problem.message.replace(f" ({spec.source}: {spec.key})", "").replace(f"{spec.source}: ", "")
+    return ConfigWarning(spec.source, spec.key, f"{told} {problem.hint}")
 
 
 def is_enabled(environ: Mapping[str, str]) -> bool:

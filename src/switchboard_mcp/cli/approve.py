@@ -1,0 +1,199 @@
+"""`switchboard approve`: see what a child really runs, and write down that it may.
+
+Owns the conversation with whoever approves. What runs is found in `policy.launch_runners`, what is written down is made
+in `policy.launch_approval`. Nothing is started, downloaded or installed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct, structs
+
+from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.cli.console import Console, Screen, Styled, one_line
+from switchboard_mcp.cli.invocation import Invocation, show_warnings, usage_failure
+from switchboard_mcp.config.approvals import Approval, write_approvals
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.config.variables import expand
+from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.core.redaction import Redactor
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.policy.launch import Guard
+from switchboard_mcp.policy.launch_approval import propose
+from switchboard_mcp.policy.posture import make_guard
+
+# So much of a checksum is enough to compare by eye; the file has all of it.
+SHOWN_DIGITS = 16
+
+
+class Standing(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One child: whether it may run as it is, or why not."""
+
+    child: str
+    state: str
+    package: str = ""
+    error: Failure | None = None
+
+
+def run(asked: Invocation) -> int:
+    """Do what the options say."""
+    folder = workspace_folder(asked.options)
+    workspace = load_workspace(folder, asked.options.config, os.environ)
+    guard = make_guard(workspace, os.environ)
+    given = asked.given
+    if given.list:
+        return show_list(workspace, guard, asked)
+    if not given.child:
+        raise SwitchboardError(usage_failure("approve: CHILD missing.", "Name a child, or use --list."))
+    if given.revoke:
+        return revoke(given.child, guard, asked)
+    return approve(find_child(workspace, given.child, asked.console), guard, asked, _ask)
+
+
+def approve(spec: ChildSpec, guard: Guard, asked: Invocation, ask: Callable[[str], str]) -> int:
+    """Show what would be approved; write it where that is wanted."""
+    approval = propose(spec, guard, frozenset(asked.given.allow_env))
+    if isinstance(approval, Failure):
+        raise SwitchboardError(approval)
+    before = guard.approvals.children.get(spec.name)
+    same = before == approval
+    if not asked.as_json:
+        show_approval(spec, approval, before, asked.console.out)
+    agreed = same or asked.given.yes or _agrees(asked, ask)
+    if agreed and not same:
+        _write(guard, {**guard.approvals.children, spec.name: approval})
+    if asked.as_json:
+        told = {"child": spec.name, "approved": agreed, "changed": not same, "approval": approval}
+        asked.console.out.json({**told, "file": guard.file})
+    elif same:
+        asked.console.out.line("Approved as it is already; there is nothing to do.", "green")
+    elif agreed:
+        asked.console.out.line(f"Approved in {one_line(guard.file)}.", "green")
+    else:
+        asked.console.out.line("Not approved; nothing was written.")
+    return 0 if agreed else 1
+
+
+def revoke(child: str, guard: Guard, asked: Invocation) -> int:
+    """Take an approval back."""
+    left = dict(guard.approvals.children)
+    if child not in left:
+        near = nearest(child, left)
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        told = f"Child '{child}' is not approved in {guard.file}.{meant}"
+        raise SwitchboardError(usage_failure(told, "`switchboard approve --list` shows what is."))
+    del left[child]
+    _write(guard, left)
+    if asked.as_json:
+        asked.console.out.json({"child": child, "approved": False, "changed": True, "file": guard.file})
+    else:
+        told = f"'{one_line(child)}' is no longer approved. A Switchboard that runs now must be started anew."
+        asked.console.out.line(told)
+    return 0
+
+
+def show_list(workspace: Workspace, guard: Guard, asked: Invocation) -> int:
+    """Every child and every approval; 1 where a configured child may not run as it is."""
+    standings = list(standings_of(workspace, guard))
+    if asked.as_json:
+        asked.console.out.json({"file": guard.file, "children": standings})
+    else:
+        show_warnings(workspace.warnings, asked.console)
+        colours = {"approved": "green", "unused": "dim"}
+        rows = [
+            (
+                Styled(standing.child, "bold"),
+                Styled(standing.state, colours.get(standing.state, "red")),
+                standing.error.message if standing.error else standing.package,
+            )
+            for standing in standings
+        ]
+        asked.console.out.table(rows, header=("CHILD", "STATE", ""))
+    return 1 if any(standing.error is not None for standing in standings) else 0
+
+
+def standings_of(workspace: Workspace, guard: Guard) -> Iterator[Standing]:
+    """Children in the order of their names, then approvals that nobody uses. Everything pinned is read."""
+    names = {spec.name for spec in workspace.children}
+    for spec in sorted(workspace.children, key=lambda spec: spec.name):
+        if spec.kind not in ("stdio", "http", "sse", "ws"):
+            continue
+        filled = expand(spec, guard.environ)
+        outcome = filled if isinstance(filled, Failure) else guard.approve(filled)
+        approval = guard.approvals.children.get(spec.name)
+        package = approval.package if approval else ""
+        if isinstance(outcome, Failure):
+            state = "refused" if approval else "not approved"
+            yield Standing(child=spec.name, state=state, package=package, error=outcome)
+        else:
+            yield Standing(child=spec.name, state="approved", package=package)
+    for name in sorted(guard.approvals.children.keys() - names):
+        yield Standing(child=name, state="unused", package=guard.approvals.children[name].package)
+
+
+def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
+    """The child to approve, as it is written."""
+    by_name = {spec.name: spec for spec in workspace.children}
+    if name in by_name:
+        return by_name[name]
+    show_warnings(workspace.warnings, console)
+    near = nearest(name, by_name)
+    meant = f" Did you mean {' or '.join(near)}?" if near else ""
+    told = f"There is no child '{name}' in {workspace.folder}.{meant}"
+    raise SwitchboardError(usage_failure(told, "`switchboard approve --list` shows the children."))
+
+
+def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, out: Screen) -> None:
+    """What is configured, what it really is, and what it may have."""
+    mask = Redactor().text
+    out.line(f"Child {out.paint(one_line(spec.name), 'bold')}  {one_line(spec.source)}")
+    rows: list[tuple[str, str]] = []
+    if approval.kind == "stdio":
+        rows.append(("configured", mask(" ".join((spec.command, *spec.args)))))
+        rest = approval.args[approval.replaces :]
+        rows.append(("really runs", mask(" ".join((*approval.launch, *rest)))))
+        if approval.package:
+            rows.append(("package", approval.package))
+        for pin in approval.files:
+            led = f" → {pin.real}" if pin.real else ""
+            rows.append(("pinned", f"{pin.sha256[:SHOWN_DIGITS]}…  {pin.path}{led}"))
+        rows.append(("works in", spec.cwd))
+    else:
+        rows.append(("connects to", approval.origin))
+    rows += [("may set", name) for name in approval.env]
+    rows += [("must set", f"{name}={value}") for name, value in approval.env_values.items()]
+    out.table([(Styled(name, "dim"), value) for name, value in rows], indent=2)
+    if before is not None and before != approval:
+        fields = (name for name in Approval.__struct_fields__)
+        changed = [name for name in fields if getattr(before, name) != getattr(approval, name)]
+        out.line(f"  It was approved before; changed since: {', '.join(changed)}.", "yellow")
+
+
+def _agrees(asked: Invocation, ask: Callable[[str], str]) -> bool:
+    if asked.as_json or not sys.stdin.isatty():
+        raise SwitchboardError(
+            usage_failure("approve: nobody is here to agree.", "Look at what is shown, then add --yes.")
+        )
+    asked.console.out.stream.flush()
+    return ask("Approve this? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _ask(question: str) -> str:
+    try:
+        return input(question)
+    except EOFError:
+        return ""
+
+
+def _write(guard: Guard, children: dict[str, Approval]) -> None:
+    try:
+        write_approvals(guard.file, structs.replace(guard.approvals, children=children))
+    except OSError as problem:
+        told = f"{guard.file}: {problem.strerror}."
+        raise SwitchboardError(
+            failure("config_invalid", told, hint="Make it writable, then try again.")
+        ) from None
