@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,11 +26,14 @@ from switchboard_mcp.transport.pipes import Cork
 from switchboard_mcp.transport.process import Launcher
 
 if TYPE_CHECKING:
+    from switchboard_mcp.children.pinning import Pins
     from switchboard_mcp.edge.place import Place
+    from switchboard_mcp.mail.desk import Desk
     from switchboard_mcp.observe.audit import Audit
     from switchboard_mcp.policy.posture import Posture
 
 T = TypeVar("T")
+StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 GARBAGE_THRESHOLD = 10_000
 # Over HTTP a child serves hosts of different abilities; which of them can be asked is seen when it asks.
@@ -81,12 +85,21 @@ def _posture(workspace: Workspace) -> Posture | None:
 
 
 @asynccontextmanager
-async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIterator[Switchboard]:
-    """Everything but a front. On leaving, all children are stopped and all tasks have ended."""
+async def running(
+    workspace: Workspace, log: Log, redactor: Redactor, *, pinned: bool = True
+) -> AsyncIterator[Switchboard]:
+    """Everything but a front. On leaving, all children are stopped and all tasks have ended.
+
+    Not `pinned`, children are taken as they are, whatever their lock says.
+    """
     loop = asyncio.get_running_loop()
     posture = _posture(workspace)
     if posture is not None:
         workspace = posture.workspace
+    # What nobody caught would else be printed by asyncio itself, secrets and all.
+    loop.set_exception_handler(
+        lambda _, context: log.error("internal", problem=repr(context.get("exception") or context["message"]))
+    )
     # The launcher goes last: a child that is just being stopped still has its keeper.
     async with aclosing(Launcher(loop)) as launcher, asyncio.TaskGroup() as tasks:
 
@@ -102,6 +115,7 @@ async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIt
             task.add_done_callback(lambda _task: work.close())
             return task
 
+        desk = _desk(workspace, log, start_task)
         services = Services(
             loop=loop,
             launcher=launcher,
@@ -112,9 +126,11 @@ async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIt
             environ=os.environ,
             workspace=workspace.folder,
             start_task=start_task,
+            programs={} if desk is None else {desk.name: desk},
             guard=None if posture is None else posture.guard,
             disabled=None if posture is None else posture.disabled,
             audit=_audit(workspace, log, redactor),
+            pins=_pins(workspace, log) if pinned else None,
         )
         supervisor = Supervisor(workspace, services)
         gateway = Gateway(supervisor.children.values(), workspace.config, log, loop, workspace.folder)
@@ -129,8 +145,29 @@ async def running(workspace: Workspace, log: Log, redactor: Redactor) -> AsyncIt
         finally:
             sweeper.cancel()
             await supervisor.close()
+            if desk is not None:
+                await desk.close()
             if services.audit is not None:
                 services.audit.close()
+
+
+def _pins(workspace: Workspace, log: Log) -> Pins | None:
+    """What children were locked to; where there is no lock and nothing is governed, nothing is loaded for it."""
+    governed = workspace.config.governance.mode == "governed"
+    if not governed and not os.path.lexists(os.path.join(workspace.folder, "switchboard.lock.json")):
+        return None
+    from switchboard_mcp.children.pinning import load_pins
+
+    return load_pins(workspace.folder, log, governed=governed)
+
+
+def _desk(workspace: Workspace, log: Log, start_task: StartTask) -> Desk | None:
+    """The message desk, where it is on; a workspace without it loads nothing of it."""
+    if not workspace.config.mail.enabled:
+        return None
+    from switchboard_mcp.mail.desk import Desk
+
+    return Desk(workspace.folder, workspace.config.mail, log, start_task)
 
 
 def _audit(workspace: Workspace, log: Log, redactor: Redactor) -> Audit | None:
@@ -212,11 +249,20 @@ def _prepare(options: Options) -> tuple[Redactor, Log, Workspace]:
     """What every way of serving begins with."""
     _open_what_is_closed()
     redactor = Redactor()
+    sys.excepthook = lambda kind, problem, trace: _last_words(redactor, problem)
     log = Log(level=options.log_level, style=options.log_style, redactor=redactor)
     workspace = load(options)
     for warning in workspace.warnings:
         log.warning("config.warning", problem=str(warning))
     return redactor, log, workspace
+
+
+def _last_words(redactor: Redactor, problem: BaseException) -> None:
+    """What ends the process is told in full, but for secrets."""
+    import traceback
+
+    told = redactor.text("".join(traceback.format_exception(problem)))
+    os.write(2, told.encode("utf-8", "replace"))
 
 
 def serve(options: Options) -> int:
