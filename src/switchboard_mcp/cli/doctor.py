@@ -7,7 +7,7 @@ import platform
 import shlex
 from collections.abc import Iterable, Mapping
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, convert, to_builtins
 
 from switchboard_mcp import __version__
 from switchboard_mcp.app import load
@@ -19,7 +19,7 @@ from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened
 from switchboard_mcp.cli.survey import Connected, Report, survey
 from switchboard_mcp.config.load import find_config
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
-from switchboard_mcp.config.variables import missing
+from switchboard_mcp.config.variables import missing, secrets
 from switchboard_mcp.core.naming import suite_names
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.core.redaction import Redactor
@@ -102,9 +102,8 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, asked: Invocation) -> No
         ]
     )
     for spec in sorted(workspace.children, key=lambda spec: suites[spec.name]):
-        diagnosis.children.append(
-            judge(spec, suites[spec.name], checks[spec.name], by_child.get(spec.name), workspace.config)
-        )
+        checked = judge(spec, suites[spec.name], checks[spec.name], by_child.get(spec.name), workspace.config)
+        diagnosis.children.append(_without_secrets(checked, spec))
     diagnosis.findings += _workspace_findings(workspace, os.environ)
 
 
@@ -144,6 +143,14 @@ def _finding(problem: Failure, spec: ChildSpec | None = None) -> Finding:
         command = Redactor().text(shlex.join([spec.command, *spec.args]))
         remedy = f"Run it by hand to see what it does: cd {shlex.quote(spec.cwd)} && {command}"
     return Finding(PROBLEM, problem.message, remedy, problem.stderr or [])
+
+
+def _without_secrets(checked: Checked, spec: ChildSpec) -> Checked:
+    """The child as it may be shown, also where it was never started."""
+    redactor = Redactor()
+    for secret in secrets(spec, os.environ):
+        redactor.register(secret)
+    return convert(redactor.value(to_builtins(checked)), Checked)
 
 
 def _idle_rules(child: str, seen: Connected | None, config: Config) -> list[Finding]:

@@ -143,6 +143,8 @@ def secrets(spec: ChildSpec, environ: Mapping[str, str]) -> list[str]:
             found.update(_worth_hiding(name, value.rpartition(" ")[2]))
     if isinstance(spec.oauth, OAuthClient):
         found.update(_worth_hiding("client_secret", _fill(spec.oauth.client_secret, environ)))
+    found.update(_in_args([_fill(text, environ) for text in spec.args]))
+    found.update(_in_address(_fill(spec.url, environ)))
     for _, text in strings(spec):
         if "${" in text:
             for reference in re.finditer(_REFERENCE, text):
@@ -180,6 +182,34 @@ def _fill_path(text: str, environ: Mapping[str, str]) -> str:
     if not slash:
         return _fill(text, environ)
     return os.path.normpath(os.path.join(_fill(base, environ) or os.sep, _fill("${" + rest, environ)))
+
+
+def _in_args(args: list[str]) -> Iterator[str]:
+    """What follows an option whose name says secret, in the same argument or in the next."""
+    for text, following in zip(args, (*args[1:], ""), strict=False):
+        name, equals, value = text.partition("=")
+        if is_secret_name(name):
+            if equals:
+                yield from _worth_hiding(name, value)
+            elif name.startswith("-") and not following.startswith("-"):
+                yield from _worth_hiding(name, following)
+
+
+def _in_address(url: str) -> Iterator[str]:
+    """Passwords in an address, and what stands in its query."""
+    if "@" not in url and "?" not in url:
+        return
+    from urllib.parse import parse_qsl, unquote, urlsplit  # Only for addresses that may hold one.
+
+    try:
+        parts = urlsplit(url)
+        passwords = (parts.password or "", unquote(parts.password or ""))
+    except ValueError:
+        return
+    yield from (password for password in passwords if len(password) >= _NAMED_SECRET_LENGTH)
+    for name, value in parse_qsl(parts.query):
+        if len(value) >= (_NAMED_SECRET_LENGTH if is_secret_name(name) else _SECRET_LENGTH):
+            yield value
 
 
 def _worth_hiding(name: str, value: str) -> Iterator[str]:
