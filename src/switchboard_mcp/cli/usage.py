@@ -30,6 +30,8 @@ usage: switchboard [COMMAND] [OPTIONS]
   list                  show the suites; starts nothing
   introspect SUITE      show what is inside a suite
   call SUITE SUBTOOL    call a subtool
+  find WORDS            find the subtool that fits a sentence
+  tokens                measure what the suites save
   login CHILD           log in to a remote child that wants it
   approve CHILD         see what a child really runs, and let it run in governed mode
   doctor                check everything, and say what to do
@@ -167,6 +169,28 @@ def _audit(parser: Parser) -> None:
     parser.flag("--kind", metavar="KIND", default="", help="show: only records of this kind, such as call")
 
 
+def _find(parser: Parser) -> None:
+    parser.add_argument("words", metavar="WORDS", nargs="+", help="what you want to do")
+    parser.flag("--limit", metavar="N", type=int, default=5, help="how many to show (default: 5)")
+    parser.flag("--catalog", metavar="FILE", default="", help="search a catalog file, not the workspace")
+
+
+def _tokens(parser: Parser) -> None:
+    parser.flag("--catalog", metavar="FILE", default="", help="measure a catalog file, not the workspace")
+    parser.flag(
+        "--refresh", action="store_true", help="start every child, also those known from earlier runs"
+    )
+    parser.flag("--servers", metavar="N", type=int, default=5, help="servers in a session (default: 5)")
+    parser.flag("--opened", metavar="N", type=int, default=2, help="suites opened in a session (default: 2)")
+    parser.flag("--html", metavar="FILE", default="", help="write a page with table and chart")
+    parser.flag(
+        "--tokenizer",
+        choices=("estimate", "o200k"),
+        default="",
+        help="how to count (default: o200k where installed, else an estimate)",
+    )
+
+
 COMMANDS = {
     "serve": Command(
         "[serve] [OPTIONS]",
@@ -206,8 +230,8 @@ COMMANDS = {
     ),
     "approve": Command(
         "approve CHILD [OPTIONS]",
-        "Show what a child really runs (the script behind `npx -y pkg`, and its interpreter), take checksums, and write\n"
-        "it into switchboard.approvals.json, which governed mode holds every start to. Nothing is started.\n"
+        "Show what a child really runs (the script behind `npx -y pkg`, its interpreter), take checksums, and put it\n"
+        "into switchboard.approvals.json, which governed mode holds every start to. Nothing is started.\n"
         "--list reads everything that is pinned; exit code 1 where a configured child may not run as it is.",
         "examples:\n"
         "  switchboard approve github\n"
@@ -226,6 +250,19 @@ COMMANDS = {
         "  switchboard audit show --child github --last 50\n"
         "  switchboard audit tail --json",
         _audit,
+    ),
+    "find": Command(
+        "find WORDS … [OPTIONS]",
+        "Find the subtools that fit a sentence, over all suites, with how to call them. Starts nothing.",
+        'example:\n  switchboard find "open an issue about a bug"',
+        _find,
+    ),
+    "tokens": Command(
+        "tokens [OPTIONS]",
+        "Measure what the suites save: tokens of your children's tools listed flat, and behind suites. A child that\n"
+        "never ran here is started once.",
+        "examples:\n  switchboard tokens\n  switchboard tokens --html tokens.html",
+        _tokens,
     ),
     "doctor": Command(
         "doctor [OPTIONS]",
