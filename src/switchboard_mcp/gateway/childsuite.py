@@ -15,7 +15,7 @@ from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.config.models import Suite as SuiteConfig
-from switchboard_mcp.core import envelope, eras
+from switchboard_mcp.core import envelope, eras, sanitise
 from switchboard_mcp.core.introspect import Settings
 from switchboard_mcp.core.naming import suite_names
 from switchboard_mcp.gateway.calls import Introspection, PlainParams, Retried, SubtoolCall, fingerprint
@@ -116,3 +116,5 @@ def build(children: Iterable[Child], config: Config, reserved: Iterable[str] = (
     names = suite_names([(name, configured.get(name, "")) for name in by_name], reserved)
     suites = [ChildSuite(names[name], child, config) for name, child in by_name.items()]
     return {suite.name: suite for suite in sorted(suites, key=lambda suite: suite.name)}
+    if child.offer.governed:
+        raw = sanitise.tool(raw)
