@@ -34,10 +34,11 @@ bench: ## measure Switchboard beside the alternatives
 	@scripts/setup bench
 	@$(PYTHON_BIN) -m bench $(ARGS)
 
-schema: ## write switchboard.config.schema.json anew
+schema: ## write switchboard.config.schema.json and its kin anew
 	@scripts/setup core
-	@$(PYTHON_BIN) -m switchboard_mcp.config.schema > switchboard.config.schema.json.new
-	@mv switchboard.config.schema.json.new switchboard.config.schema.json
+	@for name in config approvals; do \
+	  $(PYTHON_BIN) -m switchboard_mcp.config.schema $$name > switchboard.$$name.schema.json.new && \
+	  mv switchboard.$$name.schema.json.new switchboard.$$name.schema.json || exit 1; done
 
 docs: ## write docs/reference anew from the code
 	@scripts/setup core

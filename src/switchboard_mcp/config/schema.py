@@ -1,7 +1,7 @@
-"""The JSON Schema of the configuration file, made from the models for editors.
+"""The JSON Schemas of the files people write or read, made from the models for editors.
 
-Never imported while serving. `python -m switchboard_mcp.config.schema > switchboard.config.schema.json`
-writes it anew. Owns how models become schema; the words stand in `models`.
+Never imported while serving. `python -m switchboard_mcp.config.schema NAME > switchboard.NAME.schema.json` writes one
+anew. Owns how models become schema; the words stand with the models.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from switchboard_mcp.config import models
+from switchboard_mcp.config import approvals, models
 
 _REF = "#/$defs/{name}"
 
@@ -24,14 +24,31 @@ def json_schema() -> dict[str, Any]:
     (_, _), definitions = msgspec.json.schema_components(
         (models.Config, models.Entry), schema_hook=_entry_for_object, ref_template=_REF
     )
-    described = _field_descriptions({getattr(models, name) for name in definitions})
+    found = {name: getattr(models, name) for name in definitions}
+    return _document("Switchboard configuration", "Config", definitions, found)
+
+
+def approvals_schema() -> dict[str, Any]:
+    """The same for what is approved."""
+    _, definitions = msgspec.json.schema_components((approvals.Approvals,), ref_template=_REF)
+    found = {name: getattr(approvals, name) for name in definitions}
+    return _document("Switchboard approvals", "Approvals", definitions, found)
+
+
+SCHEMAS = {"config": json_schema, "approvals": approvals_schema}
+
+
+def _document(
+    title: str, root_name: str, definitions: dict[str, Any], found: dict[str, type[msgspec.Struct]]
+) -> dict[str, Any]:
+    described = _field_descriptions(set(found.values()))
     for name, definition in definitions.items():
-        _describe(definition, getattr(models, name), described)
-    root = definitions.pop("Config")
+        _describe(definition, found[name], described)
+    root = definitions.pop(root_name)
     properties = {"$schema": {"type": "string", "description": "Where editors find this schema."}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Switchboard configuration",
+        "title": title,
         "description": root["description"],
         "type": "object",
         "properties": properties | root["properties"],
@@ -79,10 +96,10 @@ def _field_descriptions(described: set[type]) -> dict[tuple[str, str], str]:
     return found
 
 
-def render() -> str:
-    """The schema as the text of its file."""
-    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+def render(name: str = "config") -> str:
+    """A schema as the text of its file."""
+    return json.dumps(SCHEMAS[name](), indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(render())
+    sys.stdout.write(render(*sys.argv[1:]))

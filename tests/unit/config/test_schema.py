@@ -10,7 +10,7 @@ import pytest
 
 from switchboard_mcp.config import documents
 from switchboard_mcp.config.models import Config
-from switchboard_mcp.config.schema import json_schema, render
+from switchboard_mcp.config.schema import SCHEMAS, json_schema, render
 
 EXAMPLE: dict[str, Any] = {
     "$schema": "./switchboard.config.schema.json",
@@ -51,7 +51,8 @@ def test_the_schema_is_a_schema() -> None:
 
 
 def test_the_published_file_is_current(repo: Path) -> None:
-    assert (repo / "switchboard.config.schema.json").read_text(encoding="utf-8") == render()
+    for name in SCHEMAS:
+        assert (repo / f"switchboard.{name}.schema.json").read_text(encoding="utf-8") == render(name)
 
 
 def test_the_documented_example_is_valid() -> None:
@@ -86,10 +87,11 @@ def test_what_loading_refuses_or_skips_the_schema_refuses(config: object) -> Non
 
 
 def test_every_setting_and_section_is_described() -> None:
-    schema = json_schema()
-    for shape in (schema, *schema["$defs"].values()):
-        assert shape["description"]
-        assert [name for name, part in shape["properties"].items() if not part.get("description")] == []
+    for make in SCHEMAS.values():
+        schema = make()
+        for shape in (schema, *schema["$defs"].values()):
+            assert shape["description"]
+            assert [name for name, part in shape["properties"].items() if not part.get("description")] == []
 
 
 def test_the_examples_of_the_repository_are_valid(repo: Path) -> None:
