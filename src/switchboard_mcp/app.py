@@ -182,7 +182,8 @@ def _audit(workspace: Workspace, log: Log, redactor: Redactor) -> Audit | None:
     def warn(problem: Failure) -> None:
         log.warning("audit.failed", problem=problem.message, calls="refused" if deny else "go on")
 
-    audit = Audit(settings, workspace.folder, redactor, deny=deny, warn=warn)
+    masks = {name: suite.redact_args for name, suite in workspace.config.suites.items() if suite.redact_args}
+    audit = Audit(settings, workspace.folder, redactor, masks=masks, deny=deny, warn=warn)
     audit.start()
     return audit
 

@@ -75,6 +75,17 @@ def hidden_values(patterns: Sequence[str], args: Raw | UnsetType) -> list[str]:
         return []
 
 
+def masked_args(patterns: Sequence[str], args: bytes) -> bytes:
+    """The arguments of one call with what the patterns name masked; nothing of them where they cannot be read."""
+    masks = compile_masks(tuple(patterns))
+    if masks is None:
+        return args
+    try:
+        return msgspec.json.encode(masks.applied(msgspec.json.decode(args)))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return msgspec.json.encode(MASK)
+
+
 @lru_cache(maxsize=256)
 def compile_masks(patterns: tuple[str, ...]) -> Masks | None:
     """The masks of a suite; None where it has none."""

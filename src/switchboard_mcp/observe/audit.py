@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -20,6 +20,7 @@ from switchboard_mcp.config.audit import Audit as Settings
 from switchboard_mcp.core import chain
 from switchboard_mcp.core.buckets import bucket
 from switchboard_mcp.core.chain import Link
+from switchboard_mcp.core.masks import masked_args
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.observe.audit_files import AuditFiles
@@ -43,7 +44,7 @@ _encode = msgspec.json.encode
 
 
 class Audit:
-    """See the module. `trouble` is None while records can be written."""
+    """See the module. `trouble` is None while records can be written; `masks` has each child's `redactArgs`."""
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class Audit:
         workspace: str,
         redactor: Redactor,
         *,
+        masks: Mapping[str, Sequence[str]] | None = None,
         deny: bool = False,
         warn: Callable[[Failure], None] | None = None,
         clock: Callable[[], float] = time.time,
@@ -64,6 +66,7 @@ class Audit:
         self._salt = b""
         self._fsync = settings.fsync
         self._redactor = redactor
+        self._masks = masks or {}
         self._warn = warn
         self._clock = clock
         self._window_s = window_s
@@ -159,6 +162,7 @@ class Audit:
     def _bind(self, batch: list[Record], link: Link) -> tuple[bytes, Link]:
         lines: list[bytes] = []
         seq, digest = link.seq, link.digest
+        masks = self._masks
         seal, fingerprint = chain.seal, chain.fingerprints(self._salt)
         if self._lost:
             seq += 1
@@ -177,6 +181,8 @@ class Audit:
             seq += 1
             body = b'{"seq":%d,"at":%d%b' % (seq, at * 1000, words)
             if args:
+                if child in masks:
+                    args = masked_args(masks[child], args)  # noqa: PLW2901 - the same arguments, as they may be known
                 body += b',"args":"%b"' % fingerprint(args)
             line, digest = seal(body, digest)
             lines.append(line)

@@ -354,6 +354,17 @@ def test_names_are_redacted_and_clipped_also_where_a_secret_becomes_known_later(
     assert "correct-horse" not in first_file(tmp_path).read_text()
 
 
+def test_arguments_under_masks_do_not_even_change_the_hash(tmp_path: Path) -> None:
+    audit = Audit(Settings(), str(tmp_path), Redactor(), masks={"bank": ["pin"]}, window_s=0)
+    audit.start()
+    for child, pin in (("bank", "1234"), ("bank", "5678"), ("shop", "1234"), ("shop", "5678")):
+        audit.record("call", child=child, args=json.dumps({"pin": pin}).encode())
+    audit.close()
+    _, *calls = [line.get("args") for line in lines(tmp_path)]
+    assert calls[0] == calls[1]
+    assert len(set(calls)) == 3
+
+
 def test_a_salt_of_the_wrong_size_is_refused(tmp_path: Path) -> None:
     salt = tmp_path / "salt"
     salt.write_bytes(b"short")
