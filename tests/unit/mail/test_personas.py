@@ -1,0 +1,87 @@
+"""Personas, from the user's files or ours, on the messages that ask something of a role."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard_mcp.core.roles import ROLES
+from switchboard_mcp.mail.letters import Message
+from switchboard_mcp.mail.personas import MOST_BYTES, Personas
+
+
+def message(**more: Any) -> Message:
+    given: dict[str, Any] = {
+        "id": "msg_1_a",
+        "action": "delegate_task",
+        "sender": "lead",
+        "recipient": "ada",
+        "payload": "p",
+        "created_at": "2026-01-01T00:00:00Z",
+    }
+    return Message(**(given | more))
+
+
+def give_role(folder: Path, role: str) -> None:
+    (folder / "state.json").write_text(json.dumps({"agents": {"ada": {"role": role}}}))
+
+
+def persona_of(personas: Personas, letter: Message) -> str | None:
+    passed = personas.gate(letter)
+    assert isinstance(passed, Message)
+    return passed.persona
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_has_a_short_persona_of_ours(tmp_path: Path, role: str) -> None:
+    text = Personas(str(tmp_path)).of(role)
+    assert text.text
+    assert len(text.text) < 600
+    assert not text.own
+
+
+def test_the_users_own_text_is_taken_as_soon_as_it_is_there(tmp_path: Path) -> None:
+    folder = tmp_path / ".switchboard"
+    personas = Personas(str(folder))
+    ours = personas.of("coder 1").text
+    (folder / "personas").mkdir(parents=True)
+    (folder / "personas" / "coder-1.md").write_text("Write Haskell.\n")
+    text = personas.of("coder 1")
+    assert (text.text, text.own, text.file) == ("Write Haskell.", True, ".switchboard/personas/coder-1.md")
+    (folder / "personas" / "coder-1.md").write_text("Write Erlang, please.\n")
+    assert personas.of("coder 1").text == "Write Erlang, please."
+    (folder / "personas" / "coder-1.md").unlink()
+    assert personas.of("coder 1").text == ours
+
+
+def test_a_huge_text_is_cut(tmp_path: Path) -> None:
+    (tmp_path / "personas").mkdir()
+    (tmp_path / "personas" / "lead.md").write_text("x" * (MOST_BYTES * 2))
+    assert len(Personas(str(tmp_path)).of("lead").text) == MOST_BYTES
+
+
+def test_what_is_asked_of_an_agent_in_a_role_carries_its_persona(tmp_path: Path) -> None:
+    personas = Personas(str(tmp_path))
+    assert persona_of(personas, message()) is None
+    give_role(tmp_path, "reviewer")
+    assert persona_of(personas, message()) == personas.of("reviewer").text
+    assert persona_of(personas, message(action="request_review")) == personas.of("reviewer").text
+    for action in ("submit_result", "status_update", "execute"):
+        assert persona_of(personas, message(action=action)) is None
+    assert persona_of(personas, message(recipient="bob")) is None
+
+
+def test_a_role_that_the_message_names_or_its_own_persona_wins(tmp_path: Path) -> None:
+    give_role(tmp_path, "reviewer")
+    personas = Personas(str(tmp_path))
+    assert persona_of(personas, message(metadata={"role": "tester"})) == personas.of("tester").text
+    assert persona_of(personas, message(metadata={"role": 5})) == personas.of("reviewer").text
+    assert persona_of(personas, message(persona="mine")) == "mine"
+
+
+def test_a_state_that_cannot_be_read_gives_nobody_a_role(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text("{")
+    assert persona_of(Personas(str(tmp_path)), message()) is None

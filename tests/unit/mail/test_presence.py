@@ -1,0 +1,127 @@
+"""Who is here, by locks, times of files and live processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from switchboard_mcp.mail.presence import ACTIVE_S, Presence
+
+HOLD = """
+import sys
+from switchboard_mcp.mail.presence import Presence
+hold = Presence(sys.argv[1]).hold("ada")
+print("held" if hold else "taken", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def presence(tmp_path: Path) -> Presence:
+    return Presence(str(tmp_path))
+
+
+def age(path: Path, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+def drop(tmp_path: Path, name: str, seconds: float = 0.0) -> None:
+    folder = tmp_path / "inbox" / "ada"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("{}")
+    age(folder / name, seconds)
+
+
+def test_a_name_is_one_holders_until_it_lets_go(presence: Presence) -> None:
+    assert presence.here("ada") == ("offline", 0.0)
+    hold = presence.hold("ada")
+    assert hold is not None
+    assert presence.hold("ada") is None
+    assert presence.here("ada")[0] == "online"
+    hold.release()
+    hold.release()
+    assert presence.here("ada")[0] == "offline"
+    assert presence.here("ada")[1] > 0
+    again = presence.hold("ada")
+    assert again is not None
+    again.release()
+
+
+def test_a_name_is_free_the_moment_its_process_is_killed(presence: Presence, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        assert presence.hold("ada") is None
+        process.kill()
+        process.wait()
+        hold = presence.hold("ada")
+        assert hold is not None
+        hold.release()
+
+
+def test_a_holder_that_is_silent_for_long_is_idle(presence: Presence, tmp_path: Path) -> None:
+    hold = presence.hold("ada")
+    assert hold is not None
+    age(tmp_path / "presence" / "ada", ACTIVE_S + 1)
+    assert presence.here("ada")[0] == "idle"
+    presence.beat("ada")
+    assert presence.here("ada")[0] == "online"
+    hold.release()
+
+
+def test_one_that_holds_nothing_is_here_while_it_does_something(presence: Presence, tmp_path: Path) -> None:
+    presence.beat("ada")
+    assert presence.here("ada")[0] == "online"
+    age(tmp_path / "presence" / "ada", ACTIVE_S + 1)
+    assert presence.here("ada")[0] == "offline"
+
+
+def test_a_process_stands_for_its_agent_while_it_lives(presence: Presence) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert presence.here("ada", process.pid)[0] == "idle"
+        presence.beat("ada")
+        assert presence.here("ada", process.pid)[0] == "online"
+        process.communicate(b"\n")
+    assert presence.here("ada", process.pid)[0] == "offline"
+
+
+def test_unread_mail_is_counted_and_starves_when_nobody_was_told(presence: Presence, tmp_path: Path) -> None:
+    assert presence.waiting("ada", 10).unread == 0
+    drop(tmp_path, "msg_1.json", 60)
+    drop(tmp_path, "msg_2.json", 5)
+    drop(tmp_path, "half.tmp", 99)
+    waiting = presence.waiting("ada", 10)
+    assert waiting.unread == 2
+    assert 60 <= waiting.oldest_s < 120
+    assert waiting.starving
+    assert not presence.waiting("ada", 3600).starving
+    presence.woken("ada")
+    assert not presence.waiting("ada", 10).starving
+
+
+def test_mail_that_came_after_the_last_call_starves_too(presence: Presence, tmp_path: Path) -> None:
+    presence.woken("ada")
+    age(tmp_path / "presence" / "ada.woken", 100)
+    drop(tmp_path, "msg_1.json", 60)
+    assert presence.waiting("ada", 10).starving
+
+
+def test_links_are_not_followed(presence: Presence, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    age(victim, 1000)
+    (tmp_path / "presence").mkdir()
+    (tmp_path / "presence" / "ada").symlink_to(victim)
+    before = victim.stat().st_mtime
+    presence.beat("ada")
+    with pytest.raises(OSError):
+        presence.hold("ada")
+    assert victim.stat().st_mtime == before
