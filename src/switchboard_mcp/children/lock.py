@@ -8,13 +8,14 @@ The text under a field is its description in the published JSON Schema.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from switchboard_mcp.children.catalog import Knowledge, Server, read_tools
+from switchboard_mcp.config.documents import join
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.core import pins, sanitise
 from switchboard_mcp.core.drift import Change, compare_text, compare_tools
@@ -48,16 +49,9 @@ class LockedTool(Struct, kw_only=True, rename="camel", forbid_unknown_fields=Tru
 
     def members(self) -> dict[str, object]:
         """Its pinned members, as `core.pins` takes them."""
-        encoded = msgspec.json.encode({name: getattr(self, field) for name, field in _MEMBERS})
-        members: dict[str, object] = msgspec.json.decode(encoded)
+        members: dict[str, object] = msgspec.json.decode(msgspec.json.encode(self))
+        del members["hash"]
         return members
-
-
-_MEMBERS = tuple(
-    (name, field)
-    for name, field in zip(LockedTool.__struct_encode_fields__, LockedTool.__struct_fields__, strict=True)
-    if name != "hash"
-)
 
 
 class LockedServer(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -99,6 +93,7 @@ class LockFile(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True)
 
 
 _decode = msgspec.json.Decoder(LockFile).decode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def lock_path(workspace: str) -> str:
@@ -125,19 +120,43 @@ def read_lock(path: str) -> LockFile | None:
 
 def _mistakes(path: str, data: bytes, problem: Exception) -> str:
     from switchboard_mcp.config.documents import Unreadable, decode_json  # Only for files that are wrong.
-    from switchboard_mcp.config.mistakes import mistakes
 
     for mark in (b"<<<<<<< ", b">>>>>>> "):
         if data.startswith(mark) or b"\n" + mark in data:
             return f"{path}: holds the marks of a merge that was not finished. Settle it, then lock again."
     try:
-        msgspec.json.decode(data)
+        document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        document = decode_json(data)
-        return f"{path}: {document.message if isinstance(document, Unreadable) else problem}"
-    document = msgspec.json.decode(data)
-    found = [f"{path}: {mistake.key}: {mistake.message}" for mistake in mistakes(document, LockFile)]
-    return "\n".join(found) or f"{path}: {problem}"
+        read = decode_json(data)
+        return f"{path}: {read.message if isinstance(read, Unreadable) else problem}"
+    return "\n".join(f"{path}: {mistake}" for mistake in _mistakes_in(document)) or f"{path}: {problem}"
+
+
+def _mistakes_in(document: object) -> Iterator[str]:
+    """What is wrong, by its key: piece by piece, since a decoder names no keys of maps."""
+    children = document.get("children") if isinstance(document, dict) else None
+    if not isinstance(children, dict):
+        yield from _mistake(document, LockFile, "")
+        return
+    yield from _mistake({**document, "children": {}}, LockFile, "")  # type: ignore[dict-item]  # it is an object
+    for name, child in children.items():
+        key = join("children", name)
+        tools = child.get("tools") if isinstance(child, dict) else None
+        if not isinstance(tools, dict):
+            yield from _mistake(child, LockedChild, key)
+            continue
+        yield from _mistake({**child, "tools": {}}, LockedChild, key)
+        for tool, members in tools.items():
+            yield from _mistake(members, LockedTool, join(join(key, "tools"), tool))
+
+
+def _mistake(part: object, model: type[Struct], key: str) -> Iterator[str]:
+    try:
+        msgspec.json.decode(msgspec.json.encode(part), type=model)
+    except msgspec.ValidationError as problem:
+        what, _, place = str(problem).partition(" - at `$")
+        where = (key + place.rstrip("`")).lstrip(".")
+        yield f"{where}: {what}." if where else f"{what}."
 
 
 def write_lock(path: str, lock: LockFile) -> None:
@@ -278,7 +297,9 @@ def knowledge_of(entry: LockedChild) -> Knowledge:
 
 
 def _raw(name: str, tool: LockedTool) -> Raw:
-    members = {member: getattr(tool, field) for member, field in _MEMBERS if member != pins.UNREADABLE}
+    members = _decode_members(msgspec.json.encode(tool))
+    for own in ("hash", pins.UNREADABLE):
+        members.pop(own, None)
     return Raw(msgspec.json.encode({"name": name, **members}))
 
 

@@ -28,6 +28,7 @@ RUNS = {
     "tokens": "tokens:run",
     "login": "login:run",
     "approve": "approve:run",
+    "lock": "lock:run",
     "doctor": "doctor:run",
     "audit": "audit:run",
 }

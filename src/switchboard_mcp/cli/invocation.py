@@ -43,12 +43,14 @@ def usage_failure(message: str, hint: str) -> Failure:
 
 
 @asynccontextmanager
-async def opened(asked: Invocation, workspace: Workspace | None = None) -> AsyncIterator[Switchboard]:
+async def opened(
+    asked: Invocation, workspace: Workspace | None = None, *, pinned: bool = True
+) -> AsyncIterator[Switchboard]:
     """A running Switchboard for the workspace the command names. No child is started yet."""
     redactor = Redactor()
     log = Log(level=asked.options.log_level, style=asked.options.log_style, redactor=redactor)
     refused: SwitchboardError | None = None
-    async with running(workspace or load(asked.options), log, redactor) as switchboard:
+    async with running(workspace or load(asked.options), log, redactor, pinned=pinned) as switchboard:
         try:
             yield switchboard
         except SwitchboardError as problem:  # a task group would wrap it

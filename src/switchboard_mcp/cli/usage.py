@@ -35,6 +35,7 @@ usage: switchboard [COMMAND] [OPTIONS]
   login CHILD           log in to a remote child that wants it
   approve CHILD         see what a child really runs, and let it run in governed mode
   doctor                check everything, and say what to do
+  lock                  write down what every child offers; --check, --accept CHILD
   audit verify|show     prove the audit record, or read it
   help COMMAND          tell more about a command
 
@@ -154,6 +155,18 @@ def _approve(parser: Parser) -> None:
     )
 
 
+def _lock(parser: Parser) -> None:
+    parser.add_argument("children", metavar="CHILD", nargs="*", help="only these children (default: all)")
+    parser.flag("--check", action="store_true", help="change nothing; exit code 1 where something is another")
+    parser.flag(
+        "--accept",
+        metavar="CHILD",
+        action="append",
+        default=[],
+        help="take what this child offers now, whatever has changed",
+    )
+
+
 def _audit(parser: Parser) -> None:
     parser.add_argument(
         "action", metavar="ACTION", choices=("verify", "show", "tail"), help="verify, show or tail"
@@ -239,6 +252,18 @@ COMMANDS = {
         "  switchboard approve --list\n"
         "  switchboard approve --revoke github",
         _approve,
+    ),
+    "lock": Command(
+        "lock [CHILD …] [--check | --accept CHILD] [OPTIONS]",
+        "Start the children and write what they offer to switchboard.lock.json, which belongs into git. What has\n"
+        "changed since it was locked stays as it was until you accept it, child by child.",
+        "With a lock, looking at suites starts nothing. In governed mode a subtool that is not as it was locked is\n"
+        "blocked; in open mode a line is logged.\n\n"
+        "examples:\n"
+        "  switchboard lock\n"
+        "  switchboard lock --check           exit code 1 where something is another, for CI\n"
+        "  switchboard lock --accept github   take what github offers now",
+        _lock,
     ),
     "audit": Command(
         "audit verify|show|tail [OPTIONS]",
