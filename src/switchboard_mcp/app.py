@@ -90,7 +90,7 @@ async def running(
 ) -> AsyncIterator[Switchboard]:
     """Everything but a front. On leaving, all children are stopped and all tasks have ended.
 
-    Not `pinned`, children are taken as they are, whatever their lock says.
+    Not `pinned`, children are only looked at: neither their lock nor the switch of governed mode stands in the way.
     """
     loop = asyncio.get_running_loop()
     posture = _posture(workspace)
@@ -128,7 +128,7 @@ async def running(
             start_task=start_task,
             programs={} if desk is None else {desk.name: desk},
             guard=None if posture is None else posture.guard,
-            disabled=None if posture is None else posture.disabled,
+            disabled=posture.disabled if posture is not None and pinned else None,
             audit=_audit(workspace, log, redactor),
             pins=_pins(workspace, log) if pinned else None,
         )
