@@ -1,7 +1,8 @@
-"""A child whose messages have all that a careless relay changes or drops. Over pipes; `respond` is the same elsewhere.
+"""A child whose messages have all that a careless relay changes or drops. Over pipes; elsewhere it is `peculiar_web`.
 
 Vendor members at every level, unknown blocks, numbers no double holds, odd spelling, unknown notifications, methods and
-questions. Standard library only, and written by hand where a writer would tidy up.
+questions. Standard library only, and written by hand where a writer would tidy up. It speaks both eras, or the one that
+its argument names.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Any
 
 Json = dict[str, Any]
 Write = Callable[[bytes], None]
-MODERN = "2026-07-28"
+OPENINGS = ("initialize", "server/discover")
 PREFIX = "io.modelcontextprotocol/"
 
-# Spelt as no library would: spaces, order, exponents, escapes, a key twice, numbers beyond 64 bits.
+# Spelt as no library would: spaces, order, exponents, escapes and none, a key twice, numbers beyond 64 bits.
 ODD = rb'"n":123456789012345678901234567890,"f":1.0,"e":1E+2,"z":-0.0,"s" : [ ],"u":"\u00e9\ud83d\ude00\/","k":1,"k":2'
+ODD += ',"r":"é😀\u2028\u0085"'.encode()
 META = rb'"_meta":{"example.com/trace":{"id":98765432109876543210},"plain":1.50}'
 VENDOR = b'"x-vendor":{' + ODD + b"}"
 BLOCK = b'{"type":"hologram","depth":3,' + VENDOR + b"," + META + b"}"
@@ -50,9 +52,11 @@ CAPABILITIES = (
 class Peculiar:
     """One conversation. `write` sends one message to the client."""
 
-    def __init__(self, write: Write) -> None:
+    def __init__(self, write: Write, era: str = "") -> None:
         self._write = write
+        self._openings = {"legacy": ("initialize",), "modern": ("server/discover",)}.get(era, OPENINGS)
         self._heard: list[bytes] = []
+        self._curious: bytes | None = None  # who waits for something to be heard
         self._speaking: tuple[bytes, bool] | None = None
 
     def respond(self, line: bytes) -> None:
@@ -61,14 +65,18 @@ class Peculiar:
         if "method" not in message:
             self._answered(line)
         elif "id" not in message:
-            self._heard.append(line)
+            if "vendor" in message["method"]:
+                self._heard.append(line)
+                self._tell_heard()
         else:
             modern = PREFIX + "protocolVersion" in message.get("params", {}).get("_meta", {})
             self._requested(json.dumps(message["id"]).encode(), message, line, modern)
 
     def _requested(self, id: bytes, message: Json, line: bytes, modern: bool) -> None:
         method = message["method"]
-        if method == "initialize":
+        if method in OPENINGS and method not in self._openings:
+            self._error(id, b'"code":-32601,"message":"Method not found"')
+        elif method == "initialize":
             told = b'"protocolVersion":"2025-11-25","serverInfo":{"name":"peculiar","version":"1"},"capabilities":'
             self._result(id, told + CAPABILITIES + b',"instructions":"Mind the gap.",' + VENDOR, False)
         elif method == "server/discover" and modern:
@@ -87,10 +95,16 @@ class Peculiar:
         elif method == "vendor/scalar" and not modern:
             self._write(b'{"jsonrpc":"2.0","id":%b,"result":123456789012345678901}' % id)
         elif method == "vendor/heard":
-            heard, self._heard = self._heard, []
-            self._result(id, b'"heard":[%b]' % b",".join(heard), modern)
+            self._curious = id
+            self._tell_heard(even_nothing=modern)
         else:
             self._error(id, b'"code":-32601,"message":"Method not found","data":{' + ODD + b'},"x":1')
+
+    def _tell_heard(self, *, even_nothing: bool = False) -> None:
+        """Over some transports a notification may come after a request that was sent later; so that one waits."""
+        if self._curious is not None and (self._heard or even_nothing):
+            self._result(self._curious, b'"heard":[%b]' % b",".join(self._heard), even_nothing)
+            self._curious, self._heard = None, []
 
     def _call(self, id: bytes, tool: str, params: Json, line: bytes, modern: bool) -> None:
         if tool == "odd":
@@ -174,7 +188,7 @@ def main() -> None:
         sys.stdout.buffer.write(message + b"\n")
         sys.stdout.flush()
 
-    child = Peculiar(write)
+    child = Peculiar(write, *sys.argv[1:])
     for line in _lines():
         child.respond(line)
 

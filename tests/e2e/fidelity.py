@@ -13,6 +13,8 @@ Json = dict[str, Any]
 MODERN = "2026-07-28"
 PREFIX = "io.modelcontextprotocol/"
 ARGS = rb'{"z":123456789012345678901234567890,"a":1.0,"c":1E+2,"g":"\u00e9\/","h":null,"i":{"nested":[{}]}}'
+# Members of results that only the modern era has.
+OF_ONE_ERA = frozenset({"resultType", "ttlMs", "cacheScope"})
 # What the host's own side says to whoever asks.
 REPLY = {"vendor/ask": {"big": 98765432109876543210, "ok": [1.5, None]}}
 
@@ -94,3 +96,14 @@ def exact(data: bytes) -> Any:
 def _own(message: Any) -> object:
     """A message without what is of the hop."""
     return tuple(member for member in message if member[0] not in ("id", "jsonrpc"))
+
+
+def between_eras(messages: list[Any]) -> list[Any]:
+    """What has a meaning in both eras: a result without its kind and how long it may be kept."""
+
+    def common(name: str, value: Any) -> tuple[str, Any]:
+        if name != "result" or not isinstance(value, tuple):
+            return name, value
+        return name, tuple(member for member in value if member[0] not in OF_ONE_ERA)
+
+    return [tuple(common(*member) for member in message) for message in messages]
