@@ -36,6 +36,7 @@ from switchboard_mcp.transport.peer import Cancelled, Peer, ProgressHead, next_i
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
 
+ROOTS = "roots/list"
 # A person may have to answer; longer than this nobody is there.
 PATIENCE_S = 3600.0
 # So many at once are no questions but a flood.
@@ -80,7 +81,7 @@ class Desk:
         if len(whose.session.asked) >= MOST_ASKED:
             origin.refuse(INTERNAL_ERROR, "Too many questions are open.")
         elif lacks is not None:
-            if whose.request is not None:
+            if whose.request is not None and method != ROOTS:  # those we know ourselves
                 whose.request.lack(lacks)
             self._answer_alone(child, origin, method)
         elif whose.request is not None and whose.request.modern:
@@ -172,7 +173,7 @@ class Desk:
 
     def _answer_alone(self, child: Child, origin: Origin, method: str) -> None:
         """Nobody can be asked; the workspace we know ourselves."""
-        if method == "roots/list":
+        if method == ROOTS:
             origin.answer(roots(self._workspace))
             return
         told = f"No host can be asked: {method}."

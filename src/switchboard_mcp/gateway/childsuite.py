@@ -19,7 +19,7 @@ from switchboard_mcp.core import envelope, eras, sanitise
 from switchboard_mcp.core.introspect import Settings
 from switchboard_mcp.core.naming import suite_names
 from switchboard_mcp.gateway.calls import Introspection, PlainParams, Retried, SubtoolCall, fingerprint
-from switchboard_mcp.gateway.inbound import NO_PARAMS, Inbound, refuse_call
+from switchboard_mcp.gateway.inbound import refuse_call, suite_call
 from switchboard_mcp.gateway.parking import Return
 from switchboard_mcp.gateway.session import Route, Session
 from switchboard_mcp.gateway.suites import Shape, describe, joint_hints
@@ -73,7 +73,7 @@ class ChildSuite:
 
     def _came_back(self, session: Session, route: Route, id: bytes, params: PlainParams) -> bool:
         """Whether this was a modern host that came back for a request which is parked here, and is dealt with."""
-        inbound = Inbound(session, route, id, NO_PARAMS, {}, params.meta)
+        inbound = suite_call(session, route, id, params.meta)
         mark = fingerprint(params.name, params.arguments)
         back = session.desk.lot.come_back(inbound, mark, params.request_state, params.input_responses)
         if back is Return.FRESH:

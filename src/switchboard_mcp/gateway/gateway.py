@@ -195,29 +195,33 @@ class Gateway:
         if id[0] not in ID_BEGINS:
             session.refuse(route, NULL, INVALID_REQUEST, "A request id must be a string or a number.")
             return
+        inbound = Inbound(session, route, id, method, params, {}, UNSET)
+        self.attempt(inbound, partial(self._serve, inbound))
+
+    def attempt(self, inbound: Inbound, work: Callable[[], None]) -> None:
+        """Do something for a request: should it fail, the host gets an answer all the same."""
+        session, route, id, method = inbound.session, inbound.route, inbound.id, inbound.method
         try:
-            inbound = self._inbound(session, route, id, params)
-            problem = envelope.check(inbound.meta) if inbound.modern and inbound.meta is not UNSET else None
-            known = methods.METHODS.get(method)
-            if problem is not None:
-                inbound.refuse(problem.code, problem.message, problem.data)
-            elif known is None:
-                methods.unknown(self, inbound, method)
-            elif not (known.modern if inbound.modern else known.handshake):
-                inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {method}")
-            else:
-                known.serve(self, inbound)
+            work()
         except msgspec.ValidationError as problem:
             session.refuse(route, id, INVALID_PARAMS, f"{method}: {problem}")
-        except Exception as problem:  # noqa: BLE001 - the host gets an answer, without our internals
+        except Exception as problem:  # noqa: BLE001 - without our internals
             self._unforeseen(session, route, id, method, problem)
 
-    def _inbound(self, session: Session, route: Route, id: bytes, params: Raw) -> Inbound:
-        members = _decode_object(params)
-        meta: Meta | UnsetType = UNSET
+    def _serve(self, inbound: Inbound) -> None:
+        inbound.members = members = _decode_object(inbound.params)
         if "_meta" in members and bytes(members["_meta"]) != NULL:
-            meta = _decode_meta(members["_meta"])
-        return Inbound(session, route, id, params, members, meta)
+            inbound.meta = _decode_meta(members["_meta"])
+        problem = envelope.check(inbound.meta) if inbound.modern and inbound.meta is not UNSET else None
+        known = methods.METHODS.get(inbound.method)
+        if problem is not None:
+            inbound.refuse(problem.code, problem.message, problem.data)
+        elif known is None:
+            methods.unknown(self, inbound)
+        elif not (known.modern if inbound.modern else known.handshake):
+            inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method}")
+        else:
+            known.serve(self, inbound)
 
     def _unforeseen(self, session: Session, route: Route, id: bytes, method: str, problem: Exception) -> None:
         """A fault of ours: told without its insides."""

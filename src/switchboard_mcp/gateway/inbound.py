@@ -20,13 +20,14 @@ _decode_text = msgspec.json.Decoder(str).decode
 class Inbound:
     """See the module. `members` are the params, each still raw."""
 
-    __slots__ = ("id", "members", "meta", "params", "route", "session")
+    __slots__ = ("id", "members", "meta", "method", "params", "route", "session")
 
     def __init__(
         self,
         session: Session,
         route: Route,
         id: bytes,
+        method: str,
         params: Raw,
         members: dict[str, Raw],
         meta: Meta | UnsetType,
@@ -34,6 +35,7 @@ class Inbound:
         self.session = session
         self.route = route
         self.id = id
+        self.method = method
         self.params = params
         self.members = members
         self.meta = meta
@@ -61,12 +63,6 @@ class Inbound:
             raise msgspec.ValidationError(f"Object missing required field `{name}`")
         return _decode_text(self.members[name])
 
-    def anew(self) -> Inbound:
-        """The same request, as if it had brought no input."""
-        members = {name: value for name, value in self.members.items() if name not in RETRY_MEMBERS}
-        params = Raw(jsonrpc.encode(members))
-        return Inbound(self.session, self.route, self.id, params, members, self.meta)
-
     def answer(self, result: bytes, *, cacheable: bool = False) -> None:
         """Answer with a result."""
         if self.modern:
@@ -82,6 +78,11 @@ class Inbound:
         self.route.answer(jsonrpc.error_body(self.id, rpc_error(problem)))
 
 
+def suite_call(session: Session, route: Route, id: bytes, meta: Meta | UnsetType) -> Inbound:
+    """A suite call whose params have been read already."""
+    return Inbound(session, route, id, "tools/call", NO_PARAMS, {}, meta)
+
+
 def refuse_call(session: Session, route: Route, id: bytes, meta: Meta | UnsetType, problem: Failure) -> None:
     """Answer a suite call that goes nowhere."""
-    Inbound(session, route, id, NO_PARAMS, {}, meta).answer(tool_result(problem))
+    suite_call(session, route, id, meta).answer(tool_result(problem))

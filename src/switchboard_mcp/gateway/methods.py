@@ -84,7 +84,7 @@ def initialize(gateway: Gateway, inbound: Inbound) -> None:
         }
         inbound.answer(jsonrpc.encode(told))
 
-    when_known(gateway.suites.values(), inbound, "tools/list", answer, gateway.loop)
+    when_known(gateway, inbound, "tools/list", answer, soon=True)
 
 
 def discover(gateway: Gateway, inbound: Inbound) -> None:
@@ -99,7 +99,7 @@ def discover(gateway: Gateway, inbound: Inbound) -> None:
         }
         inbound.answer(jsonrpc.encode(told), cacheable=True)
 
-    when_known(gateway.suites.values(), inbound, "tools/list", answer, gateway.loop)
+    when_known(gateway, inbound, "tools/list", answer, soon=True)
 
 
 def ping(gateway: Gateway, inbound: Inbound) -> None:
@@ -124,18 +124,19 @@ def list_tools(gateway: Gateway, inbound: Inbound) -> None:
     def answer() -> None:
         inbound.answer(gateway.listing.tools(modern=inbound.modern), cacheable=True)
 
-    when_known(gateway.suites.values(), inbound, "tools/list", answer)
+    when_known(gateway, inbound, "tools/list", answer)
 
 
-def list_offers(gateway: Gateway, inbound: Inbound, method: str) -> None:
+def list_offers(gateway: Gateway, inbound: Inbound) -> None:
     """Prompts, resources or templates of all children."""
+    method = inbound.method
 
     def answer() -> None:
         extra = gateway.listing.extra(method)
         found = offers.listed(gateway.suites.values(), offers.KINDS[method], extra)
         inbound.answer(found, cacheable=True)
 
-    when_known(gateway.suites.values(), inbound, method, answer)
+    when_known(gateway, inbound, method, answer)
 
 
 def call_tool(gateway: Gateway, inbound: Inbound) -> None:
@@ -147,7 +148,7 @@ def call_tool(gateway: Gateway, inbound: Inbound) -> None:
         return
     if suite is None:
         then = partial(_call_direct, gateway, inbound, params.name)
-        when_known(gateway.suites.values(), inbound, "tools/list", then)
+        when_known(gateway, inbound, "tools/list", then)
         return
     asked = suitecall.read(params.arguments, suite.source)
     if isinstance(asked, Failure):
@@ -224,8 +225,9 @@ def complete(gateway: Gateway, inbound: Inbound) -> None:
     _forward(inbound, found, "completion/complete")
 
 
-def unknown(gateway: Gateway, inbound: Inbound, method: str) -> None:
+def unknown(gateway: Gateway, inbound: Inbound) -> None:
     """A method nobody knows goes to the one child that is shown directly, if there is one."""
+    method = inbound.method
     only = gateway.listing.only_direct()
     if only is None or (method.startswith("tasks/") and inbound.modern is not _is_modern(only)):
         inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {method}")
@@ -272,10 +274,10 @@ METHODS: dict[str, Method] = {
     "logging/setLevel": Method(set_level, modern=False),
     "tools/list": Method(list_tools),
     "tools/call": Method(call_tool),
-    "prompts/list": Method(partial(list_offers, method="prompts/list")),
+    "prompts/list": Method(list_offers),
     "prompts/get": Method(get_prompt),
-    "resources/list": Method(partial(list_offers, method="resources/list")),
-    "resources/templates/list": Method(partial(list_offers, method="resources/templates/list")),
+    "resources/list": Method(list_offers),
+    "resources/templates/list": Method(list_offers),
     "resources/read": Method(read_resource),
     "resources/subscribe": Method(subscribe, modern=False),
     "resources/unsubscribe": Method(unsubscribe, modern=False),

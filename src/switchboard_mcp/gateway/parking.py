@@ -92,7 +92,7 @@ class Lot:
         parked: Parked | None = getattr(request, "parked", None)
         if parked is None:
             parked = request.parked = Parked(request)
-        if len(self._parked) >= MOST_PARKED or len(parked.waiting) >= MOST_WAITING:
+        if self._full or len(parked.waiting) >= MOST_WAITING:
             origin.refuse(INTERNAL_ERROR, "Too many questions wait for an answer.")
             return
         parked.count += 1
@@ -102,9 +102,12 @@ class Lot:
         if request.wanted and parked.asking is None:
             parked.asking = self._loop.call_later(BREATH_S, self._ask, parked)
 
-    def ask_urls(self, request: HostRequest, wanted: dict[str, dict[str, object]]) -> None:
-        """A child wants URLs to be visited before it is called again."""
+    def ask_urls(self, request: HostRequest, wanted: dict[str, dict[str, object]]) -> bool:
+        """A child wants URLs to be visited before it is called again; False where there is no room to ask."""
+        if self._full:
+            return False
         self._send(Parked(request, fresh=True), wanted)
+        return True
 
     def come_back(
         self, inbound: Inbound, fingerprint: bytes, given: Raw | UnsetType, input: Raw | UnsetType
@@ -163,6 +166,7 @@ class Lot:
         if parked is not None:
             if parked.asking is not None:
                 parked.asking.cancel()
+                parked.asking = None
             waiting, parked.waiting = parked.waiting, {}
             for question in waiting.values():
                 self._asked.pop(question.origin, None)
@@ -181,9 +185,15 @@ class Lot:
                 if parked.request.session is session:
                     self._forget(parked, "the host has gone")
 
+    @property
+    def _full(self) -> bool:
+        return len(self._parked) >= MOST_PARKED
+
     def _ask(self, parked: Parked) -> None:
         parked.asking = None
-        if parked.request.wanted and parked.waiting:
+        if not parked.request.wanted:  # the child did not wait for its answers
+            self.drop(parked.request, "The request is over.")
+        elif parked.waiting:
             self._send(parked, {key: waiting.question for key, waiting in parked.waiting.items()})
 
     def _send(self, parked: Parked, wanted: dict[str, dict[str, object]]) -> None:
@@ -205,7 +215,9 @@ class Lot:
 
     def _forget(self, parked: Parked, why: str) -> None:
         self._release(parked)
-        if parked.outcome is None and not parked.fresh:
+        if parked.outcome is not None:
+            self.drop(parked.request, why)
+        elif not parked.fresh:
             parked.request.cancel(why)
 
 

@@ -177,8 +177,7 @@ class HostRequest(Visitor, Call):
             wanted = questions.wanted_urls(told.data)
             lacks = questions.lacking(self.capabilities, "elicitation/create", URL_MODE) if wanted else None
             if wanted and lacks is None and self.wanted:
-                self.session.desk.lot.ask_urls(self, wanted)
-                return True
+                return self.session.desk.lot.ask_urls(self, wanted)
         elif lacks is None and told.code == eras.MISSING_CAPABILITY and self.child.modern:
             lacks = questions.really_lacking(self.capabilities, told.data)
         if lacks is not None:

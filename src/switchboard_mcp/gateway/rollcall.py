@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.visitor import Visitor
-from switchboard_mcp.errors import Failure
-from switchboard_mcp.gateway.childsuite import ChildSuite
+from switchboard_mcp.errors import INVALID_REQUEST, Failure
 from switchboard_mcp.gateway.inbound import Inbound
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.gateway import Gateway
 
 # A host waits for its greeting only so long; what is not known by then it hears of as a change.
 GREETING_S = 3.0
 
 
 class RollCall(Visitor):
-    """Waits until each of several children is ready or has failed."""
+    """Waits until each of several children is ready or has failed. Meanwhile the request is under way."""
 
     __slots__ = ("_inbound", "_left", "_method", "_then")
 
@@ -24,7 +27,7 @@ class RollCall(Visitor):
         self._inbound = inbound
         self._method = method
         self._left = count
-        self._then: Callable[[], None] | None = then
+        self._then = then
 
     @property
     def modern(self) -> bool:
@@ -58,26 +61,32 @@ class RollCall(Visitor):
             self.go_on()
 
     def go_on(self) -> None:
-        """Wait no longer."""
-        then, self._then = self._then, None
-        if then is not None:
-            then()
+        """Wait no longer, unless that is over already."""
+        under_way = self._inbound.session.under_way
+        if under_way.get(self._inbound.id) is self:
+            del under_way[self._inbound.id]
+            self._then()
+
+    def cancel(self, reason: str) -> None:
+        """The host does not want the answer any more; children that are being started for it may go on."""
 
 
 def when_known(
-    suites: Iterable[ChildSuite],
-    inbound: Inbound,
-    method: str,
-    then: Callable[[], None],
-    loop: AbstractEventLoop | None = None,
+    gateway: Gateway, inbound: Inbound, method: str, then: Callable[[], None], *, soon: bool = False
 ) -> None:
-    """Go on when every child shown directly has told what it offers, or failed to; with a loop, soon in any case."""
+    """Go on when every child shown directly has told what it offers, or failed to; or `soon` in any case."""
+    suites = gateway.suites.values()
     strangers = [suite for suite in suites if suite.direct and not suite.child.offer.knows(method)]
     if not strangers:
         then()
         return
-    roll = RollCall(inbound, method, len(strangers), then)
-    if loop is not None:
-        loop.call_later(GREETING_S, roll.go_on)
+    if inbound.under_way:
+        inbound.refuse(INVALID_REQUEST, "A request with this id is still under way.")
+        return
+    roll = inbound.session.under_way[inbound.id] = RollCall(
+        inbound, method, len(strangers), partial(gateway.attempt, inbound, then)
+    )
+    if soon:
+        gateway.loop.call_later(GREETING_S, roll.go_on)
     for suite in strangers:
         suite.child.admit(roll)

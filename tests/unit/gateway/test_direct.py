@@ -6,7 +6,7 @@ import pytest
 
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.gateway.rollcall import GREETING_S
-from tests.unit.gateway.board import EVERYTHING, NEW, OLD, PREFIX, Board, Host, Json
+from tests.unit.gateway.board import EVERYTHING, NEW, OLD, PREFIX, Board, FakeChild, Host, Json, Road
 
 TASKS = PREFIX + "tasks"
 
@@ -206,6 +206,44 @@ def test_a_slow_child_does_not_keep_a_host_from_being_greeted(board: Board) -> N
 
 
 # --- eras --------------------------------------------------------------------------------------------------
+
+
+def stranger(board: Board, *, modern: bool = False) -> tuple[Host, FakeChild]:
+    """A host without a greeting, and a child shown as it is which does not answer its own, beside another."""
+    greetings = ("initialize", "server/discover")
+    kid = board.child(
+        exposure="direct", script=lambda message: {} if message["method"] in greetings else None
+    )
+    board.child("other")
+    road = Road()
+    return Host(board, board.gateway.open(road), road, {}, modern), kid
+
+
+def test_what_waits_for_a_child_is_under_way_and_can_be_cancelled(board: Board) -> None:
+    host, kid = stranger(board)
+    listed, called = host.ask("tools/list", id=1), host.ask("tools/call", {"name": "echo"}, id=2)
+    assert list(host.session.under_way) == [b"1", b"2"]
+    host.cancel(called)
+    kid.server.refuse(kid.server.last("initialize"), -32000)
+    assert [tool["name"] for tool in host.result(listed)["tools"]] == ["other_suite"]
+    assert host.answer(called) is None
+    assert host.session.under_way == {}
+
+
+def test_an_id_that_waits_for_a_child_is_not_used_twice(board: Board) -> None:
+    host, _kid = stranger(board)
+    host.ask("tools/list", id=1)
+    host.ask("tools/list", id=1)
+    assert host.error(1)["code"] == -32600
+
+
+def test_what_cannot_be_understood_once_the_child_is_known_is_told(board: Board) -> None:
+    host, kid = stranger(board, modern=True)
+    called = host.ask("tools/call", {"name": "echo", "requestState": 5})
+    kid.extra = lambda message: None
+    kid.server.refuse(kid.server.last("server/discover"), -32601)
+    assert host.error(called)["code"] == -32602
+    assert "requestState" in host.error(called)["message"]
 
 
 def test_tools_are_shown_in_the_era_of_the_host(board: Board) -> None:

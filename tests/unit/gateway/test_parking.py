@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from switchboard_mcp.gateway import parking
 from switchboard_mcp.gateway.parking import BREATH_S, MOST_WAITING, PARKED_S
 from tests.unit.gateway.board import EVERYTHING, PREFIX, Board, FakeChild, Host, Json
 
@@ -492,3 +493,52 @@ def test_a_child_that_floods_its_host_with_questions_is_held_back(board: Board, 
     asks(board, kid, *(FORM for _ in range(MOST_WAITING + 3)))
     assert len(parked(host, first)["inputRequests"]) == MOST_WAITING
     assert len(open_questions(kid)) == 3
+
+
+def test_a_child_that_does_not_wait_for_its_answer_hears_that_there_is_none(
+    board: Board, kid: FakeChild
+) -> None:
+    host = board.host(EVERYTHING, modern=True)
+    called = host.call()
+    kid.server.ask("elicitation/create", FORM)
+    kid.server.give(kid.server.last(), DONE)
+    board.advance(BREATH_S)
+    assert host.result(called)["content"] == DONE["content"]
+    reply = kid.server.reply()
+    assert reply is not None
+    assert "error" in reply
+
+
+def test_an_answer_that_nobody_comes_back_for_ends_what_was_asked(board: Board, kid: FakeChild) -> None:
+    host = board.host(EVERYTHING, modern=True)
+    host.call()
+    asks(board, kid, FORM)
+    kid.server.give(kid.server.last(), DONE)
+    assert open_questions(kid) == []
+    board.advance(PARKED_S)
+    assert len(open_questions(kid)) == 1
+
+
+def test_where_too_many_are_parked_the_child_is_heard_instead_of_asked_again(
+    board: Board, kid: FakeChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parking, "MOST_PARKED", 1)
+    host = board.host(EVERYTHING, modern=True)
+    urls = {"elicitations": [{"mode": "url", "url": "https://x", "elicitationId": "e"}]}
+    calls = []
+    for _ in range(2):
+        calls.append(host.call())
+        kid.server.refuse(kid.server.last(), -32042, "go there first", urls)
+    assert parked(host, calls[0])
+    assert "go there first" in host.result(calls[1])["content"][0]["text"]
+
+
+def test_a_call_that_fails_after_the_child_was_told_the_roots_fails_for_its_own_reason(
+    board: Board, kid: FakeChild
+) -> None:
+    host = board.host(modern=True)
+    called = host.call()
+    kid.server.ask("roots/list")
+    assert kid.server.reply() is not None
+    kid.server.refuse(kid.server.last(), -32602, "bad path")
+    assert "bad path" in host.result(called)["content"][0]["text"]

@@ -7,7 +7,7 @@ import json
 from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.errors import failure
 from switchboard_mcp.gateway.calls import PlainParams
-from switchboard_mcp.gateway.inbound import NO_PARAMS, Inbound, refuse_call
+from switchboard_mcp.gateway.inbound import refuse_call, suite_call
 from switchboard_mcp.gateway.session import Route, Session
 from switchboard_mcp.gateway.suites import Shape, Suite, describe
 from tests.unit.gateway.board import EVERYTHING, Board
@@ -30,7 +30,7 @@ class Clock:
             refuse_call(session, route, id, params.meta, failure("subtool_unknown", "Only now."))
             return
         told = jsonrpc.encode({"content": [], "who": session.principal})
-        Inbound(session, route, id, NO_PARAMS, {}, params.meta).answer(told)
+        suite_call(session, route, id, params.meta).answer(told)
 
 
 class Answers:
