@@ -167,7 +167,7 @@ def _desk(workspace: Workspace, log: Log, start_task: StartTask) -> Desk | None:
         return None
     from switchboard_mcp.mail.desk import Desk
 
-    return Desk(workspace.folder, workspace.config.mail, log, start_task)
+    return Desk(workspace.folder, workspace.config.mail, log, start_task, workspace.config.http.tokens)
 
 
 def _audit(workspace: Workspace, log: Log, redactor: Redactor) -> Audit | None:

@@ -23,6 +23,8 @@ def check(spec: ChildSpec, environ: Mapping[str, str]) -> str | Failure:
     filled = expand(spec, environ)
     if isinstance(filled, Failure):
         return filled
+    if filled.kind == "builtin":
+        return ""
     if filled.kind != "stdio":
         return find_flaw(filled) or ""
     if not os.path.isdir(filled.cwd):

@@ -21,6 +21,7 @@ from switchboard_mcp.core.signature import signature
 from switchboard_mcp.core.tokens import estimate
 from switchboard_mcp.gateway.childsuite import ChildSuite
 
+SHOWN_DIRECTLY = "Its tools are listed as they are."
 UNKNOWN = "?"
 
 
@@ -99,7 +100,12 @@ def show_listing(listing: Listing, asked: Invocation) -> None:
         return
     described = {tool["name"]: tool["description"] for tool in msgspec.json.decode(listing.tools)["tools"]}
     rows = [
-        (Styled(info.suite, "bold cyan"), info.child, _count(info), Styled(described[info.suite]))
+        (
+            Styled(info.suite, "bold cyan"),
+            info.child,
+            _count(info),
+            Styled(described.get(info.suite, SHOWN_DIRECTLY)),
+        )
         for info in listing.children
     ]
     out.table(rows, header=("SUITE", "CHILD", "SUBTOOLS", "DESCRIPTION"))

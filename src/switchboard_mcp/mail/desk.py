@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from switchboard_mcp.config.mail import Mail
@@ -17,7 +17,7 @@ from switchboard_mcp.core.agentnames import agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail import directory, resources
 from switchboard_mcp.mail.gates import FOLDER, gates
-from switchboard_mcp.mail.letters import Delivery
+from switchboard_mcp.mail.letters import Claimed, Delivery
 from switchboard_mcp.mail.personas import Personas
 from switchboard_mcp.mail.post import Change, Post
 from switchboard_mcp.mail.presence import Hold, Presence, Waiting
@@ -30,6 +30,8 @@ LOOKS_PER_TIME = 4
 LONGEST_LOOK_S = 60.0
 # A sign of life says when, to about this; each costs a look at the disk.
 BEAT_S = 5.0
+# Nobody works on more at once.
+MOST_FENCES = 1_000
 
 INSTRUCTIONS = (
     "Mail between agents. Begin with register_chat_agent (or register_terminal): that is who you are from then on. "
@@ -45,12 +47,21 @@ class Desk:
     instructions = INSTRUCTIONS
     resources: Sequence[Resource] = resources.RESOURCES
 
-    def __init__(self, workspace: str, settings: Mail, log: Log, start_task: StartTask) -> None:
+    def __init__(
+        self,
+        workspace: str,
+        settings: Mail,
+        log: Log,
+        start_task: StartTask,
+        reserved: Iterable[str] = (),
+    ) -> None:
         folder = os.path.join(workspace, FOLDER)
         self.presence = Presence(folder)
         self.personas = Personas(folder)
         self.starving_s = settings.starving_ms / 1000
         self.seats: list[Seat] = []
+        self.reserved = frozenset(map(agent_name, reserved))  # for those who have a token of that name
+        self.taking = asyncio.Lock()
         self._workspace = workspace
         self._log = log
         self._start_task = start_task
@@ -174,7 +185,7 @@ class Seat:
         self.server = server
         self.caller = caller
         self.named = ""
-        self.fences: dict[str, int] = {}  # of what it has claimed, by message
+        self.fences: dict[str, int] = {}  # of what it has claimed last, by message
         self._hold: Hold | None = None
         self._replaced = False
         self._following: frozenset[str] = frozenset()
@@ -199,7 +210,8 @@ class Seat:
                 raise SwitchboardError(refusal)
             post = await self.desk.post()
             if self.named != name:
-                await self._take(name)
+                async with self.desk.taking:
+                    await self._take(name)
             await post.register(name)
             self._beaten = 0.0
             return await post.update(directory.enrol(name, **told))
@@ -211,6 +223,11 @@ class Seat:
             told = f"Your token is that of '{principal}'; you cannot be '{name}'."
             hint = f"Register as '{agent_name(principal)}', or use the token of '{name}' (http.tokens)."
             return failure("mail_identity", told, hint=hint)
+        if not principal and name in self.desk.reserved:
+            told = f"'{name}' has a token of its own (http.tokens), which this connection does not have."
+            return failure(
+                "mail_identity", told, hint="Register under another name, or connect with that token."
+            )
         if not self.caller.one:
             told = f"Requests without a session cannot be told apart, so nobody is '{name}' here."
             hint = f"Connect with a token of your own (http.tokens has one for '{name}'), or with a session."
@@ -239,6 +256,12 @@ class Seat:
         self.named, self._replaced = "", True
         self.fences.clear()
         return hold
+
+    def remember(self, claimed: Sequence[Claimed]) -> None:
+        """What the client has claimed it may settle."""
+        self.fences.update((one.message.id, one.fence) for one in claimed)
+        for id in list(self.fences)[:-MOST_FENCES]:
+            del self.fences[id]
 
     def check_sender(self, agent: str, said: str | None) -> None:
         """Refuse a sender that is not who sends."""

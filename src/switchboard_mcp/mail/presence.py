@@ -92,19 +92,17 @@ class Presence:
 
     def waiting(self, agent: str, starving_s: float) -> Waiting:
         """What lies in its inbox, and whether somebody should be worried."""
-        oldest, unread = 0.0, 0
-        with suppress(OSError), os.scandir(os.path.join(self._root, "inbox", agent)) as entries:
-            for entry in entries:
-                if entry.name.startswith("msg_") and entry.name.endswith(".json"):
-                    with suppress(OSError):
-                        came = entry.stat(follow_symlinks=False).st_mtime
-                        oldest = min(oldest or came, came)
-                        unread += 1
-        if not unread:
+        inbox = os.path.join(self._root, "inbox", agent)
+        try:
+            names = [name for name in os.listdir(inbox) if name.startswith("msg_") and name.endswith(".json")]
+        except OSError:
             return Waiting()
-        age = max(0.0, time.time() - oldest)
-        told = _time(self._path(agent) + ".woken") >= oldest
-        return Waiting(unread, round(age, 1), age >= starving_s and not told)
+        if not names:
+            return Waiting()
+        came = _time(os.path.join(inbox, min(names)))  # names begin with when they were written
+        age = max(0.0, time.time() - came) if came else 0.0
+        told = _time(self._path(agent) + ".woken") >= came
+        return Waiting(len(names), round(age, 1), age >= starving_s and not told)
 
     def _held(self, agent: str) -> bool:
         try:

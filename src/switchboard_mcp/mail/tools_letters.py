@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
+from switchboard_mcp.core.roles import read_role
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail import directory, resources
 from switchboard_mcp.mail.briefs import brief, full, whole
@@ -20,6 +21,7 @@ LONGEST_WAIT_S, USUAL_WAIT_S = 55, 50
 TICK_S = 5.0
 
 Count = Annotated[int, Meta(ge=1, le=100)]
+Fence = Annotated[int, Meta(ge=1)]
 MessageId = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
@@ -82,7 +84,7 @@ class AckMessage(Asked, kw_only=True):
     result: Annotated[str | None, Meta(description="Goes back to the sender as submit_result.")] = None
     summary: Annotated[str, Meta(max_length=2_000, description="A sentence for the receipt.")] = ""
     fence: Annotated[
-        int | None, Meta(ge=1, description="As claim_messages told it; needed only from another connection.")
+        Fence | None, Meta(description="As claim_messages told it; only needed from another connection.")
     ] = None
 
 
@@ -106,7 +108,9 @@ async def send_message(seat: Seat, asked: SendMessage, request: Request) -> obje
     sender = await seat.agent()
     seat.check_sender(sender, asked.sender)
     post = await seat.desk.post()
-    recipient = directory.find_recipient(await post.state(), asked.recipient)
+    recipient = asked.recipient
+    if read_role(recipient) is not None:
+        recipient = directory.find_recipient(await post.state(), recipient)
     sent = await post.send(asked.draft(), sender=sender, recipient=recipient)
     told = _receipt(sent)
     warning = await asyncio.to_thread(_warning, seat, sent.recipient)
@@ -188,7 +192,7 @@ async def claim_messages(seat: Seat, asked: ClaimMessages, request: Request) -> 
     seat.desk.note_woken(agent)
     post = await seat.desk.post()
     claimed = await post.claim(agent, most=asked.max, lease_s=float(asked.lease_seconds))
-    seat.fences.update((one.message.id, one.fence) for one in claimed)
+    seat.remember(claimed)
     return {"messages": [whole(one) for one in claimed]}
 
 

@@ -122,6 +122,6 @@ def test_links_are_not_followed(presence: Presence, tmp_path: Path) -> None:
     (tmp_path / "presence" / "ada").symlink_to(victim)
     before = victim.stat().st_mtime
     presence.beat("ada")
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="symbolic"):
         presence.hold("ada")
     assert victim.stat().st_mtime == before
