@@ -16,6 +16,7 @@ from msgspec import Struct
 from switchboard_mcp.children.catalog import Catalog, cache_folder
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.children.supervisor import Supervisor
+from switchboard_mcp.config.limits import NO_LIMITS
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.core.redaction import Redactor
@@ -28,6 +29,7 @@ from switchboard_mcp.transport.process import Launcher
 if TYPE_CHECKING:
     from switchboard_mcp.children.pinning import Pins
     from switchboard_mcp.edge.place import Place
+    from switchboard_mcp.gateway.chain_load import Loaded
     from switchboard_mcp.mail.desk import Desk
     from switchboard_mcp.observe.audit import Audit
     from switchboard_mcp.policy.posture import Posture
@@ -100,6 +102,7 @@ async def running(
     loop.set_exception_handler(
         lambda _, context: log.error("internal", problem=repr(context.get("exception") or context["message"]))
     )
+    middleware = _middleware(workspace)
     # The launcher goes last: a child that is just being stopped still has its keeper.
     async with aclosing(Launcher(loop)) as launcher, asyncio.TaskGroup() as tasks:
 
@@ -139,6 +142,7 @@ async def running(
 
             govern(gateway, workspace.config, workspace.absent, posture.disabled)
         services.audience = gateway
+        _equip(gateway, workspace, services, middleware)
         sweeper = services.start_task(supervisor.sweep_forever())
         try:
             yield Switchboard(workspace, supervisor, gateway, services)
@@ -168,6 +172,26 @@ def _desk(workspace: Workspace, log: Log, start_task: StartTask) -> Desk | None:
     from switchboard_mcp.mail.desk import Desk
 
     return Desk(workspace.folder, workspace.config.mail, log, start_task, workspace.config.http.tokens)
+
+
+def _middleware(workspace: Workspace) -> Loaded | None:
+    """What the config names, found before anything runs."""
+    config = workspace.config
+    if not config.middleware and not any(suite.middleware for suite in config.suites.values()):
+        return None
+    from switchboard_mcp.gateway.chain_load import load
+
+    return load(config)
+
+
+def _equip(gateway: Gateway, workspace: Workspace, services: Services, loaded: Loaded | None) -> None:
+    """Put between hosts and children what the config asks for; where that is nothing, nothing is loaded."""
+    config = workspace.config
+    own = any(suite.limits or suite.cache for suite in config.suites.values())
+    if loaded or own or services.audit is not None or config.limits != NO_LIMITS:
+        from switchboard_mcp.gateway.chain import equip
+
+        equip(gateway.suites, config, services, loaded)
 
 
 def _audit(workspace: Workspace, log: Log, redactor: Redactor) -> Audit | None:

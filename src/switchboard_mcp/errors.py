@@ -55,6 +55,10 @@ KINDS: dict[str, Kind] = {
     "child_protocol": Kind(False, "Check that the command, or the url, is that of an MCP server."),
     "child_crashed": Kind(True, "Try again: the child is started anew on the next call."),
     "child_timeout": Kind(True, "Ask for less work at once, or raise rpcMs for this suite."),
+    "rate_limited": Kind(True, "Wait for retryAfterMs, then try again."),
+    "suite_busy": Kind(True, "Wait until calls under way have finished, then try again."),
+    "middleware_refused": Kind(False, "A rule of this workspace is against it; the message says which."),
+    "middleware_failed": Kind(False, "This is a fault in the named middleware. The log has the details."),
     "child_unhealthy": Kind(
         True, "Try again after retryAfterMs. `switchboard status` shows how it is; a restart of it may help."
     ),

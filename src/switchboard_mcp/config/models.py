@@ -13,6 +13,7 @@ from msgspec import Meta, Struct, field
 from switchboard_mcp.config.audit import Audit
 from switchboard_mcp.config.governance import Governance
 from switchboard_mcp.config.health import Health
+from switchboard_mcp.config.limits import Cache, Limits, MiddlewareUse
 from switchboard_mcp.config.mail import Mail
 from switchboard_mcp.errors import Failure
 
@@ -61,6 +62,12 @@ class Suite(Model, frozen=True):
     """How long one call to this child may take, in milliseconds; `timeouts.rpcMs` when not set."""
     redact_args: list[str] = []
     """Names of arguments whose values never appear in logs."""
+    limits: Limits | None = None
+    """How much is too much for this suite; `limits` at the top where not set."""
+    cache: Cache | None = None
+    """Answers of read-only subtools that may be given again. Off when not set."""
+    middleware: list[str | MiddlewareUse] = []
+    """What calls of this suite go through, after the middleware of all suites."""
     always_load: bool = False
     """Ask hosts that load tools on demand to keep this suite tool in view."""
 
@@ -196,6 +203,10 @@ class Config(Model, frozen=True):
     """How long to wait."""
     introspection: Introspection = field(default_factory=Introspection)
     """How much an introspect answer may say."""
+    limits: Limits = field(default_factory=Limits)
+    """How much is too much, for each suite by itself."""
+    middleware: list[str | MiddlewareUse] = []
+    """What calls of all suites go through, outermost first: `package.module:factory`, or the name of an entry point."""
     health: Health = field(default_factory=Health)
     """When a child is well enough to be called."""
     governance: Governance = field(default_factory=Governance)

@@ -7,6 +7,7 @@ Owns which of its subtools exist for a host, and what becomes of a call of its s
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.json import decode, encode
@@ -24,6 +25,9 @@ from switchboard_mcp.gateway.parking import Return
 from switchboard_mcp.gateway.session import Route, Session
 from switchboard_mcp.gateway.suites import Shape, describe, joint_hints
 from switchboard_mcp.policy.access import access, denial
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.chain import Chain
 
 
 class ChildSuite:
@@ -43,6 +47,7 @@ class ChildSuite:
             budget_tokens=config.introspection.budget_tokens,
         )
         self.direct = settings.exposure == "direct"
+        self.chain: Chain | None = None  # what stands between hosts and the child, where anything does
         self.redact_args = settings.redact_args
         self.built_in = child.spec.kind == "builtin"
         self._always_load = settings.always_load
@@ -63,9 +68,16 @@ class ChildSuite:
             return
         asked = params.arguments
         if asked.action == "introspect":
+            if self.chain is not None:
+                self.chain.noted("introspect", session, asked.subtool, "ok")
             Introspection(session, route, id, self, params).begin()
         elif not self.access.permits(asked.subtool):
-            refuse_call(session, route, id, params.meta, denial(self.source, self.name, asked.subtool))
+            problem = denial(self.source, self.name, asked.subtool)
+            if self.chain is not None:
+                self.chain.noted("decision", session, asked.subtool, problem.code, bytes(asked.args or b""))
+            refuse_call(session, route, id, params.meta, problem)
+        elif self.chain is not None:
+            self.chain.begin(session, route, id, params)
         elif params.request_state is UNSET:
             SubtoolCall(session, route, id, self, params).begin()
         else:

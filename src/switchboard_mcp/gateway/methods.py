@@ -256,7 +256,9 @@ def _forward(
     if back is Return.FRESH:
         members = {name: value for name, value in members.items() if name not in RETRY_MEMBERS}
     if back is not Return.DEALT_WITH:
-        Forward(inbound, found.suite, method, members, rewrite).begin()
+        request = Forward(inbound, found.suite, method, members, rewrite)
+        chain = found.suite.chain
+        (request if chain is None else chain.forward(request)).begin()
 
 
 class Method(Struct, frozen=True):

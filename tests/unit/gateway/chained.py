@@ -1,0 +1,61 @@
+"""A board whose suites have a chain: limits, cache, cap, middleware, and a record of what the audit was told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from switchboard_mcp.config.limits import Limits
+from switchboard_mcp.core.middleware import Middleware
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.gateway.chain import equip
+from switchboard_mcp.gateway.chain_load import Loaded, Named
+from tests.unit.gateway.board import Board, Host, Json
+
+
+class Recorder:
+    """In place of the audit record: what it was told."""
+
+    def __init__(self) -> None:
+        self.trouble: Failure | None = None
+        self.deny = False
+        self.records: list[tuple[str, str, str, str, bytes, str, float]] = []
+
+    def record(
+        self,
+        kind: str,
+        who: str = "",
+        child: str = "",
+        subtool: str = "",
+        args: bytes = b"",
+        outcome: str = "",
+        seconds: float = -1.0,
+    ) -> None:
+        self.records.append((kind, who, child, subtool, args, outcome, seconds))
+
+    @property
+    def outcomes(self) -> list[str]:
+        return [record[5] for record in self.records]
+
+
+def chained(
+    board: Board, *middleware: Middleware, limits: Limits | None = None, audit: bool = True
+) -> Recorder:
+    """Give the suites of a board their chains; before the first host."""
+    recorder = Recorder()
+    if audit:
+        board.services.audit = recorder  # type: ignore[assignment]  # as far as calls go it is one
+    config = msgspec.structs.replace(board.config, limits=limits or Limits())
+    named = tuple(Named(f"m{place}", handler) for place, handler in enumerate(middleware))
+    equip(board.gateway.suites, config, board.services, Loaded(named))
+    return recorder
+
+
+def error(host: Host, called: int | str) -> Json:
+    told: Json = host.result(called)["structuredContent"]["error"]
+    return told
+
+
+def text(value: str, **more: Any) -> Json:
+    return {"content": [{"type": "text", "text": value}], **more}
