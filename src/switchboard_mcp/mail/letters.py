@@ -22,12 +22,11 @@ from typing import Any, Final, Literal, get_args
 
 from msgspec import Struct
 
+from switchboard_mcp.core.letterfile import Outcome as Outcome
 from switchboard_mcp.errors import Failure
 
 Action = Literal["delegate_task", "request_review", "submit_result", "status_update", "execute"]
 Priority = Literal["low", "normal", "high", "urgent"]
-# `done` and `failed` archive a message; `rejected` puts it into the dead letters, with the summary as the reason.
-Outcome = Literal["done", "failed", "rejected"]
 # A receipt begins as `delivered` (or `refused`, for a dropped file that was not taken) and ends as an outcome.
 Status = Literal["delivered", "refused", "done", "failed", "rejected"]
 

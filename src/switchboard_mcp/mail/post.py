@@ -9,12 +9,16 @@ Does not know hosts, tools, terminals or workflows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from asyncio import AbstractEventLoop, Event, TimerHandle, gather, get_running_loop, timeout
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-from msgspec import Struct
-
-from switchboard_mcp.errors import Failure
+from switchboard_mcp.core.letterfile import parse
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.mail import claims, delivering, lookup, reading, receipts, sending, state, tidy
+from switchboard_mcp.mail.claims import Settling
+from switchboard_mcp.mail.clocks import Clocks, system_clocks
+from switchboard_mcp.mail.delivering import Inbox
 from switchboard_mcp.mail.letters import (
     Acked,
     Claimed,
@@ -22,48 +26,47 @@ from switchboard_mcp.mail.letters import (
     Draft,
     Gate,
     Letter,
+    Message,
     Outcome,
     Receipt,
     Sent,
 )
+from switchboard_mcp.mail.state import State
+from switchboard_mcp.mail.tidy import Finding
+from switchboard_mcp.mail.tree import Tree, Visit
+from switchboard_mcp.mail.verify import Verdict
+from switchboard_mcp.mail.watch import POLL_S, Change, Watcher
+from switchboard_mcp.mail.writer import Writer
+
+__all__ = ["Change", "Finding", "Post", "State", "Verdict"]
 
 T = TypeVar("T")
-State = dict[str, Any]
 DEFAULT_LEASE_S = 300.0
-
-
-class Change(Struct, frozen=True):
-    """Something is new in a folder of an agent."""
-
-    kind: str
-    """`inbox`, `outbox` or `state`."""
-    agent: str
-    """Whose; empty for `state`."""
-
-
-class Finding(Struct, rename="camel", kw_only=True):
-    """One thing `verify` found, or `repair` mended."""
-
-    kind: str
-    """`lost`, `doubled`, `torn`, `foreign`, `temporary`, `half_moved`, `expired`, `receipt_missing`, `loose`."""
-    path: str
-    """Below `.switchboard/`."""
-    message: str
-    id: str | None = None
-    mended: bool = False
-
-
-class Verdict(Struct, rename="camel", kw_only=True):
-    """What `verify` says: sound when every accepted id is in exactly one place."""
-
-    sound: bool
-    counts: dict[str, int]
-    """How many messages are in each place: `inbox`, `claimed`, `archive`, `deadletter`."""
-    findings: list[Finding]
+# How often leases that are over are given back, and files that were still being written looked at again.
+TICK_S = 1.0
 
 
 class Post:
     """The store of one workspace. `async with await Post.open(folder) as post: …`."""
+
+    def __init__(self, tree: Tree, gates: Sequence[Gate], report: Callable[[Delivery], None] | None) -> None:
+        """Use `open`."""
+        self._tree = tree
+        self._gates = list(gates)
+        self._report = report
+        self._writer = Writer(tree)
+        self._reader = Writer(tree, "switchboard-mail-reader")
+        self._listeners: list[Callable[[Change], None]] = []
+        self._watcher: Watcher | None = None
+        self._timer: TimerHandle | None = None
+        self._loop: AbstractEventLoop = get_running_loop()
+        self._due: set[str] = set()
+        self._busy = False
+
+    @property
+    def path(self) -> str:
+        """The folder `.switchboard`."""
+        return self._tree.path
 
     @classmethod
     async def open(
@@ -73,17 +76,36 @@ class Post:
         gates: Sequence[Gate] = (),
         report: Callable[[Delivery], None] | None = None,
         watch: bool = True,
+        clocks: Clocks | None = None,
     ) -> Post:
         """Make or open `.switchboard/` in `workspace`, mend what a crash left behind, and begin to watch.
 
         `report` is told, on the event loop, of every dropped file that was delivered or became a dead letter.
         Without `watch` (for short commands) dropped files are delivered when somebody looks.
         """
-        raise NotImplementedError
+        tree = Tree(workspace, clocks or system_clocks())
+        loop = get_running_loop()
+        await loop.run_in_executor(None, tree.make)
+        post = cls(tree, gates, report)
+        try:
+            await post._writer.run(tidy.clean_temporaries)
+        except SwitchboardError:
+            pass  # A folder that cannot be written can still be read.
+        if watch:
+            post._start_watching()
+        return post
 
     async def close(self) -> None:
         """Let the writer finish what was handed to it, and stop."""
-        raise NotImplementedError
+        if self._watcher is not None:
+            self._watcher.stop()
+            self._watcher = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        await self._reader.close()
+        await self._writer.close()
+        self._tree.close()
 
     async def __aenter__(self) -> Post:
         return self
@@ -93,15 +115,22 @@ class Post:
 
     def add_gate(self, gate: Gate) -> None:
         """Another look at every message before it is accepted."""
-        raise NotImplementedError
+        self._gates.append(gate)
 
     async def register(self, name: str) -> str:
         """Make the folders of an agent, so that it can be written to; returns the name as its folders have it."""
-        raise NotImplementedError
+        agent = lookup.name_of(name)
+
+        def make(visit: Visit) -> str:
+            for place in ("inbox", "outbox"):
+                visit.folder(place, agent, make=True)
+            return agent
+
+        return await self._writer.run(make)
 
     async def agents(self) -> list[str]:
         """Everybody who has an inbox."""
-        raise NotImplementedError
+        return await self._reader.run(lambda visit: visit.agents())
 
     async def send(self, draft: Draft, *, sender: str, recipient: str) -> Sent:
         """Store one message. `sender` is taken as verified: the caller knows it from the connection.
@@ -109,28 +138,83 @@ class Post:
         Raises `mail_recipient_unknown` (with the nearest names), `mail_message_invalid`, `mail_too_large`, what a gate
         refuses with, or why it could not be stored.
         """
-        raise NotImplementedError
+        return await self._writer.commit(
+            lambda visit: sending.send(visit, draft, sender, recipient, self._gates)
+        )
 
     async def send_to_many(
         self, draft: Draft, *, sender: str, recipients: Sequence[str]
     ) -> list[Sent | Failure]:
         """The same message to several, each stored or refused on its own, in the order given."""
-        raise NotImplementedError
+        answers = await gather(
+            *(self.send(draft, sender=sender, recipient=each) for each in recipients), return_exceptions=True
+        )
+        return [_refusal(answer) if isinstance(answer, BaseException) else answer for answer in answers]
 
-    async def peek(self, agent: str, *, limit: int = 100, after: int = 0) -> list[Letter]:
+    async def peek(
+        self, agent: str, *, limit: int = 100, after: int = 0, unless: Collection[str] = ()
+    ) -> list[Letter]:
         """What waits in an inbox, in the order it would be claimed; consumes nothing.
 
-        `after` leaves out messages up to this `order`.
+        `unless` leaves out messages with these ids, `after` those up to this `order`. The latter is for paging: what
+        another process was writing meanwhile may come with a lower order. To learn of news, say what you have seen.
         """
-        raise NotImplementedError
+        name = lookup.name_of(agent)
+        await self._deliver_seen(name)
+
+        def look(visit: Visit) -> list[Letter]:
+            lookup.known_agent(visit, name)
+            found = claims.in_turn(delivering.look(visit, name))
+            waiting = [e for e in found if e.stem.order > after and e.stem.id not in unless]
+            return list(lookup.letters(visit, name, waiting[: max(0, limit)]))
+
+        return await self._reader.run(look)
 
     async def read(self, agent: str, message_id: str) -> Letter:
         """One message to `agent`, wherever it is now; consumes nothing. Raises `mail_not_found`."""
-        raise NotImplementedError
+        name = lookup.name_of(agent)
+        await self._deliver_seen(name)
 
-    async def wait(self, agent: str, timeout: float, *, after: int = 0, limit: int = 100) -> list[Letter]:
-        """`peek`, as soon as there is something; empty after `timeout` seconds."""
-        raise NotImplementedError
+        def look(visit: Visit) -> Letter:
+            lookup.known_agent(visit, name)
+            entry = lookup.find(visit, name, message_id)
+            letter = lookup.letter(visit, name, entry) if entry else None
+            if letter is None:
+                raise SwitchboardError(
+                    failure("mail_not_found", f"'{name}' has no message '{message_id[:150]}'.")
+                )
+            return letter
+
+        return await self._reader.run(look)
+
+    async def wait(
+        self,
+        agent: str,
+        timeout_s: float,
+        *,
+        limit: int = 100,
+        after: int = 0,
+        unless: Collection[str] = (),
+    ) -> list[Letter]:
+        """`peek`, as soon as there is something; empty after `timeout_s` seconds."""
+        name = lookup.name_of(agent)
+        news = Event()
+        stop = self.subscribe(lambda change: news.set() if change.agent in ("", name) else None)
+        until = self._loop.time() + timeout_s
+        try:
+            while True:
+                news.clear()
+                found = await self.peek(name, limit=limit, after=after, unless=unless)
+                left = until - self._loop.time()
+                if found or left <= 0:
+                    return found
+                try:
+                    async with timeout(left if self._watcher else min(left, POLL_S)):
+                        await news.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            stop()
 
     async def claim(
         self,
@@ -144,13 +228,25 @@ class Post:
 
         Senders' messages keep their order; among senders the urgent ones come first. `ids` takes only these.
         """
-        raise NotImplementedError
+        name = lookup.name_of(agent)
+        wanted = None if ids is None else frozenset(ids)
+
+        def take(visit: Visit) -> tuple[list[Claimed], list[Delivery]]:
+            lookup.known_agent(visit, name)
+            claims.give_back_expired(visit, name)
+            inbox, told = delivering.deliver(visit, name, self._gates)
+            return claims.claim(visit, name, inbox, most, lease_s, wanted), told
+
+        taken, told = await self._writer.run(take)
+        self._tell(told)
+        return taken
 
     async def renew(
         self, agent: str, message_id: str, *, fence: int, lease_s: float = DEFAULT_LEASE_S
     ) -> Claimed:
         """Hold a claimed message longer; the fence stays. Raises `mail_lease_lost`."""
-        raise NotImplementedError
+        name = lookup.name_of(agent)
+        return await self._writer.run(lambda visit: claims.renew(visit, name, message_id, fence, lease_s))
 
     async def ack(
         self,
@@ -169,17 +265,25 @@ class Post:
         `mail_lease_lost`, and nothing is done; the same acknowledgement twice is answered twice. Without one
         (0) the message is settled whoever holds it: for a person at a shell.
         """
-        raise NotImplementedError
+        name = lookup.name_of(agent)
+        how = Settling(
+            fence=fence, outcome=outcome, summary=summary, result=result, metadata=dict(result_metadata or {})
+        )
+        return await self._writer.commit(
+            lambda visit: claims.ack(visit, name, message_id, how, self._gates), numbers=2
+        )
 
     async def release(self, agent: str, message_id: str, *, fence: int = 0) -> None:
         """Put a claimed message back into the inbox, in its old place. Raises `mail_lease_lost`."""
-        raise NotImplementedError
+        name = lookup.name_of(agent)
+        await self._writer.run(lambda visit: claims.release(visit, name, message_id, fence))
 
     async def receipts(
         self, sender: str, *, ids: Sequence[str] | None = None, limit: int = 100
     ) -> list[Receipt]:
         """What became of the messages of `sender`, newest first."""
-        raise NotImplementedError
+        name = lookup.name_of(sender)
+        return await self._reader.run(lambda visit: receipts.newest(visit, name, ids, limit))
 
     async def search(
         self,
@@ -192,35 +296,124 @@ class Post:
         limit: int = 50,
     ) -> list[Letter]:
         """Messages to `agent` whose words match, best first; without a query the newest first."""
-        raise NotImplementedError
+        name = lookup.name_of(agent)
+        by = lookup.name_of(sender) if sender else None
+        wanted = reading.Wanted(query=query, sender=by, action=action, places=places, limit=limit)
+        return await self._reader.run(lambda visit: reading.search(visit, name, wanted))
 
-    async def attachment(self, letter: Letter) -> bytes:
+    async def attachment(self, message: Message) -> bytes:
         """The whole payload of a message that was too large for one, its hash checked."""
-        raise NotImplementedError
+        return await self._reader.run(lambda visit: sending.attachment(visit, message))
 
     async def deliver(self, agent: str | None = None) -> list[Delivery]:
         """Deliver what was dropped as files, to one agent or to all. Watching does this by itself."""
-        raise NotImplementedError
+        name = None if agent is None else lookup.name_of(agent)
+
+        def work(visit: Visit) -> list[Delivery]:
+            told: list[Delivery] = []
+            for each in visit.agents() if name is None else [name]:
+                told += delivering.deliver(visit, each, self._gates)[1]
+            return told
+
+        told = await self._writer.run(work)
+        self._tell(told)
+        return told
 
     async def state(self) -> State:
         """`state.json` as it is now. An unreadable one is set aside and made anew from what there is."""
-        raise NotImplementedError
+        found = await self._reader.run(state.read)
+        return found if found is not None else await self.update(dict)
 
     async def update(self, change: Callable[[State], T]) -> T:
         """Run `change` on the state under the lock, and store what it has become; returns what `change` returned.
 
         `change` runs in the writer's thread and alters the state in place. What it raises leaves the file as it was.
         """
-        raise NotImplementedError
+        return await self._writer.run(lambda visit: state.update(visit, change))
 
     def subscribe(self, listener: Callable[[Change], None]) -> Callable[[], None]:
         """Call `listener` on the event loop for every change, of this process or another; returns how to stop."""
-        raise NotImplementedError
+        self._listeners.append(listener)
+
+        def stop() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return stop
 
     async def verify(self) -> Verdict:
         """Look at every file and say whether each accepted id is in exactly one place."""
-        raise NotImplementedError
+        from switchboard_mcp.mail.verify import verify
+
+        return await self._reader.run(verify)
 
     async def repair(self) -> list[Finding]:
         """Mend what a crash left: temporary files, half moves, expired leases, missing receipts."""
-        raise NotImplementedError
+        from switchboard_mcp.mail.repair import repair
+
+        return await self._writer.run(repair)
+
+    async def _deliver_seen(self, agent: str) -> None:
+        """Deliver what the reader saw lying there, so that a look does not wait for the writer without need."""
+        inbox: Inbox = await self._reader.run(lambda visit: delivering.look(visit, agent))
+        if inbox.dropped:
+            try:
+                await self.deliver(agent)
+            except SwitchboardError:
+                pass  # A folder that cannot be written can still be read.
+
+    def _tell(self, told: Sequence[Delivery]) -> None:
+        if self._report is not None:
+            for delivery in told:
+                self._report(delivery)
+
+    def _start_watching(self) -> None:
+        self._watcher = Watcher(self._tree.path, self._loop, self._changed)
+        self._watcher.start()
+        self._due = {""}
+        self._tick()
+
+    def _changed(self, change: Change) -> None:
+        # The desk's own messages need no delivery; one that only looks so waits for the next look into the inbox.
+        if change.kind == "inbox" and (not change.file or parse("inbox", change.file) is None):
+            self._due.add(change.agent)
+            self._work(expired=False)
+        for listener in tuple(self._listeners):
+            listener(change)
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._work(expired=True)
+
+    def _work(self, *, expired: bool) -> None:
+        """Deliver what is due, and give back what was claimed for too long, in the writer's thread."""
+        if self._busy or not (self._due or expired):
+            return
+        due, self._due = self._due, set()
+        self._busy = True
+
+        def work(visit: Visit) -> tuple[list[Delivery], set[str]]:
+            told: list[Delivery] = []
+            settling: set[str] = set()
+            for agent in visit.agents() if "" in due else sorted(due):
+                inbox, some = delivering.deliver(visit, agent, self._gates)
+                told += some
+                settling |= {agent} if inbox.settling else set()
+            for agent in visit.agents("claimed") if expired else ():
+                claims.give_back_expired(visit, agent)
+            return told, settling
+
+        def done(outcome: tuple[list[Delivery], set[str]] | None) -> None:
+            self._busy = False
+            told, settling = outcome or ([], due)
+            # What is still being written is looked at again with the next tick.
+            self._due |= settling
+            self._tell(told)
+
+        self._writer.start(work, done)
+
+
+def _refusal(problem: BaseException) -> Failure:
+    if isinstance(problem, SwitchboardError):
+        return problem.failure
+    raise problem

@@ -1,0 +1,134 @@
+"""The names of message files, which say where a message stands: its order, its lease, its outcome.
+
+One rename changes a name, and a rename is whole or has not happened; so whatever must be true together stands in the
+name. The parts:
+
+    inbox       msg_<order>_<tail>.json
+    claimed     msg_<order>_<tail>.<fence>.<boot>.<uptime>.<clock>.json
+    archive     msg_<order>_<tail>.<fence>.<outcome>.json, or as in the inbox where somebody moved it by hand
+    deadletter  as in the archive; what never was a message has a name that begins with `foreign_`
+
+`order` has 16 digits and grows with every message, so that names sort as messages were accepted. `tail` is random,
+`key-…` made from an idempotency key, or `file-…` with the id a dropped file had. Owns this grammar and when a lease is
+over; does not know clocks or folders.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+ORDER_DIGITS = 16
+# What follows `msg_` in an id; the longest still makes a file name with a lease.
+MESSAGE_ID = r"msg_[A-Za-z0-9_-]{1,100}"
+_ID = re.compile(MESSAGE_ID)
+_STEM = r"msg_(\d{16})_([0-9a-f]{16}|key-[0-9a-f]{24}|file-[A-Za-z0-9_-]{1,100})"
+_WAITING = re.compile(rf"{_STEM}\.json")
+_CLAIMED = re.compile(rf"({_STEM})\.(\d{{16}})\.([0-9a-f]{{8}})\.(\d{{1,14}})\.(\d{{1,15}})\.json")
+_SETTLED = re.compile(rf"({_STEM})\.(\d{{16}})\.(done|failed|rejected)\.json")
+_RECEIPT = re.compile(rf"receipt_({MESSAGE_ID})\.json")
+
+Place = Literal["inbox", "claimed", "archive", "deadletter"]
+# How a message ends: archived for the first two, a dead letter for the third.
+Outcome = Literal["done", "failed", "rejected"]
+PLACES: tuple[Place, ...] = ("inbox", "claimed", "archive", "deadletter")
+
+
+class Stem(NamedTuple):
+    """The part of the name that a message keeps wherever it goes."""
+
+    order: int
+    tail: str
+
+    @property
+    def id(self) -> str:
+        """The message's id."""
+        return "msg_" + self.tail[5:] if self.tail.startswith("file-") else str(self)
+
+    def __str__(self) -> str:
+        return f"msg_{self.order:0{ORDER_DIGITS}d}_{self.tail}"
+
+
+class Now(NamedTuple):
+    """What the clocks say: which start of the machine, since when it runs, and the time of day, in milliseconds."""
+
+    boot: str
+    uptime: int
+    clock: int
+
+
+class Lease(NamedTuple):
+    """Until when a claim holds. The machine's uptime counts, which nobody sets back; where the machine is another one,
+    or was started again, the time of day.
+    """
+
+    fence: int
+    boot: str
+    uptime: int
+    clock: int
+
+    def is_over(self, now: Now) -> bool:
+        """Whether somebody else may have the message."""
+        return now.uptime >= self.uptime if now.boot == self.boot else now.clock >= self.clock
+
+
+class Entry(NamedTuple):
+    """A message file by what its name says."""
+
+    stem: Stem
+    place: Place
+    name: str
+    lease: Lease | None = None
+    fence: int = 0
+    outcome: Outcome | None = None
+
+
+def lease_until(fence: int, now: Now, lease_ms: int) -> Lease:
+    """A lease that begins now."""
+    return Lease(fence, now.boot, now.uptime + lease_ms, now.clock + lease_ms)
+
+
+def is_message_id(text: str) -> bool:
+    """Whether a message may have this id."""
+    return _ID.fullmatch(text) is not None
+
+
+def waiting_name(stem: Stem) -> str:
+    """The name in an inbox."""
+    return f"{stem}.json"
+
+
+def claimed_name(stem: Stem, lease: Lease) -> str:
+    """The name while somebody holds it."""
+    return f"{stem}.{lease.fence:0{ORDER_DIGITS}d}.{lease.boot}.{lease.uptime}.{lease.clock}.json"
+
+
+def settled_name(stem: Stem, fence: int, outcome: str) -> str:
+    """The name when it has ended."""
+    return f"{stem}.{fence:0{ORDER_DIGITS}d}.{outcome}.json"
+
+
+def receipt_name(message_id: str) -> str:
+    """The name of a message's receipt."""
+    return f"receipt_{message_id}.json"
+
+
+def receipt_for(name: str) -> str | None:
+    """Which message a receipt is of, by its name."""
+    found = _RECEIPT.fullmatch(name)
+    return found[1] if found else None
+
+
+def parse(place: Place, name: str) -> Entry | None:
+    """What a name in a folder says; None where it is no name of a message there."""
+    if place == "claimed":
+        found = _CLAIMED.fullmatch(name)
+        if found is None:
+            return None
+        lease = Lease(int(found[4]), found[5], int(found[6]), int(found[7]))
+        return Entry(Stem(int(found[2]), found[3]), place, name, lease, lease.fence)
+    if place in ("archive", "deadletter") and (settled := _SETTLED.fullmatch(name)):
+        stem = Stem(int(settled[2]), settled[3])
+        return Entry(stem, place, name, fence=int(settled[4]), outcome=settled[5])
+    found = _WAITING.fullmatch(name)
+    return Entry(Stem(int(found[1]), found[2]), place, name) if found else None

@@ -1,0 +1,267 @@
+"""Who may work on a message: claims with a lease, and how they end.
+
+A claim is a rename into `claimed/`, and the new name is the lease. Its number, the fence, is higher than that of every
+claim before; whoever comes with another one has lost the message. Owns these moves; does not know hosts or tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from switchboard_mcp.core.letterfile import (
+    Entry,
+    Lease,
+    claimed_name,
+    lease_until,
+    receipt_name,
+    settled_name,
+    waiting_name,
+)
+from switchboard_mcp.core.mailorder import Waiting, claim_order
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.mail import delivering, drops, files, lookup, tidy
+from switchboard_mcp.mail.delivering import Inbox
+from switchboard_mcp.mail.letters import Acked, Claimed, Draft, Gate, Message, Outcome, Receipt, Sent
+from switchboard_mcp.mail.rounds import Job
+from switchboard_mcp.mail.sending import Posting
+from switchboard_mcp.mail.tree import Visit
+
+MOST_LEASE_S = 86_400.0
+MOST_SUMMARY_CHARS = 2_000
+
+
+class Settling(msgspec.Struct, kw_only=True):
+    """How a message ends, as the claimer says."""
+
+    fence: int
+    outcome: Outcome
+    summary: str
+    result: str | None
+    metadata: dict[str, object]
+
+
+def in_turn(inbox: Inbox) -> list[Entry]:
+    """What waits, in the order it is to be claimed."""
+    turns = claim_order([Waiting(e.stem.order, h.sender, h.priority) for e, h in inbox.waiting])
+    return [inbox.waiting[place][0] for place in turns]
+
+
+def claim(
+    visit: Visit, agent: str, inbox: Inbox, most: int, lease_s: float, ids: frozenset[str] | None
+) -> list[Claimed]:
+    """Take what is next. A claim need not be on the disk: after a power cut nobody holds anything."""
+    wanted = [entry for entry in in_turn(inbox) if ids is None or entry.stem.id in ids][: max(0, most)]
+    if not wanted:
+        return []
+    source, target = visit.folder("inbox", agent), visit.folder("claimed", agent, make=True)
+    taken: list[Claimed] = []
+    with visit.locked(agent):
+        for entry in wanted:
+            lease = lease_until(visit.number(), visit.clocks.now(), _ms(lease_s))
+            name = claimed_name(entry.stem, lease)
+            try:
+                visit.move(source, entry.name, target, name)
+            except FileNotFoundError:
+                continue  # Another one of this agent's programs was quicker.
+            held = entry._replace(place="claimed", name=name, lease=lease, fence=lease.fence)
+            found = lookup.read(visit, agent, held)
+            if isinstance(found, files.Unfit) or found[0].id != entry.stem.id:
+                # It was changed since it was looked at: back, where it is looked at again as a dropped file.
+                visit.move(target, name, source, entry.name)
+                continue
+            taken.append(_claimed(visit, found[0], found[1], held, lease, lease_s))
+    return taken
+
+
+def give_back_expired(visit: Visit, agent: str) -> list[str]:
+    """Return what was claimed and not settled in time; the ids."""
+    now = visit.clocks.now()
+    over = [
+        e for e in lookup.entries(visit, "claimed", agent) if e.lease is not None and e.lease.is_over(now)
+    ]
+    if not over:
+        return []
+    returned = []
+    with visit.locked(agent):
+        if any(files.links(visit.folder("claimed", agent), entry.name) > 1 for entry in over):
+            # Whoever settled one was killed between two steps: it must not come back.
+            tidy.mend_half_moves(visit, agent)
+        for entry in over:
+            if _give_back(visit, agent, entry):
+                returned.append(entry.stem.id)
+    return returned
+
+
+def _give_back(visit: Visit, agent: str, entry: Entry) -> bool:
+    source, target = visit.folder("claimed", agent), visit.folder("inbox", agent, make=True)
+    try:
+        visit.move(source, entry.name, target, waiting_name(entry.stem))
+    except FileNotFoundError:
+        return False  # Settled or renewed in this very moment.
+    return True
+
+
+def release(visit: Visit, agent: str, message_id: str, fence: int) -> None:
+    """Put a claimed message back."""
+    with visit.locked(agent):
+        entry = _held(visit, agent, message_id, fence)
+        if not _give_back(visit, agent, entry):
+            raise lost(message_id)
+
+
+def renew(visit: Visit, agent: str, message_id: str, fence: int, lease_s: float) -> Claimed:
+    """Hold it longer."""
+    with visit.locked(agent):
+        entry = _held(visit, agent, message_id, fence)
+        folder = visit.folder("claimed", agent)
+        lease = lease_until(entry.fence, visit.clocks.now(), _ms(lease_s))
+        name = claimed_name(entry.stem, lease)
+        if name != entry.name:
+            visit.move(folder, entry.name, folder, name)
+        held = entry._replace(name=name, lease=lease)
+        found = lookup.read(visit, agent, held)
+    if isinstance(found, files.Unfit):
+        raise lost(message_id)
+    return _claimed(visit, found[0], found[1], held, lease, lease_s)
+
+
+def _held(visit: Visit, agent: str, message_id: str, fence: int) -> Entry:
+    entry = lookup.find(visit, agent, message_id, ("claimed",))
+    if entry is None or (fence and entry.fence != fence):
+        raise lost(message_id)
+    return entry
+
+
+def lost(message_id: str) -> SwitchboardError:
+    """The message is not, or no longer, held with this fence."""
+    told = f"The claim on '{message_id}' has ended: it expired, was settled, or another claim came after it."
+    return SwitchboardError(failure("mail_lease_lost", told))
+
+
+def ack(visit: Visit, agent: str, message_id: str, how: Settling, gates: Sequence[Gate]) -> Job[Acked]:
+    """Settle a message, and send its result back."""
+    entry = _to_settle(visit, agent, message_id, how)
+    if entry.place in ("archive", "deadletter"):
+        return (yield from _again(visit, agent, entry, how))
+    found = lookup.read(visit, agent, entry)
+    if isinstance(found, files.Unfit):
+        raise lost(message_id)
+    message = found[0]
+    reply = _reply(visit, agent, message, how, gates)
+    receipt = settled(message, how.outcome, how.summary, visit.clocks.iso())
+    draft = visit.write(msgspec.json.encode(receipt) + b"\n")
+    reason = None
+    if how.outcome == "rejected":
+        problem = failure("mail_message_invalid", how.summary or f"'{agent}' rejected it.")
+        reason = visit.write(delivering.why(visit, entry.name, problem))
+    yield [draft, *(reply.write() if reply else []), *([reason] if reason else [])]
+    with visit.locked(agent, *([message.sender] if reply else [])):
+        if not files.exists(visit.folder(entry.place, agent), entry.name):
+            raise lost(message_id)
+        earlier = reply.earlier() if reply else None
+        if reply is not None and earlier is None:
+            reply.publish()
+        if reason is not None:
+            visit.put(reason, visit.folder("deadletter", agent, make=True), f"{entry.stem}{lookup.REASON}")
+        _settle(visit, agent, entry, how)
+    yield None
+    try:
+        visit.put(draft, visit.folder("outbox", message.sender, make=True), receipt_name(message_id))
+    except (OSError, SwitchboardError):
+        pass  # What counts is in the archive; `repair` writes the receipt.
+    sent = None
+    if reply is not None and earlier is None:
+        reply.tell()
+        sent = Sent(id=reply.message.id, recipient=message.sender, receipt=reply.receipt)
+    elif reply is not None and earlier is not None:
+        sent = reply.duplicate(earlier)
+    return Acked(id=message_id, outcome=how.outcome, receipt=receipt, result=sent)
+
+
+def _settle(visit: Visit, agent: str, entry: Entry, how: Settling) -> None:
+    place = "deadletter" if how.outcome == "rejected" else "archive"
+    name = settled_name(entry.stem, entry.fence or visit.number(), how.outcome)
+    visit.move(visit.folder(entry.place, agent), entry.name, visit.folder(place, agent, make=True), name)
+
+
+def _to_settle(visit: Visit, agent: str, message_id: str, how: Settling) -> Entry:
+    entry = lookup.find(visit, agent, message_id)
+    if entry is None:
+        raise SwitchboardError(failure("mail_not_found", f"'{agent}' has no message '{message_id}'."))
+    # What ended otherwise, or by another claim, is not this claimer's any more.
+    ended_so = entry.place in ("inbox", "claimed") or entry.outcome == how.outcome
+    if not ended_so or how.fence not in (0, entry.fence):
+        raise lost(message_id)
+    return entry
+
+
+def _again(visit: Visit, agent: str, entry: Entry, how: Settling) -> Job[Acked]:
+    """The same acknowledgement once more: whoever sent it did not hear the first answer."""
+    found = lookup.read(visit, agent, entry)
+    if isinstance(found, files.Unfit):
+        raise lost(entry.stem.id)
+    visit.doubt(agent)
+    yield None
+    return Acked(
+        id=entry.stem.id,
+        outcome=how.outcome,
+        receipt=settled(found[0], how.outcome, how.summary, visit.clocks.iso()),
+    )
+
+
+def _reply(
+    visit: Visit, agent: str, message: Message, how: Settling, gates: Sequence[Gate]
+) -> Posting | None:
+    if how.result is None:
+        return None
+    visit.folder("inbox", message.sender, make=True)
+    draft = Draft(
+        action="submit_result",
+        payload=how.result,
+        reply_to=message.id,
+        metadata={**how.metadata, "outcome": how.outcome},
+        team=message.team,
+        # So that a claim that is settled twice, since a crash came in between, has one result.
+        idempotency_key=f"result of {message.id} {how.fence}" if how.fence else None,
+    )
+    reply = drops.from_draft(draft, agent, message.sender, visit.clocks.iso())
+    if isinstance(reply, Failure):
+        raise SwitchboardError(reply)
+    return Posting(visit, reply, gates)
+
+
+def settled(message: Message, outcome: Outcome, said: str, at: str) -> Receipt:
+    """The last receipt of a message."""
+    told: dict[Outcome, str] = {
+        "done": f"'{message.recipient}' has done it",
+        "failed": f"'{message.recipient}' could not do it",
+        "rejected": f"'{message.recipient}' rejected it",
+    }
+    summary = said[:MOST_SUMMARY_CHARS] or told[outcome]
+    return Receipt(
+        id=f"receipt_{message.id}",
+        in_reply_to=message.id,
+        status=outcome,
+        summary=summary,
+        processed_at=at,
+        error=None if outcome == "done" else summary,
+    )
+
+
+def _ms(lease_s: float) -> int:
+    return int(max(0.001, min(lease_s, MOST_LEASE_S)) * 1000)
+
+
+def _claimed(
+    visit: Visit, message: Message, verified: bool, held: Entry, lease: Lease, lease_s: float
+) -> Claimed:
+    return Claimed(
+        message=message,
+        order=held.stem.order,
+        fence=lease.fence,
+        expires_at=visit.clocks.iso(lease.clock),
+        lease_seconds=min(lease_s, MOST_LEASE_S),
+        verified=verified,
+    )

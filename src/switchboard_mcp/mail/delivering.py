@@ -1,0 +1,236 @@
+"""Files that somebody put into an inbox: delivered like any message, or set aside with the reason.
+
+Whatever has no right seal is such a file, whatever its name. A delivered one is written anew, marked as unverified and
+with its place in the order; then the dropped file goes. Names that begin with a dot or end in `.tmp` are
+somebody's temporary files and are left alone. Owns delivery and dead letters; does not know who watches.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from switchboard_mcp.core.agentnames import agent_name
+from switchboard_mcp.core.letterfile import Entry, is_message_id, parse, receipt_name
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.mail import drops, files, rounds, seals, tidy
+from switchboard_mcp.mail.letters import Delivery, Gate, Message, Receipt
+from switchboard_mcp.mail.lookup import REASON
+from switchboard_mcp.mail.rounds import Job
+from switchboard_mcp.mail.sending import Posting
+from switchboard_mcp.mail.tree import Header, Visit
+
+# A file that makes no sense yet may still be being written.
+SETTLE_S = 1.0
+# More than any inbox holds in practice; the oldest are forgotten, and read again when they matter.
+MOST_KNOWN = 100_000
+_LONGEST_KEPT_NAME = 120
+
+
+class Inbox(msgspec.Struct):
+    """What was found in an inbox."""
+
+    waiting: list[tuple[Entry, Header]]
+    dropped: list[str]
+    settling: bool = False
+    """Something there may still be being written: look again soon."""
+
+
+def look(visit: Visit, agent: str) -> Inbox:
+    """The delivered messages, in order, and the names of what is not."""
+    found = Inbox([], [])
+    if not visit.has("inbox", agent):
+        return found
+    for name, inode in files.entries(visit.folder("inbox", agent)):
+        if name.startswith(".") or name.endswith(".tmp"):
+            continue
+        entry = parse("inbox", name)
+        header = _header(visit, agent, entry, inode) if entry else None
+        if entry is not None and header is not None:
+            found.waiting.append((entry, header))
+        else:
+            found.dropped.append(name)
+    found.waiting.sort(key=lambda each: each[0].stem.order)
+    return found
+
+
+def _header(visit: Visit, agent: str, entry: Entry, inode: int) -> Header | None:
+    known = visit.tree.known
+    key = (agent, entry.name, inode)
+    header = known.get(key)
+    if header is None:
+        found = files.read(visit.folder("inbox", agent), entry.name, seals.MOST_FILE_BYTES)
+        if isinstance(found, files.Unfit):
+            return None
+        message = seals.unsealed(visit.key(), entry.stem, agent, found.data)
+        if message is None:
+            return None
+        header = Header(message.sender, message.priority)
+        if len(known) >= MOST_KNOWN:
+            known.clear()
+        known[agent, entry.name, found.inode] = header
+    return header
+
+
+def deliver(visit: Visit, agent: str, gates: Sequence[Gate]) -> tuple[Inbox, list[Delivery]]:
+    """Deliver everything that was dropped, and look again."""
+    inbox = look(visit, agent)
+    if not inbox.dropped:
+        return inbox, []
+    ordered = sorted(inbox.dropped, key=lambda name: (_changed(visit, agent, name), name))
+    told: list[Delivery | None] = []
+    for outcome in rounds.run(visit, [_one(visit, agent, name, gates) for name in ordered]):
+        if isinstance(outcome, Exception):
+            raise outcome
+        # What could not be stored is still lying there, and is tried again.
+        told.append(None if isinstance(outcome, Failure) else outcome)
+    again = look(visit, agent)
+    again.settling = any(each is None for each in told)
+    return again, [each for each in told if each is not None]
+
+
+def _changed(visit: Visit, agent: str, name: str) -> float:
+    found = files.changed(visit.folder("inbox", agent), name)
+    return 0.0 if found is None else found
+
+
+def _one(visit: Visit, agent: str, name: str, gates: Sequence[Gate]) -> Job[Delivery | None]:
+    """One dropped file; None where it has to be looked at again later."""
+    inbox = visit.folder("inbox", agent)
+    found = files.read(inbox, name, seals.MOST_FILE_BYTES)
+    if isinstance(found, files.Unfit):
+        if found.gone or (found.links > 1 and _is_being_moved(visit, agent, name)):
+            return None
+        return (yield from _set_aside(visit, agent, name, _foreign(agent, name, found.reason)))
+    if not (name.startswith("msg_") and name.endswith(".json")):
+        if _is_fresh(visit, agent, name):
+            return None
+        told = _foreign(agent, name, "its name is not msg_….json")
+        return (yield from _set_aside(visit, agent, name, told))
+    message = drops.from_file(found.data, agent, name, visit.clocks.iso())
+    if isinstance(message, Failure):
+        if _is_fresh(visit, agent, name):
+            return None
+        return (yield from _set_aside(visit, agent, name, message, found.data))
+    return (yield from _take(visit, agent, name, message, gates, found.data))
+
+
+def _take(
+    visit: Visit, agent: str, name: str, message: Message, gates: Sequence[Gate], data: bytes
+) -> Job[Delivery | None]:
+    inbox = visit.folder("inbox", agent)
+    sender = message.sender
+    try:
+        letter = Posting(visit, message, gates, drop_id=message.id)
+    except SwitchboardError as refused:
+        return (yield from _set_aside(visit, agent, name, refused.failure, data))
+    if letter.earlier() is None:
+        yield letter.write()
+    with visit.locked(agent):
+        if not files.exists(inbox, name):
+            return None  # Somebody else has delivered it.
+        earlier = letter.earlier()
+        if earlier is None:
+            letter.publish()
+        else:
+            visit.doubt(agent)
+    # The file goes only when what was made of it is certain to stay.
+    yield None
+    with visit.locked(agent):
+        if files.exists(inbox, name):
+            visit.remove(inbox, name)
+    if earlier is None:
+        letter.tell()
+    return Delivery(
+        agent=agent, file=name, id=letter.message.id if earlier is None else earlier.id, sender=sender
+    )
+
+
+def _set_aside(
+    visit: Visit, agent: str, name: str, problem: Failure, data: bytes = b""
+) -> Job[Delivery | None]:
+    """Put something that is no message among the dead letters, and tell the sender where one is named."""
+    inbox = visit.folder("inbox", agent)
+    dead = visit.folder("deadletter", agent, make=True)
+    message_id, sender = _named(data)
+    stem = f"foreign_{visit.number():016d}"
+    reason = visit.write(why(visit, name, problem))
+    receipt = None
+    if sender and message_id:
+        receipt = visit.write(
+            msgspec.json.encode(refused(message_id, agent, problem, visit.clocks.iso())) + b"\n"
+        )
+    yield [reason, *([receipt] if receipt else [])]
+    with visit.locked(agent):
+        if not files.exists(inbox, name):
+            return None
+        visit.publish(reason, dead, f"{stem}{REASON}")
+        visit.move(inbox, name, dead, f"{stem}_{_kept(name)}")
+    yield None
+    if receipt is not None:
+        visit.put(receipt, visit.folder("outbox", sender, make=True), receipt_name(message_id))
+    return Delivery(agent=agent, file=name, id=message_id or None, sender=sender or None, problem=problem)
+
+
+def why(visit: Visit, name: str, problem: Failure) -> bytes:
+    """What stands beside a dead letter."""
+    said = {"file": name, "code": problem.code, "reason": problem.message, "at": visit.clocks.iso()}
+    return msgspec.json.encode(said) + b"\n"
+
+
+def refused(message_id: str, agent: str, problem: Failure, at: str) -> Receipt:
+    """The receipt of a dropped file that was not taken."""
+    return Receipt(
+        id=f"receipt_{message_id}",
+        in_reply_to=message_id,
+        status="refused",
+        summary=f"Message to '{agent}' was not delivered",
+        processed_at=at,
+        error=problem.message,
+    )
+
+
+def _named(data: bytes) -> tuple[str, str]:
+    """The id and the sender in something that is no valid message, as far as they can be used."""
+    try:
+        said = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return "", ""
+    if not isinstance(said, dict):
+        return "", ""
+    message_id, sender = said.get("id"), said.get("sender")
+    if not isinstance(message_id, str) or not is_message_id(message_id) or not isinstance(sender, str):
+        return "", ""
+    return message_id, agent_name(sender) or ""
+
+
+def _is_being_moved(visit: Visit, agent: str, name: str) -> bool:
+    """Whether a second name is that of a move in two steps, under way or left by a crash; the latter is mended."""
+    if _is_fresh(visit, agent, name):
+        return True
+    tidy.clean_temporaries(visit)
+    with visit.locked(agent):
+        tidy.mend_half_moves(visit, agent)
+    inbox = visit.folder("inbox", agent)
+    return not files.exists(inbox, name) or files.links(inbox, name) == 1
+
+
+def _is_fresh(visit: Visit, agent: str, name: str) -> bool:
+    changed = files.changed(visit.folder("inbox", agent), name)
+    if changed is None:
+        return True
+    # Files have the time of the system, whatever clocks were passed in.
+    age = time.time() - changed
+    return -SETTLE_S < age < SETTLE_S
+
+
+def _kept(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[-_LONGEST_KEPT_NAME:]
+
+
+def _foreign(agent: str, name: str, reason: str) -> Failure:
+    shown = name if len(name) < 100 else name[:99] + "…"
+    return failure("mail_message_invalid", f"{shown!r} in the inbox of '{agent}' is no message: {reason}.")

@@ -1,0 +1,119 @@
+"""Where the messages of an agent are: by name, by id, by what is written in them.
+
+Reads only. Owns finding; does not know how messages come and go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from switchboard_mcp.core.agentnames import agent_name
+from switchboard_mcp.core.letterfile import PLACES, Entry, Place, Stem, parse, waiting_name
+from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.mail import files, seals
+from switchboard_mcp.mail.letters import Letter, Message
+from switchboard_mcp.mail.tree import Visit
+
+# Behind a message among the dead letters: why it is there.
+REASON = ".reason.json"
+_MOST_REASON_BYTES = 65_536
+
+
+def name_of(written: str) -> str:
+    """The agent's name, or `mail_name_invalid`."""
+    name = agent_name(written)
+    if name is None:
+        shown = written if len(written) < 80 else written[:79] + "…"
+        raise SwitchboardError(failure("mail_name_invalid", f"{shown!r} can be no name of an agent."))
+    return name
+
+
+def known_agent(visit: Visit, written: str) -> str:
+    """The name of somebody who has an inbox, or `mail_recipient_unknown` with the nearest names."""
+    name = name_of(written)
+    if not visit.has("inbox", name):
+        there = visit.agents()
+        told = f"There is no agent '{name}' here."
+        told += f" There are: {', '.join(there[:20])}." if there else " Nobody has registered yet."
+        raise SwitchboardError(failure("mail_recipient_unknown", told, nearest=nearest(name, there)))
+    return name
+
+
+def entries(visit: Visit, place: Place, agent: str) -> list[Entry]:
+    """The messages in one place, in their order; whatever else is there is left out."""
+    if not visit.has(place, agent):
+        return []
+    found = (parse(place, name) for name, _ in files.entries(visit.folder(place, agent)))
+    return sorted((entry for entry in found if entry), key=lambda entry: entry.stem.order)
+
+
+def find(visit: Visit, agent: str, message_id: str, places: tuple[Place, ...] = PLACES) -> Entry | None:
+    """Where the message with this id is."""
+    for place in places:
+        for entry in entries(visit, place, agent):
+            if entry.stem.id == message_id:
+                return entry
+    return None
+
+
+def holds(visit: Visit, agent: str, stem: Stem) -> bool:
+    """Whether the message is anywhere. Only certain while its mailbox is locked."""
+    if visit.has("inbox", agent) and files.exists(visit.folder("inbox", agent), waiting_name(stem)):
+        return True
+    return any(entry.stem == stem for place in PLACES[1:] for entry in entries(visit, place, agent))
+
+
+def read(visit: Visit, agent: str, entry: Entry) -> tuple[Message, bool] | files.Unfit:
+    """A message and whether its sender was verified. One without a right seal is read, but not verified."""
+    found = files.read(visit.folder(entry.place, agent), entry.name, seals.MOST_FILE_BYTES)
+    if isinstance(found, files.Unfit):
+        return found
+    message = seals.unsealed(visit.key(), entry.stem, agent, found.data)
+    if message is not None:
+        return message, message.verified
+    message = seals.decode(found.data)
+    if message is None:
+        return files.Unfit("it is no message")
+    message.metadata.pop("seal", None)
+    message.metadata["verified"] = False
+    return message, False
+
+
+def letter(visit: Visit, agent: str, entry: Entry) -> Letter | None:
+    """A message where it was found; None where it is gone or none."""
+    found = read(visit, agent, entry)
+    if isinstance(found, files.Unfit):
+        return None
+    message, verified = found
+    return Letter(
+        message=message,
+        place=entry.place,
+        order=entry.stem.order,
+        verified=verified,
+        outcome=entry.outcome,
+        reason=_reason(visit, agent, entry) if entry.place == "deadletter" else None,
+    )
+
+
+def letters(visit: Visit, agent: str, found: list[Entry]) -> Iterator[Letter]:
+    """Those that can be read."""
+    for entry in found:
+        one = letter(visit, agent, entry)
+        if one is not None:
+            yield one
+
+
+def _reason(visit: Visit, agent: str, entry: Entry) -> str | None:
+    from msgspec import DecodeError
+    from msgspec.json import decode
+
+    found = files.read(visit.folder("deadletter", agent), f"{entry.stem}{REASON}", _MOST_REASON_BYTES)
+    if isinstance(found, files.Unfit):
+        return None
+    try:
+        said = decode(found.data)
+    except (DecodeError, UnicodeDecodeError):
+        return None
+    reason = said.get("reason") if isinstance(said, dict) else None
+    return reason if isinstance(reason, str) else None

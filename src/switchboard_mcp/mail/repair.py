@@ -1,0 +1,84 @@
+"""What a crash may leave, and how it is mended: each of these can be done by anybody at any time.
+
+Owns the mending. Does not touch what it cannot explain; `verify` tells of that.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from switchboard_mcp.core.letterfile import PLACES, Entry, receipt_name
+from switchboard_mcp.mail import claims, files, lookup, receipts, sending, tidy
+from switchboard_mcp.mail.letters import Message, Receipt
+from switchboard_mcp.mail.tidy import Finding
+from switchboard_mcp.mail.tree import Visit
+
+
+def repair(visit: Visit) -> list[Finding]:
+    """Mend everything that can be mended; what was done."""
+    done = tidy.clean_temporaries(visit)
+    for agent in sorted({agent for place in PLACES for agent in visit.agents(place)}):
+        with visit.locked(agent):
+            done += tidy.mend_half_moves(visit, agent)
+            done += _lone_reasons(visit, agent)
+        for message_id in claims.give_back_expired(visit, agent):
+            told = f"The claim on '{message_id}' was over; it is back in the inbox of '{agent}'."
+            done.append(
+                Finding(kind="expired", path=f"inbox/{agent}", id=message_id, message=told, mended=True)
+            )
+        done += _missing_receipts(visit, agent)
+    visit.sync_folders()
+    return done
+
+
+def _lone_reasons(visit: Visit, agent: str) -> list[Finding]:
+    if not visit.has("deadletter", agent):
+        return []
+    folder = visit.folder("deadletter", agent)
+    names = {name for name, _ in files.entries(folder)}
+    stems = {
+        "_".join(name.split(".")[0].split("_")[:2])
+        for name in names
+        if name.startswith("foreign_") and not name.endswith(lookup.REASON)
+    }
+    stems |= {name.split(".")[0] for name in names if not name.endswith(lookup.REASON)}
+    done = []
+    for name in names:
+        if name.endswith(lookup.REASON) and name.removesuffix(lookup.REASON) not in stems:
+            visit.remove(folder, name)
+            path = f"deadletter/{agent}/{name}"
+            told = f"{path} told of a move that did not happen."
+            done.append(Finding(kind="temporary", path=path, message=told, mended=True))
+    return done
+
+
+def _missing_receipts(visit: Visit, agent: str) -> list[Finding]:
+    done = []
+    for place in PLACES:
+        for entry in lookup.entries(visit, place, agent):
+            found = lookup.read(visit, agent, entry)
+            if isinstance(found, files.Unfit):
+                continue
+            receipt = _owed(visit, found[0], entry)
+            if receipt is None:
+                continue
+            draft = visit.write(msgspec.json.encode(receipt) + b"\n")
+            visit.sync_draft(draft)
+            visit.put(draft, visit.folder("outbox", found[0].sender, make=True), receipt_name(entry.stem.id))
+            path = f"outbox/{found[0].sender}/{receipt_name(entry.stem.id)}"
+            told = f"{path} was missing or out of date."
+            done.append(
+                Finding(kind="receipt_missing", path=path, id=entry.stem.id, message=told, mended=True)
+            )
+    return done
+
+
+def _owed(visit: Visit, message: Message, entry: Entry) -> Receipt | None:
+    """The receipt that should be there and is not."""
+    there = receipts.read(visit, message.sender, message.id)
+    at = visit.clocks.iso()
+    if entry.outcome is None:
+        return None if there is not None else sending.delivered(message.id, message.recipient, at)
+    if there is not None and there.status == entry.outcome:
+        return None
+    return claims.settled(message, entry.outcome, "", at)

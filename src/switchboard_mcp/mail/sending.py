@@ -1,0 +1,222 @@
+"""How a message becomes one that is accepted, whether it was sent or dropped.
+
+The order of steps is what makes "accepted" true: content to the disk, name without overwriting, folder to the disk,
+answer. Owns these steps; does not know who asks, nor how jobs share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b, sha256
+
+import msgspec
+
+from switchboard_mcp.core.letterfile import Stem, receipt_name, waiting_name
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.mail import drops, files, lookup, seals
+from switchboard_mcp.mail.letters import (
+    MOST_ATTACHMENT_BYTES,
+    MOST_PAYLOAD_BYTES,
+    Draft,
+    Gate,
+    Message,
+    Receipt,
+    Sent,
+)
+from switchboard_mcp.mail.rounds import Job
+from switchboard_mcp.mail.tree import Draftfile, Visit
+
+# How much of an attachment stands in the payload, for whoever only reads that.
+EXCERPT_CHARS = 2_000
+_MOST_MARK_BYTES = 256
+
+
+def send(visit: Visit, draft: Draft, sender: str, recipient: str, gates: Sequence[Gate]) -> Job[Sent]:
+    """One message from a sender who is known for certain."""
+    sender = lookup.name_of(sender)
+    recipient = lookup.known_agent(visit, recipient)
+    draft, attached = _attach(visit, draft)
+    message = drops.from_draft(draft, sender, recipient, visit.clocks.iso())
+    if isinstance(message, Failure):
+        raise SwitchboardError(message)
+    if attached is not None:
+        message.metadata["attachment"] = attached.record
+    letter = Posting(visit, message, gates)
+    earlier = letter.earlier()
+    if earlier is not None:
+        visit.doubt(recipient)
+        yield None
+        return letter.duplicate(earlier)
+    yield [*letter.write(), *([attached.draft] if attached else [])]
+    with visit.locked(recipient):
+        # Somebody may have sent it while this waited for the disk.
+        earlier = letter.earlier()
+        if earlier is None:
+            if attached is not None:
+                attached.publish(visit)
+            letter.publish()
+    if earlier is not None:
+        visit.doubt(recipient)
+    yield None
+    if earlier is not None:
+        return letter.duplicate(earlier)
+    letter.tell()
+    return Sent(id=letter.message.id, recipient=recipient, receipt=letter.receipt)
+
+
+class Posting:
+    """A message on its way into an inbox, with its receipt and the mark of its key."""
+
+    def __init__(self, visit: Visit, message: Message, gates: Sequence[Gate], drop_id: str = "") -> None:
+        """`drop_id` is the id a dropped file came with; it is kept, and serves as a key as well."""
+        self.visit = visit
+        key = message.metadata.get("idempotencyKey")
+        # Whoever only says to be the sender must not use up the keys of the one who is.
+        kind = "key" if message.verified else "dropped key"
+        self._marks = [_mark(kind, message.sender, key)] if isinstance(key, str) else []
+        self._marks += [_mark("id", "", drop_id)] if drop_id else []
+        self.stem = Stem(visit.number(), _tail(self._marks, drop_id))
+        message.id = self.stem.id
+        self.message = gated(message, gates)
+        self.receipt = delivered(message.id, message.recipient, visit.clocks.iso())
+
+    def earlier(self) -> Stem | None:
+        """The message that the same key or id was used for, if it is there."""
+        recipient = self.message.recipient
+        if not self._marks or not self.visit.has("keys", recipient):
+            return None
+        folder = self.visit.folder("keys", recipient)
+        for mark in self._marks:
+            found = files.read(folder, mark, _MOST_MARK_BYTES)
+            if isinstance(found, files.Found):
+                order, _, tail = found.data.decode("ascii", "replace").strip().partition(" ")
+                stem = Stem(int(order), tail) if order.isdigit() else None
+                if stem is not None and lookup.holds(self.visit, recipient, stem):
+                    return stem
+        return None
+
+    def write(self) -> list[Draftfile]:
+        """Everything that must be on the disk before the message gets its name."""
+        visit = self.visit
+        self._letter = visit.write(seals.sealed(visit.key(), self.stem, self.message))
+        self._receipt = visit.write(msgspec.json.encode(self.receipt) + b"\n")
+        mark = f"{self.stem.order} {self.stem.tail}\n".encode()
+        self._written_marks = [visit.write(mark) for _ in self._marks]
+        return [self._letter, self._receipt, *self._written_marks]
+
+    def publish(self) -> None:
+        """Into the inbox, whose lock is held. The marks first, so that no message is without."""
+        visit, recipient = self.visit, self.message.recipient
+        for mark, draft in zip(self._marks, self._written_marks, strict=True):
+            visit.put(draft, visit.folder("keys", recipient, make=True), mark)
+        visit.publish(self._letter, visit.folder("inbox", recipient), waiting_name(self.stem))
+
+    def tell(self) -> None:
+        """The receipt. The message is stored already, so that nothing here can take it back."""
+        visit = self.visit
+        try:
+            outbox = visit.folder("outbox", self.message.sender, make=True)
+            visit.publish(self._receipt, outbox, receipt_name(self.message.id))
+        except (OSError, SwitchboardError):
+            pass  # It has ended already, and a later receipt is there; or `repair` writes it.
+
+    def duplicate(self, earlier: Stem) -> Sent:
+        """The answer where the message was there already."""
+        receipt = delivered(earlier.id, self.message.recipient, self.receipt.processed_at)
+        return Sent(id=earlier.id, recipient=self.message.recipient, receipt=receipt, duplicate=True)
+
+
+def gated(message: Message, gates: Sequence[Gate]) -> Message:
+    """The message as the gates let it pass."""
+    for gate in gates:
+        passed = gate(message)
+        if isinstance(passed, Failure):
+            raise SwitchboardError(passed)
+        # A gate may add a persona or a note, but not send something else to somebody else.
+        message = msgspec.structs.replace(
+            passed,
+            id=message.id,
+            sender=message.sender,
+            recipient=message.recipient,
+            metadata={**passed.metadata, "verified": message.verified},
+        )
+    return message
+
+
+def delivered(message_id: str, recipient: str, at: str) -> Receipt:
+    """The first receipt of a message."""
+    return Receipt(
+        id=f"receipt_{message_id}",
+        in_reply_to=message_id,
+        status="delivered",
+        summary=f"Message delivered to '{recipient}' inbox",
+        processed_at=at,
+    )
+
+
+def _mark(kind: str, sender: str, key: str) -> str:
+    return blake2b(f"{kind}\n{sender}\n{key}".encode("utf-8", "replace"), digest_size=12).hexdigest()
+
+
+def _tail(marks: list[str], drop_id: str) -> str:
+    if drop_id:
+        return "file-" + drop_id.removeprefix("msg_")
+    if marks:
+        return f"key-{marks[0]}"
+    from os import urandom
+
+    return urandom(8).hex()
+
+
+class Attached(msgspec.Struct):
+    """The whole of a payload that is too large for a message."""
+
+    draft: Draftfile
+    record: dict[str, object]
+    name: str
+
+    def publish(self, visit: Visit) -> None:
+        """The same content twice is one file."""
+        try:
+            visit.publish(self.draft, visit.folder("attachments"), self.name)
+        except FileExistsError:
+            visit.drop(self.draft)
+
+
+def _attach(visit: Visit, draft: Draft) -> tuple[Draft, Attached | None]:
+    if len(draft.payload) * 4 <= MOST_PAYLOAD_BYTES:
+        return draft, None
+    try:
+        data = draft.payload.encode()
+    except UnicodeEncodeError:
+        return draft, None  # Refused with a reason further on.
+    if len(data) <= MOST_PAYLOAD_BYTES:
+        return draft, None
+    if len(data) > MOST_ATTACHMENT_BYTES:
+        told = f"The payload has {len(data)} bytes; an attachment may have {MOST_ATTACHMENT_BYTES}."
+        raise SwitchboardError(failure("mail_too_large", told))
+    digest = sha256(data).hexdigest()
+    name = f"{digest}.txt"
+    record: dict[str, object] = {"file": f"attachments/{name}", "sha256": digest, "bytes": len(data)}
+    excerpt = f"{draft.payload[:EXCERPT_CHARS]}\n… (the whole text, {len(data)} bytes: .switchboard/attachments/{name})"
+    short = msgspec.structs.replace(draft, payload=excerpt)
+    return short, Attached(visit.write(data), record, name)
+
+
+def attachment(visit: Visit, message: Message) -> bytes:
+    """The whole payload of a message, as it was sent."""
+    record = message.metadata.get("attachment")
+    if not isinstance(record, dict):
+        return message.payload.encode()
+    digest = str(record.get("sha256"))
+    if len(digest) != 64 or not digest.isalnum():
+        raise SwitchboardError(
+            failure("mail_not_found", f"'{message.id}' names an attachment that cannot be.")
+        )
+    found = files.read(visit.folder("attachments"), f"{digest}.txt", MOST_ATTACHMENT_BYTES)
+    if isinstance(found, files.Unfit) or sha256(found.data).hexdigest() != digest:
+        why = found.reason if isinstance(found, files.Unfit) else "its content has been changed"
+        raise SwitchboardError(
+            failure("mail_not_found", f"The attachment of '{message.id}' cannot be had: {why}.")
+        )
+    return found.data

@@ -1,0 +1,171 @@
+"""What changes in the folders of the desk, as it happens: one source of events for a process.
+
+Uses inotify where there is one, and looks at the folders' times twice a second where not. Owns the watching; what is in
+the files is for others.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from switchboard_mcp.core.agentnames import is_agent_name
+
+POLL_S = 0.5
+PLACES = ("inbox", "outbox")
+_CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x8, 0x40, 0x80, 0x100, 0x200
+_ONLY_FOLDERS, _NO_LINKS, _OVERFLOW = 0x0100_0000, 0x0200_0000, 0x4000
+_EVENT = struct.Struct("iIII")
+_READ_BYTES = 65_536
+
+
+class Change(Struct, frozen=True):
+    """Something is new in a folder of an agent."""
+
+    kind: str
+    """`inbox`, `outbox` or `state`."""
+    agent: str = ""
+    """Whose; empty for `state`, and for `inbox` where so much happened that everybody's may be new."""
+    file: str = ""
+    """Which file, where it is known."""
+
+
+class Watcher:
+    """Calls `tell` on the event loop for every change."""
+
+    def __init__(self, path: str, loop: AbstractEventLoop, tell: Callable[[Change], None]) -> None:
+        self._path = path
+        self._loop = loop
+        self._tell = tell
+        self._descriptor = -1
+        self._watched: dict[int, tuple[str, str]] = {}
+        self._times: dict[tuple[str, str], int] = {}
+        self._timer: TimerHandle | None = None
+
+    @property
+    def polls(self) -> bool:
+        """Whether there is no inotify here."""
+        return self._descriptor < 0
+
+    def start(self) -> None:
+        """Begin."""
+        self._descriptor = _inotify()
+        if self._descriptor >= 0 and self._watch_all():
+            self._loop.add_reader(self._descriptor, self._read)
+            return
+        self._close_descriptor()
+        self._times = self._look()
+        self._timer = self._loop.call_later(POLL_S, self._poll)
+
+    def stop(self) -> None:
+        """End."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+        self._close_descriptor()
+
+    def _close_descriptor(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+        self._watched.clear()
+
+    def _watch_all(self) -> bool:
+        whole = _CREATE | _MOVED_TO | _ONLY_FOLDERS | _NO_LINKS
+        if not self._watch("", "", whole):
+            return False
+        for place in PLACES:
+            if not self._watch(place, "", whole):
+                return False
+            for name in os.listdir(os.path.join(self._path, place)):
+                self._watch_agent(place, name)
+        return True
+
+    def _watch_agent(self, place: str, name: str) -> None:
+        if is_agent_name(name):
+            mask = _CLOSE_WRITE | _MOVED_TO | _MOVED_FROM | _DELETE | _ONLY_FOLDERS | _NO_LINKS
+            self._watch(place, name, mask | _CREATE)
+
+    def _watch(self, place: str, agent: str, mask: int) -> bool:
+        path = os.fsencode(os.path.join(self._path, place, agent))
+        watch = int(_libc().inotify_add_watch(self._descriptor, path, ctypes.c_uint32(mask)))
+        if watch >= 0:
+            self._watched[watch] = (place, agent)
+        return watch >= 0
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return
+        changes: dict[Change, None] = {}
+        at = 0
+        while at < len(data):
+            watch, mask, _, length = _EVENT.unpack_from(data, at)
+            name = os.fsdecode(data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0"))
+            at += _EVENT.size + length
+            if mask & _OVERFLOW:
+                changes[Change("inbox")] = None
+            elif watch in self._watched:
+                self._note(*self._watched[watch], name, changes)
+        for change in changes:
+            self._tell(change)
+
+    def _note(self, place: str, agent: str, name: str, changes: dict[Change, None]) -> None:
+        if agent:
+            if not name.startswith("."):
+                changes[Change(place, agent, name)] = None
+        elif place:
+            self._watch_agent(place, name)
+            # What came before the watch was there has no event of its own.
+            changes[Change(place, name)] = None
+        elif name == "state.json":
+            changes[Change("state")] = None
+
+    def _poll(self) -> None:
+        seen = self._look()
+        for key, changed in seen.items():
+            if self._times.get(key) != changed:
+                self._tell(Change(*key))
+        self._times = seen
+        self._timer = self._loop.call_later(POLL_S, self._poll)
+
+    def _look(self) -> dict[tuple[str, str], int]:
+        """The folders' times. A few `stat`s on the event loop: there is nothing better where nothing tells."""
+        found: dict[tuple[str, str], int] = {}
+        for place in PLACES:
+            try:
+                names = os.listdir(os.path.join(self._path, place))
+            except OSError:
+                continue
+            for name in names:
+                if is_agent_name(name):
+                    _stamp(found, (place, name), os.path.join(self._path, place, name))
+        _stamp(found, ("state", ""), os.path.join(self._path, "state.json"))
+        return found
+
+
+def _stamp(found: dict[tuple[str, str], int], key: tuple[str, str], path: str) -> None:
+    try:
+        found[key] = os.stat(path, follow_symlinks=False).st_mtime_ns
+    except OSError:
+        pass
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _inotify() -> int:
+    """A new inotify descriptor; -1 where there is none."""
+    try:
+        return int(_libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+    except AttributeError:
+        return -errno.ENOSYS
