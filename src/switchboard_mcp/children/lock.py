@@ -93,7 +93,6 @@ class LockFile(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True)
 
 
 _decode = msgspec.json.Decoder(LockFile).decode
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def lock_path(workspace: str) -> str:
@@ -297,10 +296,9 @@ def knowledge_of(entry: LockedChild) -> Knowledge:
 
 
 def _raw(name: str, tool: LockedTool) -> Raw:
-    members = _decode_members(msgspec.json.encode(tool))
-    for own in ("hash", pins.UNREADABLE):
-        members.pop(own, None)
-    return Raw(msgspec.json.encode({"name": name, **members}))
+    members = tool.members()
+    members.pop(pins.UNREADABLE, None)
+    return Raw(msgspec.json.encode({"name": name, **members}))  # on one line, which the file is not
 
 
 def _tampered(path: str, key: str, child: str) -> Failure:

@@ -28,6 +28,7 @@ from switchboard_mcp.observe.log import Log
 
 # How many differences an error or a log line tells; `lock --check` tells all.
 MOST_TOLD = 3
+LOGGED_CHARS = 200
 
 
 class Pins:
@@ -134,10 +135,10 @@ class Pin:
         found = self._against(name)
         if not found:
             return None
-        told = "; ".join(_sentence(change, FOR_MODELS) for change in found[:MOST_TOLD])
+        told = "; ".join(change.told(FOR_MODELS) for change in found[:MOST_TOLD])
         more = f"; and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
         child = self._spec.name
-        message = f"Child '{child}', subtool '{name}' is not what was locked: {told}{more}."
+        message = f"Child '{child}', subtool '{name}' is not what was locked. {told}{more}."
         hint = (
             f"It is blocked. Look at it with `switchboard lock --check {child}`; "
             f"`switchboard lock --accept {child}` takes it as it is now."
@@ -180,8 +181,8 @@ def _lock_it(child: str) -> str:
     return f"Whoever may lock children here runs `switchboard lock {child}`."
 
 
-def _sentence(change: Change, most: int = 200) -> str:
-    told = change.told(most)
+def _sentence(change: Change) -> str:
+    told = change.told(LOGGED_CHARS)
     return f"{change.tool}: {told}" if change.tool else told
 
 

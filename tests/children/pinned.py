@@ -1,0 +1,47 @@
+"""A child whose tools stand in a file beside it: `offer.json`. It looks there whenever it is asked.
+
+`instructions` and `tools` are what it tells. Each start is noted in `starts`. A call of `echo` with the message
+`change` puts `next.json` in the place of the file, and tells so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+
+from tests.children.plain_child import Child, Json, record, send
+
+HERE = Path(sys.argv[1])
+
+
+class Pinned(Child):
+    """See the module."""
+
+    def offer(self) -> Json:
+        offer: Json = json.loads((HERE / "offer.json").read_text())
+        return offer
+
+    def result(self, method: str, params: Json) -> Json:
+        result = super().result(method, params)
+        if method == "initialize":
+            told = self.offer().get("instructions")
+            capabilities = {"tools": {"listChanged": True}}
+            return {**result, "capabilities": capabilities, **({"instructions": told} if told else {})}
+        return result
+
+    def page(self, cursor: str | None) -> Json:
+        return {"tools": self.offer()["tools"]}
+
+    def call(self, request_id: object, params: Json, line: bytes) -> None:
+        super().call(request_id, params, line)
+        if params.get("arguments", {}).get("message") == "change":
+            os.replace(HERE / "next.json", HERE / "offer.json")
+            send({"method": "notifications/tools/list_changed"})
+
+
+record(str(HERE / "starts"))
+Pinned().serve()
