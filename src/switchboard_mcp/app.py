@@ -98,6 +98,7 @@ async def running(
     posture = _posture(workspace)
     if posture is not None:
         workspace = posture.workspace
+    pins = _pins(workspace, log) if pinned else None
     # What nobody caught would else be printed by asyncio itself, secrets and all.
     loop.set_exception_handler(
         lambda _, context: log.error("internal", problem=repr(context.get("exception") or context["message"]))
@@ -133,7 +134,7 @@ async def running(
             guard=None if posture is None else posture.guard,
             disabled=posture.disabled if posture is not None and pinned else None,
             audit=_audit(workspace, log, redactor),
-            pins=_pins(workspace, log) if pinned else None,
+            pins=pins,
         )
         supervisor = Supervisor(workspace, services)
         gateway = Gateway(supervisor.children.values(), workspace.config, log, loop, workspace.folder)
