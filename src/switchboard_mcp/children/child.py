@@ -16,31 +16,27 @@ from switchboard_mcp.children.catalog import Knowledge
 from switchboard_mcp.children.connection import Carrier, Connection
 from switchboard_mcp.children.following import ACKNOWLEDGED, Following
 from switchboard_mcp.children.handshake import WrongEra
+from switchboard_mcp.children.health import ALIVE, RUNNING, Patient
 from switchboard_mcp.children.launch import launch
 from switchboard_mcp.children.local import LocalCarrier
 from switchboard_mcp.children.offer import CHANGES, Offer
-from switchboard_mcp.children.probing import Probing
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.children.visitor import Passing, Visitor
 from switchboard_mcp.children.waiting import WaitingRoom
-from switchboard_mcp.config.health import rules
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.config.variables import expand, secrets
 from switchboard_mcp.core.envelope import LEVELS
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.core.lifecycle import (
     FAULT_RECHECK_S,
-    HEALTH,
-    TRANSITIONS,
     Action,
     Event,
-    Health,
     State,
     setback,
     start_limit_ms,
 )
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.transport.peer import Inquiry, Peer
+from switchboard_mcp.transport.peer import Inquiry
 
 if TYPE_CHECKING:
     from switchboard_mcp.policy.launch import Approved
@@ -48,8 +44,6 @@ if TYPE_CHECKING:
 READY = State.READY  # looked up once: an enum member through its class is slow
 # A child that does not read its stdin must not fill our memory: beyond this, calls to it are refused.
 MAX_BACKLOG = 96 * 1024 * 1024
-RUNNING = frozenset({State.READY, State.IDLE, State.PROBATION, State.UNHEALTHY})
-ALIVE = RUNNING | {State.STARTING, State.STOPPING}
 FAULTS = frozenset(
     {
         "config_invalid",
@@ -66,24 +60,17 @@ FAULTS = frozenset(
 )
 
 
-class Child:
+class Child(Patient):
     """See the module. `home` is the host it is kept for, where it is not shared; `user` whoever used this run last."""
 
     def __init__(self, spec: ChildSpec, config: Config, services: Services) -> None:
-        self.spec = spec
-        self.state = State.CONFIGURED
+        super().__init__(spec, config, services)
         self.visits = 0
-        self.failures = 0
-        self.last_failure: Failure | None = None
-        self.peer: Peer | None = None
         self.home: object = None
         self.user: object = None
         self._timeouts = config.timeouts
-        self._services = services
         self._connection: Connection | None = None
-        self._answers_at_start = 0
         self._waiting = WaitingRoom(self, services)
-        self._retry_at = 0.0
         self._quiet_since = 0.0
         self._log_level = ""
         self._visits_seen = 0
@@ -96,32 +83,13 @@ class Child:
         suite = config.suites.get(spec.name)
         rpc_ms = (suite and suite.rpc_ms) or spec.rpc_timeout_ms or config.timeouts.rpc_ms
         self.timeout_s = rpc_ms / 1000
-        self._rules = rules(config.health, governed=config.governance.mode != "open")
-        self._probing = Probing(self, services, self._rules.probe_s)
         self.offer = Offer(spec, services, self.timeout_s)
         self.following = Following(services, self.timeout_s, self._missed)
-
-    @property
-    def name(self) -> str:
-        """The child's name."""
-        return self.spec.name
 
     @property
     def pid(self) -> int:
         """Its process id, 0 while it has none."""
         return self._connection.pid if self._connection else 0
-
-    @property
-    def health(self) -> Health:
-        """What it is good for at the moment."""
-        self._review()
-        return HEALTH[self.state]
-
-    @property
-    def retry_after_ms(self) -> int:
-        """How long until a call may be tried again that would be refused now; 0 where none would be."""
-        left_s = self._retry_at - self._services.loop.time()
-        return max(0, round(left_s * 1000)) if self.state not in (State.READY, State.IDLE) else 0
 
     @property
     def modern(self) -> bool:
@@ -158,38 +126,6 @@ class Child:
             if action is Action.START:
                 self._modern_first, self._capabilities = visitor.modern, visitor.capabilities
                 self._services.start_task(self._start())
-
-    def doubt(self) -> None:
-        """A call was not answered in time: slow work, or nobody there any more. Ask."""
-        if self.peer is not None and self.state in RUNNING and self._apply(Event.DOUBT) is Action.PROBE:
-            if self.state is State.UNHEALTHY:
-                self._retry_at = self._services.loop.time() + self._rules.probe_s
-                self.last_failure = self._silence()
-            self._probing.begin(self.peer)
-
-    def probed(self, *, alive: bool) -> bool:
-        """A probe of this run is over; whether another is wanted."""
-        if self.state not in RUNNING or self.peer is None:
-            return False
-        if alive:
-            if self.state is State.UNHEALTHY:  # a first sign; what counts for trust comes after it
-                self._answers_at_start = self.peer.answers
-            again = self._apply(Event.ALIVE) is Action.PROBE
-            self._review()
-            return again and self.state is State.PROBATION
-        self.failures += 1
-        problem = self._silence()
-        if setback(self.failures, self._rules).event is Event.CRASHED_OUT:
-            connection = self._connection
-            self._services.log.warning("child.given_up", child=self.name, problem=problem.message)
-            self._fall_back(problem)
-            if connection is not None:
-                self._services.start_task(connection.stop(problem))
-            return False
-        self._services.log.warning("child.unhealthy", child=self.name, problem=problem.message)
-        self.last_failure = problem
-        self._retry_at = self._services.loop.time() + self._rules.probe_s
-        return self._apply(Event.SILENT) is Action.PROBE
 
     def each(self, home: object = None) -> list[Child]:
         """The processes behind it: for one host, or all. Where it is shared there is one."""
@@ -262,6 +198,8 @@ class Child:
         self._waiting.send_away(self._closing)
         if self._launching is not None:
             self._launching.cancel()
+        if self._connection is not None:
+            self._note("stopped")
         await self._drop_connection(self._closing)
 
     def ended(self, connection: Connection, problem: Failure, unheard: list[Visitor]) -> None:
@@ -293,25 +231,11 @@ class Child:
         if self._connection is not None:
             self.said(self._connection, Message(method=method, params=Raw(params)))
 
-    def _review(self) -> None:
-        """Whether a child on probation has made up for its failures by now."""
-        if self.state is not State.PROBATION or self.peer is None:
-            return
-        if self.peer.answers - self._answers_at_start >= self._rules.successes:
-            self.failures = 0
-            self._apply(Event.TRUSTED)
-
-    def _silence(self) -> Failure:
-        limit = f"{self._rules.probe_s:g} s"
-        told = f"Child '{self.name}' runs and did not answer a probe within {limit}."
-        return failure("child_unhealthy", told, child=self.name)
-
-    def _apply(self, event: Event) -> Action:
-        before = self.state
-        self.state, action = TRANSITIONS[before, event]
-        if self.state is not before:
-            self._services.log.debug("child.state", child=self.name, was=before.value, now=self.state.value)
-        return action
+    def _give_up(self, problem: Failure) -> None:
+        connection = self._connection
+        self._fall_back(problem)
+        if connection is not None:
+            self._services.start_task(connection.stop(problem))
 
     async def _start(self) -> None:
         loop = self._services.loop
@@ -348,6 +272,7 @@ class Child:
             tools=len(self.offer.tools),
             ms=round((loop.time() - began) * 1000),
         )
+        self._note("started", loop.time() - began)
         if self._log_level:
             self.set_log_level(self._log_level)
         self._apply(Event.UP_AGAIN if self.failures else Event.UP)
@@ -454,10 +379,12 @@ class Child:
             event, wait_s = judged.event, judged.wait_s
         self._retry_at = self._services.loop.time() + wait_s
         self._apply(event)
+        self._note("quarantined" if self.state is State.QUARANTINED else problem.code)
         self._waiting.send_away(problem)
 
     async def _stop_idle(self) -> None:
         self._services.log.info("child.idle", child=self.name)
+        self._note("stopped")
         await self._drop_connection(
             failure("child_crashed", f"Child '{self.name}' was stopped, being idle.", child=self.name)
         )
@@ -472,19 +399,3 @@ class Child:
             visitor.refused(self.unable())
         else:
             self._waiting.let_in(visitor)
-
-    def _rejection(self) -> Failure:
-        """Why a call is refused without a try: the last failure, and when to come back."""
-        assert self.last_failure is not None
-        left_ms = max(1, round((self._retry_at - self._services.loop.time()) * 1000))
-        if self.state in (State.FAILED, State.UNHEALTHY):
-            return replace(self.last_failure, retry_after_ms=left_ms)
-        code = "child_quarantined" if self.state is State.QUARANTINED else "child_backoff"
-        times = f"failed {self.failures} times in a row"
-        return failure(
-            code,
-            f"Child '{self.name}' {times}; next try in {left_ms / 1000:.1f} s. Last: {self.last_failure.message}",
-            child=self.name,
-            stderr=self.last_failure.stderr or None,
-            retry_after_ms=left_ms,
-        )

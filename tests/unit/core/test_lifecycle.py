@@ -19,7 +19,8 @@ from switchboard_mcp.core.lifecycle import (
     start_limit_ms,
 )
 
-CHILD = Path(__file__).parents[3] / "src" / "switchboard_mcp" / "children" / "child.py"
+CHILDREN = Path(__file__).parents[3] / "src" / "switchboard_mcp" / "children"
+OWNER = "".join((CHILDREN / name).read_text() for name in ("health.py", "child.py"))
 
 RECOVERY = (State.PROBATION, State.READY)
 
@@ -141,7 +142,7 @@ class TestTable:
         """The possibilities above are those of the code: each event is named there, or comes from `setback`."""
         named = {
             node.attr
-            for node in ast.walk(ast.parse(CHILD.read_text()))
+            for node in ast.walk(ast.parse(OWNER.replace("from __future__ import annotations", "")))
             if isinstance(node, ast.Attribute)
             and isinstance(node.value, ast.Name)
             and node.value.id == "Event"

@@ -21,6 +21,7 @@ class Recorder:
         self.trouble: Failure | None = None
         self.deny = False
         self.records: list[tuple[str, str, str, str, bytes, str, float]] = []
+        self.life: list[tuple[str, str]] = []
 
     def record(
         self,
@@ -32,7 +33,10 @@ class Recorder:
         outcome: str = "",
         seconds: float = -1.0,
     ) -> None:
-        self.records.append((kind, who, child, subtool, args, outcome, seconds))
+        if kind == "child":
+            self.life.append((child, outcome))
+        else:
+            self.records.append((kind, who, child, subtool, args, outcome, seconds))
 
     @property
     def outcomes(self) -> list[str]:

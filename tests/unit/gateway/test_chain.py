@@ -338,6 +338,20 @@ class TestRecord:
         kid.server.give(kid.server.last("prompts/get"), {"messages": []})
         assert [record[:4] for record in recorder.records] == [("prompts/get", "stdio", "kid", "p")]
 
+    def test_what_becomes_of_a_child_is_recorded(self, board: Board) -> None:
+        kid = board.child()
+        recorder = chained(board)
+        host = board.host()
+        host.call()
+        kid.server.die()
+        called = host.call()
+        kid.server.give(kid.server.last(), {})
+        host.result(called)
+        host.call()
+        board.loop.run_until_complete(kid.close())
+        outcomes = ["started", "child_crashed", "started", "healthy", "stopped"]
+        assert recorder.life == [("kid", outcome) for outcome in outcomes]
+
     def test_what_cannot_be_recorded_is_refused_where_that_is_the_rule(self, board: Board) -> None:
         kid = board.child()
         recorder = chained(board)

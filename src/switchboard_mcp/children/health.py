@@ -1,0 +1,135 @@
+"""How well a child is: its state, its failures in a row, and the way back to trust.
+
+Applies the rows of `core.lifecycle` and keeps what they need: when a start is permitted again, what went wrong last,
+how many answers count. Starting, stopping and serving are in `child`, which builds on this; the questions that are put
+to a child in doubt are in `probing`.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from switchboard_mcp.children.probing import Probing
+from switchboard_mcp.children.services import Services
+from switchboard_mcp.config.health import rules
+from switchboard_mcp.config.models import ChildSpec, Config
+from switchboard_mcp.core.lifecycle import HEALTH, TRANSITIONS, Action, Event, Health, State, setback
+from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.transport.peer import Peer
+
+RUNNING = frozenset({State.READY, State.IDLE, State.PROBATION, State.UNHEALTHY})
+ALIVE = RUNNING | {State.STARTING, State.STOPPING}
+
+
+class Patient:
+    """See the module. `failures` counts those in a row; `last_failure` is what refusals tell."""
+
+    def __init__(self, spec: ChildSpec, config: Config, services: Services) -> None:
+        self.spec = spec
+        self.state = State.CONFIGURED
+        self.failures = 0
+        self.last_failure: Failure | None = None
+        self.peer: Peer | None = None
+        self._services = services
+        self._retry_at = 0.0
+        self._answers_at_start = 0  # what the child has answered beyond this counts for trust
+        self._rules = rules(config.health, governed=config.governance.mode != "open")
+        self._probing = Probing(self, services, self._rules.probe_s)
+
+    @property
+    def name(self) -> str:
+        """The child's name."""
+        return self.spec.name
+
+    @property
+    def modern(self) -> bool:
+        """Whether this run of it is spoken to in the era without handshakes."""
+        raise NotImplementedError
+
+    @property
+    def health(self) -> Health:
+        """What it is good for at the moment."""
+        self._review()
+        return HEALTH[self.state]
+
+    @property
+    def retry_after_ms(self) -> int:
+        """How long until a call may be tried again that would be refused now; 0 where none would be."""
+        left_s = self._retry_at - self._services.loop.time()
+        return max(0, round(left_s * 1000)) if self.state not in (State.READY, State.IDLE) else 0
+
+    def doubt(self) -> None:
+        """A call was not answered in time: slow work, or nobody there any more. Ask."""
+        if self.peer is not None and self.state in RUNNING and self._apply(Event.DOUBT) is Action.PROBE:
+            if self.state is State.UNHEALTHY:
+                self._retry_at = self._services.loop.time() + self._rules.probe_s
+                self.last_failure = self._silence()
+            self._probing.begin(self.peer)
+
+    def probed(self, *, alive: bool) -> bool:
+        """A probe of this run is over; whether another is wanted."""
+        if self.state not in RUNNING or self.peer is None:
+            return False
+        if alive:
+            if self.state is State.UNHEALTHY:  # a first sign; what counts for trust comes after it
+                self._answers_at_start = self.peer.answers
+            again = self._apply(Event.ALIVE) is Action.PROBE
+            self._review()
+            return again and self.state is State.PROBATION
+        self.failures += 1
+        problem = self._silence()
+        if setback(self.failures, self._rules).event is Event.CRASHED_OUT:
+            self._services.log.warning("child.given_up", child=self.name, problem=problem.message)
+            self._give_up(problem)
+            return False
+        self._services.log.warning("child.unhealthy", child=self.name, problem=problem.message)
+        self._note("unhealthy")
+        self.last_failure = problem
+        self._retry_at = self._services.loop.time() + self._rules.probe_s
+        return self._apply(Event.SILENT) is Action.PROBE
+
+    def _give_up(self, problem: Failure) -> None:
+        """It was silent once too often: stop it."""
+        raise NotImplementedError
+
+    def _review(self) -> None:
+        """Whether a child on probation has made up for its failures by now."""
+        if self.state is not State.PROBATION or self.peer is None:
+            return
+        if self.peer.answers - self._answers_at_start >= self._rules.successes:
+            self.failures = 0
+            self._apply(Event.TRUSTED)
+            self._note("healthy")
+
+    def _apply(self, event: Event) -> Action:
+        before = self.state
+        self.state, action = TRANSITIONS[before, event]
+        if self.state is not before:
+            self._services.log.debug("child.state", child=self.name, was=before.value, now=self.state.value)
+        return action
+
+    def _note(self, outcome: str, seconds: float = -1.0) -> None:
+        """Write down what became of it, where anything is written down."""
+        if self._services.audit is not None:
+            self._services.audit.record("child", child=self.name, outcome=outcome, seconds=seconds)
+
+    def _silence(self) -> Failure:
+        limit = f"{self._rules.probe_s:g} s"
+        told = f"Child '{self.name}' runs and did not answer a probe within {limit}."
+        return failure("child_unhealthy", told, child=self.name)
+
+    def _rejection(self) -> Failure:
+        """Why a call is refused without a try: the last failure, and when to come back."""
+        assert self.last_failure is not None
+        left_ms = max(1, round((self._retry_at - self._services.loop.time()) * 1000))
+        if self.state in (State.FAILED, State.UNHEALTHY):
+            return replace(self.last_failure, retry_after_ms=left_ms)
+        code = "child_quarantined" if self.state is State.QUARANTINED else "child_backoff"
+        times = f"failed {self.failures} times in a row"
+        return failure(
+            code,
+            f"Child '{self.name}' {times}; next try in {left_ms / 1000:.1f} s. Last: {self.last_failure.message}",
+            child=self.name,
+            stderr=self.last_failure.stderr or None,
+            retry_after_ms=left_ms,
+        )
