@@ -1,0 +1,137 @@
+"""A desk in memory on a real workspace, and clients that speak MCP with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from switchboard_mcp.config.mail import Mail
+from switchboard_mcp.core import jsonrpc
+from switchboard_mcp.mail.desk import Desk
+from switchboard_mcp.observe.log import Log
+from switchboard_mcp.transport import memory
+from switchboard_mcp.transport.inhouse import Caller, Menu, Server
+
+Json = dict[str, Any]
+PATIENCE_S = 20.0
+
+
+class Client:
+    """One host's connection to the desk."""
+
+    def __init__(self, link: memory.MemoryLink, server: Server) -> None:
+        self.server = server
+        self._link = link
+        self._ids = iter(range(1, 1_000_000))
+        self._waiting: dict[int, asyncio.Future[Json]] = {}
+        self.told: asyncio.Queue[Json] = asyncio.Queue()
+        link.start(self._receive, lambda: None, lambda odd: None)
+
+    def _receive(self, data: bytes) -> None:
+        message = json.loads(data)
+        if "method" in message:
+            self.told.put_nowait(message)
+        else:
+            self._waiting.pop(message["id"]).set_result(message)
+
+    def begin(self, method: str, params: Json) -> tuple[int, asyncio.Future[Json]]:
+        """Ask, and do not wait."""
+        id = next(self._ids)
+        answer = self._waiting[id] = asyncio.get_running_loop().create_future()
+        self._link.send(jsonrpc.request(b"%d" % id, method, json.dumps(params).encode()))
+        return id, answer
+
+    def cancel(self, id: int) -> None:
+        """The answer is not wanted any more."""
+        self._waiting.pop(id).cancel()
+        self._link.send(jsonrpc.notification("notifications/cancelled", b'{"requestId":%d}' % id))
+
+    async def ask(self, method: str, **params: Any) -> Json:
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.begin(method, params)[1]
+
+    async def result(self, tool: str, **arguments: Any) -> Json:
+        answer = await self.ask("tools/call", name=tool, arguments=arguments)
+        result: Json = answer["result"]
+        return result
+
+    async def call(self, tool: str, **arguments: Any) -> Json:
+        result = await self.result(tool, **arguments)
+        assert not result.get("isError"), result["content"][0]["text"]
+        told: Json = result["structuredContent"]
+        return told
+
+    async def failure(self, tool: str, **arguments: Any) -> Json:
+        result = await self.result(tool, **arguments)
+        assert result.get("isError"), result
+        error: Json = result["structuredContent"]["error"]
+        return error
+
+    async def read(self, uri: str) -> Json:
+        answer = await self.ask("resources/read", uri=uri)
+        told: Json = json.loads(answer["result"]["contents"][0]["text"])
+        return told
+
+    async def next(self, method: str) -> Json:
+        """The params of the next notification of this method; others before it are gone."""
+        async with asyncio.timeout(PATIENCE_S):
+            while (message := await self.told.get())["method"] != method:
+                pass
+        params: Json = message["params"]
+        return params
+
+    async def leave(self) -> None:
+        await self.server.close()
+
+
+class Office:
+    """A desk, and how one comes to it."""
+
+    def __init__(self, desk: Desk, menu: Menu, tasks: asyncio.TaskGroup, log: list[bytes]) -> None:
+        self.desk = desk
+        self.log = log
+        self._menu = menu
+        self._tasks = tasks
+        self.clients: list[Client] = []
+
+    async def client(self, principal: str = "", *, one: bool = True) -> Client:
+        loop = asyncio.get_running_loop()
+        ours, theirs = memory.pair(loop)
+        server = Server(loop, theirs, self._menu, self._tasks.create_task, self._wrong)
+        await server.open(Caller(principal, one=one))
+        self.clients.append(Client(ours, server))
+        return self.clients[-1]
+
+    async def agent(self, name: str, **more: Any) -> Client:
+        client = await self.client()
+        await client.call("register_chat_agent", name=name, **more)
+        return client
+
+    @staticmethod
+    def _wrong(where: str, problem: BaseException) -> None:
+        raise AssertionError(f"{where} went wrong") from problem
+
+
+@asynccontextmanager
+async def office(
+    workspace: Path, settings: Mail | None = None, reserved: tuple[str, ...] = ()
+) -> AsyncIterator[Office]:
+    """A desk of its own process, as it were."""
+    log: list[bytes] = []
+    async with asyncio.TaskGroup() as tasks:
+
+        def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+            return tasks.create_task(work)
+
+        desk = Desk(str(workspace), settings or Mail(enabled=True), Log(write=log.append), start, reserved)
+        opened = Office(desk, Menu(desk, "1"), tasks, log)
+        try:
+            yield opened
+        finally:
+            for client in opened.clients:
+                await client.leave()
+            await desk.close()
