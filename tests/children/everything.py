@@ -146,6 +146,7 @@ def add_tools(toolbox: Toolbox, changes: Changes, growing: Growing) -> None:
     toolbox.add("version", "Tells the version that is spoken", _version)
     toolbox.add("report", "Reports progress three times", _reports)
     toolbox.add("log", "Logs at every level", _log)
+    toolbox.add("mark", "Has a tool, with a mark for a header or without, and tells nobody", _mark(toolbox))
     toolbox.add("grow", "Makes a list longer", growing.grow)
     toolbox.add_whole("together", "Speaks when two are in a room", Rooms().together)
     toolbox.add("touch", "Changes the watched resource", _touch(changes))
@@ -174,6 +175,20 @@ async def _say(ctx: Context, level: types.LoggingLevel, data: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MCPDeprecationWarning)
         await ctx.session.send_log_message(level, data, logger="kid", related_request_id=ctx.request_id)
+
+
+def _mark(toolbox: Toolbox) -> Any:
+    async def mark(ctx: Context, arguments: Arguments) -> types.CallToolResult:
+        region = {"type": "string", **({"x-mcp-header": "Region"} if arguments["marked"] else {})}
+        schema = {"type": "object", "properties": {"region": region}}
+        toolbox.add(arguments["name"], "May want a header", _tells_region, schema)
+        return result(text("marked"))
+
+    return mark
+
+
+async def _tells_region(ctx: Context, arguments: Arguments) -> types.CallToolResult:
+    return result(text(arguments["region"]))
 
 
 def _touch(changes: Changes) -> Any:

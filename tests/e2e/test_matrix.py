@@ -298,6 +298,22 @@ async def test_logging(pair: Pair) -> None:
         assert len(sdk.logs) == 2
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=FRONTS)
+async def with_headers(request: pytest.FixtureRequest, kept: Kept) -> Pair:
+    """A host of each front, with the child whose calls have headers."""
+    (sdk,) = await kept.connected((request.param, "Al"))
+    return Pair(sdk, request.param, "http-modern", "suite")
+
+
+async def test_a_tool_that_wants_a_header_and_has_not_told_so_is_called_all_the_same(
+    with_headers: Pair,
+) -> None:
+    name = f"n{uuid4().hex}"
+    for marked in (False, True):
+        await with_headers.text("mark", {"name": name, "marked": marked})
+        assert await with_headers.text(name, {"region": "é"}) == "é"
+
+
 # --- two hosts at once -------------------------------------------------------------------------------------
 
 

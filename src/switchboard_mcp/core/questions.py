@@ -15,6 +15,8 @@ from switchboard_mcp.core.envelope import is_object, without_protocol
 
 TASKS = "io.modelcontextprotocol/tasks"
 URL_ELICITATION_REQUIRED = -32042
+# What a modern result may ask for; there is nothing else that a server may ask in that era.
+EMBEDDED = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
 # Members of questions, and of their `_meta`, that only the handshake era knows.
 HANDSHAKE_MEMBERS = ("elicitationId", "task")
 PROGRESS = "progressToken"

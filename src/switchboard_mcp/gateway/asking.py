@@ -85,6 +85,9 @@ class Desk:
                 whose.request.lack(lacks)
             self._answer_alone(child, origin, method)
         elif whose.request is not None and whose.request.modern:
+            if method not in questions.EMBEDDED:  # no result may have it, and one that has it cannot be read
+                self._answer_alone(child, origin, method)
+                return
             self.lot.park(whose.request, origin, method, message.params)
         else:
             params = b"{}" if message.params is UNSET else bytes(message.params)

@@ -137,14 +137,13 @@ class SubtoolCall(SuiteRequest):
         else:
             peer.send(self)
 
-    def build(self, child: Child, id: bytes, extra: bytes = b"") -> bytes:
+    def build(self, child: Child, id: bytes) -> bytes:
         """The child's own `tools/call`."""
         asked, params = self.asked, self.params
         args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
         if b'"arg' in args[:24]:  # perhaps wrapped once more
             args = unwrap(args, _properties(child, asked.subtool))
-        if child.modern and not extra:
-            extra = _retry(params)
+        extra = getattr(self, "extra", b"") or (_retry(params) if child.modern else b"")
         meta = self.meta_for_child(child, id)
         said = b"" if meta is None else b',"_meta":' + meta
         return b"".join((child.offer.heads[asked.subtool], args, said, extra, b'},"id":', id, b"}"))
@@ -158,7 +157,7 @@ class SubtoolCall(SuiteRequest):
         if answer.error is not UNSET or answer.result is UNSET:
             error = jsonrpc.error_in(answer)
             if error is not None:
-                if not self.explained(error):
+                if not self.look_again(error) and not self.explained(error):
                     self.refused(self._child_error(error))
                 return
         result: Raw = answer.result  # type: ignore[assignment]  # there is one, where there is no error

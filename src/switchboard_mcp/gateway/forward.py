@@ -70,9 +70,10 @@ class Forward(HostRequest):
         name = envelope.text_of(self.members.get("name")) if self.method == "tools/call" else None
         return child.offer.refusal(name) if name else None
 
-    def build(self, child: Child, id: bytes, extra: bytes = b"") -> bytes:
+    def build(self, child: Child, id: bytes) -> bytes:
         """The same request, with what describes this hop."""
         members = self.members
+        extra: bytes = getattr(self, "extra", b"")
         if extra or (self.modern and not child.modern):
             members = {name: value for name, value in members.items() if name not in RETRY_MEMBERS}
         if self.as_task:
@@ -98,7 +99,7 @@ class Forward(HostRequest):
             if self.rewrite is not None:
                 result = Raw(self.rewrite(result))
             self.take(result)
-        elif not self.explained(error):
+        elif not self.look_again(error) and not self.explained(error):
             native = self.child.modern is self.modern
             told = envelope.error_for(error, modern=self.modern, native=native, uri=self._uri())
             self.finish_with_error(self.child.hide_raw(told))

@@ -20,7 +20,7 @@ from switchboard_mcp.core.envelope import Meta
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.core.questions import URL_ELICITATION_REQUIRED, Capability
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure, rpc_error
-from switchboard_mcp.gateway.rounds import Round
+from switchboard_mcp.gateway.rounds import Retry, Round
 from switchboard_mcp.gateway.session import Route, Session
 from switchboard_mcp.gateway.tasking import cancel_task, waits_for_task
 from switchboard_mcp.transport.peer import Call, next_id
@@ -41,7 +41,19 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 class HostRequest(Visitor, Call):
     """See the module. Subclasses build the message to the child and the answer to a failure."""
 
-    __slots__ = ("child", "host_id", "lacks", "meta", "parked", "rounds", "route", "session", "task")
+    __slots__ = (
+        "child",
+        "extra",
+        "host_id",
+        "lacks",
+        "looked_again",
+        "meta",
+        "parked",
+        "rounds",
+        "route",
+        "session",
+        "task",
+    )
 
     child: Child
     host_id: bytes
@@ -49,6 +61,8 @@ class HostRequest(Visitor, Call):
     route: Route
     session: Session
     # Most requests never have these.
+    extra: bytes  # further members of the params, each with a comma before it: what the host has answered
+    looked_again: bool  # whether the child's tools were listed again for it
     lacks: Capability  # what the host could not be asked for
     parked: Parked
     rounds: int  # how often a modern child has asked
@@ -119,8 +133,8 @@ class HostRequest(Visitor, Call):
         capabilities = questions.declared_to_modern(self.capabilities, native=self.modern, direct=self.direct)
         return envelope.for_child(self.meta, id, modern=True, capabilities=capabilities, level=self.log_level)
 
-    def build(self, child: Child, id: bytes, extra: bytes = b"") -> bytes:
-        """The message to the child; `extra` are further members of its params, each with a comma before it."""
+    def build(self, child: Child, id: bytes) -> bytes:
+        """The message to the child, with its `extra` members where it has some."""
         raise NotImplementedError
 
     def admitted(self, child: Child) -> None:
@@ -166,6 +180,16 @@ class HostRequest(Visitor, Call):
             self.refused(
                 failure("child_protocol", f"Child '{name}' gave a result of type '{kind}'.", child=name)
             )
+
+    def look_again(self, error: Raw) -> bool:
+        """Whether a child finds that headers do not repeat what its tools want now: list them and call again, once."""
+        if not self.child.modern or jsonrpc.parse_error(error).code != eras.HEADER_MISMATCH:
+            return False
+        if getattr(self, "looked_again", False):
+            return False
+        self.looked_again = True
+        self.child.relist(Retry(self, getattr(self, "extra", b"")))
+        return True
 
     def explained(self, error: Raw) -> bool:
         """Answer the host of an error that is about the host itself; False where it is about something else."""

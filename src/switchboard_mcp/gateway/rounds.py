@@ -14,7 +14,6 @@ from switchboard_mcp.core.envelope import InputRequired
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.core.questions import Question
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.transport.peer import next_id
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.request import HostRequest
@@ -93,7 +92,7 @@ class Round:
 
 
 class Retry(Visitor):
-    """The same call once more, with the host's answers."""
+    """The same call once more, with the host's answers where it has given some."""
 
     __slots__ = ("extra", "request")
 
@@ -103,7 +102,7 @@ class Retry(Visitor):
 
     @property
     def modern(self) -> bool:
-        """Only a child of that era asks in rounds."""
+        """Only a child of that era is called again."""
         return True
 
     @property
@@ -119,8 +118,8 @@ class Retry(Visitor):
     def admitted(self, child: Child) -> None:
         """The child is ready, as it mostly is."""
         if self.request.wanted:
-            id = next_id()
-            self.request.dispatch(child, id, self.request.build(child, id, self.extra))
+            self.request.extra = self.extra
+            self.request.admitted(child)
 
     def refused(self, problem: Failure) -> None:
         """The child has gone meanwhile."""

@@ -542,3 +542,14 @@ def test_a_call_that_fails_after_the_child_was_told_the_roots_fails_for_its_own_
     assert kid.server.reply() is not None
     kid.server.refuse(kid.server.last(), -32602, "bad path")
     assert "bad path" in host.result(called)["content"][0]["text"]
+
+
+def test_what_no_result_may_ask_for_is_not_asked(board: Board, kid: FakeChild) -> None:
+    host = board.host(EVERYTHING, modern=True)
+    called = host.call()
+    kid.server.ask("vendor/ask", {"any": 1})
+    reply = kid.server.reply()
+    assert reply is not None
+    assert reply["error"]["code"] == -32601
+    kid.server.give(kid.server.last(), {"content": []})
+    assert host.result(called)["resultType"] == "complete"

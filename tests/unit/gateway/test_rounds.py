@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from switchboard_mcp.core.eras import HEADER_MISMATCH
 from switchboard_mcp.gateway.rounds import MOST_ROUNDS
-from tests.unit.gateway.board import EVERYTHING, PREFIX, Board, FakeChild, Json
+from tests.unit.gateway.board import EVERYTHING, PREFIX, Board, FakeChild, Host, Json
 
 FORM: Json = {"message": "Name?", "requestedSchema": {"type": "object"}}
 DONE: Json = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
@@ -282,3 +283,79 @@ def test_a_modern_result_without_a_type_gets_one(board: Board, kid: FakeChild) -
     called = host.call()
     kid.server.give(kid.server.last(), {"content": []})
     assert host.result(called) == {"resultType": "complete", "content": []}
+
+
+# --- headers that do not fit any more ----------------------------------------------------------------------
+
+
+def call_of(host: Host, exposure: str) -> int | str:
+    return host.call() if exposure == "suite" else host.ask("tools/call", {"name": "echo", "arguments": {}})
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize("exposure", ["suite", "direct"])
+def test_a_child_that_misses_headers_is_asked_for_its_tools_and_called_again(
+    board: Board, exposure: str, modern: bool
+) -> None:
+    kid = board.child(era="modern", exposure=exposure)
+    host = board.host(modern=modern)
+    called = call_of(host, exposure)
+    first, lists = kid.server.last(), len(kid.server.requests("tools/list"))
+    kid.server.refuse(first, HEADER_MISMATCH)
+    assert len(kid.server.requests("tools/list")) == lists + 1
+    again = kid.server.last()
+    assert again["id"] != first["id"]
+    assert again["params"]["arguments"] == first["params"]["arguments"]
+    kid.server.give(again, DONE)
+    assert host.result(called)["content"] == DONE["content"]
+
+
+def test_a_child_that_misses_headers_twice_has_failed(board: Board, kid: FakeChild) -> None:
+    host = board.host()
+    called = host.call()
+    for _ in range(2):
+        kid.server.refuse(kid.server.last(), HEADER_MISMATCH)
+    assert len(kid.server.requests("tools/call")) == 2
+    assert host.result(called)["isError"] is True
+
+
+def test_the_answers_of_a_round_are_brought_again_with_the_call(board: Board, kid: FakeChild) -> None:
+    host = board.host(EVERYTHING)
+    host.call()
+    kid.server.give(kid.server.last(), wants(who=ASK))
+    host.reply(host.heard("elicitation/create")[0], {"action": "decline"})
+    params = kid.server.last()["params"]
+    kid.server.refuse(kid.server.last(), HEADER_MISMATCH)
+    again = kid.server.last()["params"]
+    assert (again["inputResponses"], again["requestState"]) == ({"who": {"action": "decline"}}, "s")
+    assert again["arguments"] == params["arguments"]
+
+
+def test_a_tool_that_is_gone_when_the_host_has_answered_is_told(board: Board, kid: FakeChild) -> None:
+    host = board.host(EVERYTHING)
+    called = host.call()
+    kid.server.give(kid.server.last(), wants(who=ASK))
+    kid.lists["tools/list"] = []
+    kid.server.notify("notifications/tools/list_changed")
+    host.reply(host.heard("elicitation/create")[0], {"action": "decline"})
+    assert host.result(called)["structuredContent"]["error"]["code"] == "subtool_unknown"
+
+
+def test_a_call_that_was_cancelled_while_the_tools_were_listed_is_not_made_again(
+    board: Board, kid: FakeChild
+) -> None:
+    host = board.host()
+    called = host.call()
+    kid.extra = lambda message: {} if message["method"] == "tools/list" else None
+    kid.server.refuse(kid.server.last(), HEADER_MISMATCH)
+    host.cancel(called)
+    kid.server.give(kid.server.last("tools/list"), {"resultType": "complete", "tools": []})
+    assert len(kid.server.requests("tools/call")) == 1
+
+
+def test_a_handshake_era_child_that_says_so_means_something_else(board: Board) -> None:
+    kid = board.child(exposure="direct")
+    host = board.host()
+    called = host.ask("tools/call", {"name": "echo"})
+    kid.server.refuse(kid.server.last(), HEADER_MISMATCH)
+    assert host.error(called)["code"] == HEADER_MISMATCH
