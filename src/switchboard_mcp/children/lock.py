@@ -1,96 +1,49 @@
 """`switchboard.lock.json`: what each child offered when it was locked.
 
-Owns the file: its shape, reading, writing, and how an entry is made from what a child told. Made for git: sorted,
-indented, free of times and places, written whole or not at all. What follows from a difference is `pinning`'s affair.
-The text under a field is its description in the published JSON Schema.
+Owns reading, writing, and how an entry is made from what a child told. Made for git: sorted, indented, free of times
+and places, written whole or not at all. What follows from a difference is `pinning`'s affair; the shapes are
+`config.lockfile`'s.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct
 
 from switchboard_mcp.children.catalog import Knowledge, Server, read_tools
 from switchboard_mcp.config.documents import join
+from switchboard_mcp.config.lockfile import LockedChild, LockedServer, LockedTool, LockFile
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.core import pins, sanitise
 from switchboard_mcp.core.drift import Change, compare_text, compare_tools
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 
+__all__ = [
+    "FILE_NAME",
+    "LockFile",
+    "LockedChild",
+    "LockedServer",
+    "LockedTool",
+    "differences",
+    "flaw",
+    "knowledge_of",
+    "launch_hash",
+    "lock_child",
+    "lock_path",
+    "merged",
+    "read_lock",
+    "remarks",
+    "rendered",
+    "write_lock",
+]
+
 FILE_NAME = "switchboard.lock.json"
-SCHEMA_VERSION = 1
 # Fifty servers with a hundred tools each stay below. What is larger was named by mistake.
 MAX_BYTES = 64 * 1024 * 1024
 WORKSPACE = "${workspace}"
-Hash = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
-
-
-class LockedTool(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One tool in its normal form: order, white space and volatile defaults do not matter."""
-
-    hash: Hash
-    """Checksum over the normal form, the name included."""
-    title: object | UnsetType = UNSET
-    """What the tool is called for people."""
-    description: object | UnsetType = UNSET
-    """What the tool says of itself."""
-    input_schema: Raw | UnsetType = UNSET
-    """JSON Schema of its arguments."""
-    output_schema: Raw | UnsetType = UNSET
-    """JSON Schema of its structured result."""
-    annotations: Raw | UnsetType = UNSET
-    """Its hints, such as `readOnlyHint`."""
-    unreadable: str | UnsetType = UNSET
-    """Checksum of a definition that cannot be read."""
-
-    def members(self) -> dict[str, object]:
-        """Its pinned members, as `core.pins` takes them."""
-        members: dict[str, object] = msgspec.json.decode(msgspec.json.encode(self))
-        del members["hash"]
-        return members
-
-
-class LockedServer(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How a child names itself."""
-
-    name: str = ""
-    """Its name."""
-    version: str = ""
-    """Its version."""
-
-
-class LockedChild(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What one child offered."""
-
-    launch: Hash
-    """Checksum over how the child is started or reached: kind, command, arguments, address, and the names of variables
-    and headers, without their values."""
-    server: LockedServer = msgspec.field(default_factory=LockedServer)
-    """How the child names itself. Not held against it."""
-    protocol: str = ""
-    """Protocol version it spoke. Not held against it."""
-    capabilities: list[str] = []
-    """What it can do besides. Not held against it."""
-    instructions: str = ""
-    """What it tells a model about its use."""
-    instructions_hash: Hash
-    """Checksum over the instructions."""
-    tools: dict[str, LockedTool] = {}
-    """Every tool, by name."""
-
-
-class LockFile(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One workspace's `switchboard.lock.json`, written by `switchboard lock`."""
-
-    schema_version: Literal[1]
-    """Version of this file's format."""
-    children: dict[str, LockedChild] = {}
-    """What each child offered, by its name."""
-
 
 _decode = msgspec.json.Decoder(LockFile).decode
 

@@ -11,8 +11,6 @@ import os
 
 from switchboard_mcp.children.catalog import Knowledge, read_tools
 from switchboard_mcp.children.lock import (
-    LockedChild,
-    LockFile,
     differences,
     flaw,
     knowledge_of,
@@ -21,6 +19,7 @@ from switchboard_mcp.children.lock import (
     lock_path,
     read_lock,
 )
+from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.core.drift import FOR_MODELS, Change
 from switchboard_mcp.errors import Failure, SwitchboardError, failure

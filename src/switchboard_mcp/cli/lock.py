@@ -14,8 +14,6 @@ from msgspec import UNSET, Struct, UnsetType, structs
 from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.children.lock import (
-    LockedChild,
-    LockFile,
     differences,
     flaw,
     lock_child,
@@ -29,6 +27,7 @@ from switchboard_mcp.children.lock import (
 from switchboard_mcp.cli.console import Console, Screen, plural
 from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened, show_warnings, usage_failure
 from switchboard_mcp.cli.survey import survey
+from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import Failure, SwitchboardError, as_text

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from switchboard_mcp.config import approvals, models
+from switchboard_mcp.config import approvals, lockfile, models
 
 _REF = "#/$defs/{name}"
 
@@ -35,13 +35,20 @@ def approvals_schema() -> dict[str, Any]:
     return _document("Switchboard approvals", "Approvals", definitions, found)
 
 
-SCHEMAS = {"config": json_schema, "approvals": approvals_schema}
+def lock_schema() -> dict[str, Any]:
+    """The same for what children offered when they were locked."""
+    _, definitions = msgspec.json.schema_components((lockfile.LockFile,), ref_template=_REF)
+    found = {name: getattr(lockfile, name) for name in definitions}
+    return _document("Switchboard lock", "LockFile", definitions, found)
+
+
+SCHEMAS = {"config": json_schema, "approvals": approvals_schema, "lock": lock_schema}
 
 
 def _document(
     title: str, root_name: str, definitions: dict[str, Any], found: dict[str, type[msgspec.Struct]]
 ) -> dict[str, Any]:
-    described = _field_descriptions(set(found.values()))
+    described = field_descriptions(set(found.values()))
     for name, definition in definitions.items():
         _describe(definition, found[name], described)
     root = definitions.pop(root_name)
@@ -52,6 +59,7 @@ def _document(
         "description": root["description"],
         "type": "object",
         "properties": properties | root["properties"],
+        **({"required": root["required"]} if root.get("required") else {}),
         "additionalProperties": False,
         "$defs": dict(sorted(definitions.items())),
     }
@@ -80,7 +88,7 @@ def _describe(
             shape["default"] = defaults[field.encode_name]
 
 
-def _field_descriptions(described: set[type]) -> dict[tuple[str, str], str]:
+def field_descriptions(described: set[type]) -> dict[tuple[str, str], str]:
     """The text under each field of the models, wherever these stand; Python itself throws it away."""
     found: dict[tuple[str, str], str] = {}
     sources = sorted({model.__module__ for model in described})

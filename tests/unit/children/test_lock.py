@@ -1,0 +1,234 @@
+"""The lock file: the same bytes for the same child, and a plain word for whoever has broken it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+from msgspec import Raw
+
+from switchboard_mcp.children import lock
+from switchboard_mcp.children.catalog import Knowledge, Server, read_tools
+from switchboard_mcp.config.lockfile import LockedChild, LockFile
+from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.schema import SCHEMAS
+from switchboard_mcp.errors import SwitchboardError
+
+Json = dict[str, Any]
+SPEC = ChildSpec(
+    name="kid", source="/w/a.json", command="/w/bin/kid", args=["--root", "/w/data"], env={"KEY": "s3cret"}
+)
+READ: Json = {
+    "name": "read",
+    "description": "Reads.",
+    "inputSchema": {"type": "object", "properties": {"b": {}, "a": {"default": "2026-11-15"}}},
+    "icons": ["x"],
+}
+
+
+def told(*tools: Json, **more: Any) -> Knowledge:
+    return Knowledge(
+        server=Server("s", "1"),
+        protocol="2025-11-25",
+        capabilities={"tools": Raw(b"{}"), "logging": Raw(b"{}")},
+        tools=[Raw(json.dumps(tool).encode()) for tool in tools or (READ,)],
+        **more,
+    )
+
+
+def entry(*tools: Json, **more: Any) -> LockedChild:
+    return lock.lock_child(SPEC, "/w", told(*tools, **more))
+
+
+def written(**children: LockedChild) -> LockFile:
+    return LockFile(schema_version=1, children=children)
+
+
+# --- the file -----------------------------------------------------------------------------------------
+
+
+def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+    path = lock.lock_path(str(tmp_path))
+    lock.write_lock(path, written(kid=entry()))
+    again = lock.read_lock(path)
+    assert again is not None
+    assert lock.rendered(again) == Path(path).read_bytes()
+    assert lock.flaw(path, "kid", again.children["kid"]) is None
+    assert list(tmp_path.iterdir()) == [Path(path)]
+
+
+def test_there_may_be_no_lock(tmp_path: Path) -> None:
+    assert lock.read_lock(str(tmp_path / "switchboard.lock.json")) is None
+
+
+def test_the_file_is_sorted_and_valid_by_its_schema() -> None:
+    data = lock.rendered(written(b=entry(), a=entry(READ, {**READ, "name": "other"})))
+    document = json.loads(data)
+    assert data.decode() == json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    jsonschema.validate(document, SCHEMAS["lock"]())
+
+
+def test_an_editor_may_be_told_where_the_schema_is(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_text('{"$schema": "./x.json", "schemaVersion": 1}')
+    read = lock.read_lock(str(path))
+    assert read is not None
+    assert b'"$schema": "./x.json"' in lock.rendered(read)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("{", "it ends too early, at line 1 column 2"),
+        ("[]", "Expected `object`, got `array`."),
+        ('{"children": {}}', "Object missing required field `schemaVersion`."),
+        ('{"schemaVersion": 2, "children": {}}', "schemaVersion: Invalid enum value 2."),
+        ('{"schemaVersion": 1, "childs": {}}', "Object contains unknown field `childs`."),
+        ('{"schemaVersion": 1, "children": []}', "children: Expected `object`, got `array`."),
+        (
+            '{"schemaVersion": 1, "children": {"k.d": {}}}',
+            "children['k.d']: Object missing required field `launch`.",
+        ),
+        ('<<<<<<< ours\n{"schemaVersion": 1}\n', "holds the marks of a merge"),
+        ("\xff", "is not UTF-8"),
+    ],
+)
+def test_a_broken_file_is_refused_by_its_name_and_key(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "switchboard.lock.json"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(SwitchboardError) as caught:
+        lock.read_lock(str(path))
+    assert caught.value.failure.code == "lock_invalid"
+    assert caught.value.failure.message.startswith(f"{path}: ")
+    assert message in caught.value.failure.message
+
+
+def test_every_mistake_is_told_with_its_key(tmp_path: Path) -> None:
+    document = json.loads(lock.rendered(written(kid=entry(), kit=entry())))
+    document["children"]["kid"]["tools"]["read"]["hash"] = "md5:1"
+    document["children"]["kit"]["server"]["version"] = 1
+    path = tmp_path / "switchboard.lock.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(SwitchboardError) as caught:
+        lock.read_lock(str(path))
+    lines = caught.value.failure.message.splitlines()
+    assert [line.split(": ")[1] for line in lines] == [
+        "children.kid.tools.read.hash",
+        "children.kit.server.version",
+    ]
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SwitchboardError) as caught:
+        lock.write_lock(str(tmp_path / "missing" / "lock"), written())
+    assert "cannot be written" in caught.value.failure.message
+
+
+# --- entries ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (lambda child: msgspec.structs.replace(child, instructions="Other."), "children.kid.instructions"),
+        (
+            lambda child: msgspec.structs.replace(
+                child, tools={"read": msgspec.structs.replace(child.tools["read"], description="Other.")}
+            ),
+            "children.kid.tools.read",
+        ),
+        (
+            lambda child: msgspec.structs.replace(child, tools={"renamed": child.tools["read"]}),
+            "children.kid.tools.renamed",
+        ),
+    ],
+)
+def test_what_was_changed_by_hand_is_named(change: Any, key: str) -> None:
+    found = lock.flaw("/w/lock", "kid", change(entry()))
+    assert found is not None
+    assert (found.code, f"/w/lock: {key}: " in found.message) == ("lock_invalid", True)
+
+
+def test_an_entry_reads_like_what_the_child_told() -> None:
+    known = lock.knowledge_of(entry(instructions="Careful.\n"))
+    (tool,) = read_tools(known.tools)
+    assert (tool.name, tool.description, known.instructions) == ("read", "Reads.", "Careful.")
+    assert (known.server.name, known.protocol, list(known.capabilities)) == (
+        "s",
+        "2025-11-25",
+        ["logging", "tools"],
+    )
+    assert b"\n" not in bytes(known.tools[0])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "same"),
+    [
+        ("name", "kit", True),
+        ("cwd", "/elsewhere", True),
+        ("env", {"KEY": "other"}, True),
+        ("env", {"OTHER": "s3cret"}, False),
+        ("command", "/w/bin/kit", False),
+        ("args", ["--root"], False),
+        ("headers", {"X": "y"}, False),
+        ("url", "https://x", False),
+    ],
+)
+def test_a_launch_is_what_is_run_without_its_secrets(field: str, value: object, same: bool) -> None:
+    other = msgspec.structs.replace(SPEC, **{field: value})
+    assert (lock.launch_hash(other, "/w") == lock.launch_hash(SPEC, "/w")) is same
+
+
+def test_a_launch_is_the_same_in_every_checkout() -> None:
+    elsewhere = msgspec.structs.replace(
+        SPEC, command="/home/ada/w/bin/kid", args=["--root", "/home/ada/w/data"]
+    )
+    assert lock.launch_hash(elsewhere, "/home/ada/w") == lock.launch_hash(SPEC, "/w")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("https://u:p@h/mcp?key=1", "https://h/mcp?key=2", True),
+        ("https://h/mcp#a", "https://h/mcp", True),
+        ("https://h/mcp?a=1&b=2", "https://h/mcp?b=3&a=4", True),
+        ("https://h/mcp", "https://g/mcp", False),
+        ("https://h/mcp", "https://h/sse", False),
+        ("https://h/mcp", "http://h/mcp", False),
+        ("https://h/mcp?a=1", "https://h/mcp?b=1", False),
+    ],
+)
+def test_an_address_counts_without_its_secrets(one: str, other: str, same: bool) -> None:
+    def hashed(url: str) -> str:
+        return lock.launch_hash(ChildSpec(name="r", source="f", kind="http", url=url), "/w")
+
+    assert (hashed(one) == hashed(other)) is same
+
+
+def test_what_is_the_same_stays_as_it_was_written() -> None:
+    before = entry(READ, {**READ, "name": "b"}, instructions="Be\ngood.")
+    after = entry(
+        {**READ, "description": "Reads. "}, {**READ, "name": "b", "title": "B"}, instructions="Be good."
+    )
+    both = lock.merged(before, after)
+    assert both.tools["read"] is before.tools["read"]
+    assert both.tools["b"].title == "B"
+    assert both.instructions == "Be\ngood."
+
+
+def test_a_new_version_alone_is_a_remark() -> None:
+    before = entry()
+    after = lock.lock_child(msgspec.structs.replace(SPEC, args=[]), "/w", told())
+    after.server.version = "2"
+    after.protocol = "2026-07-28"
+    assert lock.differences(before, after) == []
+    assert lock.remarks(before, after) == [
+        "it is started in another way than when it was locked",
+        "server s 1 → s 2",
+        "protocol 2025-11-25 → 2026-07-28",
+    ]

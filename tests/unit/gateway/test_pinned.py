@@ -1,0 +1,131 @@
+"""Children with a lock, in memory: what hosts see of them, and when they are started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from switchboard_mcp.children.catalog import Knowledge
+from switchboard_mcp.children.lock import lock_child
+from switchboard_mcp.children.pinning import Pins
+from switchboard_mcp.config.lockfile import LockFile
+from tests.unit.gateway.board import FOLDER, Board, FakeChild, Json
+
+ECHO: Json = {"name": "echo", "description": "Says it again.", "inputSchema": {"type": "object"}}
+LOOK: Json = {"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}}
+
+
+class PinnedBoard(Board):
+    """A board whose children are locked to what is said here."""
+
+    def lock(self, child: FakeChild, *tools: Json, governed: bool = False, **more: Any) -> None:
+        """Pin a child; before its first use. What it is pinned to need not be what it has."""
+        known = Knowledge(tools=[Raw(json.dumps(tool).encode()) for tool in tools], **more)
+        locked = LockFile(schema_version=1, children={child.name: lock_child(child.spec, FOLDER, known)})
+        self.services.pins = Pins(locked, FOLDER, self.services.log, governed=governed)
+        child.offer.__init__(child.spec, self.services, child.timeout_s)  # type: ignore[misc]  # anew, with its pins
+
+
+@pytest.fixture
+def board() -> Iterator[PinnedBoard]:
+    board = PinnedBoard()
+    yield board
+    board.close()
+
+
+def introspect(board: Board, **more: Any) -> Json:
+    asked = {"name": "kid_suite", "arguments": {"action": "introspect", **more}}
+    result = board.host().get("tools/call", asked)
+    if result.get("isError"):
+        error: Json = result["structuredContent"]["error"]
+        return error
+    told: Json = json.loads(result["content"][0]["text"])
+    return told
+
+
+def names(told: Json) -> list[str]:
+    return [tool["name"] for tool in told["tools"]]
+
+
+@pytest.mark.parametrize("governed", [False, True])
+def test_introspect_is_answered_from_the_lock(board: PinnedBoard, governed: bool) -> None:
+    child = board.child(tools=[ECHO, LOOK])
+    board.lock(child, ECHO, LOOK, governed=governed)
+    assert names(introspect(board)) == ["echo", "look"]
+    assert child.runs == []
+
+
+def test_a_host_is_not_told_of_a_change_where_there_is_none(board: PinnedBoard) -> None:
+    child = board.child(tools=[LOOK, ECHO])
+    board.lock(child, ECHO, LOOK)
+    host = board.host()
+    host.get("tools/list")
+    host.call("echo")
+    assert len(child.runs) == 1
+    assert host.told("notifications/tools/list_changed") == []
+
+
+def test_a_host_is_told_where_drift_takes_something_away(board: PinnedBoard) -> None:
+    child = board.child(tools=[{**ECHO, "description": "Says it twice."}, LOOK])
+    board.lock(child, ECHO, LOOK, governed=True)
+    host = board.host()
+    assert "echo, look" in host.get("tools/list")["tools"][0]["description"]
+    host.call("look")
+    assert len(host.told("notifications/tools/list_changed")) == 1
+    assert "Subtools: look." in host.get("tools/list")["tools"][0]["description"]
+
+
+def test_a_child_that_has_started_shows_what_it_really_has_in_open_mode(board: PinnedBoard) -> None:
+    child = board.child(tools=[ECHO])
+    board.lock(child, ECHO, LOOK)
+    host = board.host()
+    assert names(introspect(board)) == ["echo", "look"]
+    host.call("echo")
+    assert names(introspect(board)) == ["echo"]
+
+
+def test_a_governed_child_shows_what_was_locked_also_while_it_runs(board: PinnedBoard) -> None:
+    child = board.child(tools=[{**ECHO, "_meta": {"x": 1}, "description": "Says  it again.\n"}])
+    board.lock(child, ECHO, governed=True)
+    board.host().call("echo")
+    assert child.server.requests("tools/call")
+    (tool,) = introspect(board, subtool="echo")["tools"]
+    assert tool["description"] == "Says it again."
+
+
+def test_a_lock_does_not_shorten_the_first_start_of_a_child(board: PinnedBoard) -> None:
+    child = board.child()
+    board.lock(child, ECHO)
+    assert not child.offer.seen
+    board.host().call("echo")
+    assert child.offer.seen
+
+
+def test_without_an_entry_an_open_child_is_as_ever(board: PinnedBoard) -> None:
+    child = board.child(tools=[ECHO])
+    board.lock(child, ECHO)
+    board.services.pins = Pins(None, FOLDER, board.services.log, governed=False)
+    assert board.services.pins.of(child.spec) is None
+
+
+def test_prompts_of_a_locked_child_shown_directly_are_still_asked_for(board: PinnedBoard) -> None:
+    child = board.child(tools=[ECHO], lists={"prompts/list": [{"name": "p"}]}, exposure="direct")
+    board.lock(child, ECHO, capabilities={"tools": Raw(b"{}"), "prompts": Raw(b"{}")})
+    host = board.host()
+    assert [tool["name"] for tool in host.get("tools/list")["tools"]] == ["echo"]
+    assert child.runs == []
+    assert [prompt["name"] for prompt in host.get("prompts/list")["prompts"]] == ["p"]
+
+
+def test_a_child_of_ones_own_is_looked_at_without_a_process(board: PinnedBoard) -> None:
+    child = board.isolated()
+    known = Knowledge(tools=[Raw(json.dumps(ECHO).encode())])
+    locked = LockFile(schema_version=1, children={"kid": lock_child(child.spec, FOLDER, known)})
+    board.services.pins = Pins(locked, FOLDER, board.services.log, governed=True)
+    child.offer.__init__(child.spec, board.services, child.timeout_s)  # type: ignore[misc]  # anew, with its pins
+    assert names(introspect(board)) == ["echo"]
+    assert child.made == []
