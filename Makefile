@@ -36,7 +36,7 @@ bench: ## measure Switchboard beside the alternatives
 
 schema: ## write switchboard.config.schema.json and its kin anew
 	@scripts/setup core
-	@for name in config approvals; do \
+	@for name in config approvals lock; do \
 	  $(PYTHON_BIN) -m switchboard_mcp.config.schema $$name > switchboard.$$name.schema.json.new && \
 	  mv switchboard.$$name.schema.json.new switchboard.$$name.schema.json || exit 1; done
 
