@@ -46,9 +46,14 @@ def seal(path: str) -> Sealed:
     whole = hashlib.sha256()
     marks = []
     for name in _tree(path):
-        digest, mark = _read(os.path.join(path, name))
+        inner = os.path.join(path, name)
+        if os.path.islink(inner) and not os.path.isfile(inner):
+            # Not followed: it may lead anywhere, in a circle too. Where it leads is part of the package.
+            digest = f"link {os.readlink(inner)}"
+        else:
+            digest, mark = _read(inner)
+            marks.append(mark)
         whole.update(f"{digest} {name}\n".encode("utf-8", "surrogateescape"))
-        marks.append(mark)
     return Sealed(whole.hexdigest(), tuple(marks))
 
 
@@ -86,12 +91,14 @@ def _mark(path: str, found: os.stat_result) -> Mark:
 
 
 def _tree(folder: str) -> list[str]:
-    """Names of all files beneath, relative and sorted. A link is taken as what it leads to."""
+    """Names of all files beneath and of links to folders, relative and sorted."""
     found: list[str] = []
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in _SKIPPED]
+        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
         inner = os.path.relpath(place, folder)
-        found += [name if inner == "." else f"{inner}/{name}" for name in files if not name.endswith(".pyc")]
+        here = [*links, *(name for name in files if not name.endswith(".pyc"))]
+        found += [name if inner == "." else f"{inner}/{name}" for name in here]
         if len(found) > MAX_TREE_FILES:
             raise OSError(7, f"holds more than {MAX_TREE_FILES} files", folder)
     return sorted(found)

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from switchboard_mcp.config.approvals import approvals_file, read_approvals, words
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
-from switchboard_mcp.config.variables import expand
+from switchboard_mcp.config.variables import expand, missing
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.policy.launch import Guard
 from switchboard_mcp.policy.launch_text import HANDED_ON, NEVER_SET, STEERING
@@ -36,7 +36,7 @@ def take_posture(workspace: Workspace, environ: Mapping[str, str]) -> Posture:
     absent = dict(workspace.absent)
     warnings = list(workspace.warnings)
     for spec in workspace.children:
-        problem = _judge(spec, guard)
+        problem = judge_child(spec, guard)
         if problem is None:
             children.append(spec)
         else:
@@ -79,14 +79,14 @@ def make_guard(workspace: Workspace, environ: Mapping[str, str]) -> Guard:
     )
 
 
-def _judge(spec: ChildSpec, guard: Guard) -> Failure | None:
+def judge_child(spec: ChildSpec, guard: Guard) -> Failure | None:
+    """Why a child does not exist, its entry being as it is written."""
     if spec.kind not in ("stdio", "http", "sse", "ws"):
         return None  # part of Switchboard itself
-    filled = expand(spec, guard.environ)
-    if isinstance(filled, Failure):
-        # What is not set can still be set; the child exists if it is approved, and says at its start what is missing.
-        return None if spec.name in guard.approvals.children else guard.judge(spec)
-    return guard.judge(filled)
+    # What is not set yet is no reason not to exist: the child says at its start what is missing.
+    unset = {gap.variable: "unset" for gap in missing(spec, guard.environ)}
+    filled = expand(spec, {**guard.environ, **unset} if unset else guard.environ)
+    return filled if isinstance(filled, Failure) else guard.judge(filled)
 
 
 def _check_settings(workspace: Workspace) -> None:

@@ -1,0 +1,271 @@
+"""Thousands of hostile entries, on the whole way from a file to the launcher: none of them starts anything.
+
+SWITCHBOARD_FUZZ says how many. The launcher is a trap, so that what would be started is seen and nothing is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from switchboard_mcp.children.launch import Launched, launch
+from switchboard_mcp.children.services import Services
+from switchboard_mcp.config.entries import Place as Where
+from switchboard_mcp.config.entries import read_entry
+from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
+from switchboard_mcp.config.variables import expand
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.policy.launch import Guard
+from switchboard_mcp.policy.posture import judge_child, take_posture
+from tests.unit.policy.launching import Place
+
+Entry = dict[str, Any]
+Draw = st.DrawFn
+BATCH = 25
+CONFIGS = int(os.environ.get("SWITCHBOARD_FUZZ", "10000"))
+
+SIGNS = [
+    ";",
+    "; rm -rf /",
+    "&& id",
+    "|| id",
+    "| sh",
+    "$(id)",
+    "`id`",
+    "${IFS-x}",
+    "$((1))",
+    "> /etc/x",
+    "< x",
+    "&",
+]
+UNSEEN = ["\n", "\r", "\0", "\x1b[2J", "\u202e", "\u200b", "\u2028", "\x7f", "\ud800"]
+SHELLS = "sh bash dash zsh ksh fish csh tcsh busybox pwsh powershell.exe cmd.exe /bin/sh /usr/bin/bash bash5".split()
+WRAPPERS = "env sudo su xargs nohup timeout ssh nice setsid unshare chroot find awk vim make".split()
+INTERPRETERS = "node python python3.12 ruby perl php lua deno bun java Rscript".split()
+CODE = (
+    "-c -e -E -p -r --eval --eval=x --print --import --require=x --loader -i -x -Ic -pe -xc --run -".split()
+)
+STEERING = (
+    "NODE_OPTIONS NODE_PATH PYTHONPATH PYTHONSTARTUP BASH_ENV ENV PATH PERL5OPT RUBYOPT HOME IFS".split()
+)
+LOADER = "LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT DYLD_INSERT_LIBRARIES ld_preload GCONV_PATH".split()
+OUTSIDE = ["/", "/etc", "/tmp", "..", "../..", "sub/../..", "/proc/self/cwd/..", "out"]
+ADDRESSES = [
+    "http://evil.example/",
+    "https://evil.example/",
+    "https://good.example@evil.example/",
+    "http://localhost.evil.example/",
+    "ws://10.0.0.1/",
+    "file:///etc/passwd",
+    "https://good.example\\@evil.example",
+    "https://good.example:444/",
+    "javascript:alert(1)",
+]
+anything = st.text(max_size=20)
+
+
+def good() -> Entry:
+    """The entry that was approved."""
+    return {
+        "command": "node",
+        "args": ["index.js", "--root", "data"],
+        "env": {"TOKEN": "x", "NODE_OPTIONS": "--no-warnings"},
+    }
+
+
+def sign(draw: Draw, entry: Entry, word: str) -> None:
+    at = draw(st.integers(0, 2))
+    entry["args"][at] += draw(st.sampled_from(SIGNS)) + word
+
+
+def unseen(draw: Draw, entry: Entry, word: str) -> None:
+    entry["args"][draw(st.integers(0, 2))] = word + draw(st.sampled_from(UNSEEN))
+
+
+def shell(draw: Draw, entry: Entry, word: str) -> None:
+    entry["command"] = draw(st.sampled_from(SHELLS))
+    entry["args"] = ["-c", word, *entry["args"]][draw(st.integers(0, 3)) :]
+
+
+def wrapper(draw: Draw, entry: Entry, word: str) -> None:
+    entry["command"] = draw(st.sampled_from(WRAPPERS))
+    entry["args"] = [draw(st.sampled_from(INTERPRETERS)), *entry["args"]]
+
+
+def code(draw: Draw, entry: Entry, word: str) -> None:
+    entry["command"] = draw(st.sampled_from(INTERPRETERS))
+    entry["args"] = [draw(st.sampled_from(CODE)), word, *entry["args"]]
+
+
+def steering(draw: Draw, entry: Entry, word: str) -> None:
+    entry["env"][draw(st.sampled_from(STEERING))] = f"{word}!"
+
+
+def loader(draw: Draw, entry: Entry, word: str) -> None:
+    entry["env"][draw(st.sampled_from(LOADER))] = word
+
+
+def variable(draw: Draw, entry: Entry, word: str) -> None:
+    entry["env"][f"X{word}"] = word
+
+
+def folder(draw: Draw, entry: Entry, word: str) -> None:
+    entry["cwd"] = draw(st.sampled_from(OUTSIDE))
+
+
+def path(draw: Draw, entry: Entry, word: str) -> None:
+    entry["command"] = draw(st.sampled_from(["./", "../", "bin/", "/tmp/../", "~/", "-", "x ", "$"])) + word
+
+
+def argument(draw: Draw, entry: Entry, word: str) -> None:
+    entry["args"].insert(draw(st.integers(0, 3)), word)
+
+
+def address(draw: Draw, entry: Entry, word: str) -> None:
+    del entry["command"], entry["args"]
+    entry["url"] = draw(st.sampled_from(ADDRESSES))
+
+
+def program(draw: Draw, entry: Entry, word: str) -> None:
+    entry["command"] = f"{word}x"
+
+
+WRONGS = (
+    sign,
+    unseen,
+    shell,
+    wrapper,
+    code,
+    steering,
+    loader,
+    variable,
+    folder,
+    path,
+    argument,
+    address,
+    program,
+)
+
+
+@st.composite
+def hostile(draw: st.DrawFn) -> tuple[str, Entry]:
+    """A child's name and entry: the approved one with one thing wrong, in one of the dialects."""
+    entry = good()
+    name = draw(st.sampled_from(["good", "good", "good", "other"]))
+    draw(st.sampled_from(WRONGS))(draw, entry, draw(anything))
+    if "url" not in entry and draw(st.booleans()):
+        entry["command"] = {"cmd": entry["command"], "args": entry.pop("args"), "env": entry.pop("env")}
+    return name, entry
+
+
+class Trap:
+    """A launcher that starts nothing and remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> object:
+        self.asked.append(list(argv))
+        return SimpleNamespace(pid=0)
+
+
+class Ground:
+    """A governed workspace on whose launcher the trap stands."""
+
+    def __init__(self, folder: Path) -> None:
+        self.place = Place(folder)
+        (self.place.folder / "out").symlink_to("/")
+        self.guard: Guard = self.place.guard()
+        self.trap = Trap()
+        self.services = cast(Services, SimpleNamespace(guard=self.guard, launcher=self.trap, environ={}))
+
+    def read(self, name: str, entry: Entry) -> ChildSpec | None:
+        warnings: list[ConfigWarning] = []
+        where = Where(
+            str(self.place.folder / "switchboard.config.json"), f"mcpServers.{name}", str(self.place.folder)
+        )
+        return read_entry(entry, where, warnings, name=name)
+
+    async def launch(self, spec: ChildSpec) -> Launched | Failure:
+        filled = expand(spec, self.guard.environ)
+        return filled if isinstance(filled, Failure) else await launch(filled, self.services, 10.0)
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
+    return Ground(tmp_path_factory.mktemp("ground"))
+
+
+async def test_what_is_approved_does_reach_the_launcher(ground: Ground) -> None:
+    spec = ground.read("good", copy.deepcopy(good()))
+    assert spec is not None
+    assert judge_child(spec, ground.guard) is None
+    assert isinstance(await ground.launch(spec), Launched)
+    assert ground.trap.asked == [[str(ground.place.node), str(ground.place.script), "--root", "data"]]
+    ground.trap.asked.clear()
+
+
+@pytest.mark.timeout(300)
+@settings(
+    max_examples=max(1, CONFIGS // BATCH),
+    suppress_health_check=list(HealthCheck),
+    database=None,
+    phases=[Phase.generate],
+)
+@given(st.lists(hostile(), min_size=BATCH, max_size=BATCH))
+def test_no_hostile_entry_reaches_the_launcher(ground: Ground, entries: list[tuple[str, Entry]]) -> None:
+    async def attack() -> None:
+        for name, entry in entries:
+            spec = ground.read(name, entry)
+            if spec is None:
+                continue  # left out before there is anything to judge
+            problem = judge_child(spec, ground.guard)
+            assert isinstance(problem, Failure), entry
+            assert problem.code in ("child_not_allowed", "launch_refused"), problem
+            # Should a child exist all the same, its launch is refused for itself.
+            assert isinstance(await ground.launch(spec), Failure), entry
+
+    asyncio.run(attack())
+    assert ground.trap.asked == []
+
+
+@pytest.mark.timeout(300)
+@settings(
+    max_examples=max(1, CONFIGS // 10),
+    suppress_health_check=list(HealthCheck),
+    database=None,
+    phases=[Phase.generate],
+)
+@given(
+    st.lists(
+        st.sampled_from(
+            [*SHELLS, *WRAPPERS, *INTERPRETERS, *CODE, *SIGNS, "/bin/sh", "/x.js", "index.js", "node"]
+        ),
+        max_size=4,
+    ),
+    st.integers(0, 3),
+)
+def test_no_hostile_approval_reaches_the_launcher(ground: Ground, launched: list[str], replaces: int) -> None:
+    guard = ground.place.guard(launch=launched, replaces=replaces)
+    services = cast(Services, SimpleNamespace(guard=guard, launcher=ground.trap, environ={}))
+    assert isinstance(asyncio.run(launch(ground.place.spec(), services, 10.0)), Failure)
+    assert ground.trap.asked == []
+
+
+def test_a_workspace_isjudge_childd_as_its_children_are(ground: Ground) -> None:
+    specs = [ground.place.spec(name="bad", args=["index.js", "; rm -rf /"])]
+    config = structs.replace(Config(), governance=ground.guard.governance)
+    workspace = Workspace(folder=str(ground.place.folder), config=config, children=specs, warnings=[])
+    posture = take_posture(workspace, {})
+    assert posture.workspace.children == []
+    assert posture.workspace.absent["bad"].code == "launch_refused"
