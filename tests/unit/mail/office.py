@@ -88,10 +88,32 @@ class Client:
         await self.server.close()
 
 
+class Lines:
+    """What is logged."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self._more = asyncio.Event()
+
+    def add(self, line: bytes) -> None:
+        self.lines.append(line)
+        self._more.set()
+
+    def count(self, event: bytes) -> int:
+        return sum(event in line for line in self.lines)
+
+    async def until(self, event: bytes) -> None:
+        """Wait until it is logged."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not self.count(event):
+                self._more.clear()
+                await self._more.wait()
+
+
 class Office:
     """A desk, and how one comes to it."""
 
-    def __init__(self, desk: Desk, menu: Menu, tasks: asyncio.TaskGroup, log: list[bytes]) -> None:
+    def __init__(self, desk: Desk, menu: Menu, tasks: asyncio.TaskGroup, log: Lines) -> None:
         self.desk = desk
         self.log = log
         self._menu = menu
@@ -121,13 +143,13 @@ async def office(
     workspace: Path, settings: Mail | None = None, reserved: tuple[str, ...] = ()
 ) -> AsyncIterator[Office]:
     """A desk of its own process, as it were."""
-    log: list[bytes] = []
+    log = Lines()
     async with asyncio.TaskGroup() as tasks:
 
         def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
             return tasks.create_task(work)
 
-        desk = Desk(str(workspace), settings or Mail(enabled=True), Log(write=log.append), start, reserved)
+        desk = Desk(str(workspace), settings or Mail(enabled=True), Log(write=log.add), start, reserved)
         opened = Office(desk, Menu(desk, "1"), tasks, log)
         try:
             yield opened
