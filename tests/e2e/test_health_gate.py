@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import time
 from pathlib import Path
 
-from tests.e2e.host import PATIENCE_S, Host, Json, switchboard
+from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Host, Json, switchboard
+from tests.e2e.web import serving
 from tests.e2e.workspaces import add_child, configure, faulty, scripted
 
 # Stuck in one call until a file appears; a child with one thread, as many are.
@@ -89,3 +92,65 @@ def test_a_slow_start_is_told_and_goes_on_where_the_gate_allows_it(workspace: Pa
         host.initialize()
         assert host.call("kid_suite", "echo", message="there")["content"][0]["text"] == "there"
         assert "child.start_slow" in host.stderr
+
+
+def status(workspace: Path, *arguments: str) -> tuple[int, Json]:
+    """`switchboard status --json`."""
+    ran = subprocess.run(
+        [*SWITCHBOARD, "status", "--json", *arguments],
+        cwd=workspace,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    told: Json = json.loads(ran.stdout)
+    return ran.returncode, told
+
+
+def test_status_without_a_server_shows_what_is_configured_and_starts_nothing(workspace: Path) -> None:
+    add_child(workspace, "kid", scripted(f"open({str(workspace / 'started')!r}, 'w'); Child().serve()"))
+    code, told = status(workspace)
+    assert code == 0
+    assert told["server"] is None
+    (kid,) = told["children"]
+    assert (kid["suite"], kid["state"], kid["health"]) == ("kid_suite", "configured", "untried")
+    assert "subtools" not in kid
+    assert not (workspace / "started").exists()
+
+
+def test_status_and_doctor_tell_of_an_unhealthy_child_of_the_server_that_runs(workspace: Path) -> None:
+    add_child(workspace, "kid", [*scripted(STUCK), str(workspace / "never")])
+    configure(workspace, {"suites": {"kid": {"rpcMs": 400}}, "health": {"probeMs": 200, "failures": 10_000}})
+    with serving(workspace) as web:
+        assert web.ask("GET", "/status", None, {"Authorization": None}).status == 401
+        session = web.initialize()
+        hang = {"name": "kid_suite", "arguments": {"action": "call", "subtool": "hang"}}
+        assert session.result("tools/call", hang)["isError"] is True
+        end = time.monotonic() + PATIENCE_S
+        while (found := status(workspace))[0] == 0:
+            assert time.monotonic() < end
+        _, told = found
+        assert told["server"]["pid"] == web.process.pid
+        (kid,) = told["children"]
+        assert (kid["health"], kid["lastFailure"]["code"]) == ("unhealthy", "child_unhealthy")
+        assert kid["pid"] > 0
+        assert kid["subtools"] == 2
+        shown = subprocess.run(
+            [*SWITCHBOARD, "status"],
+            cwd=workspace,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert "unhealthy" in shown.stdout
+        doctor = subprocess.run(
+            [*SWITCHBOARD, "doctor"],
+            cwd=workspace,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert doctor.returncode == 1
+        assert "sends no calls to child 'kid': it is unhealthy" in doctor.stdout

@@ -29,6 +29,7 @@ RUNS = {
     "login": "login:run",
     "approve": "approve:run",
     "lock": "lock:run",
+    "status": "status:run",
     "doctor": "doctor:run",
     "audit": "audit:run",
 }

@@ -16,7 +16,9 @@ from switchboard_mcp.children.catalog import cache_folder
 from switchboard_mcp.cli.checkup import check
 from switchboard_mcp.cli.console import Console, Screen, one_line, plural
 from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened
+from switchboard_mcp.cli.status import FOLDER, find
 from switchboard_mcp.cli.survey import Connected, Report, survey
+from switchboard_mcp.config import health
 from switchboard_mcp.config.load import find_config
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
 from switchboard_mcp.config.variables import missing, secrets
@@ -105,6 +107,7 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, asked: Invocation) -> No
         checked = judge(spec, suites[spec.name], checks[spec.name], by_child.get(spec.name), workspace.config)
         diagnosis.children.append(_without_secrets(checked, spec))
     diagnosis.findings += _workspace_findings(workspace, os.environ)
+    diagnosis.findings += _gate_findings(workspace.folder)
 
 
 def judge(
@@ -116,6 +119,8 @@ def judge(
     findings = (
         [_finding(problem, spec)] if isinstance(problem, Failure) else _idle_rules(spec.name, seen, config)
     )
+    if seen is not None and seen.handshake_ms >= config.health.spawn_warn_ms:
+        findings.append(_slow(spec.name, seen.handshake_ms, config))
     return Checked(
         child=spec.name,
         suite=suite,
@@ -151,6 +156,29 @@ def _without_secrets(checked: Checked, spec: ChildSpec) -> Checked:
     for secret in secrets(spec, os.environ):
         redactor.register(secret)
     return convert(redactor.value(to_builtins(checked)), Checked)
+
+
+def _slow(child: str, handshake_ms: int, config: Config) -> Finding:
+    """A start that the health gate warns of."""
+    measures = health.rules(config.health, governed=config.governance.mode != "open")
+    told = f"Child '{child}' took {handshake_ms / 1000:.1f} s to start; {measures.spawn_warn_s:g} s would be well"
+    gate = f", and the health gate ends it after {measures.spawn_fail_s:g} s" if measures.spawn_fail_s else ""
+    return Finding(NOTE, f"{told}{gate}.", "Give it less to do at its start, or raise health.spawnWarnMs.")
+
+
+def _gate_findings(folder: str) -> list[Finding]:
+    """Children that the server which runs here sends no calls to."""
+    served = find(os.path.join(folder, FOLDER))
+    ill = [child for child in served.status.children if child.is_ill] if served is not None else []
+    return [
+        Finding(
+            PROBLEM,
+            f"The server that runs here sends no calls to child '{child.child}': it is {child.health}"
+            f"{f', {child.last_failure.message}' if child.last_failure is not UNSET else '.'}",
+            f"It is tried again in {child.retry_after_ms / 1000:.1f} s; `switchboard status` shows how it is.",
+        )
+        for child in ill
+    ]
 
 
 def _idle_rules(child: str, seen: Connected | None, config: Config) -> list[Finding]:

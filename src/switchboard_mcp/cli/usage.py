@@ -34,6 +34,7 @@ usage: switchboard [COMMAND] [OPTIONS]
   tokens                measure what the suites save
   login CHILD           log in to a remote child that wants it
   approve CHILD         see what a child really runs, and let it run in governed mode
+  status                show how the children of a running server are; starts nothing
   doctor                check everything, and say what to do
   lock                  write down what every child offers; --check, --accept CHILD
   audit verify|show     prove the audit record, or read it
@@ -288,6 +289,11 @@ COMMANDS = {
         "never ran here is started once.",
         "examples:\n  switchboard tokens\n  switchboard tokens --html tokens.html",
         _tokens,
+    ),
+    "status": Command(
+        "status [OPTIONS]",
+        "Show how the children are, as the server that runs here over HTTP sees them; without one, what is configured\n"
+        "and known of them. Starts nothing. Exit code 1 where calls to a child are refused.",
     ),
     "doctor": Command(
         "doctor [OPTIONS]",

@@ -33,6 +33,8 @@ from switchboard_mcp.edge.limits import Crowd, Guard
 from switchboard_mcp.edge.listening import BACKLOG
 from switchboard_mcp.edge.modern import Modern
 from switchboard_mcp.edge.sessions import Sessions
+from switchboard_mcp.edge.status import PATH as STATUS
+from switchboard_mcp.edge.status import Status, children
 from switchboard_mcp.errors import KNOWN_FAILURE
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observe.log import Log
@@ -132,8 +134,8 @@ class HttpFront:
         path = exchange.path
         if path == HEALTH:
             await self._health(exchange)
-        elif path not in (MCP, SSE, MESSAGES):
-            await exchange.refuse(404, "There is /mcp, /sse, /messages and /health.")
+        elif path not in (MCP, SSE, MESSAGES, STATUS):
+            await exchange.refuse(404, "There is /mcp, /sse, /messages, /health and /status.")
         elif exchange.method == "OPTIONS" and origin is not None:
             await exchange.reply(204)
         elif self._stopping and exchange.method == "GET":
@@ -157,6 +159,8 @@ class HttpFront:
                 await self._handshake.listen(exchange)
             else:
                 await self._handshake.delete(exchange)
+        elif path == STATUS:
+            await self._status(exchange)
         elif path == SSE:
             if method == "GET":
                 await self._sse.listen(exchange)
@@ -210,6 +214,19 @@ class HttpFront:
         else:
             self._sse.receive(session, body)
             await exchange.reply(202)
+
+    async def _status(self, exchange: Exchange) -> None:
+        if exchange.method not in ("GET", "HEAD"):
+            await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
+            return
+        told = Status(
+            version=__version__,
+            pid=os.getpid(),
+            uptime_seconds=int(time.monotonic() - self._began),
+            sessions=len(self._sessions.all) + len(self._sse.all),
+            children=children(self._gateway.suites.values()),
+        )
+        await exchange.reply(200, jsonrpc.encode(told))
 
     async def _health(self, exchange: Exchange) -> None:
         if exchange.method not in ("GET", "HEAD"):

@@ -1,0 +1,127 @@
+"""`switchboard status`: how the children are, asked of the front that serves here; else what is configured and known.
+
+Starts nothing. Exit code 1 where calls to some child are refused.
+"""
+
+from __future__ import annotations
+
+import os
+
+from msgspec import UNSET, Struct
+
+from switchboard_mcp.app import load
+from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.cli.console import Console, Styled, plural
+from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened, show_warnings
+from switchboard_mcp.edge import server_info, status
+from switchboard_mcp.edge.status import ChildStatus, Status
+
+STYLES = {
+    "healthy": "green",
+    "starting": "cyan",
+    "probation": "yellow",
+    "unhealthy": "red",
+    "quarantined": "bold red",
+    "untried": "dim",
+}
+FOLDER = ".switchboard"
+
+
+class Served(Struct, frozen=True, rename="camel"):
+    """The front that was asked."""
+
+    url: str
+    pid: int
+    started_at: str
+    status: Status
+
+
+def run(asked: Invocation) -> int:
+    """Look, then tell."""
+    workspace = load(asked.options)
+    served = find(os.path.join(workspace.folder, FOLDER), asked.console)
+    found = served.status.children if served is not None else run_loop(lambda: _configured(asked))
+    if asked.as_json:
+        server = None
+        if served is not None:
+            about = served.status
+            server = {
+                "url": served.url,
+                "pid": served.pid,
+                "startedAt": served.started_at,
+                "version": about.version,
+                "uptimeSeconds": about.uptime_seconds,
+                "sessions": about.sessions,
+            }
+        asked.console.out.json({"server": server, "workspace": workspace.folder, "children": found})
+    else:
+        show_warnings(workspace.warnings, asked.console)
+        show(served, found, workspace.folder, asked.console)
+    return 1 if any(child.is_ill for child in found) else 0
+
+
+def find(folder: str, console: Console | None = None) -> Served | None:
+    """The front that serves the workspace, and what it says."""
+    info = server_info.read(folder)
+    if info is None or not server_info.is_alive(info):
+        return None
+    told = status.ask(info, folder)
+    url = f"http://{info.host}:{info.port}"
+    if isinstance(told, str):
+        if console is not None:
+            console.warn(f"Switchboard (process {info.pid}) serves here at {url}, and says nothing: {told}.")
+        return None
+    return Served(url, info.pid, info.started_at, told)
+
+
+async def _configured(asked: Invocation) -> list[ChildStatus]:
+    """Without a front: what is configured, and what earlier runs or the lock know of it."""
+    async with opened(asked) as switchboard:
+        return status.children(switchboard.gateway.suites.values())
+
+
+def show(served: Served | None, children: list[ChildStatus], folder: str, console: Console) -> None:
+    """A table of children."""
+    out = console.out
+    if served is None:
+        out.line(f"No server runs here over HTTP; this is what is configured in {folder}.", "dim")
+    else:
+        about = served.status
+        out.line(
+            f"Switchboard {about.version} at {served.url}, process {served.pid}, up {_spell(about.uptime_seconds)}, "
+            f"{plural(about.sessions, 'session')}",
+            "dim",
+        )
+    if not children:
+        out.line(f"No children in {folder}.")
+        out.prose(ADD_ONE)
+        return
+    rows = [
+        (
+            Styled(child.suite, "bold cyan"),
+            Styled(child.health, STYLES.get(child.health, "")),
+            child.state,
+            "?" if child.subtools is UNSET else str(child.subtools),
+            str(child.pid or ""),
+            Styled(_remark(child)),
+        )
+        for child in children
+    ]
+    out.table(rows, ("SUITE", "HEALTH", "STATE", "SUBTOOLS", "PID", ""))
+
+
+def _remark(child: ChildStatus) -> str:
+    parts = [f"{plural(child.under_way, 'call')} under way"] if child.under_way else []
+    if child.failures:
+        parts.append(f"{plural(child.failures, 'failure')} in a row")
+    if child.is_ill and child.retry_after_ms:
+        parts.append(f"next try in {child.retry_after_ms / 1000:.1f} s")
+    if child.last_failure is not UNSET:
+        parts.append(child.last_failure.message)
+    return "; ".join(parts)
+
+
+def _spell(seconds: int) -> str:
+    minutes, left = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s" if minutes else f"{left} s"
