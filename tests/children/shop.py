@@ -69,6 +69,7 @@ async def until_cancelled(name: str) -> str:
 async def grow(name: str, ctx: Context) -> str:
     """Have one tool more."""
     server.add_tool(add, name=name)
+    await ctx.notify_tools_changed()
     await ctx.session.send_tool_list_changed()
     return "grown"
 
