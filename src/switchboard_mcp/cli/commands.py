@@ -32,6 +32,7 @@ RUNS = {
     "status": "status:run",
     "doctor": "doctor:run",
     "audit": "audit:run",
+    "evidence": "evidence:run",
 }
 # Common options that take a value: what follows them is no command.
 VALUED = frozenset({"--workspace", "--config", "--log-level", "--log-format"})

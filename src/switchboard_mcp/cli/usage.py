@@ -38,6 +38,7 @@ usage: switchboard [COMMAND] [OPTIONS]
   doctor                check everything, and say what to do
   lock                  write down what every child offers; --check, --accept CHILD
   audit verify|show     prove the audit record, or read it
+  evidence              write report, metrics and stamp, the same for the same inputs
   help COMMAND          tell more about a command
 
   --workspace DIR       folder with the config and the children (default: here)
@@ -168,6 +169,16 @@ def _lock(parser: Parser) -> None:
     )
 
 
+def _evidence(parser: Parser) -> None:
+    parser.flag(
+        "--out", metavar="DIR", default="", help="folder to write to (default: artifacts/switchboard-mcp)"
+    )
+    parser.flag("--verify", action="store_true", help="write nothing; name what differs from what is there")
+    parser.flag(
+        "--audit", action="store_true", help="count the calls of the audit record, by how long they took"
+    )
+
+
 def _audit(parser: Parser) -> None:
     parser.add_argument(
         "action", metavar="ACTION", choices=("verify", "show", "tail"), help="verify, show or tail"
@@ -265,6 +276,13 @@ COMMANDS = {
         "  switchboard lock --check           exit code 1 where something is another, for CI\n"
         "  switchboard lock --accept github   take what github offers now",
         _lock,
+    ),
+    "evidence": Command(
+        "evidence [OPTIONS]",
+        "Write what is configured, allowed, denied, pinned and checked, and the proof of each claim of the standard:\n"
+        "report.json, metrics.json and stamp.json. Made from settings, approvals and lock alone; starts nothing. The\n"
+        "same inputs give the same bytes, on every machine. Exit code 1 where a check or a claim does not hold.",
+        add=_evidence,
     ),
     "audit": Command(
         "audit verify|show|tail [OPTIONS]",
