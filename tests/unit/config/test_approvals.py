@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+
+from switchboard_mcp.config.approvals import (
+    Approval,
+    Approvals,
+    Pin,
+    approvals_file,
+    read_approvals,
+    render,
+    words,
+    write_approvals,
+)
+from switchboard_mcp.config.schema import approvals_schema
+from switchboard_mcp.errors import SwitchboardError
+
+APPROVALS = Approvals(
+    children={
+        "zoo": Approval(kind="http", origin="https://mcp.example.com:443"),
+        "git": Approval(
+            command="npx",
+            args=["-y", "pkg", "*"],
+            launch=["/usr/bin/node", "${workspace}/index.js"],
+            replaces=2,
+            files=[Pin(path="/usr/bin/node", sha256="a" * 64, real="/opt/node")],
+            env=["TOKEN"],
+            env_values={"NODE_OPTIONS": "--no-warnings"},
+        ),
+    }
+)
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    path = approvals_file(str(tmp_path))
+    assert path.endswith("switchboard.approvals.json")
+    write_approvals(path, APPROVALS)
+    assert read_approvals(path) == APPROVALS
+    assert [entry.name for entry in tmp_path.iterdir()] == ["switchboard.approvals.json"]
+
+
+def test_the_text_is_sorted_stable_and_fits_the_schema() -> None:
+    text = render(APPROVALS)
+    turned = Approvals(children=dict(reversed(APPROVALS.children.items())))
+    assert render(turned) == text
+    assert text.endswith(b"}\n")
+    assert list(json.loads(text)["children"]) == ["git", "zoo"]
+    jsonschema.validate(json.loads(text), approvals_schema())
+
+
+def test_nothing_is_approved_where_there_is_no_file(tmp_path: Path) -> None:
+    assert read_approvals(str(tmp_path / "nothing.json")) == Approvals()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"children": {"a": {"lunch": []}}}', "children.a.lunch: unknown key; did you mean `launch`?"),
+        ('{"children": {"a": {"files": [{"path": "/x"}]}}}', "children.a.files[0].sha256: missing"),
+        ('{"children": {"a": {"files": [{"path": "/x", "sha256": "short"}]}}}', "sha256"),
+        ('{"children": {"a": {"replaces": 1}}}', "children.a.replaces: is more than there are `args`."),
+        ('{"version": 2}', "version"),
+        ("{", "switchboard.approvals.json"),
+    ],
+)
+def test_a_mistake_is_named_with_file_and_key(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "switchboard.approvals.json"
+    path.write_text(text)
+    with pytest.raises(SwitchboardError) as caught:
+        read_approvals(str(path))
+    assert caught.value.failure.code == "config_invalid"
+    assert str(path) in caught.value.failure.message
+    assert told in caught.value.failure.message
+
+
+def test_paths_of_workspace_and_home_read_the_same_everywhere() -> None:
+    here, there = words("/work/a", {"HOME": "/home/ada/"}), words("/srv/b", {"HOME": "/root"})
+    for path, written in [
+        ("/work/a/x.js", "${workspace}/x.js"),
+        ("/home/ada/.npm/x.js", "${home}/.npm/x.js"),
+        ("/usr/bin/node", "/usr/bin/node"),
+        ("/work/ab", "/work/ab"),
+    ]:
+        assert here.shorten(path) == written
+        assert here.fill(written) == path
+    assert there.fill("${workspace}/x.js") == "/srv/b/x.js"
+    assert there.fill("${workspaces}/x.js") == "${workspaces}/x.js"
+
+
+def test_without_a_home_nothing_is_in_it() -> None:
+    assert words("/work", {}).fill("${home}/x") == "${home}/x"
+
+
+def test_the_schema_refuses_what_reading_refuses() -> None:
+    wrong = {"children": {"a": {"files": [{"path": "/x", "sha256": "short"}]}}}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, approvals_schema())
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(wrong, Approvals)
