@@ -65,12 +65,12 @@ class Agent:
     async def ask(self, method: str, params: Json) -> Json:
         assert self.process.stdin is not None
         id = next(self._ids)
-        answer = self._waiting[id] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self._waiting[id] = answer
         message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         async with asyncio.timeout(PATIENCE_S):
-            await answer
-        return answer.result()
+            return await answer
 
     async def call(self, tool: str, **args: Any) -> Json:
         """A subtool of the mail suite."""

@@ -12,6 +12,8 @@ from contextlib import AsyncExitStack
 from itertools import count
 from pathlib import Path
 
+import pytest
+
 from switchboard_mcp.mail.post import Post
 from tests.e2e.agents import Agent, agent, scaled
 from tests.e2e.workspaces import configure
@@ -67,6 +69,7 @@ async def receive(me: str, mine: Agent, ledger: Ledger, done: asyncio.Event) -> 
             done.set()
 
 
+@pytest.mark.timeout(60 + 5 * AGENTS + 5 * SECONDS)
 async def test_nothing_is_lost_doubled_or_out_of_order_between_many_agents(workspace: Path) -> None:
     configure(workspace, {"mail": {"enabled": True}})
     names = [f"agent-{number}" for number in range(AGENTS)]

@@ -15,7 +15,7 @@ from typing import Any
 from switchboard_mcp.config.mail import Mail
 from switchboard_mcp.core.agentnames import agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail import directory, resources
+from switchboard_mcp.mail import directory, presence, resources
 from switchboard_mcp.mail.gates import FOLDER, gates
 from switchboard_mcp.mail.letters import Claimed, Delivery
 from switchboard_mcp.mail.personas import Personas
@@ -244,7 +244,11 @@ class Seat:
         if self.caller.principal and desk.shared_hold(name, self):
             self.named = name
             return
-        hold = desk.vacate(name, self) or await asyncio.to_thread(desk.presence.hold, name)
+        try:
+            hold = desk.vacate(name, self) or await asyncio.to_thread(desk.presence.hold, name)
+        except OSError as problem:
+            told = f"'{name}' cannot be locked in {FOLDER}/{presence.FOLDER}: {problem.strerror}."
+            raise SwitchboardError(failure("mail_not_stored", told)) from None
         if hold is None:
             told = f"'{name}' is connected already, by another process."
             raise SwitchboardError(failure("mail_name_taken", told))

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.core.agentnames import agent_name
+from switchboard_mcp.core.agentnames import agent_name, is_agent_name
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.core.roles import ROLES, may_assign, read_role
 from switchboard_mcp.errors import SwitchboardError, failure
@@ -62,7 +62,8 @@ def now() -> str:
 
 def agents(state: State) -> dict[str, Agent]:
     """All agents by name; of an entry that cannot be read the name is left."""
-    return {name: _read(entry, Agent) or Agent() for name, entry in sorted(_part(state, "agents").items())}
+    entries = sorted(_part(state, "agents").items())
+    return {name: _read(entry, Agent) or Agent() for name, entry in entries if is_agent_name(name)}
 
 
 def teams(state: State) -> dict[str, Team]:

@@ -7,13 +7,17 @@ file. Nothing here is forced to the disk: after a power cut nobody is here. Bloc
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import time
 from contextlib import suppress
 from typing import Literal
 
 from msgspec import Struct
+
+from switchboard_mcp.core.agentnames import is_agent_name
 
 FOLDER = "presence"
 Here = Literal["online", "idle", "offline"]
@@ -21,7 +25,9 @@ Here = Literal["online", "idle", "offline"]
 ACTIVE_S = 300.0
 # Somebody who only looks whether a file is locked holds the lock for an instant.
 TRIES, BETWEEN_S = 5, 0.01
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+WOKEN = ".woken"
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Waiting(Struct, rename="camel", frozen=True):
@@ -51,44 +57,43 @@ class Presence:
 
     def __init__(self, folder: str) -> None:
         self._root = folder
-        self._folder = os.path.join(folder, FOLDER)
 
     def hold(self, agent: str) -> Hold | None:
-        """Be this agent; None while another process is."""
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        fd = os.open(self._path(agent), _FLAGS, 0o600)
-        for attempt in range(TRIES):
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if attempt + 1 < TRIES:
-                    time.sleep(BETWEEN_S)
-            else:
-                os.utime(fd)
-                return Hold(fd)
-        os.close(fd)
+        """Be this agent; None while another process is. Raises OSError where nothing can be locked."""
+        with self._open(agent) as file:
+            for attempt in range(TRIES):
+                try:
+                    fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if attempt + 1 < TRIES:
+                        time.sleep(BETWEEN_S)
+                else:
+                    os.utime(file.fd)
+                    return Hold(file.keep())
         return None
 
     def beat(self, agent: str) -> None:
         """The agent does something."""
-        self._touch(self._path(agent))
+        self._touch(agent)
 
     def woken(self, agent: str) -> None:
         """The agent has been told that there is mail."""
-        self._touch(self._path(agent) + ".woken")
+        self._touch(agent + WOKEN)
 
     def here(self, agent: str, pid: int = 0) -> tuple[Here, float]:
         """Whether the agent is here, and when it was last active; `pid` is a process that stands for it."""
+        alive = _alive(pid)
         try:
-            file = os.lstat(self._path(agent))
+            with self._open(agent, create=False) as file:
+                found, held = os.fstat(file.fd), _locked(file.fd)
         except OSError:
-            return ("idle" if pid and _alive(pid) else "offline"), 0.0
-        recent = time.time() - file.st_mtime < ACTIVE_S
-        if self._held(agent) or (pid and _alive(pid)):
-            return ("online" if recent else "idle"), file.st_mtime
+            return ("idle" if alive else "offline"), 0.0
+        recent = time.time() - found.st_mtime < ACTIVE_S
+        if held or alive:
+            return ("online" if recent else "idle"), found.st_mtime
         # One without MCP holds nothing, and is here while it does something.
-        left = bool(pid) or file.st_atime < 1
-        return ("online" if recent and not left else "offline"), file.st_mtime
+        left = bool(pid) or found.st_atime < 1
+        return ("online" if recent and not left else "offline"), found.st_mtime
 
     def waiting(self, agent: str, starving_s: float) -> Waiting:
         """What lies in its inbox, and whether somebody should be worried."""
@@ -101,35 +106,60 @@ class Presence:
             return Waiting()
         came = _time(os.path.join(inbox, min(names)))  # names begin with when they were written
         age = max(0.0, time.time() - came) if came else 0.0
-        told = _time(self._path(agent) + ".woken") >= came
+        told = _time(os.path.join(self._root, FOLDER, agent + WOKEN)) >= came
         return Waiting(len(names), round(age, 1), age >= starving_s and not told)
 
-    def _held(self, agent: str) -> bool:
+    def _touch(self, name: str) -> None:
+        with suppress(OSError), self._open(name) as file:  # a sign of life that cannot be given is none
+            os.utime(file.fd)
+
+    def _open(self, name: str, *, create: bool = True) -> _File:
+        """A file of ours, by handles: nothing that a link leads to is touched."""
+        if not is_agent_name(name.removesuffix(WOKEN)):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)
+        root = os.open(self._root, _FOLDER_FLAGS)
         try:
-            fd = os.open(self._path(agent), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
+            if create:
+                with suppress(FileExistsError):
+                    os.mkdir(FOLDER, 0o700, dir_fd=root)
+            folder = os.open(FOLDER, _FOLDER_FLAGS, dir_fd=root)
         finally:
+            os.close(root)
+        try:
+            fd = os.open(name, _FLAGS | (os.O_CREAT if create else 0), 0o600, dir_fd=folder)
+        finally:
+            os.close(folder)
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
             os.close(fd)
+            raise OSError(errno.EMLINK, os.strerror(errno.EMLINK), name)
+        return _File(fd)
+
+
+class _File(Struct):
+    fd: int
+
+    def keep(self) -> int:
+        """The file stays open, and is somebody else's to close."""
+        fd, self.fd = self.fd, -1
+        return fd
+
+    def __enter__(self) -> _File:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
         return False
-
-    def _touch(self, path: str) -> None:
-        with suppress(OSError):  # a sign of life that cannot be given is none
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            fd = os.open(path, _FLAGS, 0o600)
-            try:
-                os.utime(fd)
-            finally:
-                os.close(fd)
-
-    def _path(self, agent: str) -> str:
-        return os.path.join(self._folder, agent)
+    return False
 
 
 def _time(path: str) -> float:
@@ -140,9 +170,11 @@ def _time(path: str) -> float:
 
 
 def _alive(pid: int) -> bool:
+    if pid <= 0:
+        return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         return True  # somebody else's

@@ -23,7 +23,7 @@ class Asked(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
 
 class RegisterTerminal(Asked, kw_only=True):
     name: Annotated[Name, Meta(description="Your name: letters, digits, - and _.")]
-    pid: Annotated[int, Meta(ge=1, description="Process id of the terminal.")]
+    pid: Annotated[int, Meta(ge=1, le=2**31 - 1, description="Process id of the terminal.")]
     purpose: Words = ""
     styling: Annotated[dict[str, str], Meta(description="How people see it, such as color.")] = {}
 

@@ -114,14 +114,41 @@ def test_mail_that_came_after_the_last_call_starves_too(presence: Presence, tmp_
     assert presence.waiting("ada", 10).starving
 
 
-def test_links_are_not_followed(presence: Presence, tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
+@pytest.mark.parametrize("trap", ["link", "hard link", "fifo", "folder", "linked folder"])
+def test_what_is_no_file_of_ours_is_not_touched(presence: Presence, tmp_path: Path, trap: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    victim = outside / "ada"
     victim.write_text("mine")
     age(victim, 1000)
-    (tmp_path / "presence").mkdir()
-    (tmp_path / "presence" / "ada").symlink_to(victim)
-    before = victim.stat().st_mtime
+    before = victim.stat()
+    place = tmp_path / "presence"
+    if trap == "linked folder":
+        place.symlink_to(outside)
+    else:
+        place.mkdir()
+    if trap == "link":
+        (place / "ada").symlink_to(victim)
+    elif trap == "hard link":
+        os.link(victim, place / "ada")
+    elif trap == "fifo":
+        os.mkfifo(place / "ada")
+    elif trap == "folder":
+        (place / "ada").mkdir()
     presence.beat("ada")
-    with pytest.raises(OSError, match="symbolic"):
+    with pytest.raises(OSError):  # noqa: PT011  which one differs
         presence.hold("ada")
-    assert victim.stat().st_mtime == before
+    assert presence.here("ada") == ("offline", 0.0)
+    assert victim.stat().st_mtime == before.st_mtime
+
+
+@pytest.mark.parametrize("name", ["../ada", "a/b", "", ".", "ada.woken.woken"])
+def test_what_is_no_name_is_nobody(presence: Presence, name: str) -> None:
+    presence.beat(name)
+    assert presence.here(name) == ("offline", 0.0)
+    assert not (Path(presence._root) / "presence").exists()
+
+
+@pytest.mark.parametrize("pid", [-1, 0, 2**40])
+def test_what_is_no_process_stands_for_nobody(presence: Presence, pid: int) -> None:
+    assert presence.here("ada", pid) == ("offline", 0.0)
