@@ -12,6 +12,7 @@ import pytest
 
 from switchboard_mcp.core.lifecycle import State
 from switchboard_mcp.errors import Failure
+from switchboard_mcp.transport import remote
 from tests.interaction.webchildren import (
     KINDS,
     Audience,
@@ -109,6 +110,25 @@ async def test_a_large_answer_comes_whole(served: Shop) -> None:
     _, kind, url = served
     async with meeting() as (meet, _):
         assert len(text(await ask(meet(kind, url), "large", size=3_000_000))) == 3_000_000
+
+
+async def test_an_answer_beyond_the_limit_fails_its_call(
+    served: Shop, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, kind, url = served
+    monkeypatch.setattr(remote, "MAX_MESSAGE_BYTES", 100_000)
+    async with meeting() as (meet, _):
+        child = meet(kind, url)
+        waiting = Question(child, "wait", {"name": name}).ask()
+        assert text(await ask(child, "until_begun", name=name)) == "begun"
+        answer = await ask(child, "large", size=1_000_000)
+        assert isinstance(answer, Failure)
+        assert answer.code == "message_too_large"
+        assert text(await ask(child, "add", a=1, b=2)) == "3"
+        if kind == "ws":  # whose answer it was can only be guessed, and the connection is gone
+            assert await waiting.answer() == answer
+        else:
+            assert not waiting.done.done()
 
 
 async def test_an_idle_child_is_stopped_and_can_be_used_again(served: Shop) -> None:

@@ -121,9 +121,9 @@ class SocketLink(RemoteLink):
         if isinstance(problem, ConnectionClosed):
             ours = problem.sent
             if ours is not None and ours.code == CloseCode.MESSAGE_TOO_BIG:
-                return server.failure(
-                    "message_too_large", "sent a message larger than Switchboard carries over a WebSocket"
-                )
+                told = f"sent a message larger than the {self.limit:,} bytes that Switchboard carries"
+                told += "; over a WebSocket that ends the connection and all calls on it"
+                return server.failure("message_too_large", told)
             theirs = problem.rcvd
             told = f" ({theirs.code} {theirs.reason})".replace(" )", ")") if theirs else ""
             return server.failure("child_crashed", f"has closed the connection{told}")

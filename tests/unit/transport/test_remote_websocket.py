@@ -134,7 +134,9 @@ async def test_a_connection_that_breaks_ends_the_link() -> None:
 async def test_a_message_beyond_the_limit_ends_the_link_and_is_told() -> None:
     async with serving(echo) as url, dialled(SocketLink, url, limit=10_000) as rig:
         rig.ask("x", 1, b'"%b"' % (b"x" * 20_000))
-        assert (await rig.until_over()).code == "message_too_large"
+        problem = await rig.until_over()
+    assert problem.code == "message_too_large"
+    assert "larger than the 10,000 bytes" in problem.message
 
 
 @pytest.mark.parametrize(
