@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,26 @@ def test_a_name_is_free_again_when_its_host_was_killed(desk: Path) -> None:
         first.process.kill()
         first.process.wait()
         second.call("mail_suite", "register_chat_agent", name="ada")
+
+
+@pytest.mark.parametrize("exposure", ["suite", "direct"])
+def test_commands_know_the_desk_as_a_child(workspace: Path, exposure: str) -> None:
+    configure(workspace, {"mail": {"enabled": True, "exposure": exposure}})
+    for command in (["doctor"], ["list"], ["--dry-run"]):
+        ran = subprocess.run(
+            [*SWITCHBOARD, *command], cwd=workspace, capture_output=True, text=True, timeout=30, check=False
+        )
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert "mail_suite" in ran.stdout
+
+
+def test_in_governed_mode_the_desk_needs_no_approval(workspace: Path) -> None:
+    configure(workspace, {"mail": {"enabled": True}, "governance": {"mode": "governed"}})
+    with switchboard(workspace, env={**os.environ, "SWITCHBOARD_MCP_ENABLED": "true"}) as host:
+        host.initialize()
+        assert host.tool_names() == ["mail_suite"]
+        told = host.call("mail_suite", "register_chat_agent", name="ada")
+        assert told["structuredContent"]["name"] == "ada"
 
 
 # --- over HTTP ----------------------------------------------------------------------------------------

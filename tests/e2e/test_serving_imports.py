@@ -112,3 +112,17 @@ def test_serving_loads_no_other_command(served: Path) -> None:
 def test_a_start_that_only_lists_loads_no_code_for_mistakes_or_schemas(served: Path) -> None:
     modules = loaded(served, LIST)
     assert not modules & {"switchboard_mcp.config.mistakes", "switchboard_mcp.config.schema"}
+
+
+def test_what_is_switched_off_costs_no_import(served: Path) -> None:
+    modules = loaded(served, [*LIST, INTROSPECT, CALL])
+    parts = ("switchboard_mcp.mail", "switchboard_mcp.transport.inhouse", "switchboard_mcp.children.builtin")
+    assert not [name for name in modules if name.startswith(parts)]
+
+
+def test_mail_loads_nothing_that_serving_avoids(workspace: Path) -> None:
+    (workspace / "switchboard.config.json").write_text('{"mail": {"enabled": true}}')
+    arguments = {"action": "call", "subtool": "register_chat_agent", "args": {"name": "ada"}}
+    modules = loaded(workspace, [*LIST, ("tools/call", {"name": "mail_suite", "arguments": arguments})])
+    assert "switchboard_mcp.mail.post" in modules
+    assert not {name.partition(".")[0] for name in modules} & NEVER
