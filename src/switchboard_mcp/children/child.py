@@ -134,9 +134,13 @@ class Child(Patient):
     def leave(self, home: object) -> None:
         """A host has gone; what is shared stays."""
 
-    def hide(self, problem: Failure, also: list[str] | tuple[()] = ()) -> Failure:
-        """The failure as it may be shown: without secrets, nor what `also` holds."""
-        return self._services.redactor.failure(problem, also)
+    def remember(self, hidden: list[str]) -> None:
+        """Arguments of a call that must not be shown."""
+        self._services.redactor.remember(hidden)
+
+    def hide(self, problem: Failure) -> Failure:
+        """The failure as it may be shown."""
+        return self._services.redactor.failure(problem)
 
     def hide_raw(self, body: Raw | bytes) -> bytes:
         """A body of the child's own that is no result, without the secrets that we know."""

@@ -21,6 +21,8 @@ from switchboard_mcp.errors import Failure
 MASK = "[redacted]"
 # Shorter values would mask parts of ordinary words in every line.
 MIN_REGISTERED = 4
+# Arguments that must not be shown are hidden until so many others have come: longer than a call is spoken of.
+MAX_RECENT = 64
 # Deeper than any honest message, and far from Python's own limit.
 MAX_DEPTH = 64
 
@@ -95,22 +97,34 @@ _NUMBER_OR_NOTHING = r"[+-]?[0-9][0-9.,_]*[a-z%]{0,2}|true|false|null|none|undef
 class Redactor:
     """Masks secrets. Values are registered as they become known; the rest needs no state."""
 
-    __slots__ = ("_forms", "_registered", "version")
+    __slots__ = ("_forms", "_recent", "_registered", "version")
 
     def __init__(self) -> None:
         self.version = 0  # another number means that more is secret now
         self._registered: set[str] = set()
+        self._recent: dict[str, None] = {}
         self._forms: tuple[Form, ...] | None = ()  # made when something is masked for the first time
 
     def register(self, value: str) -> None:
         """From now on hide `value` wherever it stands: in longer text, in addresses, in base64, in JSON inside JSON."""
         value = value.strip()
-        if len(value) < MIN_REGISTERED or value in MASK:
-            return
-        if value not in self._registered:
+        if _can_be_hidden(value) and value not in self._registered:
             self._registered.add(value)
             self._forms = None
             self.version += 1
+
+    def remember(self, values: Iterable[str]) -> None:
+        """Hide these for a while, as arguments of a call that is under way: the last `MAX_RECENT` of all."""
+        recent = self._recent
+        for value in filter(_can_be_hidden, values):
+            if value in recent:
+                del recent[value]  # to the end, as the latest
+            else:
+                self._forms = None
+                self.version += 1
+            recent[value] = None
+        while len(recent) > MAX_RECENT:
+            del recent[next(iter(recent))]
 
     def text(self, text: str) -> str:
         """The text with every secret in it masked."""
@@ -124,7 +138,7 @@ class Redactor:
 
     def known(self, text: str) -> str:
         """The text with the registered values in it masked, and nothing else: for words of our own."""
-        return self._without_registered(text) if self._registered else text
+        return self._without_registered(text) if self._registered or self._recent else text
 
     def clipped(self, text: str, size: int) -> str:
         """The beginning of a text, masked before it is cut: half a secret would not be recognised."""
@@ -132,19 +146,14 @@ class Redactor:
 
     def body(self, body: bytes) -> bytes:
         """JSON as it came, with the registered values in it masked."""
-        if not self._registered:
+        if not self._registered and not self._recent:
             return body
         text = body.decode("utf-8", "surrogateescape")
         masked = self.known(text)
         return body if masked is text else masked.encode("utf-8", "surrogateescape")
 
-    def failure(self, problem: Failure, also: Iterable[str] = ()) -> Failure:
-        """The failure with every secret in it masked, and the values in `also`; the same one where there is none."""
-        if also:
-            more = Redactor()
-            for value in also:
-                more.register(value)
-            problem = more.failure(problem)
+    def failure(self, problem: Failure) -> Failure:
+        """The failure with every secret in it masked; the same one where there is none."""
         message, stderr, data = self.text(problem.message), problem.stderr, problem.data
         if stderr is not UNSET:
             stderr = [self.text(line) for line in stderr]
@@ -197,7 +206,8 @@ class Redactor:
 
     def _without_registered(self, text: str) -> str:
         if self._forms is None:
-            self._forms = tuple(form for value in sorted(self._registered) for form in forms(value))
+            hidden = sorted({*self._registered, *self._recent})
+            self._forms = tuple(form for value in hidden for form in forms(value))
         # Places are found in the text as it came: masking one value must not tear another that overlaps it.
         spans = list(_spans(text, self._forms))
         for layer in layers(text):
@@ -220,6 +230,10 @@ def is_secret_name(name: str) -> bool:
     """Whether a value under this name is taken for a secret. Case and separators do not matter."""
     plain = _plain(name)
     return any(term in plain for term in NEVER_LOG)
+
+
+def _can_be_hidden(value: str) -> bool:
+    return len(value) >= MIN_REGISTERED and value not in MASK
 
 
 def _plain(name: str) -> str:

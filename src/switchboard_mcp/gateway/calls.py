@@ -197,7 +197,7 @@ class SubtoolCall(SuiteRequest):
         schema: Raw | UnsetType = UNSET
         if error.code == INVALID_PARAMS and tool is not None and tool.input_schema is not UNSET:
             schema = _compacted(tool.input_schema)
-        problem = failure(
+        return failure(
             "child_error",
             f"Child '{child.name}', subtool '{subtool}': {error.message} (code {error.code})",
             child=child.name,
@@ -205,11 +205,6 @@ class SubtoolCall(SuiteRequest):
             schema=schema,
             data=error.data,
         )
-        if not self.suite.redact_args:
-            return problem
-        from switchboard_mcp.core.masks import hidden_values  # Only where a suite hides arguments.
-
-        return child.hide(problem, hidden_values(self.suite.redact_args, self.asked.args))
 
 
 class Retried(SubtoolCall):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.json import decode, encode
 
 from switchboard_mcp.children.catalog import Tool
@@ -67,6 +67,8 @@ class ChildSuite:
         if params.request_state is not UNSET and self._came_back(session, route, id, params):
             return
         asked = params.arguments
+        if self.redact_args:
+            self.hide(asked.args)
         if asked.action == "introspect":
             if self.chain is not None:
                 self.chain.noted("introspect", session, asked.subtool, "ok")
@@ -82,6 +84,12 @@ class ChildSuite:
             SubtoolCall(session, route, id, self, params).begin()
         else:
             Retried(session, route, id, self, params).begin()
+
+    def hide(self, args: Raw | UnsetType) -> None:
+        """Keep what `redactArgs` names of these arguments out of everything that is logged or told of the call."""
+        from switchboard_mcp.core.masks import hidden_values  # Only where a suite hides arguments.
+
+        self.child.remember(hidden_values(self.redact_args, args))
 
     def _came_back(self, session: Session, route: Route, id: bytes, params: PlainParams) -> bool:
         """Whether this was a modern host that came back for a request which is parked here, and is dealt with."""

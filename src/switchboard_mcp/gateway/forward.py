@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.core import envelope, jsonrpc
@@ -48,6 +48,8 @@ class Forward(HostRequest):
         self.members = {name: value for name, value in members.items() if name != "_meta"}
         self.rewrite = rewrite
         self.id = b""
+        if suite.redact_args and method == "tools/call":
+            suite.hide(members.get("arguments", UNSET))
 
     @property
     def cacheable(self) -> bool:  # type: ignore[override]

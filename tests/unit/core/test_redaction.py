@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import Raw
 
-from switchboard_mcp.core.redaction import MASK, MAX_DEPTH, Redactor, is_secret_name
+from switchboard_mcp.core.redaction import MASK, MAX_DEPTH, MAX_RECENT, Redactor, is_secret_name
+from switchboard_mcp.errors import failure
 
 # Built in pieces, so that no scanner takes this file for a leak.
 CREDENTIALS = {
@@ -189,6 +191,38 @@ def test_a_registered_value_is_masked_as_json_writes_it() -> None:
     redactor = Redactor()
     redactor.register('a"b\\c\nd')
     assert redactor.text(json.dumps({"x": 'a"b\\c\nd'})) == f'{{"x": "{MASK}"}}'
+
+
+def test_what_is_remembered_is_hidden_until_enough_others_have_come() -> None:
+    redactor = Redactor()
+    redactor.remember(["hidden-one", "abc"])
+    version = redactor.version
+    redactor.remember(["hidden-one"])
+    assert redactor.version == version
+    assert redactor.text("hidden-one abc") == f"{MASK} abc"
+    redactor.remember(f"other-{number}" for number in range(MAX_RECENT - 1))
+    assert redactor.text("hidden-one other-0") == f"{MASK} {MASK}"
+    redactor.remember(["one-more"])
+    assert redactor.text("hidden-one other-0") == f"hidden-one {MASK}"
+
+
+def test_a_failure_is_masked_in_message_stderr_and_data() -> None:
+    redactor = Redactor()
+    redactor.register("correct-horse")
+    data = Raw(b'{"seen":["correct-horse",1.50]}')
+    problem = failure("child_error", "it said correct-horse", stderr=["E correct-horse"], data=data)
+    shown = redactor.failure(problem)
+    assert "correct-horse" not in str(shown)
+    assert shown.stderr == [f"E {MASK}"]
+    harmless = failure("child_error", "it said nothing", data=Raw(b'{"n":1.50}'))
+    assert redactor.failure(harmless) is harmless
+    assert redactor.failure(failure("child_error", "x", data=Raw(b"{broken"))).data == Raw(b'"[redacted]"')
+
+
+def test_a_text_is_masked_before_it_is_cut() -> None:
+    redactor = Redactor()
+    redactor.register("correct-horse-battery")
+    assert redactor.clipped("x" * 10 + "correct-horse-battery", 20) == "x" * 10 + MASK
 
 
 @pytest.mark.parametrize("value", ["", "  ", "abc", "redacted"])
