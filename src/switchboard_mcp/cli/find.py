@@ -9,6 +9,7 @@ from switchboard_mcp.cli.catalogs import named, read_catalog
 from switchboard_mcp.cli.console import Screen, Styled
 from switchboard_mcp.cli.invocation import Invocation, opened, show_warnings
 from switchboard_mcp.core.search import Index
+from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.gateway.finding import DOC_CHARS, Finder, Match, Place, entry, match
 
 
@@ -54,6 +55,8 @@ def doc_chars(asked: Invocation) -> int:
 async def in_suites(asked: Invocation, query: str) -> Found:
     """Search what the workspace's children are known to offer."""
     async with opened(asked) as switchboard:
+        if switchboard.services.disabled is not None:
+            raise SwitchboardError(switchboard.services.disabled)
         show_warnings(switchboard.workspace.warnings, asked.console)
         suites = list(switchboard.gateway.suites.values())
         finder = Finder()
