@@ -39,6 +39,13 @@ _HIDDEN = (
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # musical formatting; tags and more variation selectors
     "\ud800-\udfff"
 )
+# Where two of them are no trick but writing: they make one picture of several, or join letters of some scripts.
+_PICTURES = "\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+_SCRIPTS = "\u0600-\u06ff\u0750-\u077f\u08a0-\u0dff"  # Arabic, and those of India
+_JOINERS = (
+    f"(?:(?<=[{_PICTURES}])|(?<=[{_PICTURES}]\ufe0f))\u200d(?=[{_PICTURES}])|(?<=[{_PICTURES}])\ufe0f"
+    f"|(?<=[{_SCRIPTS}])[\u200c\u200d](?=[{_SCRIPTS}])"
+)
 _ORDERS = "\x1b\\[[0-9;:?]{0,32}[@-~]|\x1b\\][^\x07\x1b]{0,256}(?:\x07|\x1b\\\\)?"  # to a terminal, whole
 _BREAKS = "\r\n?|[\u2028\u2029\x0b\x0c\x85]"
 # Room that pushes what follows out of sight.
@@ -57,7 +64,7 @@ def clean(text: str) -> str:
     if text.isascii() and (text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable()):
         return _without_void(text) if len(text) >= 40 and ("\n\n\n\n" in text or " " * 40 in text) else text
     text = _compiled(_BREAKS).sub("\n", _compiled(_ORDERS).sub("", text))
-    return _without_void(_compiled(f"[{_HIDDEN}]").sub("", text))
+    return _without_void(_compiled(f"({_JOINERS})|[{_HIDDEN}]").sub(r"\1", text))
 
 
 def shown(text: str, limit: int = DESCRIPTION_CHARS) -> str:
