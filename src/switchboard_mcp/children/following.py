@@ -17,7 +17,7 @@ from switchboard_mcp.children.services import Services
 from switchboard_mcp.core import envelope, jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.errors import INVALID_PARAMS, METHOD_NOT_FOUND, Failure
-from switchboard_mcp.transport.peer import Call, Inquiry, Peer, next_id
+from switchboard_mcp.transport.peer import UNREADABLE, Call, Inquiry, Peer, next_id
 
 # What can be listened to, by the capability that says so, and the notification it stands for.
 LISTS = {
@@ -109,6 +109,8 @@ class Following:
 
     def end(self) -> None:
         """The child is gone."""
+        if self._listening is not None:
+            self._then += self._listening.then
         self._peer = self._listening = self._earlier = None
         if self._opening is not None:
             self._opening.cancel()
@@ -120,6 +122,7 @@ class Following:
         self.uris[uri] = self.uris.get(uri, 0) + 1
         if then is not None:
             self._then.append(then)
+            self._services.loop.call_later(self._timeout_s, self._overdue, then)
         if self._peer is not None and self._modern:
             self._open_soon(0)
             return
@@ -144,7 +147,10 @@ class Following:
         listening = self._listening
         if listening is None or message.params is UNSET:
             return
-        named = _decode_acknowledged(message.params).meta.get(envelope.SUBSCRIPTION)
+        try:
+            named = _decode_acknowledged(message.params).meta.get(envelope.SUBSCRIPTION)
+        except UNREADABLE:
+            return
         if named is None or bytes(named) != listening.id:
             return
         listening.acknowledged = True
@@ -169,6 +175,13 @@ class Following:
             self._then += listening.then
             self._open_soon(self._wait_s)
             self._wait_s = min(self._wait_s * 2, LONGEST_WAIT_S)
+
+    def _overdue(self, then: Then) -> None:
+        """Whoever still waits has waited long enough."""
+        for waiting in (self._then, self._listening.then if self._listening is not None else []):
+            if then in waiting:
+                waiting.remove(then)
+                then(False)
 
     def _open_soon(self, wait_s: float) -> None:
         """What changes at once is asked for together."""

@@ -61,6 +61,11 @@ def is_modern(meta: Meta | UnsetType) -> bool:
     return meta is not UNSET and VERSION in meta
 
 
+def capabilities(meta: Meta | UnsetType, greeted: bytes) -> bytes:
+    """What a client can do: as its request says, else as it said in its greeting."""
+    return bytes(meta[CAPABILITIES]) if meta is not UNSET and CAPABILITIES in meta else greeted
+
+
 def check(meta: Meta) -> Problem | None:
     """What is wrong with the envelope of a modern request."""
     version = text_of(meta.get(VERSION))

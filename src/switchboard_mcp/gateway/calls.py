@@ -43,7 +43,7 @@ class PlainParams(Struct, gc=False, rename="camel"):
 class SuiteRequest(HostRequest):
     """What calls and introspections have in common."""
 
-    __slots__ = ("params", "suite")
+    __slots__ = ("params",)
 
     def __init__(
         self, session: Session, route: Route, host_id: bytes, suite: ChildSuite, params: PlainParams

@@ -27,7 +27,7 @@ PATIENT = {"tasks/result": PATIENCE_S}
 class Forward(HostRequest):
     """See the module. `rewrite` changes a result where it names what the host knows by another name."""
 
-    __slots__ = ("direct", "inbound", "members", "method", "rewrite")
+    __slots__ = ("inbound", "members", "method", "rewrite")
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class Forward(HostRequest):
         self.route = inbound.route
         self.host_id = inbound.id
         self.meta = inbound.meta
+        self.suite = suite
         self.child = suite.child
-        self.direct = suite.direct
         self.method = method
         self.members = {name: value for name, value in members.items() if name != "_meta"}
         self.rewrite = rewrite

@@ -48,9 +48,12 @@ class Inbound:
     @property
     def capabilities(self) -> bytes:
         """What the host can do for a child that asks."""
-        if self.meta is not UNSET and envelope.CAPABILITIES in self.meta:
-            return bytes(self.meta[envelope.CAPABILITIES])
-        return self.session.capabilities
+        return envelope.capabilities(self.meta, self.session.capabilities)
+
+    @property
+    def home(self) -> object:
+        """For whom a child is kept that is not shared."""
+        return self.session.home
 
     @property
     def under_way(self) -> bool:

@@ -28,6 +28,7 @@ from switchboard_mcp.transport.peer import Call, next_id
 Encode = Callable[[bytes, Raw | bytes], bytes]
 
 if TYPE_CHECKING:
+    from switchboard_mcp.gateway.childsuite import ChildSuite
     from switchboard_mcp.gateway.inbound import Inbound
     from switchboard_mcp.gateway.parking import Parked
 
@@ -52,10 +53,12 @@ class HostRequest(Visitor, Call):
         "rounds",
         "route",
         "session",
+        "suite",
         "task",
     )
 
-    child: Child
+    suite: ChildSuite
+    child: Child  # the suite's, or where each host has its own, that of this host
     host_id: bytes
     meta: Meta | UnsetType
     route: Route
@@ -68,7 +71,6 @@ class HostRequest(Visitor, Call):
     rounds: int  # how often a modern child has asked
     task: str  # the child's, where the call only runs as one
     cacheable = False  # whether a modern host expects cache hints with the answer
-    direct = False  # whether the child is shown as it is
 
     def begin(self) -> None:
         """Go to the child, unless the host has a request of this id under way already."""
@@ -89,9 +91,7 @@ class HostRequest(Visitor, Call):
     @property
     def capabilities(self) -> bytes:
         """What the host can do for a child that asks."""
-        if self.meta is not UNSET and envelope.CAPABILITIES in self.meta:
-            return bytes(self.meta[envelope.CAPABILITIES])
-        return self.session.capabilities
+        return envelope.capabilities(self.meta, self.session.capabilities)
 
     @property
     def home(self) -> object:
@@ -130,7 +130,9 @@ class HostRequest(Visitor, Call):
             if self.modern and self.log_level:
                 child.lower_log_level(self.log_level)
             return envelope.for_child(self.meta, id, modern=False)
-        capabilities = questions.declared_to_modern(self.capabilities, native=self.modern, direct=self.direct)
+        capabilities = questions.declared_to_modern(
+            self.capabilities, native=self.modern, direct=self.suite.direct
+        )
         return envelope.for_child(self.meta, id, modern=True, capabilities=capabilities, level=self.log_level)
 
     def build(self, child: Child, id: bytes) -> bytes:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.errors import INVALID_REQUEST, Failure
+from switchboard_mcp.gateway.errand import Errand
 from switchboard_mcp.gateway.inbound import Inbound
 
 if TYPE_CHECKING:
@@ -18,31 +18,17 @@ if TYPE_CHECKING:
 GREETING_S = 3.0
 
 
-class RollCall(Visitor):
+class RollCall(Errand):
     """Waits until each of several children is ready or has failed. Meanwhile the request is under way."""
 
     __slots__ = ("_inbound", "_left", "_method", "_then")
 
     def __init__(self, inbound: Inbound, method: str, count: int, then: Callable[[], None]) -> None:
+        super().__init__(inbound)
         self._inbound = inbound
         self._method = method
         self._left = count
         self._then = then
-
-    @property
-    def modern(self) -> bool:
-        """The era of the host that waits."""
-        return self._inbound.modern
-
-    @property
-    def capabilities(self) -> bytes:
-        """What that host can do."""
-        return self._inbound.capabilities
-
-    @property
-    def home(self) -> object:
-        """That host."""
-        return self._inbound.session.home
 
     def admitted(self, child: Child) -> None:
         """One is ready; its tools are known then, the rest it may still have to tell."""

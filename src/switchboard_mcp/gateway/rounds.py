@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.core import jsonrpc, questions
 from switchboard_mcp.core.envelope import InputRequired
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.core.questions import Question
 from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.gateway.errand import Errand
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.request import HostRequest
@@ -88,15 +88,16 @@ class Round:
             extra = b',"inputResponses":' + jsonrpc.encode(self._answers) if self._answers else b""
             if self._asked.request_state is not UNSET:
                 extra += b',"requestState":' + bytes(self._asked.request_state)
-            self._request.child.admit(Retry(self._request, extra))
+            self._request.suite.child.admit(Retry(self._request, extra))
 
 
-class Retry(Visitor):
+class Retry(Errand):
     """The same call once more, with the host's answers where it has given some."""
 
     __slots__ = ("extra", "request")
 
     def __init__(self, request: HostRequest, extra: bytes) -> None:
+        super().__init__(request)
         self.request = request
         self.extra = extra
 
@@ -105,15 +106,9 @@ class Retry(Visitor):
         """Only a child of that era is called again."""
         return True
 
-    @property
-    def capabilities(self) -> bytes:
-        """Those of the host."""
-        return self.request.capabilities
-
-    @property
-    def home(self) -> object:
-        """The request's own."""
-        return self.request.home
+    def moved(self, child: Child) -> None:
+        """While the host thought about it, its own process may have gone."""
+        self.request.moved(child)
 
     def admitted(self, child: Child) -> None:
         """The child is ready, as it mostly is."""

@@ -8,12 +8,12 @@ import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Failure
 from switchboard_mcp.gateway import offers
 from switchboard_mcp.gateway.childsuite import Found
+from switchboard_mcp.gateway.errand import Errand
 from switchboard_mcp.gateway.forward import Forward
 from switchboard_mcp.gateway.inbound import Inbound
 from switchboard_mcp.gateway.session import Followed, Listen
@@ -70,31 +70,17 @@ def listen(gateway: Gateway, inbound: Inbound) -> None:
         where.suite.child.admit(Follower(inbound, subscription, uri, where))
 
 
-class Follower(Visitor):
+class Follower(Errand):
     """A resource that a modern host listens to, while its child is started for it."""
 
     __slots__ = ("found", "inbound", "listen", "uri")
 
     def __init__(self, inbound: Inbound, listen: Listen, uri: str, found: Found) -> None:
+        super().__init__(inbound)
         self.inbound = inbound
         self.listen = listen
         self.uri = uri
         self.found = found
-
-    @property
-    def modern(self) -> bool:
-        """Those who listen are."""
-        return True
-
-    @property
-    def capabilities(self) -> bytes:
-        """Those of the host."""
-        return self.inbound.capabilities
-
-    @property
-    def home(self) -> object:
-        """The host's own."""
-        return self.inbound.session.home
 
     def admitted(self, child: Child) -> None:
         """The child is ready: follow, if the host still listens."""

@@ -66,6 +66,26 @@ def test_an_idle_process_is_stopped_and_does_not_count(board: Board) -> None:
     assert len(kid.made[1].server.requests("tools/call")) == 1
 
 
+def test_a_call_whose_host_thinks_for_long_goes_on_in_a_process_that_is_known(board: Board) -> None:
+    kid = board.isolated(era="modern")
+    host = board.host(EVERYTHING)
+    called = host.call()
+    asks = {"name": {"method": "elicitation/create", "params": FORM}}
+    first = kid.made[0].server
+    first.give(first.last(), {"resultType": "input_required", "inputRequests": asks})
+    for _ in range(4):
+        board.loop.now += 700
+        kid.sweep(board.loop.now)
+        board.settle()
+    assert first.stopped
+    host.reply(host.heard("elicitation/create")[0], {"action": "accept"})
+    second = kid.made[1].server
+    second.give(second.last(), {"resultType": "complete", "content": []})
+    assert host.result(called) == {"content": []}
+    host.leave()
+    assert second.stopped
+
+
 def test_one_at_work_is_not_idle(board: Board) -> None:
     kid = board.isolated()
     host = board.host(EVERYTHING)

@@ -173,6 +173,42 @@ def test_a_modern_child_is_followed_by_listening_to_it(board: Board) -> None:
     assert "resourceSubscriptions" not in kid.server.last("subscriptions/listen")["params"]["notifications"]
 
 
+def test_a_modern_child_that_never_says_that_it_listens_is_not_waited_for(board: Board) -> None:
+    kid = child(board, "modern")
+    host = board.host()
+    asked = subscribe(host)
+    board.advance(59)
+    assert host.answer(asked) is None
+    board.advance(2)
+    assert "tells no changes" in host.error(asked)["message"]
+    acknowledge(kid)
+    updated(kid)
+    assert host.heard(UPDATED) == []
+
+
+def test_whoever_waits_for_a_modern_child_to_listen_is_told_when_it_is_stopped(board: Board) -> None:
+    kid = child(board, "modern")
+    host = board.host()
+    asked = subscribe(host)
+    assert len(kid.server.requests("subscriptions/listen")) == 1
+    board.loop.run_until_complete(kid.close())
+    assert "tells no changes" in host.error(asked)["message"]
+
+
+@pytest.mark.parametrize("params", [{"_meta": 5}, {"_meta": None}, [], {}])
+def test_an_acknowledgement_that_makes_no_sense_is_none(board: Board, params: Json) -> None:
+    kid = child(board, "modern")
+    host = board.host()
+    asked = subscribe(host)
+    problems: list[object] = []
+    board.loop.set_exception_handler(lambda _loop, context: problems.append(context))
+    kid.server.notify("notifications/subscriptions/acknowledged", params)
+    assert problems == []
+    assert host.answer(asked) is None
+    acknowledge(kid)
+    assert host.result(asked) == {}
+
+
 def test_a_modern_child_that_cannot_be_listened_to_says_so(board: Board) -> None:
     def script(message: Json) -> Json | None:
         refusal = {"error": {"code": -32601, "message": "no"}}
