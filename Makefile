@@ -1,6 +1,8 @@
 # Everything a person or a machine runs here. The first run of a target sets up what it needs, in this folder only.
 
 PYTHON_BIN := .venv/bin/python
+# Many tests wait for processes, so that one more worker than a small machine has cores pays.
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test conformance check fmt bench schema docs lock clean
@@ -15,7 +17,7 @@ demo: ## see in half a minute what Switchboard does
 test: ## all checks and all tests, with real servers (ARGS="-k name" goes to pytest)
 	@scripts/setup dev servers npm conformance hosts
 	@scripts/check
-	@$(PYTHON_BIN) -m pytest $(ARGS)
+	@$(PYTHON_BIN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 conformance: ## the official conformance suite (ARGS=--through, through Switchboard; ARGS=--help, more)
 	@scripts/setup dev conformance
