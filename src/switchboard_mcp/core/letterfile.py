@@ -31,6 +31,7 @@ _RECEIPT = re.compile(rf"receipt_({MESSAGE_ID})\.json")
 Place = Literal["inbox", "claimed", "archive", "deadletter"]
 # How a message ends: archived for the first two, a dead letter for the third.
 Outcome = Literal["done", "failed", "rejected"]
+_OUTCOMES: dict[str, Outcome] = {"done": "done", "failed": "failed", "rejected": "rejected"}
 PLACES: tuple[Place, ...] = ("inbox", "claimed", "archive", "deadletter")
 
 
@@ -129,6 +130,6 @@ def parse(place: Place, name: str) -> Entry | None:
         return Entry(Stem(int(found[2]), found[3]), place, name, lease, lease.fence)
     if place in ("archive", "deadletter") and (settled := _SETTLED.fullmatch(name)):
         stem = Stem(int(settled[2]), settled[3])
-        return Entry(stem, place, name, fence=int(settled[4]), outcome=settled[5])
+        return Entry(stem, place, name, fence=int(settled[4]), outcome=_OUTCOMES[settled[5]])
     found = _WAITING.fullmatch(name)
     return Entry(Stem(int(found[1]), found[2]), place, name) if found else None

@@ -1,0 +1,124 @@
+"""The power fails while agents send: a file system of its own is shut down in the middle, without a last sync.
+
+Needs root and loop devices; where a machine has none, this says so and is skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from switchboard_mcp.mail import delivering, repair
+from switchboard_mcp.mail.clocks import system_clocks
+from switchboard_mcp.mail.letters import Draft
+from switchboard_mcp.mail.post import Post
+from switchboard_mcp.mail.tree import Tree
+from tests.interaction.mailcrash import History, check, fork
+
+# _IOR('X', 125, __u32), and "do not even flush the journal".
+EXT4_IOC_SHUTDOWN = 0x8004587D
+NO_LOG_FLUSH = 2
+ROUNDS = int(os.environ.get("SWITCHBOARD_POWER_CUTS", "5"))
+IMAGE_BYTES = 64 * 1_048_576
+
+
+class Disk:
+    """An ext4 file system in a file."""
+
+    def __init__(self, image: Path, folder: Path) -> None:
+        self.image, self.folder = image, folder
+
+    def mount(self) -> None:
+        subprocess.run(["mount", "-o", "loop", self.image, self.folder], check=True, capture_output=True)
+
+    def cut(self) -> None:
+        """From now on nothing reaches the disk."""
+        descriptor = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
+        finally:
+            os.close(descriptor)
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", self.folder], check=True, capture_output=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    programs = [shutil.which(name) for name in ("mkfs.ext4", "mount", "umount")]
+    if sys.platform != "linux" or os.geteuid() != 0 or not all(programs):
+        pytest.skip("a power cut needs root, mount and mkfs.ext4")
+    made = Disk(tmp_path / "disk.img", tmp_path / "disk")
+    made.folder.mkdir()
+    with made.image.open("wb") as file:
+        file.truncate(IMAGE_BYTES)
+    subprocess.run(["mkfs.ext4", "-q", "-F", made.image], check=True, capture_output=True)
+    try:
+        made.mount()
+    except subprocess.CalledProcessError as problem:
+        pytest.skip(f"no loop device can be mounted here: {problem.stderr.decode().strip()}")
+    yield made
+    subprocess.run(["umount", made.folder], check=False, capture_output=True)
+
+
+async def agents(folder: Path, history: History, round_number: int) -> None:
+    """Eight that send, and one that claims and settles, until the power fails."""
+    async with await Post.open(str(folder), watch=False) as post:
+        await post.register("coder")
+
+        async def send(name: str) -> None:
+            for number in range(10_000):
+                draft = Draft(action="status_update", payload=f"{number} " + "x" * 700)
+                sent = await post.send(draft, sender=name, recipient="coder")
+                history.tell("accepted", sent.id, name, number)
+
+        async def work() -> None:
+            while True:
+                for taken in await post.claim("coder", most=4):
+                    acked = await post.ack("coder", taken.message.id, fence=taken.fence, result="ok")
+                    history.tell("acked", taken.message.id, taken.fence, "done")
+                    if acked.result is not None:
+                        history.tell("accepted", acked.result.id)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(send(f"agent-{round_number}-{n}") for n in range(8)), work())
+
+
+@pytest.mark.timeout(180)
+def test_nothing_that_was_accepted_is_lost_when_the_power_fails(disk: Disk, tmp_path: Path) -> None:
+    dice = random.Random(7)
+    history = History(tmp_path / "history")
+    for number in range(ROUNDS):
+        before = len(history.lines())
+        # The answers of a dead file system are errors, which end the worker; they are not what is looked at.
+        child = fork(lambda number=number: asyncio.run(agents(disk.folder, history, number)))  # type: ignore[misc]
+        until = time.monotonic() + 30
+        while len(history.lines()) < before + 60 and time.monotonic() < until:
+            assert os.waitpid(child, os.WNOHANG) == (0, 0), "the worker ended by itself"
+        time.sleep(dice.uniform(0.0, 0.2))  # when the power fails is nobody's choice
+        disk.cut()
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        disk.unmount()
+        disk.mount()
+        tree = Tree(str(disk.folder), system_clocks())
+        tree.make()
+        check(tree, history.lines(), single_claims=False)
+        with tree.visit() as visit:
+            delivering.deliver(visit, "coder", [])
+            repair.repair(visit)
+        check(tree, history.lines(), single_claims=False)
+        tree.close()
+    print(f"{ROUNDS} power cuts, {len(history.lines())} answers kept")

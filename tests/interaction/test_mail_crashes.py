@@ -1,0 +1,312 @@
+"""Processes killed at every step and at random instants: every accepted message stays, in exactly one place."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.mail import claims, delivering, files, repair, sending, state
+from switchboard_mcp.mail.claims import Settling
+from switchboard_mcp.mail.letters import Acked, Claimed, Draft, Sent
+from switchboard_mcp.mail.post import Post
+from switchboard_mcp.mail.tree import Tree, Visit
+from tests.interaction.mailcrash import (
+    Fuse,
+    History,
+    arm,
+    check,
+    end,
+    everything,
+    fork,
+    kill_after,
+    later,
+    opened,
+    run,
+    torn,
+)
+
+# Three processes are killed in each round; together with the systematic rounds well over a thousand.
+ROUNDS = int(os.environ.get("SWITCHBOARD_CRASH_ROUNDS", "40"))
+LEASE_S = 3600.0
+
+
+def draft(payload: str = "work", key: str | None = None) -> Draft:
+    return Draft(action="delegate_task", payload=payload, idempotency_key=key)
+
+
+def settling(fence: int, outcome: str = "done", result: str | None = None) -> Settling:
+    return Settling(fence=fence, outcome=outcome, summary="", result=result, metadata={})  # type: ignore[arg-type]
+
+
+def send(tree: Tree, history: History, *, key: str | None = None, payload: str = "work") -> None:
+    sent = run(tree, lambda visit: sending.send(visit, draft(payload, key), "lead", "coder", []))
+    assert isinstance(sent, Sent), sent
+    history.tell("accepted", sent.id)
+
+
+def take(tree: Tree, lease_s: float = LEASE_S) -> Claimed:
+    with tree.visit() as visit:
+        inbox, _ = delivering.deliver(visit, "coder", [])
+        return claims.claim(visit, "coder", inbox, 1, lease_s, None)[0]
+
+
+def claim(tree: Tree, history: History) -> None:
+    taken = take(tree)
+    history.tell("claimed", taken.message.id, taken.fence)
+
+
+def ack(outcome: str, result: str | None) -> Callable[[Tree, History], None]:
+    def settle(tree: Tree, history: History) -> None:
+        held = json.loads((Path(tree.workspace) / "held.json").read_text())
+        how = settling(held["fence"], outcome, result)
+        acked = run(tree, lambda visit: claims.ack(visit, "coder", held["id"], how, []))
+        assert isinstance(acked, Acked), acked
+        if outcome != "rejected":
+            history.tell("acked", acked.id, held["fence"], outcome)
+        if acked.result is not None:
+            history.tell("accepted", acked.result.id)
+
+    return settle
+
+
+def visiting(work: Callable[[Visit], object]) -> Callable[[Tree, History], None]:
+    def visit_tree(tree: Tree, history: History) -> None:
+        with tree.visit() as visit:
+            work(visit)
+
+    return visit_tree
+
+
+def give_back(tree: Tree, history: History) -> None:
+    future = Tree(tree.workspace, later(2 * LEASE_S))
+    future.writer = tree.writer
+    with future.visit() as visit:
+        claims.give_back_expired(visit, "coder")
+
+
+def renew(visit: Visit) -> None:
+    held = json.loads((Path(visit.tree.workspace) / "held.json").read_text())
+    claims.renew(visit, "coder", held["id"], held["fence"], 2 * LEASE_S)
+
+
+def count(now: dict[str, object]) -> None:
+    now["count"] = int(str(now.get("count", 0))) + 1
+
+
+OPERATIONS: dict[str, Callable[[Tree, History], None]] = {
+    "send": send,
+    "send with a key": lambda tree, history: send(tree, history, key="k"),
+    "send an attachment": lambda tree, history: send(tree, history, payload="x" * 1_100_000),
+    "deliver": visiting(lambda visit: delivering.deliver(visit, "coder", [])),
+    "claim": claim,
+    "renew": visiting(renew),
+    "release": give_back,
+    "ack": ack("done", None),
+    "ack with a result": ack("failed", "it broke"),
+    "reject": ack("rejected", None),
+    "state": visiting(lambda visit: state.update(visit, count)),
+    "repair": visiting(repair.repair),
+}
+
+
+def prepare(workspace: Path, history: History) -> None:
+    """A tree in which everything can happen: one message held, one waiting, one dropped, one that is garbage."""
+    with opened(workspace) as tree:
+        with tree.visit() as visit:
+            for name in ("lead", "coder"):
+                visit.folder("inbox", name, make=True)
+        send(tree, history)
+        held = take(tree)
+        history.tell("claimed", held.message.id, held.fence)
+        (workspace / "held.json").write_text(json.dumps({"id": held.message.id, "fence": held.fence}))
+        send(tree, history)
+    drop(workspace, "msg_dropped", "lead")
+    garbage = workspace / ".switchboard" / "inbox" / "coder" / "msg_garbage.json"
+    garbage.write_text("{")
+    os.utime(garbage, (1, 1))
+
+
+def drop(workspace: Path, name: str, sender: str) -> None:
+    inbox = workspace / ".switchboard" / "inbox" / "coder"
+    said = {"id": name, "action": "status_update", "sender": sender, "recipient": "coder", "payload": "done"}
+    (inbox / f".{name}").write_text(json.dumps(said))
+    (inbox / f".{name}").rename(inbox / f"{name}.json")
+
+
+@pytest.fixture(params=["renameat2", "link"])
+def moving(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Moves in one step, and in two where the file system has no better."""
+    if request.param == "link":
+        monkeypatch.setattr(files, "_renameat2", None)
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder in memory: for kills, unlike power cuts, the disk does not matter, and a thousand syncs take long."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("moving", ["renameat2", "link"], indirect=True)
+def test_killed_before_any_step_an_operation_has_happened_or_has_not(
+    name: str, moving: str, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivering, "SETTLE_S", 0.0)
+    (memory / "prepared").mkdir()
+    prepare(memory / "prepared", History(memory / "prepared" / "history"))
+    step = 0
+    while True:
+        workspace = memory / "work"
+        shutil.copytree(memory / "prepared", workspace)
+        history = History(workspace / "history")
+
+        def work(workspace: Path = workspace, history: History = history, step: int = step) -> None:
+            tree = Tree(str(workspace), later(0))
+            tree.make()
+            arm(Fuse(step))
+            OPERATIONS[name](tree, history)
+
+        killed = end(fork(work))
+        after_the_crash(workspace, history)
+        history.close()
+        shutil.rmtree(workspace)
+        if not killed:
+            break
+        step += 1
+    print(f"{name}: killed at {step} steps")
+    assert step > 5, "nothing was interrupted"
+
+
+def after_the_crash(workspace: Path, history: History) -> None:
+    """Another process finds everything in its place, mends what was left, and can go on."""
+    assert torn(workspace / ".switchboard", set()) == []
+    with opened(workspace) as tree:
+        with tree.visit() as visit:
+            delivering.deliver(visit, "coder", [])
+            repair.repair(visit)
+            state.update(visit, count)
+        check(tree, history.lines(), single_claims=False)
+        where = everything(tree)
+        assert len([key for key in where if key == "msg_dropped"]) == 1, "the dropped message is lost"
+        leftovers = [
+            p.name for p in (workspace / ".switchboard" / "tmp").iterdir() if tree.writer not in p.name
+        ]
+        assert leftovers == []
+        send(tree, history, key="k")
+        with_key = [
+            key for key, ((agent, _),) in everything(tree).items() if "_key-" in key and agent == "coder"
+        ]
+        assert len(with_key) == 1, "the same key made two messages"
+    assert json.loads((workspace / ".switchboard" / "state.json").read_text())["count"] in (1, 2)
+
+
+def test_an_old_fence_is_refused_after_the_message_was_claimed_again(workspace: Path, tmp_path: Path) -> None:
+    history = History(tmp_path / "history")
+    prepare(workspace, history)
+    held = json.loads((workspace / "held.json").read_text())
+    with opened(workspace, later(2 * LEASE_S)) as tree:
+        with tree.visit() as visit:
+            assert claims.give_back_expired(visit, "coder") == [held["id"]]
+        again = take(tree)
+        assert again.message.id == held["id"]
+        assert again.fence > held["fence"]
+        refused = run(tree, lambda visit: claims.ack(visit, "coder", held["id"], settling(held["fence"]), []))
+        assert isinstance(refused, Failure)
+        assert refused.code == "mail_lease_lost"
+        done = run(tree, lambda visit: claims.ack(visit, "coder", held["id"], settling(again.fence), []))
+        assert isinstance(done, Acked)
+
+
+async def sender(workspace: Path, history: History, name: str) -> None:
+    async with await Post.open(str(workspace), watch=False) as post:
+        for number in range(10_000):
+            sent = await post.send(draft(str(number)), sender=name, recipient="coder")
+            history.tell("accepted", sent.id, name, number)
+
+
+async def receiver(workspace: Path, history: History) -> None:
+    async with await Post.open(str(workspace), watch=False) as post:
+        while True:
+            for taken in await post.claim("coder", most=3, lease_s=LEASE_S):
+                history.tell("claimed", taken.message.id, taken.fence)
+                acked = await post.ack(
+                    "coder", taken.message.id, fence=taken.fence, result="ok" if taken.fence % 3 else None
+                )
+                history.tell("acked", taken.message.id, taken.fence, "done")
+                if acked.result is not None:
+                    history.tell("accepted", acked.result.id)
+
+
+async def server(workspace: Path, history: History, name: str) -> None:
+    """Delivers what it drops itself, watches, and writes the state."""
+    async with await Post.open(str(workspace)) as post:
+        for number in range(10_000):
+            drop(workspace, f"msg_{name}-{number}", name)
+            for delivery in await post.deliver("coder"):
+                assert delivery.problem is None, delivery
+                history.tell("accepted", str(delivery.id))
+            await post.update(count)
+
+
+@pytest.mark.timeout(300)
+def test_processes_killed_at_random_instants_lose_nothing_and_do_nothing_twice(
+    memory: Path,
+) -> None:
+    dice = random.Random(20)
+    workspace = memory
+    history = History(memory / "history")
+    with opened(workspace) as tree, tree.visit() as visit:
+        for name in ("lead", "coder"):
+            visit.folder("inbox", name, make=True)
+    seen: set[str] = set()
+    for number in range(ROUNDS):
+        name = f"agent-{number}"
+        workers = [
+            fork(lambda name=name: asyncio.run(sender(workspace, history, name))),  # type: ignore[misc]
+            fork(lambda: asyncio.run(receiver(workspace, history))),
+            fork(lambda name=name: asyncio.run(server(workspace, history, name))),  # type: ignore[misc]
+        ]
+        dice.shuffle(workers)
+        for child in workers:
+            kill_after(child, dice.uniform(0.0, 0.04))
+            assert torn(workspace / ".switchboard", seen) == []
+        for child in workers:
+            assert end(child) == 9
+    with opened(workspace) as tree:
+        check(tree, history.lines())
+        with tree.visit() as visit:
+            delivering.deliver(visit, "coder", [])
+            repair.repair(visit)
+        check(tree, history.lines())
+    told = [line[0] for line in history.lines()]
+    assert min(map(told.count, ("accepted", "claimed", "acked"))) > ROUNDS // 4, "nothing went on"
+    print(f"{3 * ROUNDS} kills, {len(told)} answers kept")
+
+
+def test_what_failed_for_want_of_room_is_not_there(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(workspace) as tree:
+        with tree.visit() as visit:
+            visit.folder("inbox", "coder", make=True)
+
+        def full(descriptor: int, data: bytes) -> int:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("switchboard_mcp.mail.files.os.write", full)
+            refused = run(tree, lambda visit: sending.send(visit, draft(), "lead", "coder", []))
+        assert isinstance(refused, Failure)
+        assert refused.code == "mail_not_stored"
+        assert "No room is left" in refused.message
+        assert everything(tree) == {}
+        assert [path.name for path in Path(tree.path, "tmp").iterdir()] == [f"{tree.writer}.lock"]
