@@ -281,6 +281,8 @@ def shown_tools(raw_tools: list[Raw]) -> list[Tool]:
     """The tools of a list, their texts fit for a model to read; `raw` stays as the child sent it."""
     tools = read_tools(raw_tools)
     for tool in tools:
+        if tool.raw is not UNSET and sanitise.is_plain(tool.raw):
+            continue
         if tool.description:
             tool.description = sanitise.shown(tool.description)
         if tool.input_schema is not UNSET:
