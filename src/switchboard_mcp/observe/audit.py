@@ -125,10 +125,10 @@ class Audit:
         while True:
             waits_for = RETRY_S if self.trouble is not None else SYNC_S if dirty else None
             self._wake.wait(waits_for)
-            stopping = self._stopping
-            if self._wake.is_set() and not stopping and self._fsync != "always":
+            if self._wake.is_set() and not self._stopping and self._fsync != "always":
                 time.sleep(self._window_s)
             self._wake.clear()
+            stopping = self._stopping  # looked at after the event was cleared, so that none is missed
             if self._pending or self._lost or self.trouble is not None:
                 dirty = self._flush() or dirty
             due = stopping or self._fsync == "always" or time.monotonic() - synced >= SYNC_S

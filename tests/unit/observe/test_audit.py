@@ -365,6 +365,17 @@ def test_arguments_under_masks_do_not_even_change_the_hash(tmp_path: Path) -> No
     assert len(set(calls)) == 3
 
 
+def test_it_ends_whenever_it_is_asked_to(tmp_path: Path) -> None:
+    pause = threading.Event()
+    for number in range(40):
+        audit = Audit(Settings(fsync="never"), str(tmp_path), Redactor(), window_s=0.002)
+        audit.start()
+        audit.record("call", outcome="ok")
+        pause.wait(number / 10_000)
+        audit.close()
+    assert sum(entry.kind == "call" for entry in entries(folder(tmp_path))) == 40
+
+
 def test_a_salt_of_the_wrong_size_is_refused(tmp_path: Path) -> None:
     salt = tmp_path / "salt"
     salt.write_bytes(b"short")
