@@ -23,6 +23,7 @@ from switchboard_mcp.core import envelope, jsonrpc
 from switchboard_mcp.core.middleware import Answer, Next, ToolCall
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.chain_calls import GuardedCall, GuardedForward, GuardedRetried
+from switchboard_mcp.gateway.chain_counted import CountedCall
 from switchboard_mcp.gateway.inbound import refuse_call
 from switchboard_mcp.gateway.limits import gates
 
@@ -58,7 +59,9 @@ class Chain:
         self.start_task: Callable[[Coroutine[Any, Any, None]], Task[None]] = services.start_task
         self.gates = gates(suite.name, limits, services.loop)
         self.isolated = settings.isolation == "session"
+        self.local = LOCAL
         self._log = services.log
+        self._plain = not middleware and settings.cache is None
         self.cache = None
         if settings.cache is not None:
             from switchboard_mcp.gateway.cache import Cache
@@ -75,6 +78,8 @@ class Chain:
         """Serve a call of a permitted subtool."""
         if params.arguments.cursor and self.cap is not None:
             self._fetch(session, route, id, params)
+        elif params.request_state is UNSET and self._plain:
+            CountedCall(session, route, id, self.suite, params, self).begin()
         elif params.request_state is UNSET:
             GuardedCall(session, route, id, self.suite, params).begin()
         else:

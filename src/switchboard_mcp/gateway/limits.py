@@ -96,13 +96,13 @@ class Gates:
         self._suite = suite
         self._limits = limits
         self._loop = loop
-        self._shared = None if limits.per == "principal" else Gate(suite, limits, loop)
+        self.shared = None if limits.per == "principal" else Gate(suite, limits, loop)
         self._own: dict[str, Gate] = {}  # principals have tokens of the config, so there are few
 
     def of(self, principal: str) -> Gate:
         """The one that counts this principal's calls."""
-        if self._shared is not None:
-            return self._shared
+        if self.shared is not None:
+            return self.shared
         gate = self._own.get(principal)
         if gate is None:
             gate = self._own[principal] = Gate(self._suite, self._limits, self._loop)

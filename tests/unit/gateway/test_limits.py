@@ -9,7 +9,22 @@ import pytest
 
 from switchboard_mcp.config.limits import Cache, Limits
 from tests.unit.gateway.board import Board, FakeChild, Host, Json
-from tests.unit.gateway.chained import chained, error, text
+from tests.unit.gateway.chained import Recorder, error, passing, text
+from tests.unit.gateway.chained import chained as given_chains
+
+ROADS = {"short": (), "long": (passing,)}
+road: list[str] = ["short"]
+
+
+@pytest.fixture(autouse=True, params=ROADS)
+def roads(request: pytest.FixtureRequest) -> None:
+    """Every test twice: calls that are only counted have a road of their own, which must not be another."""
+    road[0] = request.param
+
+
+def chained(board: Board, *, limits: Limits | None = None) -> Recorder:
+    return given_chains(board, *ROADS[road[0]], limits=limits)
+
 
 READ: Json = {"name": "read", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
 WRITE: Json = {"name": "write", "inputSchema": {"type": "object"}}

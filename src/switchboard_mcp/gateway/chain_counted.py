@@ -1,0 +1,141 @@
+"""A suite call that is counted and recorded, and nothing more: the short road through a chain.
+
+What `chain_calls` does for every call, without middleware and cache, in as few steps as there can be: this is hot where
+policy, audit and limits are on. Both must do the same; the tests hold them to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+
+from switchboard_mcp.core.middleware import is_error
+from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure
+from switchboard_mcp.gateway.calls import PlainParams, SubtoolCall
+from switchboard_mcp.gateway.limits import Gate
+from switchboard_mcp.gateway.request import HostRequest
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.chain import Chain
+    from switchboard_mcp.gateway.childsuite import ChildSuite
+    from switchboard_mcp.gateway.session import Route, Session
+
+
+class CountedCall(SubtoolCall):
+    """See the module. `gate` is where it has a place among the calls under way."""
+
+    __slots__ = ("began", "chain", "gate", "outcome", "over")
+
+    def __init__(  # the base's own, written out: a frame less
+        self,
+        session: Session,
+        route: Route,
+        host_id: bytes,
+        suite: ChildSuite,
+        params: PlainParams,
+        chain: Chain,
+    ) -> None:
+        self.session = session
+        self.route = route
+        self.host_id = host_id
+        self.suite = suite
+        self.child = suite.child
+        self.params = params
+        self.meta = params.meta
+        self.id = b""
+        self.chain = chain
+        self.began = chain.now()
+        self.gate: Gate | None = None
+        self.outcome = ""
+        self.over = False
+
+    def begin(self) -> None:
+        """Go to the child, unless something here is against it."""
+        under_way, chain = self.session.under_way, self.chain
+        if self.host_id in under_way:
+            told = "A request with this id is still under way."
+            self.session.refuse(self.route, self.host_id, INVALID_REQUEST, told)
+            return
+        under_way[self.host_id] = self
+        audit, gates = chain.audit, chain.gates
+        if audit is not None and audit.trouble is not None and audit.deny:
+            self.refused(audit.trouble)
+            return
+        if gates is not None:
+            gate = gates.shared or gates.of(self.session.principal)
+            verdict = gate.enter(self, self.began)
+            if verdict is not True:
+                if verdict is not False:
+                    self.refused(verdict)
+                return
+        try:
+            self.child.admit(self)
+        except BaseException:
+            self._leave()
+            raise
+
+    def go(self) -> None:
+        """The wait for a turn is over."""
+        try:
+            self.child.admit(self)
+        except Exception as problem:  # noqa: BLE001 - nobody else would answer the host
+            self.refused(failure("internal", f"The call went wrong: {type(problem).__name__}."))
+
+    def finish(self, result: Raw | bytes) -> None:
+        """The child has answered, or a failure says why not."""
+        if self.over:
+            return
+        self.over = True
+        chain = self.chain
+        if self.gate is not None:
+            self.gate.leave(self)
+        body = bytes(result)
+        cap, audit = chain.cap, chain.audit
+        if audit is not None:
+            asked = self.params.arguments
+            outcome = self.outcome or ("error" if b'"isError"' in body and is_error(body) else "ok")
+            args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
+            took = chain.now() - self.began
+            who = self.session.principal or chain.local
+            audit.record("call", who, chain.suite.source, asked.subtool, args, outcome, took)
+        if cap is not None and len(body) > cap.most:
+            body = cap.cut(body, self.session.principal, self.params.arguments.subtool)
+        HostRequest.finish(self, body)
+
+    def refused(self, problem: Failure) -> None:
+        """Why the child was not asked, or did not answer."""
+        self.outcome = problem.code
+        super().refused(problem)
+
+    def finish_with_error(self, body: Raw | bytes) -> None:
+        """An error of the protocol."""
+        if not self.over:
+            self._close("protocol_error")
+            super().finish_with_error(body)
+
+    def explained(self, error: Raw) -> bool:
+        """Answer the host of an error that is about the host itself."""
+        told = super().explained(error)
+        if told and not self.over:
+            self._close("input_required")
+        return told
+
+    def cancel(self, reason: str) -> None:
+        """The host no longer waits."""
+        if not self.over:
+            if self.gate is None and self.chain.gates is not None:
+                self.chain.gates.of(self.session.principal).give_up(self)
+            self._close("cancelled")
+        super().cancel(reason)
+
+    def _close(self, outcome: str) -> None:
+        self.over = True
+        self._leave()
+        asked = self.params.arguments
+        args = bytes(asked.args)  # type: ignore[arg-type]  # as above
+        self.chain.recorded("call", self.session.principal, asked.subtool, args, outcome, self.began)
+
+    def _leave(self) -> None:
+        if self.gate is not None:
+            self.gate.leave(self)
