@@ -20,7 +20,7 @@ from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, faulty, read_
 
 Done = subprocess.CompletedProcess[str]
 COMMAND = [sys.executable, "-m", "switchboard_mcp"]
-COMMANDS = ("serve", "list", "introspect", "call", "find", "tokens", "login", "doctor")
+COMMANDS = ("serve", "list", "introspect", "call", "find", "tokens", "login", "logout", "doctor")
 
 
 @pytest.fixture

@@ -168,6 +168,31 @@ def test_who_is_logged_in_already_need_not_do_it_again(workspace: Path) -> None:
     assert "there is nothing to do" in again.stdout
 
 
+def test_a_login_is_forgotten_at_logout(workspace: Path, isolated_cache: Path) -> None:
+    with child("guarded.py") as url:
+        configure(workspace, {"mcpServers": {"gate": {"url": url}}})
+        log_in(workspace)
+        folder = isolated_cache.parent / "state" / "switchboard-mcp" / "logins"
+        (file,) = folder.iterdir()
+        token = json.loads(file.read_text())["accessToken"]
+        done = run(workspace, "logout", "gate")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("Logged out of 'gate'.")
+        assert token not in done.stdout
+        assert list(folder.iterdir()) == []
+        after = run(workspace, "call", "gate", "add", "a=1", "b=2")
+        assert "`switchboard login gate`" in after.stderr
+        again = run(workspace, "logout", "gate", "--json")
+        assert json.loads(again.stdout) == {"child": "gate", "loggedIn": False, "removed": False}
+
+
+def test_a_logout_where_there_can_be_no_login_is_refused(workspace: Path) -> None:
+    configure(workspace, {"mcpServers": {"gate": {"command": "true"}}})
+    done = run(workspace, "logout", "gate")
+    assert done.returncode == 2
+    assert "reached over stdio" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("entry", "told"),
     [

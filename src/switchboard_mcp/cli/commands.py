@@ -27,6 +27,7 @@ RUNS = {
     "find": "find:run",
     "tokens": "tokens:run",
     "login": "login:run",
+    "logout": "login:run_logout",
     "approve": "approve:run",
     "lock": "lock:run",
     "status": "status:run",

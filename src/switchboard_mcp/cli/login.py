@@ -1,4 +1,4 @@
-"""`switchboard login`: lets a person log in to a remote child that wants it (OAuth).
+"""`switchboard login` and `logout`: lets a person log in to a remote child that wants it (OAuth), and out again.
 
 Shows the address to visit, waits on this machine for the browser to come back, and keeps the tokens where serving finds
 them. How a login works is the SDK's business (`transport.oauth`).
@@ -52,8 +52,31 @@ def run(asked: Invocation) -> int:
     return 0
 
 
+def run_logout(asked: Invocation) -> int:
+    """Forget the tokens of a login, then say so."""
+    from switchboard_mcp.transport.logins import LoginFile, logins_folder
+
+    spec = find_child(load(asked.options), asked.given.child, asked.console)
+    folder = logins_folder(os.environ)
+    file = LoginFile(folder, spec.name, spec.url)
+    try:
+        removed = bool(folder) and file.remove()
+    except OSError as problem:
+        told = f"The login of '{spec.name}' cannot be removed: {file.path}: {problem.strerror}."
+        raise SwitchboardError(failure("config_invalid", told, hint="Remove the file yourself.")) from problem
+    if asked.as_json:
+        asked.console.out.json({"child": spec.name, "loggedIn": False, "removed": removed})
+    elif removed:
+        asked.console.out.line(
+            f"Logged out of '{one_line(spec.name)}'. Its tokens are removed from {file.path}."
+        )
+    else:
+        asked.console.out.line(f"There is no login of '{one_line(spec.name)}'; there is nothing to do.")
+    return 0
+
+
 def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
-    """The child to log in to, its variables filled in."""
+    """The child to log in to or out of, its variables filled in."""
     by_name = {spec.name: spec for spec in workspace.children}
     if name in workspace.absent:
         raise SwitchboardError(workspace.absent[name])

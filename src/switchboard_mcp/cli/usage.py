@@ -33,6 +33,7 @@ usage: switchboard [COMMAND] [OPTIONS]
   find WORDS            find the subtool that fits a sentence
   tokens                measure what the suites save
   login CHILD           log in to a remote child that wants it
+  logout CHILD          forget that login
   approve CHILD         see what a child really runs, and let it run in governed mode
   status                show how the children of a running server are; starts nothing
   doctor                check everything, and say what to do
@@ -216,6 +217,10 @@ def _tokens(parser: Parser) -> None:
     )
 
 
+def _logout(parser: Parser) -> None:
+    parser.add_argument("child", metavar="CHILD", help="name of a child with a `url`")
+
+
 COMMANDS = {
     "serve": Command(
         "[serve] [OPTIONS]",
@@ -252,6 +257,12 @@ COMMANDS = {
         "Log in to a remote child that wants it (OAuth): shows an address to visit, and keeps the tokens in a file\n"
         "that only you can read. Whoever serves with your settings uses and renews them.",
         add=_login,
+    ),
+    "logout": Command(
+        "logout CHILD [OPTIONS]",
+        "Remove the tokens that `switchboard login` has kept for a child. A server that runs already may use them\n"
+        "until it connects to the child anew; at the child's own service they are good until they are revoked there.",
+        add=_logout,
     ),
     "approve": Command(
         "approve CHILD [OPTIONS]",

@@ -42,6 +42,11 @@ class LoginFile:
         name = sha256(msgspec.json.encode([child, url])).hexdigest()[:32]
         self.path = os.path.join(folder, f"{name}.json")
 
+    @property
+    def exists(self) -> bool:
+        """Whether a login is kept."""
+        return os.path.lexists(self.path)
+
     def read(self) -> Login | None:
         """What is kept; nothing where there is no such file, or where others could have read or written it."""
         try:
@@ -69,6 +74,14 @@ class LoginFile:
         with open(fd, "wb") as file:
             file.write(msgspec.json.encode(login))
         os.replace(temporary, self.path)
+
+    def remove(self) -> bool:
+        """Keep it no longer; whether there was one."""
+        try:
+            os.unlink(self.path)
+        except FileNotFoundError:
+            return False
+        return True
 
 
 def logins_folder(environ: Mapping[str, str]) -> str:

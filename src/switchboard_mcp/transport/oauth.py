@@ -190,7 +190,7 @@ class OAuth(httpx2.Auth):
         if context is not None and context.protected_resource_metadata is not None:
             login.resource = context.protected_resource_metadata.model_dump_json(exclude_none=True)
         self._keep(login)
-        if login.tokens:
+        if login.tokens and (self._person is not None or self._file.exists):  # else somebody has logged out
             self._file.write(login)
 
     @property

@@ -244,6 +244,22 @@ async def test_a_token_that_is_no_good_is_renewed_and_kept(known: Known, why: st
             await rig.until_received(1)
 
 
+async def test_a_token_that_is_renewed_after_a_logout_is_not_kept(known: Known) -> None:
+    gate = known.gate
+    async with serving(gate) as gate.web:
+        known.keep()
+        gate.access.add("old-access")
+        gate.refresh.add("old-refresh")
+        async with dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig:
+            rig.ask("tools/list", 1)
+            await rig.until_received(1)
+            assert known.file.remove()
+            gate.access.clear()
+            rig.ask("tools/list", 2)
+            await rig.until_received(2)
+    assert not known.file.exists
+
+
 async def test_many_requests_that_are_refused_together_renew_once(known: Known) -> None:
     gate = known.gate
     async with serving(gate) as gate.web:
@@ -357,6 +373,12 @@ class TestFile:
         file.write(Login())
         Path(file.path).write_text("{")
         assert file.read() is None
+
+    def test_it_is_removed_once(self, file: LoginFile) -> None:
+        assert not file.remove()
+        file.write(Login(access_token="abc"))
+        assert file.exists
+        assert [file.remove(), file.remove(), file.exists] == [True, False, False]
 
     def test_a_link_is_not_followed(self, file: LoginFile, tmp_path: Path) -> None:
         file.write(Login(access_token="abc"))
