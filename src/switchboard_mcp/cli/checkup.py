@@ -12,10 +12,28 @@ from collections.abc import Mapping
 
 from switchboard_mcp.children.launch import spawn_failure
 from switchboard_mcp.children.remote import find_flaw
-from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.transport.process import SpawnError
+
+
+def checks_of(workspace: Workspace, environ: Mapping[str, str]) -> dict[str, str | Failure]:
+    """The check of every child by its name; in governed mode of what is approved, everything pinned being read."""
+    if workspace.config.governance.mode == "open":
+        return {spec.name: check(spec, environ) for spec in workspace.children}
+    from switchboard_mcp.policy.posture import make_guard
+
+    guard = make_guard(workspace, environ)
+    checks: dict[str, str | Failure] = {}
+    for spec in workspace.children:
+        filled = expand(spec, environ)
+        if isinstance(filled, Failure) or filled.kind == "builtin":
+            checks[spec.name] = filled if isinstance(filled, Failure) else ""
+            continue
+        approved = guard.approve(filled)
+        checks[spec.name] = approved if isinstance(approved, Failure) else (approved.argv or [""])[0]
+    return checks
 
 
 def check(spec: ChildSpec, environ: Mapping[str, str]) -> str | Failure:

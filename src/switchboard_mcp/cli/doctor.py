@@ -13,7 +13,7 @@ from switchboard_mcp import __version__
 from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.children.catalog import cache_folder
-from switchboard_mcp.cli.checkup import check
+from switchboard_mcp.cli.checkup import checks_of
 from switchboard_mcp.cli.console import Console, Screen, one_line, plural
 from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened
 from switchboard_mcp.cli.status import FOLDER, find
@@ -93,7 +93,7 @@ def run(asked: Invocation) -> int:
 
 def examine(diagnosis: Diagnosis, workspace: Workspace, asked: Invocation) -> None:
     """Check each child, start those that can start, and gather what is wrong."""
-    checks = {spec.name: check(spec, os.environ) for spec in workspace.children}
+    checks = checks_of(workspace, os.environ)
     broken = frozenset(name for name, outcome in checks.items() if isinstance(outcome, Failure))
     reports = run_loop(lambda: _start(workspace, broken, asked)) if len(broken) < len(checks) else []
     by_child = {report.child: report for report in reports}
