@@ -61,7 +61,8 @@ class Suite(Model, frozen=True):
     rpc_ms: Milliseconds | None = None
     """How long one call to this child may take, in milliseconds; `timeouts.rpcMs` when not set."""
     redact_args: list[str] = []
-    """Names of arguments whose values never appear in logs."""
+    """Arguments whose values never appear in logs, failures or the audit record: names such as `pin`, at any depth, or
+    paths such as `card.number`; `*` stands for any part of a name, `**` for any number of names."""
     limits: Limits | None = None
     """How much is too much for this suite; `limits` at the top where not set."""
     cache: Cache | None = None
