@@ -14,7 +14,9 @@ Reasons = Mapping[tuple[str, str], str]
 
 NO_KEYS = "the suite wants a key by name, and a handshake-era child gives its requests none"
 NO_TASKS = "an extension of 2026-07-28, which a handshake-era child does not have"
-OWN_STREAM = "the tool closes the stream of its own HTTP server, and a child over pipes has none"
+OWN_STREAM = (
+    "the tool closes the stream of its own server: pipes have none, over HTTP Switchboard takes it up unseen"
+)
 
 # By suite and era of the child (none where the suite is the server): the scenario and check, and why.
 LOSSES: Mapping[tuple[str, str | None], Reasons] = {
