@@ -24,6 +24,8 @@ from tests.e2e.governed import (
     starts,
 )
 from tests.e2e.host import Host, Json
+from tests.e2e.test_serving_imports import CALL, INTROSPECT, LIST, loaded
+from tests.e2e.workspaces import MOCK_CHILD, add_child
 
 TALKATIVE = """
 class Talkative(Child):
@@ -257,3 +259,18 @@ def test_approve_shows_lists_and_takes_back(workspace: Path, monkeypatch: pytest
     assert listing.returncode == 1
     assert "not approved" in listing.stdout
     assert starts(workspace) == 0
+
+
+# --- what it costs those who do not use it --------------------------------------------------------------
+
+
+def test_open_mode_loads_nothing_of_it(workspace: Path) -> None:
+    add_child(workspace, "mock", MOCK_CHILD)
+    modules = {
+        name for name in loaded(workspace, [*LIST, INTROSPECT, CALL]) if name.startswith("switchboard_mcp.")
+    }
+    governed = {
+        name for name in modules if ".policy.launch" in name or name.endswith((".posture", ".governed"))
+    }
+    assert not governed | (modules & {"switchboard_mcp.config.approvals"})
+    assert "switchboard_mcp.policy.access" in modules

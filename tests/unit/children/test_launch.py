@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from switchboard_mcp.children import remote
+from switchboard_mcp.children.launch import Launched, launch
+from switchboard_mcp.children.services import Services
+from switchboard_mcp.children.supervisor import Supervisor
+from switchboard_mcp.config.governance import Governance
+from switchboard_mcp.config.models import ChildSpec, Config, Workspace
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.policy.launch import Approved
+from switchboard_mcp.policy.launch_files import Mark, seal
+from tests.unit.policy.launching import Place
+
+SOURCE = Path(__file__).parents[3] / "src" / "switchboard_mcp"
+SPEC = ChildSpec(name="kid", source="file", command="tool", args=["--x"], env={"A": "b"}, cwd="/")
+
+
+class FakeProcess:
+    """A process as the launcher gives it; its pid is that of a real one."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.stdin, self.stdout, self.stderr = (os.open(os.devnull, os.O_RDWR) for _ in range(3))
+        self.ended = False
+
+    def end(self) -> None:
+        self.ended = True
+
+    @property
+    def closed(self) -> bool:
+        try:
+            os.fstat(self.stdin)
+        except OSError:
+            return True
+        return False
+
+
+class FakeLauncher:
+    def __init__(self, pid: int = 0) -> None:
+        self.process = FakeProcess(pid)
+        self.asked: list[tuple[list[str], dict[str, str], str]] = []
+
+    async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> FakeProcess:
+        self.asked.append((list(argv), dict(env), cwd))
+        return self.process
+
+
+class FakeGuard:
+    def __init__(self, marks: tuple[Mark, ...]) -> None:
+        self.marks = marks
+
+    def approve(self, spec: ChildSpec) -> Approved:
+        return Approved(["/approved/tool"], {"ONLY": "this"}, "/approved", self.marks)
+
+
+def services(launcher: FakeLauncher, guard: object = None) -> Services:
+    return cast(Services, SimpleNamespace(launcher=launcher, guard=guard, environ={"HOME": "/home/ada"}))
+
+
+def start(launcher: FakeLauncher, guard: object = None) -> Launched | Failure:
+    return asyncio.run(launch(SPEC, services(launcher, guard), 10.0))
+
+
+def test_in_open_mode_what_is_configured_is_run() -> None:
+    launcher = FakeLauncher()
+    outcome = start(launcher)
+    assert isinstance(outcome, Launched)
+    assert outcome.approved is None
+    assert launcher.asked == [(["tool", "--x"], {"HOME": "/home/ada", "A": "b"}, "/")]
+
+
+def test_in_governed_mode_the_approved_launch_is_what_is_run() -> None:
+    launcher = FakeLauncher()
+    assert isinstance(start(launcher, FakeGuard(())), Launched)
+    assert launcher.asked == [(["/approved/tool"], {"ONLY": "this"}, "/approved")]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="tells by /proc what a process runs")
+def test_a_process_that_runs_another_file_than_was_read_is_ended(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("")
+    launcher = FakeLauncher(os.getpid())
+    outcome = start(launcher, FakeGuard(seal(str(other)).marks))
+    assert isinstance(outcome, Failure)
+    assert outcome.code == "launch_refused"
+    assert "was replaced" in outcome.message
+    assert launcher.process.ended
+    assert launcher.process.closed
+    right = FakeLauncher(os.getpid())
+    assert isinstance(start(right, FakeGuard(seal(os.path.realpath(sys.executable)).marks)), Launched)
+
+
+def test_a_remote_child_is_not_connected_to_without_an_approval(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    spec = ChildSpec(name="far", source="file", kind="http", url="https://mcp.example.com/")
+    # Without an approval nothing else of the services is looked at, let alone a connection made.
+    lonely = cast(Services, SimpleNamespace(guard=place.guard()))
+    outcome = asyncio.run(remote.connect(spec, lonely))
+    assert isinstance(outcome, Failure)
+    assert outcome.code == "child_not_allowed"
+
+
+def test_a_governed_workspace_without_a_guard_has_no_children() -> None:
+    workspace = Workspace(
+        folder="/", config=Config(governance=Governance(mode="governed")), children=[SPEC], warnings=[]
+    )
+    with pytest.raises(ValueError, match="without a guard"):
+        Supervisor(workspace, services(FakeLauncher()))
+
+
+STARTS = {
+    "launcher.spawn": {"children/launch.py"},
+    "dial": {"children/remote.py"},
+    # The program that stands between us and every child, and that program itself.
+    "Popen": {"transport/process.py"},
+    "execvpe": {"transport/keeper.py"},
+    "fork": {"transport/keeper.py"},
+}
+NEVER = {
+    "system", "popen", "posix_spawn", "posix_spawnp", "spawnv", "execv", "execve", "execvp", "execl", "forkpty",
+    "create_subprocess_exec", "create_subprocess_shell", "subprocess_exec", "subprocess_shell", "check_output",
+    "check_call", "getoutput", "getstatusoutput",
+}  # fmt: skip
+
+
+def called(node: ast.Call) -> str:
+    """What is called, with what it is called on where that makes the difference."""
+    if not isinstance(node.func, ast.Attribute):
+        return node.func.id if isinstance(node.func, ast.Name) else ""
+    name = node.func.attr
+    # A link's `spawn` starts a task.
+    return f"{ast.unparse(node.func.value).rpartition('.')[2]}.{name}" if name == "spawn" else name
+
+
+def test_processes_and_connections_begin_in_one_place_each() -> None:
+    found: dict[str, set[str]] = {name: set() for name in STARTS}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                assert called(node) not in NEVER, f"{path}:{node.lineno}"
+                if called(node) in found:
+                    found[called(node)].add(str(path.relative_to(SOURCE)))
+            if isinstance(node, ast.keyword):
+                assert node.arg != "shell", path
+    assert found == STARTS
