@@ -30,6 +30,8 @@ LOOKS_PER_TIME = 4
 LONGEST_LOOK_S = 60.0
 # A sign of life says when, to about this; each costs a look at the disk.
 BEAT_S = 5.0
+# How long what was seen of a recipient is told to its senders.
+LOOK_AGAIN_S = 2.0
 # Nobody works on more at once.
 MOST_FENCES = 1_000
 
@@ -70,6 +72,7 @@ class Desk:
         self._hush: Callable[[], None] | None = None
         self._look_out: asyncio.Task[None] | None = None
         self._warned: dict[str, str] = {}
+        self.outlooks: dict[str, tuple[float, str]] = {}  # when it was looked, and what was seen
         self._closed = False
 
     @property
@@ -121,6 +124,23 @@ class Desk:
     def shared_hold(self, agent: str, newcomer: Seat) -> bool:
         """Whether another client of the same principal is here: then both are the one agent."""
         return any(seat is not newcomer and seat.named == agent for seat in self.seats)
+
+    async def outlook(self, recipient: str) -> str:
+        """What a sender should know of a recipient that may not read this soon; looked at now and then."""
+        now = asyncio.get_running_loop().time()
+        looked, told = self.outlooks.get(recipient, (-LOOK_AGAIN_S, ""))
+        if now - looked >= LOOK_AGAIN_S:
+            self.outlooks[recipient] = (now, told)  # whoever asks meanwhile need not look too
+            told = await asyncio.to_thread(self._look, recipient)
+            self.outlooks[recipient] = (now, told)
+        return told
+
+    def _look(self, recipient: str) -> str:
+        waiting = self.presence.waiting(recipient, self.starving_s)
+        if waiting.starving:
+            return starvation(recipient, waiting)
+        here, _ = self.presence.here(recipient)
+        return f"'{recipient}' is not here now; the message waits in its inbox." if here == "offline" else ""
 
     def note_woken(self, agent: str) -> None:
         """An agent has been told that there is mail, or has looked."""
@@ -253,6 +273,7 @@ class Seat:
             told = f"'{name}' is connected already, by another process."
             raise SwitchboardError(failure("mail_name_taken", told))
         self.named, self._hold, self._replaced = name, hold, False
+        desk.outlooks.pop(name, None)
 
     def give_way(self) -> Hold | None:
         """Another connection is this agent now."""
@@ -293,6 +314,7 @@ class Seat:
         """The client has gone."""
         if self in self.desk.seats:
             self.desk.seats.remove(self)
+        self.desk.outlooks.pop(self.named, None)
         hold, self._hold = self._hold, None
         if hold is not None:
             heir = next((seat for seat in self.desk.seats if seat.named == self.named), None)

@@ -11,7 +11,7 @@ from switchboard_mcp.core.roles import read_role
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail import directory, resources
 from switchboard_mcp.mail.briefs import brief, full, whole
-from switchboard_mcp.mail.desk import Seat, starvation
+from switchboard_mcp.mail.desk import Seat
 from switchboard_mcp.mail.letters import Action, Draft, Outcome, Priority, Sent
 from switchboard_mcp.mail.tools_agents import Asked
 from switchboard_mcp.transport.inhouse import Request, Tool
@@ -113,7 +113,7 @@ async def send_message(seat: Seat, asked: SendMessage, request: Request) -> obje
         recipient = directory.find_recipient(await post.state(), recipient)
     sent = await post.send(asked.draft(), sender=sender, recipient=recipient)
     told = _receipt(sent)
-    warning = await asyncio.to_thread(_warning, seat, sent.recipient)
+    warning = await seat.desk.outlook(sent.recipient)
     return {**told, "warning": warning} if warning else told
 
 
@@ -144,16 +144,6 @@ async def send_team_message(seat: Seat, asked: SendTeamMessage, request: Request
 def _receipt(sent: Sent) -> dict[str, object]:
     told: dict[str, object] = {"id": sent.id, "recipient": sent.recipient, "status": sent.receipt.status}
     return {**told, "duplicate": True} if sent.duplicate else told
-
-
-def _warning(seat: Seat, recipient: str) -> str:
-    """What a sender should know of a recipient that may not read this soon. Blocking."""
-    desk = seat.desk
-    waiting = desk.presence.waiting(recipient, desk.starving_s)
-    if waiting.starving:
-        return starvation(recipient, waiting)
-    here, _ = desk.presence.here(recipient)
-    return f"'{recipient}' is not here now; the message waits in its inbox." if here == "offline" else ""
 
 
 async def check_inbox(seat: Seat, asked: CheckInbox, request: Request) -> object:

@@ -7,6 +7,8 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from switchboard_mcp.config.mail import Mail
 from tests.unit.mail.office import office
 
@@ -144,7 +146,10 @@ async def test_resources_nobody_has_are_unknown(tmp_path: Path) -> None:
         assert (await ada.read("switchboard://workflow/ada"))["agent"] == "ada"
 
 
-async def test_mail_that_waits_while_nobody_was_woken_is_warned_of_once(tmp_path: Path) -> None:
+async def test_mail_that_waits_while_nobody_was_woken_is_warned_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchboard_mcp.mail.desk.LOOK_AGAIN_S", 0.0)
     async with office(tmp_path, Mail(enabled=True, starving_ms=400)) as desk:
         ada, _ = await desk.agent("ada"), await desk.agent("bob")
         await ada.call("send_message", recipient="bob", action="delegate_task", payload="p")
