@@ -126,7 +126,7 @@ def _piped(workspace: Path, mode: Mode, name: str) -> AbstractAsyncContextManage
 
 def furnished(workspace: Path, remote: dict[str, str], only: str = "") -> Path:
     """A workspace with all children, or with one that is shown as it is."""
-    workspace.mkdir()
+    workspace.mkdir(exist_ok=True)
     entries = {
         name: {**entry, "url": remote[name]} if name in remote else entry
         for name, entry in CHILDREN.items()
