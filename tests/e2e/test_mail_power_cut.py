@@ -14,6 +14,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,21 +57,27 @@ class Disk:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
+def disk() -> Iterator[Disk]:
     programs = [shutil.which(name) for name in ("mkfs.ext4", "mount", "umount")]
     if sys.platform != "linux" or os.geteuid() != 0 or not all(programs):
         pytest.skip("a power cut needs root, mount and mkfs.ext4")
-    made = Disk(tmp_path / "disk.img", tmp_path / "disk")
+    # Not below pytest's own folder: another run would tidy it up, and with it what is mounted there.
+    place = Path(tempfile.mkdtemp(prefix="switchboard-disk-"))
+    made = Disk(place / "disk.img", place / "disk")
     made.folder.mkdir()
     with made.image.open("wb") as file:
         file.truncate(IMAGE_BYTES)
     subprocess.run(["mkfs.ext4", "-q", "-F", made.image], check=True, capture_output=True)
     try:
-        made.mount()
-    except subprocess.CalledProcessError as problem:
-        pytest.skip(f"no loop device can be mounted here: {problem.stderr.decode().strip()}")
-    yield made
-    subprocess.run(["umount", made.folder], check=False, capture_output=True)
+        try:
+            made.mount()
+        except subprocess.CalledProcessError as problem:
+            pytest.skip(f"no loop device can be mounted here: {problem.stderr.decode().strip()}")
+        yield made
+        made.unmount()
+    finally:
+        subprocess.run(["umount", "--lazy", made.folder], check=False, capture_output=True)
+        shutil.rmtree(place)
 
 
 async def agents(folder: Path, history: History, round_number: int) -> None:

@@ -197,7 +197,7 @@ def _named(data: bytes) -> tuple[str, str]:
     """The id and the sender in something that is no valid message, as far as they can be used."""
     try:
         said = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "", ""
     if not isinstance(said, dict):
         return "", ""

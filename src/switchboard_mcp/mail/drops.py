@@ -56,14 +56,14 @@ def from_file(data: bytes, agent: str, file: str, created_at: str) -> Message | 
     """The message in a dropped file; or what is wrong with it. What only the desk may say is taken out."""
     try:
         said = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         return _invalid(f"it is not JSON: {problem}")
     if not isinstance(said, dict):
         return _invalid("it is not a JSON object")
     said = _completed(said, file, created_at)
     try:
         message = msgspec.convert(said, Message)
-    except msgspec.ValidationError as problem:
+    except (msgspec.ValidationError, RecursionError) as problem:
         return _invalid(str(problem))
     return _addressed(message, agent) or wrong(message) or message
 

@@ -113,7 +113,7 @@ def _reason(visit: Visit, agent: str, entry: Entry) -> str | None:
         return None
     try:
         said = decode(found.data)
-    except (DecodeError, UnicodeDecodeError):
+    except (DecodeError, UnicodeDecodeError, RecursionError):
         return None
     reason = said.get("reason") if isinstance(said, dict) else None
     return reason if isinstance(reason, str) else None

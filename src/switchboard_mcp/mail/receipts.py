@@ -27,7 +27,7 @@ def read(visit: Visit, sender: str, message_id: str) -> Receipt | None:
         return None
     try:
         return _decoder.decode(found.data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -34,7 +34,7 @@ def decode(data: bytes) -> Message | None:
     """The message in a file, whoever wrote it; None where it is none."""
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

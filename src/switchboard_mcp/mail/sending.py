@@ -13,7 +13,7 @@ import msgspec
 
 from switchboard_mcp.core.letterfile import Stem, receipt_name, waiting_name
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail import drops, files, lookup, seals
+from switchboard_mcp.mail import drops, files, lookup, receipts, seals
 from switchboard_mcp.mail.letters import (
     MOST_ATTACHMENT_BYTES,
     MOST_PAYLOAD_BYTES,
@@ -113,12 +113,18 @@ class Posting:
 
     def tell(self) -> None:
         """The receipt. The message is stored already, so that nothing here can take it back."""
-        visit = self.visit
+        visit, message = self.visit, self.message
         try:
-            outbox = visit.folder("outbox", self.message.sender, make=True)
-            visit.publish(self._receipt, outbox, receipt_name(self.message.id))
+            outbox = visit.folder("outbox", message.sender, make=True)
+            try:
+                visit.publish(self._receipt, outbox, receipt_name(message.id))
+            except FileExistsError:
+                # A later one is there, of a message that has ended already; or an older one, of a refused attempt.
+                there = receipts.read(visit, message.sender, message.id)
+                if there is None or there.status == "refused":
+                    visit.put(self._receipt, outbox, receipt_name(message.id))
         except (OSError, SwitchboardError):
-            pass  # It has ended already, and a later receipt is there; or `repair` writes it.
+            pass  # `repair` writes it.
 
     def duplicate(self, earlier: Stem) -> Sent:
         """The answer where the message was there already."""

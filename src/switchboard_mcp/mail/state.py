@@ -81,6 +81,6 @@ def _store(visit: Visit, data: bytes, name: str) -> None:
 def _decoded(data: bytes) -> State | None:
     try:
         state = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return state if isinstance(state, dict) else None
