@@ -156,16 +156,18 @@ def test_changed_instructions_block_every_tool(workspace: Path) -> None:
 
 def test_a_drifted_tool_that_is_shown_directly_is_blocked_too(workspace: Path) -> None:
     add_pinned(workspace)
-    govern(workspace, "kid", exposure="direct")
+    add_pinned(workspace, "kit", tool("other"))
+    govern(workspace, "kid", "kit", exposure="direct")
     cli(workspace, "lock")
     offer(workspace, tool(description="Reads two files."))
     with serve(workspace) as host:
-        (listed,) = host.tools()
+        listed, _ = host.tools()
         assert (listed["name"], listed["description"]) == ("echo", READS)
-        result = host.result("tools/call", {"name": "echo", "arguments": {}})
-        assert result["structuredContent"]["error"]["code"] == "tool_drifted"
+        for _ in range(2):
+            result = host.result("tools/call", {"name": "echo", "arguments": {}})
+            assert result["structuredContent"]["error"]["code"] == "tool_drifted"
         host.notification("notifications/tools/list_changed")
-        assert host.tools() == []
+        assert host.tool_names() == ["other"]
 
 
 def test_what_only_differs_in_writing_is_no_drift(governed: Path) -> None:

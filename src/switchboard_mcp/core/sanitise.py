@@ -119,7 +119,7 @@ def schema(raw: Raw) -> Raw:
 
 
 def tool(raw: Raw) -> Raw:
-    """A whole tool for a list that a model reads all the time."""
+    """A whole tool, prompt or resource for a list that a model reads all the time."""
     try:
         members = msgspec.json.decode(raw, type=dict[str, Raw])
         for name, limit in (("title", TITLE_CHARS), ("description", LISTED_CHARS)):

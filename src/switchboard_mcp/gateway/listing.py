@@ -13,6 +13,7 @@ from msgspec import Raw
 from switchboard_mcp.children.catalog import Knowledge
 from switchboard_mcp.core import eras
 from switchboard_mcp.core.naming import clear_of
+from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.childsuite import ChildSuite, Found, shown_directly
 from switchboard_mcp.gateway.suites import MAX_LIST_BYTES, Suite, list_tools
 from switchboard_mcp.observe.log import Log
@@ -73,6 +74,11 @@ class Listing:
                         taken.add(name)
                         self._direct[name] = Found(suite, tool.name)
         return self._direct
+
+    def blocked(self, name: str) -> Failure | None:
+        """Why a tool that a child shown directly has is not on the list, where that is for its lock."""
+        direct = (suite.child.offer.refusal(name) for suite in self._suites.values() if suite.direct)
+        return next((problem for problem in direct if problem is not None), None)
 
     def _look(self) -> None:
         """A child that has started since may have told what was not known."""

@@ -163,6 +163,9 @@ def _call_direct(gateway: Gateway, inbound: Inbound, name: str) -> None:
     alone = gateway.listing.alone()
     if found is None and alone is not None and alone.access.permits(name):
         found = Found(alone, name)  # the child knows best what it has not
+    if found is None and (blocked := gateway.listing.blocked(name)) is not None:
+        inbound.answer(tool_result(blocked))
+        return
     if found is None:
         near = nearest(name, [*gateway.tools, *gateway.direct_tools()])
         meant = f" Did you mean {', '.join(near)}?" if near else ""

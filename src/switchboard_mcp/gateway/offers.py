@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Raw, Struct
 
-from switchboard_mcp.core import envelope, jsonrpc
+from switchboard_mcp.core import envelope, jsonrpc, sanitise
 from switchboard_mcp.gateway.childsuite import ChildSuite, Found
 
 SCHEME = "switchboard://"
@@ -59,8 +59,9 @@ def listed(suites: Iterable[ChildSuite], kind: Kind, extra: dict[str, Raw]) -> b
     entries: list[dict[str, Raw]] = []
     taken: set[str] = set()
     for suite in suites:
+        governed = suite.child.offer.governed
         for raw in suite.child.offer.listed(kind.method):
-            entry = _read(raw)
+            entry = _read(sanitise.tool(raw) if governed else raw)
             own = envelope.text_of(entry.get(kind.key))
             if own is None or not suite.access.permits(own):
                 continue
