@@ -116,7 +116,12 @@ def test_a_start_that_only_lists_loads_no_code_for_mistakes_or_schemas(served: P
 
 def test_what_is_switched_off_costs_no_import(served: Path) -> None:
     modules = loaded(served, [*LIST, INTROSPECT, CALL])
-    parts = ("switchboard_mcp.mail", "switchboard_mcp.transport.inhouse", "switchboard_mcp.children.builtin")
+    parts = (
+        "switchboard_mcp.mail",
+        "switchboard_mcp.transport.inhouse",
+        "switchboard_mcp.transport.program",
+        "switchboard_mcp.children.builtin",
+    )
     assert not [name for name in modules if name.startswith(parts)]
 
 

@@ -19,8 +19,8 @@ from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.core import eras
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.transport import inhouse, memory
-from switchboard_mcp.transport.inhouse import Menu
 from switchboard_mcp.transport.link import Closed, Lost
+from switchboard_mcp.transport.program import Caller, Menu
 
 
 @runtime_checkable
@@ -89,10 +89,10 @@ class Instance(Child):
         return MemoryCarrier(spec, ours, server)
 
 
-def _caller(home: object) -> inhouse.Caller:
+def _caller(home: object) -> Caller:
     # Behind one principal without a session there may be several hosts.
     principal = home.principal if isinstance(home, Home) else ""
-    return inhouse.Caller(principal, one=bool(principal) or not isinstance(home, Passing))
+    return Caller(principal, one=bool(principal) or not isinstance(home, Passing))
 
 
 class MemoryCarrier:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.pinning import Pins
     from switchboard_mcp.observe.audit import Audit
     from switchboard_mcp.policy.launch import Guard
-    from switchboard_mcp.transport.inhouse import Menu, Program
+    from switchboard_mcp.transport.program import Menu, Program
 
 
 class Audience(Protocol):
@@ -57,8 +57,8 @@ class Services(Struct, kw_only=True):
     # In governed mode: who approves each launch, and why nothing is routed while the switch is off.
     guard: Guard | None = None
     disabled: Failure | None = None
-    audit: Audit | None = None  # where nothing is recorded, nothing is loaded for it
     pins: Pins | None = None  # where there is a lock, or governed mode
+    audit: Audit | None = None  # where nothing is recorded, nothing is loaded for it
     valve: Valve = field(default_factory=Valve)  # shut while the host does not take what children say
     # Children that are part of Switchboard, by name, and what they offer, written when it is first needed.
     programs: Mapping[str, Program] = {}

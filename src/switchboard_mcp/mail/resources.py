@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from switchboard_mcp.errors import failure
 from switchboard_mcp.mail.briefs import brief, described
 from switchboard_mcp.mail.post import Change
-from switchboard_mcp.transport.inhouse import Resource
+from switchboard_mcp.transport.program import Resource
 
 if TYPE_CHECKING:
-    from switchboard_mcp.mail.desk import Desk, Seat
+    from switchboard_mcp.mail.desk import Desk
+    from switchboard_mcp.mail.seat import Seat
 
 AGENTS = "switchboard://agents"
 INBOX = "switchboard://inbox/"

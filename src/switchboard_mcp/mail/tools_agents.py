@@ -9,9 +9,9 @@ from msgspec import Meta, Struct
 
 from switchboard_mcp.mail import directory
 from switchboard_mcp.mail.briefs import described
-from switchboard_mcp.mail.desk import Seat
 from switchboard_mcp.mail.directory import Agent, AgentStatus
-from switchboard_mcp.transport.inhouse import Request, Tool
+from switchboard_mcp.mail.seat import Seat
+from switchboard_mcp.transport.program import Request, Tool
 
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 Words = Annotated[str, Meta(max_length=500)]

@@ -11,10 +11,10 @@ from switchboard_mcp.core.roles import read_role
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail import directory, resources
 from switchboard_mcp.mail.briefs import brief, full, whole
-from switchboard_mcp.mail.desk import Seat
 from switchboard_mcp.mail.letters import Action, Draft, Outcome, Priority, Sent
+from switchboard_mcp.mail.seat import Seat
 from switchboard_mcp.mail.tools_agents import Asked
-from switchboard_mcp.transport.inhouse import Request, Tool
+from switchboard_mcp.transport.program import Request, Tool
 
 # Hosts give up on a call after 60 s.
 LONGEST_WAIT_S, USUAL_WAIT_S = 55, 50

@@ -6,7 +6,7 @@ Each row's function gets the seat of the caller (`seat.agent()` is who asks, `se
 from __future__ import annotations
 
 from switchboard_mcp.mail.desk import Desk
-from switchboard_mcp.transport.inhouse import Tool
+from switchboard_mcp.transport.program import Tool
 
 TOOLS: tuple[Tool, ...] = ()
 

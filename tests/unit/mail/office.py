@@ -14,7 +14,8 @@ from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.mail.desk import Desk
 from switchboard_mcp.observe.log import Log
 from switchboard_mcp.transport import memory
-from switchboard_mcp.transport.inhouse import Caller, Menu, Server
+from switchboard_mcp.transport.inhouse import Server
+from switchboard_mcp.transport.program import Caller, Menu
 
 Json = dict[str, Any]
 PATIENCE_S = 20.0

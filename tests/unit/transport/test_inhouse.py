@@ -14,7 +14,8 @@ from msgspec import Meta, Struct
 from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.transport import memory
-from switchboard_mcp.transport.inhouse import Caller, Menu, Request, Resource, Server, Tool
+from switchboard_mcp.transport.inhouse import Server
+from switchboard_mcp.transport.program import Caller, Menu, Request, Resource, Tool, Voice
 
 Json = dict[str, Any]
 
@@ -41,7 +42,7 @@ class Nothing(Struct, forbid_unknown_fields=True):
 class Guest:
     """A client, as the program sees it."""
 
-    def __init__(self, server: Server, principal: str) -> None:
+    def __init__(self, server: Voice, principal: str) -> None:
         self.server = server
         self.principal = principal
         self.following: frozenset[str] = frozenset()
@@ -108,7 +109,7 @@ class Program:
     def __init__(self) -> None:
         self.guests: list[Guest] = []
 
-    async def sit(self, server: Server, caller: Caller) -> Guest:
+    async def sit(self, server: Voice, caller: Caller) -> Guest:
         self.guests.append(Guest(server, caller.principal))
         return self.guests[-1]
 
