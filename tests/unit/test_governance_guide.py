@@ -1,0 +1,77 @@
+"""The governance guide promises settings, failures, commands and tests: each of them exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard_mcp.cli.usage import COMMANDS, parser_for
+from switchboard_mcp.config.schema import json_schema
+from switchboard_mcp.errors import KINDS
+
+REPO = Path(__file__).parents[2]
+GUIDE = (REPO / "docs" / "governance.md").read_text(encoding="utf-8")
+CLAUSES = [line for line in GUIDE.split("## The standard, clause by clause")[1].splitlines() if "::" in line]
+# Without the examples, whose fences are quotes too.
+WORDS = re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", GUIDE, flags=re.DOTALL))
+SETTING = re.compile(r"(?:governance|health|introspection|suites|audit|limits|timeouts)(?:\.[A-Za-z<>]+)*")
+
+
+def settings() -> set[str]:
+    schema = json_schema()
+    found: set[str] = set()
+
+    def walk(node: dict[str, Any], path: str) -> None:
+        for name, entry in node.get("properties", {}).items():
+            found.add(f"{path}{name}")
+            links = [entry, *entry.get("allOf", []), *entry.get("anyOf", [])]
+            more = entry.get("additionalProperties")
+            for link, inner in [*((link, "") for link in links), *([(more, "<name>.")] if more else [])]:
+                if "$ref" in link:
+                    walk(schema["$defs"][link["$ref"].rpartition("/")[2]], f"{path}{name}.{inner}")
+
+    walk(schema, "")
+    return found
+
+
+def test_the_guide_speaks_of_the_standard_by_its_full_name() -> None:
+    assert GUIDE.count("Summit Switchboard (MCP)") >= 3
+    assert re.findall(r"Summit Switchboard(?! \(MCP\))", GUIDE) == []
+
+
+@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.split("|")[1].strip()[:60])
+def test_every_clause_names_a_test_that_exists(clause: str) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", clause)
+    assert named
+    for path, test in named:
+        tree = ast.parse((REPO / path).read_text(encoding="utf-8"))
+        functions = {
+            node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        assert test in functions, f"{path}::{test}"
+
+
+def test_every_acceptance_test_and_threat_of_the_standard_has_its_clause() -> None:
+    for name in [*(f"Acceptance {number}" for number in range(1, 6)), *(f"Threat {n}" for n in range(1, 4))]:
+        assert any(f"| {name}:" in clause for clause in CLAUSES), name
+
+
+def test_every_setting_the_guide_names_can_be_set() -> None:
+    known = settings()
+    named = {word for word in WORDS if SETTING.fullmatch(word)}
+    assert len(named) > 5
+    assert {word.replace("<child>", "<name>") for word in named} <= known
+
+
+def test_every_failure_and_command_the_guide_names_exists() -> None:
+    codes = set(re.findall(r"`((?:governance|child|launch|tool|lock|audit)_[a-z_]+)`", GUIDE))
+    assert codes
+    assert codes <= set(KINDS)
+    commands = set(re.findall(r"`?switchboard ([a-z]+)", GUIDE))
+    assert commands <= set(COMMANDS)
+    for flag in ("--list", "--revoke", "--allow-env", "--yes"):
+        assert flag in parser_for("approve").flags
