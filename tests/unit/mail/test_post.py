@@ -299,9 +299,10 @@ class TestClaims:
 
     async def test_the_order_survives_a_clock_that_is_set_back(self, workspace: Path) -> None:
         base = system_clocks()
-        skew = 0
-        clocks = Clocks(base.boot, lambda: base.microseconds() + skew, base.uptime_ms)
-        for number, skew in enumerate((0, -86_400_000_000, -172_800_000_000, 5_000_000)):
+        skew = [0]
+        clocks = Clocks(base.boot, lambda: base.microseconds() + skew[0], base.uptime_ms)
+        for number, step in enumerate((0, -86_400_000_000, -172_800_000_000, 5_000_000)):
+            skew[0] = step
             async with await Post.open(str(workspace), watch=False, clocks=clocks) as post:
                 await post.register("coder")
                 await post.send(draft(str(number)), sender="lead", recipient="coder")
