@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 NAME = "mail"  # of the built-in child, whose suite tool is `mail_suite`
-DESCRIPTION = "Messages between agents: register yourself, send tasks, results and reviews, wait for mail, see who is here."
+DESCRIPTION = (
+    "Mail between agents: say who you are, send tasks, results and reviews, wait for mail, see who is here."
+)
 # Above the longest wait for mail, so that whoever waits is answered and not cut off.
 LONGEST_CALL_MS = 75_000
 
