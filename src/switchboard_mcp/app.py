@@ -143,6 +143,7 @@ async def running(
 
             govern(gateway, workspace.config, workspace.absent, posture.disabled)
         services.audience = gateway
+        gateway.audit = services.audit
         _equip(gateway, workspace, services, middleware)
         sweeper = services.start_task(supervisor.sweep_forever())
         try:
@@ -211,6 +212,14 @@ def _audit(workspace: Workspace, log: Log, redactor: Redactor) -> Audit | None:
     audit = Audit(settings, workspace.folder, redactor, masks=masks, deny=deny, warn=warn)
     audit.start()
     return audit
+
+
+def note_decision(workspace: Workspace, kind: str, child: str, outcome: str) -> None:
+    """Record what somebody decided with a command, where a record is kept."""
+    audit = _audit(workspace, Log(level="warning"), Redactor())
+    if audit is not None:
+        audit.record(kind, "command line", child, outcome=outcome)
+        audit.close()
 
 
 async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from switchboard_mcp.observe.audit_verify import entries, verify
 from tests.e2e.host import SWITCHBOARD, switchboard
 from tests.e2e.web import call, serving
-from tests.e2e.workspaces import MOCK_CHILD, add_child, configure
+from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, write_child
 
 FOLDER = ".switchboard/audit"
 SECRET_TOKEN = "a-token-of-alice-4711"
@@ -150,3 +152,31 @@ def test_what_is_off_leaves_no_trace(workspace: Path) -> None:
     told = audit(workspace, "verify")
     assert (told.returncode, "audit.enabled" in told.stderr) == (1, True)
     assert os.listdir(workspace) == ["mcps"]
+
+
+def test_decisions_of_governed_mode_are_recorded_whoever_makes_them(workspace: Path) -> None:
+    for name in ("mock", "stranger"):
+        command = {"cmd": sys.executable, "args": ["-S", "server.py"]}
+        write_child(workspace, name, {"name": name, "command": command})
+        shutil.copy(MOCK_CHILD[-1], workspace / "mcps" / name / "server.py")
+    configure(
+        workspace, {"governance": {"mode": "governed"}, "suites": {"mock": {"expose": {"allow": ["echo"]}}}}
+    )
+    for arguments in (["approve", "mock", "--yes"], ["lock", "mock"]):
+        subprocess.run([*SWITCHBOARD, *arguments], cwd=workspace, capture_output=True, timeout=30, check=True)
+    for switch in ("true", "false"):
+        with switchboard(workspace, env={**os.environ, "SWITCHBOARD_MCP_ENABLED": switch}) as host:
+            host.initialize()
+            host.use("mock_suite", action="call", subtool="echo", args={"message": "x"})
+            host.use("stranger_suite", action="call", subtool="echo", args={"message": "x"})
+            host.error("tools/call", {"name": "nobody_suite", "arguments": {}})
+    assert [told[1:] for told in seen(workspace, "approval")] == [("mock", "", "approved")]
+    assert [told[1:] for told in seen(workspace, "lock")] == [("mock", "", "locked")]
+    assert [told[1:] for told in seen(workspace)] == [("mock", "echo", "ok")]
+    unknown = [("stranger", "", "child_not_allowed"), ("", "nobody_suite", "unknown_tool")]
+    assert [told[1:] for told in seen(workspace, "decision")] == [
+        *unknown,
+        ("mock", "echo", "governance_disabled"),
+        *unknown,
+    ]
+    assert verify(str(workspace / FOLDER)).ok

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct, structs
 
-from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.app import note_decision, workspace_folder
 from switchboard_mcp.cli.console import Console, Screen, Styled, one_line
 from switchboard_mcp.cli.invocation import Invocation, show_warnings, usage_failure
 from switchboard_mcp.config.approvals import Approval, write_approvals
@@ -50,8 +50,12 @@ def run(asked: Invocation) -> int:
     if not given.child:
         raise SwitchboardError(usage_failure("approve: CHILD missing.", "Name a child, or use --list."))
     if given.revoke:
-        return revoke(given.child, guard, asked)
-    return approve(find_child(workspace, given.child, asked.console), guard, asked, _ask)
+        code = revoke(given.child, guard, asked)
+        note_decision(workspace, "approval", given.child, "revoked")
+        return code
+    code = approve(find_child(workspace, given.child, asked.console), guard, asked, _ask)
+    note_decision(workspace, "approval", given.child, "refused" if code else "approved")
+    return code
 
 
 def approve(spec: ChildSpec, guard: Guard, asked: Invocation, ask: Callable[[str], str]) -> int:

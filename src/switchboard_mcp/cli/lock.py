@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from switchboard_mcp.app import load
+from switchboard_mcp.app import load, note_decision
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.children.lock import (
     differences,
@@ -85,6 +85,9 @@ def run(asked: Invocation) -> int:
     reports += leftovers(workspace, lock, check=asked.given.check) if whole else []
     if not asked.given.check:
         _write(path, lock, seen, reports)
+        for report in reports:
+            if report.status in ("locked", "accepted", "removed"):
+                note_decision(workspace, "lock", report.child, report.status)
     reports.sort(key=lambda report: report.child)
     if asked.as_json:
         ok = all(report.status not in WRONG for report in reports)

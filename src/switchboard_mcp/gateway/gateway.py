@@ -9,7 +9,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -40,6 +40,9 @@ from switchboard_mcp.gateway.session import HostLink, Route, Session, unfollow
 from switchboard_mcp.gateway.suites import Suite
 from switchboard_mcp.observe.log import Log
 from switchboard_mcp.transport.peer import UNREADABLE, Cancelled, Peer
+
+if TYPE_CHECKING:
+    from switchboard_mcp.observe.audit import Audit
 
 
 class PlainCall(Struct, gc=False):
@@ -79,6 +82,7 @@ class Gateway:
         shown = {name: suite for name, suite in self.suites.items() if not suite.direct}
         self.tools: dict[str, Suite] = dict(sorted({**shown, **own}.items()))
         self.absent: dict[str, Failure] = {}
+        self.audit: Audit | None = None
         self.sessions: list[Session] = []
         self.desk = Desk(loop, workspace, self.sessions)
         self.listing = Listing(self.suites, self.tools, log)
@@ -91,6 +95,11 @@ class Gateway:
         session = Session(route, self.desk, principal, passing=passing)
         self.sessions.append(session)
         return session
+
+    def refused(self, session: Session, child: str, subtool: str, problem: Failure) -> None:
+        """Record a refusal that no suite of a child knows of."""
+        if self.audit is not None:
+            self.audit.record("decision", session.principal or "stdio", child, subtool, b"", problem.code)
 
     def attach(self, link: HostLink, closed: Callable[[Session], None]) -> Session:
         """Serve a host on a link that carries everything."""

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 class RefusedSuite:
     """A suite that is shown and serves nobody."""
 
-    def __init__(self, suite: Suite, problem: Failure) -> None:
+    def __init__(self, gateway: Gateway, suite: Suite, problem: Failure) -> None:
         self.name = suite.name
         self.source = suite.source
+        self._gateway = gateway
         self._suite = suite
         self._problem = replace(problem, child=suite.source)
 
@@ -38,6 +39,7 @@ class RefusedSuite:
 
     def begin(self, session: Session, route: Route, id: bytes, params: PlainParams) -> None:
         """Say why not."""
+        self._gateway.refused(session, self.source, params.arguments.subtool, self._problem)
         refuse_call(session, route, id, params.meta, self._problem)
 
 
@@ -47,4 +49,5 @@ def govern(gateway: Gateway, config: Config, absent: Mapping[str, Failure], disa
     names = suite_names([(name, configured.get(name, "")) for name in sorted(absent)], gateway.tools)
     gateway.absent.update((names[child], problem) for child, problem in absent.items())
     if disabled is not None:
-        gateway.tools.update((name, RefusedSuite(suite, disabled)) for name, suite in gateway.tools.items())
+        refused = {name: RefusedSuite(gateway, suite, disabled) for name, suite in gateway.tools.items()}
+        gateway.tools.update(refused)

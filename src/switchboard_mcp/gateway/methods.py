@@ -144,7 +144,9 @@ def call_tool(gateway: Gateway, inbound: Inbound) -> None:
     params = _decode_call(inbound.params)
     suite = gateway.tools.get(params.name)
     if suite is None and params.name in gateway.absent:
-        inbound.answer(tool_result(gateway.absent[params.name]))
+        problem = gateway.absent[params.name]
+        gateway.refused(inbound.session, problem.child or "", "", problem)
+        inbound.answer(tool_result(problem))
         return
     if suite is None:
         then = partial(_call_direct, gateway, inbound, params.name)
@@ -169,7 +171,9 @@ def _call_direct(gateway: Gateway, inbound: Inbound, name: str) -> None:
     if found is None:
         near = nearest(name, [*gateway.tools, *gateway.direct_tools()])
         meant = f" Did you mean {', '.join(near)}?" if near else ""
-        inbound.fail(failure("unknown_tool", f"Unknown tool '{name}'.{meant}", nearest=near))
+        problem = failure("unknown_tool", f"Unknown tool '{name}'.{meant}", nearest=near)
+        gateway.refused(inbound.session, "", name, problem)
+        inbound.fail(problem)
         return
     _forward(inbound, found, "tools/call", "name")
 
