@@ -266,7 +266,7 @@ class Workspace(Struct, frozen=True, kw_only=True):
     """Everything a start needs to know: the folder, its settings, its children, and what was skipped.
 
     `source` is the config file, where there is one. `absent` are children that are configured and do not exist, since
-    governed mode does not let them, each with what is said of it.
+    governed mode does not let them, each with what is said of it; `judged` tells that this was decided already.
     """
 
     folder: str
@@ -275,3 +275,4 @@ class Workspace(Struct, frozen=True, kw_only=True):
     warnings: list[ConfigWarning]
     source: str = ""
     absent: dict[str, Failure] = {}
+    judged: bool = False

@@ -21,7 +21,7 @@ from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.policy import launch_files as files
 from switchboard_mcp.policy import launch_text as text
 from switchboard_mcp.policy.launch_containers import image_flaw
-from switchboard_mcp.policy.launch_files import Mark
+from switchboard_mcp.policy.launch_files import Look, Mark
 from switchboard_mcp.policy.launch_text import Fault
 
 
@@ -43,6 +43,7 @@ class Case(Struct, frozen=True):
     workspace: str
     words: Words
     argv: list[str]
+    look: Look
 
     def pinned(self) -> list[str]:
         """The pinned paths, in the order of the file."""
@@ -115,7 +116,7 @@ def known_variables(case: Case) -> Fault | None:
 
 def inside_workspace(case: Case) -> Fault | None:
     """The child works in a folder of the workspace, links followed."""
-    if case.spec.kind == "stdio" and not files.inside(case.spec.cwd, case.workspace):
+    if case.spec.kind == "stdio" and not case.look.inside(case.spec.cwd, case.workspace):
         return Fault(join(case.spec.key, "cwd"), f"is outside the workspace {case.workspace}")
     return None
 
@@ -139,7 +140,7 @@ def no_shell_runs(case: Case) -> Fault | None:
     """Neither what is named nor what it really is may be a shell, a wrapper or a package runner."""
     if case.spec.kind != "stdio":
         return None
-    for path in (case.argv[0], os.path.realpath(case.argv[0])):
+    for path in dict.fromkeys((case.argv[0], case.look.real(case.argv[0]))):
         name = text.program_name(path)
         if name in text.SHELLS | text.WRAPPERS | text.RUNNERS:
             return ApprovalFault(
@@ -150,6 +151,14 @@ def no_shell_runs(case: Case) -> Fault | None:
             return ApprovalFault(case.in_approvals("launch", f"[{flaw[0] + 1}]"), flaw[1])
         if name in text.CONTAINERS and (problem := image_flaw(case.argv[1:])):
             return ApprovalFault(case.in_approvals("launch"), problem)
+    return None
+
+
+def no_script_runs(case: Case) -> Fault | None:
+    """The program is none that the system hands to a shell, and no shell under another name. Looks into files."""
+    if case.spec.kind == "stdio" and (files.is_script(case.argv[0]) or files.is_shell(case.argv[0])):
+        told = "is a script or a shell; name the interpreter and the script"
+        return ApprovalFault(case.in_approvals("launch", "[0]"), told)
     return None
 
 
@@ -178,9 +187,9 @@ def safe_files(case: Case) -> Fault | None:
     """Nobody but root and ourselves can change what is pinned, and it lies where it may."""
     for index, (pin, path) in enumerate(zip(case.approval.files, case.pinned(), strict=True)):
         key = case.in_approvals("files", f"[{index}]")
-        if problem := files.flaw(path, places=case.places()):
+        if problem := case.look.flaw(path, places=case.places()):
             return ApprovalFault(key, f"{path} {problem}")
-        if os.path.realpath(path) != (case.words.fill(pin.real) or path):
+        if case.look.real(path) != (case.words.fill(pin.real) or path):
             return ApprovalFault(key, f"{path} leads to another place than was approved")
     return None
 
@@ -207,7 +216,7 @@ class Guard(Struct, frozen=True):
     words: Words
     environ: Mapping[str, str]
 
-    def judge(self, spec: ChildSpec) -> Failure | None:
+    def judge(self, spec: ChildSpec, look: Look | None = None) -> Failure | None:
         """Why the child may not run, as far as can be said without reading what is pinned."""
         fault = text.text_fault(spec)
         if fault is not None:
@@ -215,14 +224,17 @@ class Guard(Struct, frozen=True):
         approval = self.approvals.children.get(spec.name)
         if approval is None:
             return not_allowed(spec, self.file)
-        return self._refused(self._case(spec, approval), RULES)
+        return self._refused(self._case(spec, approval, look or Look()), RULES)
 
     def approve(self, spec: ChildSpec) -> Approved | Failure:
         """The launch of a child, its variables filled in already. Reads what is pinned, which takes a while."""
         problem = self.judge(spec)
         if problem is not None:
             return problem
-        case = self._case(spec, self.approvals.children[spec.name])
+        case = self._case(spec, self.approvals.children[spec.name], Look())
+        problem = self._refused(case, (no_script_runs,))
+        if problem is not None:
+            return problem
         marks: list[Mark] = []
         for index, (pin, path) in enumerate(zip(case.approval.files, case.pinned(), strict=True)):
             key = case.in_approvals("files", f"[{index}]", "sha256")
@@ -256,9 +268,9 @@ class Guard(Struct, frozen=True):
             hint=f"Mend what is named, then have it approved anew: `switchboard approve {spec.name}`.",
         )
 
-    def _case(self, spec: ChildSpec, approval: Approval) -> Case:
+    def _case(self, spec: ChildSpec, approval: Approval, look: Look) -> Case:
         argv = [*map(self.words.fill, approval.launch), *spec.args[approval.replaces :]]
-        return Case(spec, approval, self.governance, self.workspace, self.words, argv)
+        return Case(spec, approval, self.governance, self.workspace, self.words, argv, look)
 
     def _refused(self, case: Case, rules: Sequence[Rule]) -> Failure | None:
         fault = text.first(rule(case) for rule in rules)

@@ -44,7 +44,8 @@ def propose(spec: ChildSpec, guard: Guard, allow_env: frozenset[str]) -> Approva
     if isinstance(approval, Failure):
         return approval
     judge = structs.replace(guard, approvals=Approvals(children={spec.name: approval}))
-    return judge.judge(filled) or approval
+    outcome = judge.approve(filled)
+    return outcome if isinstance(outcome, Failure) else approval
 
 
 def _steering_fault(spec: ChildSpec, allow_env: frozenset[str]) -> Fault | None:

@@ -9,11 +9,16 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 _CHUNK = 1 << 20
+_SHELLS = tuple(
+    f"{folder}/{name}"
+    for folder in ("/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin")
+    for name in ("sh", "bash", "dash", "zsh", "ksh", "fish", "ash", "busybox", "tcsh", "csh")
+)
 # A package with more is no package; counting would go on for minutes.
 MAX_TREE_FILES = 20_000
 # Made by running or installing what is there, and read by no program as its own code.
@@ -104,28 +109,67 @@ def _tree(folder: str) -> list[str]:
     return sorted(found)
 
 
-def flaw(path: str, *, places: Sequence[str] = ()) -> str:
-    """Why a file or folder must not be relied on, or an empty string.
+class Look:
+    """One look at the file system: what was seen once is not looked at again. For a moment, not to be kept."""
 
-    Links are followed. Whoever can write a file, or move it by writing a folder on the way, decides what runs.
-    """
-    try:
-        real = os.path.realpath(path, strict=True)
-        found = os.stat(real)
-    except OSError as problem:
-        return (problem.strerror or "cannot be read").lower()
-    if places and not any(inside(real, place) for place in places):
-        return f"really is {real}, which is in none of governance.places"
-    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
-        return "is no regular file"
-    if stat.S_ISREG(found.st_mode) and found.st_mode & (stat.S_ISUID | stat.S_ISGID):
-        return "runs with the rights of another (setuid or setgid)"
-    if open_to := writable_by_others(real, found):
-        return open_to
-    for folder in dict.fromkeys((*_above(real), *_above(os.path.abspath(path)))):
-        if open_to := writable_by_others(folder, os.stat(folder)):
-            return f"lies in {folder}, which {open_to}"
-    return ""
+    def __init__(self) -> None:
+        self._real: dict[str, str] = {}
+        self._folders: dict[str, str] = {}
+
+    def real(self, path: str) -> str:
+        """Where a path really leads."""
+        if path not in self._real:
+            self._real[path] = os.path.realpath(path)
+        return self._real[path]
+
+    def inside(self, path: str, folder: str) -> bool:
+        """Whether a path is beneath a folder, links followed on both sides."""
+        real, place = self.real(path), self.real(folder)
+        return real == place or real.startswith(place.rstrip("/") + "/")
+
+    def flaw(self, path: str, *, places: Sequence[str] = ()) -> str:
+        """Why a file or folder must not be relied on, or an empty string.
+
+        Links are followed. Whoever can write a file, or move it by writing a folder on the way, decides what runs.
+        """
+        real = self.real(path)
+        try:
+            found = os.stat(real)
+        except OSError as problem:
+            return (problem.strerror or "cannot be read").lower()
+        if places and not any(self.inside(real, place) for place in places):
+            return f"really is {real}, which is in none of governance.places"
+        if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+            return "is no regular file"
+        if stat.S_ISREG(found.st_mode) and found.st_mode & (stat.S_ISUID | stat.S_ISGID):
+            return "runs with the rights of another (setuid or setgid)"
+        if open_to := writable_by_others(real, found):
+            return open_to
+        return self._way_flaw(os.path.dirname(real)) or self._way_flaw(os.path.dirname(os.path.abspath(path)))
+
+    def _way_flaw(self, folder: str) -> str:
+        """The same of a folder and all above it."""
+        if folder not in self._folders:
+            open_to = writable_by_others(folder, os.stat(folder))
+            above = os.path.dirname(folder)
+            self._folders[folder] = (
+                f"lies in {folder}, which {open_to}"
+                if open_to
+                else self._way_flaw(above)
+                if above != folder
+                else ""
+            )
+        return self._folders[folder]
+
+
+def flaw(path: str, *, places: Sequence[str] = ()) -> str:
+    """See `Look.flaw`."""
+    return Look().flaw(path, places=places)
+
+
+def inside(path: str, folder: str) -> bool:
+    """See `Look.inside`."""
+    return Look().inside(path, folder)
 
 
 def writable_by_others(path: str, found: os.stat_result) -> str:
@@ -155,13 +199,30 @@ def _alone(group: int, user: int) -> bool:
     return not members - {owner} and not others
 
 
-def _above(path: str) -> Iterator[str]:
-    while path not in ("/", ""):
-        path = os.path.dirname(path)
-        yield path
+def is_script(path: str) -> bool:
+    """Whether the system would start another program to run it, as its first line says."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read(2) == b"#!"
+    except OSError:
+        return False
 
 
-def inside(path: str, folder: str) -> bool:
-    """Whether a path is beneath a folder, links followed on both sides."""
-    real, place = os.path.realpath(path), os.path.realpath(folder)
-    return real == place or real.startswith(place.rstrip("/") + "/")
+def is_shell(path: str) -> bool:
+    """Whether it is a shell of this machine under another name, linked or copied."""
+    try:
+        size = os.stat(path).st_size
+        return any(_size(shell) == size and _same(path, shell) for shell in _SHELLS)
+    except OSError:
+        return False
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return -1
+
+
+def _same(one: str, other: str) -> bool:
+    return os.path.samefile(one, other) or _read(one)[0] == _read(other)[0]

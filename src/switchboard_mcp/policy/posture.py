@@ -16,6 +16,7 @@ from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
 from switchboard_mcp.config.variables import expand, missing
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.policy.launch import Guard
+from switchboard_mcp.policy.launch_files import Look
 from switchboard_mcp.policy.launch_text import HANDED_ON, NEVER_SET, STEERING
 
 ENABLED = "SWITCHBOARD_MCP_ENABLED"
@@ -35,14 +36,15 @@ def take_posture(workspace: Workspace, environ: Mapping[str, str]) -> Posture:
     children: list[ChildSpec] = []
     absent = dict(workspace.absent)
     warnings = list(workspace.warnings)
+    look = Look()
     for spec in workspace.children:
-        problem = judge_child(spec, guard)
+        problem = None if workspace.judged else judge_child(spec, guard, look)
         if problem is None:
             children.append(spec)
         else:
             absent[spec.name] = problem
             warnings.append(_warning(spec, problem))
-    governed = structs.replace(workspace, children=children, warnings=warnings, absent=absent)
+    governed = structs.replace(workspace, children=children, warnings=warnings, absent=absent, judged=True)
     return Posture(governed, guard, None if is_enabled(environ) else disabled(workspace))
 
 
@@ -79,14 +81,14 @@ def make_guard(workspace: Workspace, environ: Mapping[str, str]) -> Guard:
     )
 
 
-def judge_child(spec: ChildSpec, guard: Guard) -> Failure | None:
+def judge_child(spec: ChildSpec, guard: Guard, look: Look | None = None) -> Failure | None:
     """Why a child does not exist, its entry being as it is written."""
     if spec.kind not in ("stdio", "http", "sse", "ws"):
         return None  # part of Switchboard itself
     # What is not set yet is no reason not to exist: the child says at its start what is missing.
     unset = {gap.variable: "unset" for gap in missing(spec, guard.environ)}
     filled = expand(spec, {**guard.environ, **unset} if unset else guard.environ)
-    return filled if isinstance(filled, Failure) else guard.judge(filled)
+    return filled if isinstance(filled, Failure) else guard.judge(filled, look)
 
 
 def _check_settings(workspace: Workspace) -> None:

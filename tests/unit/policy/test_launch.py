@@ -156,6 +156,22 @@ def test_a_link_to_a_shell_is_a_shell(place: Place) -> None:
     assert "runs what others decide" in refusal(guard.judge(place.spec()))
 
 
+def test_a_copy_of_a_shell_is_a_shell(place: Place) -> None:
+    copy = place.bin / "innocent"
+    copy.write_bytes(Path("/bin/sh").read_bytes())
+    copy.chmod(0o755)
+    guard = place.guard(launch=[str(copy)], files=[place.pin(copy)])
+    assert "is a script or a shell" in refusal(guard.approve(place.spec()))
+
+
+def test_a_script_is_not_a_program(place: Place) -> None:
+    tool = place.bin / "tool"
+    tool.write_text("#!/bin/sh\nid\n")
+    tool.chmod(0o755)
+    guard = place.guard(launch=[str(tool)], files=[place.pin(tool)])
+    assert "is a script or a shell" in refusal(guard.approve(place.spec()))
+
+
 def test_programs_lie_in_the_places_that_are_named(place: Place) -> None:
     guard = place.guard(Governance(mode="governed", places=["bin", str(place.folder / "srv")]))
     assert f"{place.script} really is {place.script}, which is in none" in refusal(guard.judge(place.spec()))
