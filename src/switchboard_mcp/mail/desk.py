@@ -144,9 +144,8 @@ class Desk:
 
     def _changed(self, change: Change) -> None:
         """Something is new in the files, by whomever."""
-        for uri in resources.affected(change, [seat.named for seat in self.seats]):
-            for seat in self.seats:
-                seat.tell(uri, change)
+        for seat in self.seats:
+            seat.hear(change)
 
     def _delivered(self, delivery: Delivery) -> None:
         """A dropped file was taken or not."""

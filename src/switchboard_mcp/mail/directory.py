@@ -37,6 +37,7 @@ class Agent(Struct, rename="camel", kw_only=True):
     status: AgentStatus = "available"
     note: str = ""
     registered_at: str = ""
+    seen_at: str = ""
 
 
 class Team(Struct, rename="camel", kw_only=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.errors import failure
@@ -43,18 +42,11 @@ RESOURCES = (
 )
 
 
-def affected(change: Change, seated: Iterable[str]) -> list[str]:
-    """What is another after a change of files, as far as it can matter to those who sit here."""
+def concerns(change: Change, uri: str, agent: str) -> bool:
+    """Whether a resource is another after a change of files, and for this agent's eyes."""
     if change.kind == "inbox":
-        return [INBOX + change.agent, AGENTS]
-    if change.kind == "state":
-        return [AGENTS, *(WORKFLOW + name for name in sorted(set(seated)) if name)]
-    return []
-
-
-def may_read(uri: str, agent: str) -> bool:
-    """Whether a resource is for this agent's eyes: an inbox is only for its own."""
-    return not uri.startswith(INBOX) or uri == INBOX + agent
+        return uri == INBOX + change.agent == INBOX + agent
+    return change.kind == "state" and (uri == AGENTS or uri.startswith(WORKFLOW))
 
 
 async def read(seat: Seat, uri: str) -> object:
@@ -63,7 +55,7 @@ async def read(seat: Seat, uri: str) -> object:
         return {"agents": await described(seat.desk)}
     if uri.startswith(INBOX):
         agent = await seat.agent()
-        if not may_read(uri, agent):
+        if uri != INBOX + agent:
             told = f"You are '{agent}'; '{uri}' is for another's eyes."
             return failure("mail_identity", told, hint=f"Read {INBOX}{agent}.")
         seat.desk.note_woken(agent)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.core.agentnames import agent_name
@@ -65,7 +66,7 @@ class Seat:
                     await self._take(name)
             await post.register(name)
             self._beaten = 0.0
-            return await post.update(directory.enrol(name, **told))
+            return await post.update(directory.enrol(name, seenAt=directory.now(), **told))
 
     def _refusal(self, name: str) -> Failure | None:
         """Why the client cannot be this agent."""
@@ -133,13 +134,13 @@ class Seat:
         """The client wants to hear of these."""
         self._following = uris
 
-    def tell(self, uri: str, change: Change) -> None:
-        """A resource has changed: tell the client, if it is for its eyes."""
-        if uri not in self._following or not resources.may_read(uri, self.named):
-            return
-        self.voice.updated(uri)
-        if change.kind == "inbox":
-            self.desk.note_woken(self.named)
+    def hear(self, change: Change) -> None:
+        """Something has changed: tell the client what it follows of it."""
+        for uri in self._following:
+            if resources.concerns(change, uri, self.named):
+                self.voice.updated(uri)
+                if change.kind == "inbox":
+                    self.desk.note_woken(self.named)
 
     async def leave(self) -> None:
         """The client has gone."""
@@ -153,6 +154,13 @@ class Seat:
                 heir._hold = hold  # another session of the same principal
             else:
                 await asyncio.to_thread(hold.release)
+                await self._say_goodbye()
+
+    async def _say_goodbye(self) -> None:
+        """Leave a note in the state, by which the others hear of it."""
+        with suppress(SwitchboardError):
+            post = await self.desk.post()
+            await post.update(directory.enrol(self.named, seenAt=directory.now()))
 
     async def _beat(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -137,6 +137,18 @@ async def test_who_comes_and_what_they_are_at_is_told_to_those_who_follow(tmp_pa
         await ada.next("notifications/resources/updated")
         agents = {entry["name"]: entry for entry in (await ada.read("switchboard://agents"))["agents"]}
         assert (agents["bob"]["status"], agents["bob"]["note"]) == ("blocked", "no key")
+        await bob.leave()
+        await ada.next("notifications/resources/updated")
+        agents = {entry["name"]: entry for entry in (await ada.read("switchboard://agents"))["agents"]}
+        assert agents["bob"]["presence"] == "offline"
+
+
+async def test_the_workflow_of_another_is_followed_wherever_that_one_is(tmp_path: Path) -> None:
+    async with office(tmp_path) as desk, office(tmp_path) as other:
+        ada = await desk.agent("ada")
+        await ada.ask("resources/subscribe", uri="switchboard://workflow/bob")
+        await other.agent("bob")
+        assert (await ada.next("notifications/resources/updated"))["uri"] == "switchboard://workflow/bob"
 
 
 async def test_resources_nobody_has_are_unknown(tmp_path: Path) -> None:

@@ -182,6 +182,16 @@ async def test_a_message_may_go_to_the_one_agent_of_a_role(tmp_path: Path) -> No
         assert unknown["nearest"] == ["bob"]
 
 
+async def test_what_is_the_desks_to_say_no_sender_says(tmp_path: Path) -> None:
+    async with office(tmp_path) as desk:
+        ada, bob = await desk.agent("ada"), await desk.agent("bob")
+        forged = {"verified": "forged", "seal": "forged", "attachment": {"file": "forged"}}
+        await send(ada, "bob", metadata={**forged, "k": 1})
+        (claimed,) = (await bob.call("claim_messages"))["messages"]
+        assert claimed["metadata"] == {"k": 1}
+        assert "forged" not in str(claimed)
+
+
 async def test_the_same_key_is_sent_once(tmp_path: Path) -> None:
     async with office(tmp_path) as desk:
         ada, bob = await desk.agent("ada"), await desk.agent("bob")
