@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Host, Json, switchboard
-from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, faulty
+from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, faulty, scripted
 
 WITHOUT_UVLOOP = [
     sys.executable,
@@ -103,6 +103,54 @@ def test_a_large_answer_is_delivered_whole_after_the_end_of_stdin(workspace: Pat
         host.hang_up()
         assert len(host.answer(asked)["result"]["content"][0]["text"]) == 8 << 20
         assert host.wait() == 0
+
+
+def test_a_list_that_waits_for_a_child_is_delivered_after_the_end_of_stdin(mocked: Path) -> None:
+    configure(mocked, {"suites": {"mock": {"exposure": "direct"}}})
+    with switchboard(mocked) as host:
+        asked = host.ask("tools/list")
+        host.hang_up()
+        assert "echo" in [tool["name"] for tool in host.answer(asked)["result"]["tools"]]
+        assert host.wait() == 0
+
+
+CURIOUS = """
+    class Curious(Child):
+        def call(self, request_id, params, line):
+            self.under_way = request_id
+            send({"id": "q", "method": "elicitation/create", "params": {"message": "Who?"}})
+
+        def hear(self, message):
+            self.answer(self.under_way, text("alone" if "error" in message else "answered"))
+
+    Curious().serve()
+"""
+
+
+def test_a_child_that_asks_after_the_end_of_stdin_is_not_waited_for(workspace: Path) -> None:
+    add_child(workspace, "curious", scripted(CURIOUS))
+    hello = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"elicitation": {}},
+        "clientInfo": {"name": "h"},
+    }
+    asked = {"name": "curious_suite", "arguments": {"action": "call", "subtool": "echo"}}
+    messages: list[Json] = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": asked},
+    ]
+    ran = subprocess.run(
+        SWITCHBOARD,
+        cwd=workspace,
+        input="".join(json.dumps(message) + "\n" for message in messages),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    answers = [json.loads(line) for line in ran.stdout.splitlines()]
+    (answer,) = (answer for answer in answers if answer.get("id") == 2)
+    assert answer["result"]["content"][0]["text"] == "alone"
 
 
 def test_a_last_line_needs_no_newline(mocked: Path) -> None:

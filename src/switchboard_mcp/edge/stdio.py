@@ -53,6 +53,7 @@ class StdioFront:
         """Serve until the host is done with us, then set `done`. When cancelled, nothing new is taken."""
         try:
             await self._ended.wait()
+            self._gateway.deafen(self._session)
             await self._drain()
             self._gateway.close(self._session)
         finally:

@@ -51,7 +51,7 @@ class ChildSuite:
         self.redact_args = settings.redact_args
         self.built_in = child.spec.kind == "builtin"
         self._always_load = settings.always_load
-        self._description = (
+        self.description = sanitise.clean(
             child.spec.switchboard_description
             or settings.description
             or child.spec.description
@@ -103,8 +103,8 @@ class ChildSuite:
     def descriptor(self, shape: Shape) -> dict[str, object]:
         """The suite tool as `tools/list` shows it."""
         tools = self.permitted(self.child.offer.known_tools())
-        names = [tool.name for tool in tools]
-        tool = describe(self.name, self._description, names, shape, joint_hints(tools) if tools else None)
+        names = [sanitise.clean(tool.name) for tool in tools]
+        tool = describe(self.name, self.description, names, shape, joint_hints(tools) if tools else None)
         if self._always_load:
             tool["_meta"] = {"anthropic/alwaysLoad": True}
         return tool
@@ -124,17 +124,17 @@ def shown_directly(name: str, found: Found, *, modern: bool) -> Raw:
     assert raw is not UNSET
     native = child.knowledge is not None and eras.is_modern(child.knowledge.protocol) is modern
     raw = envelope.tool_for(raw, modern=modern, native=native)
+    if child.offer.governed:
+        raw = sanitise.tool(raw)
     if name == found.name:
         return raw
     return Raw(encode({**decode(raw, type=dict[str, Raw]), "name": name}))
 
 
-def build(children: Iterable[Child], config: Config, reserved: Iterable[str] = ()) -> dict[str, ChildSuite]:
-    """The children's suites by tool name, sorted; `reserved` names are not theirs."""
+def build(children: Iterable[Child], config: Config) -> dict[str, ChildSuite]:
+    """The children's suites by tool name, sorted."""
     by_name = {child.name: child for child in children}
     configured = {name: suite.suite_name for name, suite in config.suites.items()}
-    names = suite_names([(name, configured.get(name, "")) for name in by_name], reserved)
+    names = suite_names([(name, configured.get(name, "")) for name in by_name])
     suites = [ChildSuite(names[name], child, config) for name, child in by_name.items()]
     return {suite.name: suite for suite in sorted(suites, key=lambda suite: suite.name)}
-    if child.offer.governed:
-        raw = sanitise.tool(raw)

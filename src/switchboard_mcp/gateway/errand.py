@@ -1,30 +1,41 @@
-"""A visit to a child on behalf of a host's request: as the child sees it, it is that host who comes."""
+"""Who stands behind a visit to a child: a host, as far as the child may know it."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from msgspec import UnsetType
 
 from switchboard_mcp.children.visitor import Visitor
+from switchboard_mcp.core import envelope
+from switchboard_mcp.core.envelope import Meta
+from switchboard_mcp.gateway.session import Session
 
 
-class Sender(Protocol):
+class Sender:
     """A request of a host, in whichever form it is under way."""
+
+    __slots__ = ()
+
+    session: Session
+    meta: Meta | UnsetType
 
     @property
     def modern(self) -> bool:
         """Whether the host speaks the era without handshakes."""
+        return envelope.is_modern(self.meta)
 
     @property
     def capabilities(self) -> bytes:
         """What the host can do for a child that asks."""
+        return envelope.capabilities(self.meta, self.session.capabilities)
 
     @property
     def home(self) -> object:
         """For whom a child is kept that is not shared."""
+        return self.session.home
 
 
 class Errand(Visitor):
-    """See the module. Subclasses say what is done there, and call the request by its own type."""
+    """A visit on behalf of a request. Subclasses say what is done there, and call the request by its own type."""
 
     __slots__ = ("_sender",)
 

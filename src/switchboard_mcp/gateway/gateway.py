@@ -64,7 +64,7 @@ ID_BEGINS = frozenset(b'"-0123456789')
 
 
 class Gateway:
-    """See the module. `suites` are the children as hosts see them; `tools` all suite tools, built-in ones too; `absent`
+    """See the module. `suites` are the children as hosts see them; `tools` the suite tools among them; `absent`
     suites of children that governed mode does not let exist, with what is said of them.
     """
 
@@ -75,12 +75,11 @@ class Gateway:
         log: Log,
         loop: AbstractEventLoop,
         workspace: str = "",
-        built_in: Iterable[Suite] = (),
     ) -> None:
-        own = {suite.name: suite for suite in built_in}
-        self.suites = childsuite.build(children, config, own)
-        shown = {name: suite for name, suite in self.suites.items() if not suite.direct}
-        self.tools: dict[str, Suite] = dict(sorted({**shown, **own}.items()))
+        self.suites = childsuite.build(children, config)
+        self.tools: dict[str, Suite] = {
+            name: suite for name, suite in self.suites.items() if not suite.direct
+        }
         self.absent: dict[str, Failure] = {}
         self.audit: Audit | None = None
         self.sessions: list[Session] = []
@@ -129,6 +128,11 @@ class Gateway:
                 suite.child.leave(session)
         if session.log_level:
             self.spread_log_level()
+
+    def deafen(self, session: Session) -> None:
+        """A host will say nothing more, but still takes its answers: whoever waits for a word of it need not."""
+        session.capabilities = b"{}"
+        self.desk.gone(session)
 
     def receive(self, session: Session, route: Route, data: bytes) -> None:
         """One message of a host; `route` is where the answer goes."""

@@ -8,6 +8,7 @@ from msgspec import UNSET, Raw, UnsetType
 from switchboard_mcp.core import envelope, jsonrpc
 from switchboard_mcp.core.envelope import Meta
 from switchboard_mcp.errors import Failure, rpc_error, tool_result
+from switchboard_mcp.gateway.errand import Sender
 from switchboard_mcp.gateway.session import Route, Session
 
 # What a modern host adds when it comes back with input.
@@ -17,7 +18,7 @@ NO_PARAMS = Raw(b"{}")
 _decode_text = msgspec.json.Decoder(str).decode
 
 
-class Inbound:
+class Inbound(Sender):
     """See the module. `members` are the params, each still raw."""
 
     __slots__ = ("id", "members", "meta", "method", "params", "route", "session")
@@ -39,21 +40,6 @@ class Inbound:
         self.params = params
         self.members = members
         self.meta = meta
-
-    @property
-    def modern(self) -> bool:
-        """Whether the host speaks the era without handshakes."""
-        return envelope.is_modern(self.meta)
-
-    @property
-    def capabilities(self) -> bytes:
-        """What the host can do for a child that asks."""
-        return envelope.capabilities(self.meta, self.session.capabilities)
-
-    @property
-    def home(self) -> object:
-        """For whom a child is kept that is not shared."""
-        return self.session.home
 
     @property
     def under_way(self) -> bool:

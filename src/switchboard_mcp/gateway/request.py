@@ -20,6 +20,7 @@ from switchboard_mcp.core.envelope import Meta
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.core.questions import URL_ELICITATION_REQUIRED, Capability
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure, rpc_error
+from switchboard_mcp.gateway.errand import Sender
 from switchboard_mcp.gateway.rounds import Retry, Round
 from switchboard_mcp.gateway.session import Route, Session
 from switchboard_mcp.gateway.tasking import cancel_task, waits_for_task
@@ -39,7 +40,7 @@ URL_MODE = Raw(b'{"mode":"url"}')
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-class HostRequest(Visitor, Call):
+class HostRequest(Sender, Visitor, Call):
     """See the module. Subclasses build the message to the child and the answer to a failure."""
 
     __slots__ = (
@@ -82,21 +83,6 @@ class HostRequest(Visitor, Call):
         else:
             under_way[self.host_id] = self
             self.child.admit(self)
-
-    @property
-    def modern(self) -> bool:
-        """Whether the host speaks the era without handshakes."""
-        return self.meta is not UNSET and envelope.VERSION in self.meta
-
-    @property
-    def capabilities(self) -> bytes:
-        """What the host can do for a child that asks."""
-        return envelope.capabilities(self.meta, self.session.capabilities)
-
-    @property
-    def home(self) -> object:
-        """For whom a child is kept that is not shared."""
-        return self.session.home
 
     @property
     def log_level(self) -> str:

@@ -11,7 +11,6 @@ from switchboard_mcp.children.visitor import Passing
 from switchboard_mcp.core import envelope, jsonrpc
 from switchboard_mcp.core.envelope import LEVELS
 from switchboard_mcp.core.eras import LATEST_HANDSHAKE
-from switchboard_mcp.errors import Failure, rpc_error
 from switchboard_mcp.transport.link import Link
 
 if TYPE_CHECKING:
@@ -91,15 +90,9 @@ class Session:
         """For whom a child is kept that is not shared: this host, or whoever comes anew with each request."""
         return Passing(self.principal) if self.passing else self
 
-    def refuse(
-        self, route: Route, id: Raw | bytes, code: int, message: str, data: Raw | UnsetType = UNSET
-    ) -> None:
+    def refuse(self, route: Route, id: Raw | bytes, code: int, message: str) -> None:
         """Answer a request with a JSON-RPC error."""
-        route.answer(jsonrpc.error(id, code, message, None if data is UNSET else bytes(data)))
-
-    def fail(self, route: Route, id: Raw | bytes, problem: Failure) -> None:
-        """Answer a request outside a suite call with a failure of ours."""
-        route.answer(jsonrpc.error_body(id, rpc_error(problem)))
+        route.answer(jsonrpc.error(id, code, message))
 
     def cancel(self, id: Raw | UnsetType, reason: str) -> None:
         """The host no longer wants the answer to one of its requests."""

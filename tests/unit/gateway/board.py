@@ -20,7 +20,6 @@ from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.session import Session
-from switchboard_mcp.gateway.suites import Suite as BuiltIn
 from switchboard_mcp.observe.log import Log
 from switchboard_mcp.transport import memory
 from switchboard_mcp.transport.link import Closed, Lost
@@ -317,7 +316,6 @@ class Board:
         )
         self.children: dict[str, Child] = {}
         self.suites: dict[str, Suite] = {}
-        self.built_in: list[BuiltIn] = []
         self._gateway: Gateway | None = None
         self._settling = False
         self._ids = iter(range(1001, 100_000))
@@ -389,8 +387,7 @@ class Board:
     def gateway(self) -> Gateway:
         if self._gateway is None:
             log = self.services.log
-            children, own = self.children.values(), self.built_in
-            self._gateway = Gateway(children, self.config, log, self.loop, FOLDER, own)
+            self._gateway = Gateway(self.children.values(), self.config, log, self.loop, FOLDER)
             self.services.audience = self._gateway
         return self._gateway
 

@@ -275,6 +275,20 @@ def test_a_host_that_goes_leaves_no_child_waiting(board: Board, kid: FakeChild) 
     assert len(kid.server.requests("notifications/cancelled")) == 1
 
 
+def test_a_host_that_says_nothing_more_still_has_its_answers(board: Board, kid: FakeChild) -> None:
+    host = board.host(EVERYTHING)
+    called = host.call()
+    kid.server.ask("elicitation/create", FORM, id=1)
+    board.gateway.deafen(host.session)
+    kid.server.ask("elicitation/create", FORM, id=2)
+    for question in (1, 2):
+        reply = kid.server.reply(question)
+        assert reply is not None
+        assert "error" in reply
+    kid.server.give(kid.server.last(), {"content": []})
+    assert host.result(called) == {"content": []}
+
+
 def test_a_child_that_dies_takes_its_questions_along(board: Board, kid: FakeChild) -> None:
     host = board.host(EVERYTHING)
     called = host.call()
