@@ -26,7 +26,7 @@ _STEM = r"msg_(\d{16})_([0-9a-f]{16}|key-[0-9a-f]{24}|file-[A-Za-z0-9_-]{1,100})
 _WAITING = re.compile(rf"{_STEM}\.json")
 _CLAIMED = re.compile(rf"({_STEM})\.(\d{{16}})\.([0-9a-f]{{8}})\.(\d{{1,14}})\.(\d{{1,15}})\.json")
 _SETTLED = re.compile(rf"({_STEM})\.(\d{{16}})\.(done|failed|rejected)\.json")
-_RECEIPT = re.compile(rf"receipt_({MESSAGE_ID})\.json")
+_RECEIPT = re.compile(rf"receipt_({MESSAGE_ID})(?:\.(done|failed|rejected))?\.json")
 
 Place = Literal["inbox", "claimed", "archive", "deadletter"]
 # How a message ends: archived for the first two, a dead letter for the third.
@@ -109,15 +109,15 @@ def settled_name(stem: Stem, fence: int, outcome: str) -> str:
     return f"{stem}.{fence:0{ORDER_DIGITS}d}.{outcome}.json"
 
 
-def receipt_name(message_id: str) -> str:
-    """The name of a message's receipt."""
-    return f"receipt_{message_id}.json"
+def receipt_name(message_id: str, outcome: Outcome | None = None) -> str:
+    """The name of a message's receipt: of its delivery, or of how it ended."""
+    return f"receipt_{message_id}.{outcome}.json" if outcome else f"receipt_{message_id}.json"
 
 
-def receipt_for(name: str) -> str | None:
-    """Which message a receipt is of, by its name."""
+def receipt_for(name: str) -> tuple[str, Outcome | None] | None:
+    """Which message a receipt is of, and whether of its end, by its name."""
     found = _RECEIPT.fullmatch(name)
-    return found[1] if found else None
+    return (found[1], _OUTCOMES.get(found[2])) if found else None
 
 
 def parse(place: Place, name: str) -> Entry | None:

@@ -168,9 +168,11 @@ def ack(visit: Visit, agent: str, message_id: str, how: Settling, gates: Sequenc
         _settle(visit, agent, entry, how)
     yield None
     try:
-        visit.put(draft, visit.folder("outbox", message.sender, make=True), receipt_name(message_id))
+        visit.publish(
+            draft, visit.folder("outbox", message.sender, make=True), receipt_name(message_id, how.outcome)
+        )
     except (OSError, SwitchboardError):
-        pass  # What counts is in the archive; `repair` writes the receipt.
+        pass  # What counts is in the archive; `repair` writes the receipt where it is missing.
     sent = None
     if reply is not None and earlier is None:
         reply.tell()

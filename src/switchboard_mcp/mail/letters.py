@@ -27,12 +27,12 @@ from switchboard_mcp.errors import Failure
 
 Action = Literal["delegate_task", "request_review", "submit_result", "status_update", "execute"]
 Priority = Literal["low", "normal", "high", "urgent"]
-# A receipt begins as `delivered` (or `refused`, for a dropped file that was not taken) and ends as an outcome.
+# The first receipt says `delivered`, or `refused` for a dropped file that was not taken; the second, how it ended.
 Status = Literal["delivered", "refused", "done", "failed", "rejected"]
 
 ACTIONS: Final[tuple[str, ...]] = get_args(Action)
 PRIORITIES: Final[tuple[str, ...]] = get_args(Priority)
-OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
+OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 RESERVED: Final = frozenset({"priority", "ackBy", "idempotencyKey", "attachment", "verified", "seal"})
 
 MOST_PAYLOAD_BYTES: Final = 1_048_576
@@ -83,7 +83,7 @@ class Message(Struct, rename="camel", kw_only=True, omit_defaults=True, forbid_u
 
 
 class Receipt(Struct, rename="camel", kw_only=True):
-    """What became of a message, for its sender; one file per message, replaced when there is news."""
+    """What became of a message, for its sender: one when it is delivered, another when it has ended."""
 
     id: str
     """`receipt_<message-id>`."""

@@ -1,6 +1,6 @@
-"""The receipts of a sender: one file each, replaced when there is news.
+"""The receipts of a sender: one file when a message is delivered or refused, another when it has ended.
 
-Reads only. Owns finding and ordering them.
+None is ever changed, so that nobody reads half of one. Reads only. Owns finding and ordering them.
 """
 
 from __future__ import annotations
@@ -9,20 +9,21 @@ from collections.abc import Sequence
 
 import msgspec
 
-from switchboard_mcp.core.letterfile import receipt_for, receipt_name
+from switchboard_mcp.core.letterfile import Outcome, receipt_for, receipt_name
 from switchboard_mcp.mail import files
-from switchboard_mcp.mail.letters import Receipt
+from switchboard_mcp.mail.letters import OUTCOMES, Receipt
 from switchboard_mcp.mail.tree import Visit
 
 MOST_RECEIPT_BYTES = 65_536
 _decoder = msgspec.json.Decoder(Receipt)
 
 
-def read(visit: Visit, sender: str, message_id: str) -> Receipt | None:
-    """The receipt of one message; None where there is none that can be read."""
+def read(visit: Visit, sender: str, message_id: str, outcome: Outcome | None = None) -> Receipt | None:
+    """One receipt; None where there is none that can be read."""
     if not visit.has("outbox", sender):
         return None
-    found = files.read(visit.folder("outbox", sender), receipt_name(message_id), MOST_RECEIPT_BYTES)
+    name = receipt_name(message_id, outcome)
+    found = files.read(visit.folder("outbox", sender), name, MOST_RECEIPT_BYTES)
     if isinstance(found, files.Unfit):
         return None
     try:
@@ -31,21 +32,38 @@ def read(visit: Visit, sender: str, message_id: str) -> Receipt | None:
         return None
 
 
-def message_ids(visit: Visit, sender: str) -> list[str]:
-    """Every message of this sender that has a receipt."""
-    if not visit.has("outbox", sender):
-        return []
-    found = (receipt_for(name) for name, _ in files.entries(visit.folder("outbox", sender)))
-    return [each for each in found if each is not None]
+def latest(visit: Visit, sender: str, message_id: str) -> Receipt | None:
+    """What is known of a message by now."""
+    for outcome in OUTCOMES:
+        found = read(visit, sender, message_id, outcome)
+        if found is not None:
+            return found
+    return read(visit, sender, message_id)
+
+
+def listed(visit: Visit, sender: str) -> dict[str, set[Outcome | None]]:
+    """Every message of this sender that has receipts, and which: None is that of its delivery."""
+    found: dict[str, set[Outcome | None]] = {}
+    if visit.has("outbox", sender):
+        for name, _ in files.entries(visit.folder("outbox", sender)):
+            receipt = receipt_for(name)
+            if receipt is not None:
+                found.setdefault(receipt[0], set()).add(receipt[1])
+    return found
 
 
 def newest(visit: Visit, sender: str, ids: Sequence[str] | None, limit: int) -> list[Receipt]:
-    """The receipts asked for, the newest news first."""
+    """What is known of the messages asked for; without any, the newest news first."""
     if ids is None:
-        folder = visit.folder("outbox", sender) if visit.has("outbox", sender) else -1
-        dated = [
-            (files.changed(folder, receipt_name(each)) or 0.0, each) for each in message_ids(visit, sender)
-        ]
-        ids = [each for _, each in sorted(dated, reverse=True)[: max(0, limit)]]
-    found = (read(visit, sender, each) for each in ids[: max(0, limit)])
+        ids = _by_news(visit, sender)
+    found = (latest(visit, sender, each) for each in ids[: max(0, limit)])
     return [receipt for receipt in found if receipt is not None]
+
+
+def _by_news(visit: Visit, sender: str) -> list[str]:
+    dated = []
+    for message_id, outcomes in listed(visit, sender).items():
+        folder = visit.folder("outbox", sender)
+        changed = [files.changed(folder, receipt_name(message_id, outcome)) or 0.0 for outcome in outcomes]
+        dated.append((max(changed), message_id))
+    return [message_id for _, message_id in sorted(dated, reverse=True)]

@@ -5,6 +5,8 @@ Owns the mending. Does not touch what it cannot explain; `verify` tells of that.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from switchboard_mcp.core.letterfile import PLACES, Entry, receipt_name
@@ -59,26 +61,23 @@ def _missing_receipts(visit: Visit, agent: str) -> list[Finding]:
             found = lookup.read(visit, agent, entry)
             if isinstance(found, files.Unfit):
                 continue
-            receipt = _owed(visit, found[0], entry)
-            if receipt is None:
-                continue
-            draft = visit.write(msgspec.json.encode(receipt) + b"\n")
-            visit.sync_draft(draft)
-            visit.put(draft, visit.folder("outbox", found[0].sender, make=True), receipt_name(entry.stem.id))
-            path = f"outbox/{found[0].sender}/{receipt_name(entry.stem.id)}"
-            told = f"{path} was missing or out of date."
-            done.append(
-                Finding(kind="receipt_missing", path=path, id=entry.stem.id, message=told, mended=True)
-            )
+            for name, receipt in _owed(visit, found[0], entry):
+                draft = visit.write(msgspec.json.encode(receipt) + b"\n")
+                visit.sync_draft(draft)
+                visit.put(draft, visit.folder("outbox", found[0].sender, make=True), name)
+                path = f"outbox/{found[0].sender}/{name}"
+                told = f"{path} was missing."
+                done.append(
+                    Finding(kind="receipt_missing", path=path, id=entry.stem.id, message=told, mended=True)
+                )
     return done
 
 
-def _owed(visit: Visit, message: Message, entry: Entry) -> Receipt | None:
-    """The receipt that should be there and is not."""
-    there = receipts.read(visit, message.sender, message.id)
+def _owed(visit: Visit, message: Message, entry: Entry) -> Iterator[tuple[str, Receipt]]:
+    """The receipts that should be there and are not, by the names of their files."""
     at = visit.clocks.iso()
-    if entry.outcome is None:
-        return None if there is not None else sending.delivered(message.id, message.recipient, at)
-    if there is not None and there.status == entry.outcome:
-        return None
-    return claims.settled(message, entry.outcome, "", at)
+    first = receipts.read(visit, message.sender, message.id)
+    if first is None or first.status == "refused":
+        yield receipt_name(message.id), sending.delivered(message.id, message.recipient, at)
+    if entry.outcome is not None and receipts.read(visit, message.sender, message.id, entry.outcome) is None:
+        yield receipt_name(message.id, entry.outcome), claims.settled(message, entry.outcome, "", at)

@@ -57,9 +57,9 @@ def _promised(visit: Visit) -> list[tuple[str, str]]:
     """Every message that a receipt says was accepted. Taken first: what is sent meanwhile cannot seem lost."""
     found = []
     for sender in visit.agents("outbox"):
-        for message_id in receipts.message_ids(visit, sender):
-            receipt = receipts.read(visit, sender, message_id)
-            if receipt is not None and receipt.status != "refused":
+        for message_id, outcomes in receipts.listed(visit, sender).items():
+            first = receipts.read(visit, sender, message_id)
+            if outcomes - {None} or (first is not None and first.status != "refused"):
                 found.append((sender, message_id))
     return found
 

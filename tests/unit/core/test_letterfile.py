@@ -92,7 +92,8 @@ class TestNames:
 
     @given(st.from_regex(MESSAGE_ID, fullmatch=True))
     def test_a_receipt_says_whose_it_is(self, message_id: str) -> None:
-        assert receipt_for(receipt_name(message_id)) == message_id
+        assert receipt_for(receipt_name(message_id)) == (message_id, None)
+        assert receipt_for(receipt_name(message_id, "failed")) == (message_id, "failed")
 
     def test_a_dropped_message_keeps_its_id(self) -> None:
         assert Stem(7, "file-1_a").id == "msg_1_a"
