@@ -251,6 +251,14 @@ def knowledge_of(entry: LockedChild) -> Knowledge:
 def _raw(name: str, tool: LockedTool) -> Raw:
     members = tool.members()
     members.pop(pins.UNREADABLE, None)
+    schema = members.get("inputSchema")
+    if isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
+        # The file has them by name; a model reads first what it must give.
+        required = schema.get("required")
+        needed = required if isinstance(required, list) else []
+        schema["properties"] = dict(
+            sorted(schema["properties"].items(), key=lambda pair: pair[0] not in needed)
+        )
     return Raw(msgspec.json.encode({"name": name, **members}))  # on one line, which the file is not
 
 

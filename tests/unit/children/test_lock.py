@@ -166,6 +166,13 @@ def test_an_entry_reads_like_what_the_child_told() -> None:
     assert b"\n" not in bytes(known.tools[0])
 
 
+def test_what_a_call_must_give_is_read_first() -> None:
+    schema = {"type": "object", "properties": {"head": {}, "path": {}, "all": {}}, "required": ["path"]}
+    (tool,) = read_tools(lock.knowledge_of(entry({**READ, "inputSchema": schema})).tools)
+    assert isinstance(tool.input_schema, Raw)
+    assert list(json.loads(bytes(tool.input_schema))["properties"]) == ["path", "all", "head"]
+
+
 @pytest.mark.parametrize(
     ("field", "value", "same"),
     [
