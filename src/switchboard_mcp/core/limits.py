@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 MINUTE_S = 60.0
 
 
-class Rate(Struct, frozen=True):
-    """So many calls a second on average, and so many at once."""
+class Bucket:
+    """So many calls a minute on average, and so many at once; without a burst, a whole minute's may come at once."""
 
-    per_s: float
-    burst: float
+    __slots__ = ("_at", "_burst", "_per_s", "_tokens")
 
+    def __init__(self, calls_per_minute: int, burst: int | None, now: float) -> None:
+        self._per_s = calls_per_minute / MINUTE_S
+        self._burst = self._tokens = float(burst or calls_per_minute)
+        self._at = now
 
-class Bucket(Struct):
-    """What is left of a rate, and when that was counted."""
-
-    tokens: float
-    at: float
-
-
-def rate(calls_per_minute: int, burst: int | None) -> Rate:
-    """The rate that a configuration states; without a burst, a whole minute's calls may come at once."""
-    return Rate(calls_per_minute / MINUTE_S, float(burst or calls_per_minute))
-
-
-def take(bucket: Bucket, rate: Rate, now: float) -> float:
-    """Take a token where there is one; otherwise say after how many seconds there will be."""
-    tokens = min(rate.burst, bucket.tokens + (now - bucket.at) * rate.per_s)
-    bucket.at = now
-    if tokens >= 1.0:
-        bucket.tokens = tokens - 1.0
-        return 0.0
-    bucket.tokens = tokens
-    return (1.0 - tokens) / rate.per_s
+    def take(self, now: float) -> float:
+        """Take a token where there is one; otherwise say after how many seconds there will be."""
+        tokens = self._tokens + (now - self._at) * self._per_s
+        if tokens > self._burst:  # `min` would cost as much as all of this, and every call comes here
+            tokens = self._burst
+        self._at = now
+        if tokens >= 1.0:
+            self._tokens = tokens - 1.0
+            return 0.0
+        self._tokens = tokens
+        return (1.0 - tokens) / self._per_s

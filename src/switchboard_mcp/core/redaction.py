@@ -126,6 +126,10 @@ class Redactor:
         while len(recent) > MAX_RECENT:
             del recent[next(iter(recent))]
 
+    def hidden(self) -> list[str]:
+        """All values that are hidden now."""
+        return [*self._registered.copy(), *self._recent.copy()]
+
     def text(self, text: str) -> str:
         """The text with every secret in it masked."""
         text = self.known(text)

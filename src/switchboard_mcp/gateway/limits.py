@@ -11,7 +11,7 @@ from collections import deque
 from typing import Protocol
 
 from switchboard_mcp.config.limits import Limits
-from switchboard_mcp.core.limits import Bucket, Rate, rate, take
+from switchboard_mcp.core.limits import Bucket
 from switchboard_mcp.errors import Failure, failure
 
 # When a place becomes free depends on calls under way; nobody knows, and this is often enough to ask.
@@ -33,11 +33,9 @@ class Gate:
     def __init__(self, suite: str, limits: Limits, loop: AbstractEventLoop) -> None:
         self._suite = suite
         self._loop = loop
-        self._rate: Rate | None = None
-        self._bucket = Bucket(0.0, 0.0)
+        self._bucket: Bucket | None = None
         if limits.calls_per_minute is not None:
-            self._rate = rate(limits.calls_per_minute, limits.burst)
-            self._bucket = Bucket(self._rate.burst, loop.time())
+            self._bucket = Bucket(limits.calls_per_minute, limits.burst, loop.time())
         self._most = limits.concurrent
         self._most_waiting = limits.queue or 0
         self._running = 0
@@ -49,8 +47,8 @@ class Gate:
         full = most is not None and self._running >= most
         if full and len(self._waiting) >= self._most_waiting:
             return self._busy()
-        if self._rate is not None:
-            wait_s = take(self._bucket, self._rate, now)
+        if self._bucket is not None:
+            wait_s = self._bucket.take(now)
             if wait_s:
                 return self._too_often(wait_s)
         if most is None:

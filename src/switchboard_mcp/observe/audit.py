@@ -1,10 +1,11 @@
 """The audit record: who asked for what, what was decided, how it ended. Off unless the config turns it on.
 
 Whoever has something to record appends a tuple to a list; a thread makes lines of it and writes them, a batch at a
-time. So a record costs its caller well under a microsecond, and a process that is killed loses what came within the
-last `WINDOW_S` and the batch being written, no more. On a clean end nothing is lost. Where nothing can be written,
-`trouble` says so: who must not act unrecorded asks it first. Arguments are recorded as a keyed hash only; names go
-through the redactor. Owns what a record holds; its chain is `core.chain`'s, its files are `audit_files`'.
+time, or has that done by a process beside us while there are many (`audit_scribe`). So a record costs its caller well
+under a microsecond, and a process that is killed loses what came within the last `WINDOW_S` and the batch being
+written, no more. On a clean end nothing is lost. Where nothing can be written, `trouble` says so: who must not act
+unrecorded asks it first. Arguments are recorded as a keyed hash only; names go through the redactor. Owns what a record
+holds; its chain is `core.chain`'s, its files are `audit_files`'.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from switchboard_mcp.core.masks import masked_args
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.observe.audit_files import AuditFiles
+from switchboard_mcp.observe.audit_scribe import Record, Scribe, ScribeGoneError
 
 # How long records are gathered before they are written: the most that a killed process loses.
 WINDOW_S = 0.05
@@ -38,8 +40,9 @@ MAX_KNOWN = 4096
 SALT = ".switchboard/audit-salt"
 SALT_BYTES = 32
 
-# kind, who, child, subtool, arguments, outcome, seconds, time
-Record = tuple[str, str, str, str, bytes, str, float, float]
+# From a batch of this size on a process beside us makes the lines: some thousand calls a second.
+MANY = 250
+
 _encode = msgspec.json.encode
 
 
@@ -62,19 +65,17 @@ class Audit:
         self.trouble: Failure | None = None
         self.deny = deny
         self._where = folder
-        self._salt_file = os.path.join(workspace, SALT)
-        self._salt = b""
         self._fsync = settings.fsync
         self._redactor = redactor
-        self._masks = masks or {}
         self._warn = warn
         self._clock = clock
         self._window_s = window_s
-        self._files = AuditFiles(folder, settings.max_bytes, settings.keep, lambda: int(clock() * 1000))
+        self._writer = Writer(settings, workspace, redactor, masks or {}, clock)
+        self._duty = (workspace, settings, masks or {})
+        self._scribe: Scribe | None = None
+        self._may_hire = clock is time.time  # another clock cannot be taken elsewhere
         self._pending: list[Record] = []
         self._lost = 0
-        self._known: dict[tuple[str, str, str, str, str, str], bytes] = {}
-        self._known_at = -1
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
@@ -82,7 +83,7 @@ class Audit:
     def start(self) -> None:
         """Open the files and begin to write. Where they cannot be opened, `trouble` says why."""
         try:
-            self._open()
+            self._writer.open()
         except OSError as problem:
             self._fail(problem)
         self._thread.start()
@@ -113,11 +114,9 @@ class Audit:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._files.close()
-
-    def _open(self) -> None:
-        self._salt = self._salt or read_salt(self._salt_file)
-        self._files.open()
+        if self._scribe is not None:
+            self._scribe.close()
+        self._writer.close()
 
     def _run(self) -> None:
         """The writer: wait for a record, gather for a moment, write; force to disk when it is time."""
@@ -145,8 +144,8 @@ class Audit:
         batch = self._pending[:]
         try:
             if self.trouble is not None:
-                self._open()
-            self._files.append(lambda link: self._bind(batch, link))
+                self._writer.open()
+            self._append(batch)
         except OSError as problem:
             self._lost += max(0, len(self._pending) - MAX_PENDING)
             del self._pending[MAX_PENDING:]
@@ -159,18 +158,93 @@ class Audit:
         self.trouble = None
         return True
 
-    def _bind(self, batch: list[Record], link: Link) -> tuple[bytes, Link]:
+    def _append(self, batch: list[Record]) -> None:
+        if self._scribe is None and len(batch) >= MANY and self._may_hire:
+            self._may_hire = False  # once: if it goes, we write ourselves
+            try:
+                self._scribe = Scribe(*self._duty)
+            except (OSError, ScribeGoneError):
+                self._scribe = None
+        if self._scribe is not None:
+            try:
+                self._scribe.append(batch, self._lost, self._redactor)
+            except ScribeGoneError:
+                self._scribe = None
+            else:
+                return
+        self._writer.append(batch, self._lost)
+
+    def _sync(self) -> None:
+        try:
+            if self._scribe is not None:
+                self._scribe.sync()
+            else:
+                self._writer.sync()
+        except ScribeGoneError:
+            self._scribe = None
+        except OSError as problem:
+            self._fail(problem)
+
+    def _fail(self, problem: OSError) -> None:
+        fresh = self.trouble is None
+        told = f"Nothing can be recorded in {self._where}: {problem.strerror or problem}."
+        self.trouble = failure("audit_failed", self._redactor.text(told))
+        if fresh and self._warn is not None:
+            self._warn(self.trouble)
+
+
+class Writer:
+    """Makes the lines and appends them to the files; raises OSError where that cannot be."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: str,
+        redactor: Redactor,
+        masks: Mapping[str, Sequence[str]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.redactor = redactor
+        self._masks = masks
+        self._clock = clock
+        self._salt_file = os.path.join(workspace, SALT)
+        self._salt = b""
+        folder = os.path.join(workspace, settings.path)
+        self._files = AuditFiles(folder, settings.max_bytes, settings.keep, lambda: int(clock() * 1000))
+        self._known: dict[tuple[str, str, str, str, str, str], bytes] = {}
+        self._known_at: tuple[Redactor, int] | None = None
+
+    def open(self) -> None:
+        """Find the salt, and see that the files can be written."""
+        self._salt = self._salt or read_salt(self._salt_file)
+        self._files.open()
+
+    def append(self, batch: list[Record], lost: int) -> None:
+        """Append one batch, after a line that says how many records were lost before it, where any were."""
+        self._salt = self._salt or read_salt(self._salt_file)
+        self._files.append(lambda link: self._bind(batch, lost, link))
+
+    def sync(self) -> None:
+        """Force what was appended to the disk."""
+        self._files.sync()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._files.close()
+
+    def _bind(self, batch: list[Record], lost: int, link: Link) -> tuple[bytes, Link]:
         lines: list[bytes] = []
         seq, digest = link.seq, link.digest
         masks = self._masks
         seal, fingerprint = chain.seal, chain.fingerprints(self._salt)
-        if self._lost:
+        if lost:
             seq += 1
-            body = chain.opening("lost", seq, int(self._clock() * 1000), count=self._lost)
+            body = chain.opening("lost", seq, int(self._clock() * 1000), count=lost)
             line, digest = seal(body, digest)
             lines.append(line)
-        if self._known_at != self._redactor.version or len(self._known) > MAX_KNOWN:
-            self._known, self._known_at = {}, self._redactor.version
+        known_at = (self.redactor, self.redactor.version)
+        if self._known_at != known_at or len(self._known) > MAX_KNOWN:
+            self._known, self._known_at = {}, known_at
         known = self._known
         for place, (kind, who, child, subtool, args, outcome, seconds, at) in enumerate(batch, 1):
             took = bucket(seconds) if seconds >= 0 else ""
@@ -200,22 +274,9 @@ class Audit:
             "took": took,
         }
         shown = {
-            name: chain.clip(self._redactor.text(_encodable(text))) for name, text in named.items() if text
+            name: chain.clip(self.redactor.text(_encodable(text))) for name, text in named.items() if text
         }
         return b"," + _encode(shown)[1:-1]
-
-    def _sync(self) -> None:
-        try:
-            self._files.sync()
-        except OSError as problem:
-            self._fail(problem)
-
-    def _fail(self, problem: OSError) -> None:
-        fresh = self.trouble is None
-        told = f"Nothing can be recorded in {self._where}: {problem.strerror or problem}."
-        self.trouble = failure("audit_failed", self._redactor.text(told))
-        if fresh and self._warn is not None:
-            self._warn(self.trouble)
 
 
 def _encodable(text: str) -> str:

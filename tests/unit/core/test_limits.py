@@ -6,45 +6,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard_mcp.core.limits import Bucket, rate, take
+from switchboard_mcp.core.limits import Bucket
 from switchboard_mcp.core.limits_result import Page, Place, Whole, page, read
 
 
 class TestRate:
     def test_a_burst_passes_and_the_next_one_waits_for_a_token(self) -> None:
-        allowed = rate(60, 3)
-        bucket = Bucket(allowed.burst, 0.0)
-        assert [take(bucket, allowed, 0.0) for _ in range(3)] == [0, 0, 0]
-        assert take(bucket, allowed, 0.0) == 1.0
-        assert take(bucket, allowed, 0.4) == pytest.approx(0.6)
-        assert take(bucket, allowed, 1.0) == 0
+        bucket = Bucket(60, 3, 0.0)
+        assert [bucket.take(0.0) for _ in range(3)] == [0, 0, 0]
+        assert bucket.take(0.0) == 1.0
+        assert bucket.take(0.4) == pytest.approx(0.6)
+        assert bucket.take(1.0) == 0
 
     def test_without_a_burst_a_whole_minute_may_come_at_once(self) -> None:
-        assert rate(120, None).burst == 120
+        bucket = Bucket(120, None, 0.0)
+        assert [bucket.take(0.0) == 0 for _ in range(121)] == [True] * 120 + [False]
 
     def test_a_long_pause_earns_no_more_than_the_burst(self) -> None:
-        allowed = rate(60, 2)
-        bucket = Bucket(allowed.burst, 0.0)
-        assert [take(bucket, allowed, 1e6) == 0 for _ in range(3)] == [True, True, False]
+        bucket = Bucket(60, 2, 0.0)
+        assert [bucket.take(1e6) == 0 for _ in range(3)] == [True, True, False]
 
     @given(st.lists(st.floats(0, 2), max_size=200), st.integers(1, 600), st.integers(1, 20))
     def test_no_more_pass_than_the_burst_and_what_time_brings(
         self, pauses: list[float], calls: int, burst: int
     ) -> None:
-        allowed, now, passed = rate(calls, burst), 0.0, 0
-        bucket = Bucket(allowed.burst, now)
+        now, passed = 0.0, 0
+        bucket = Bucket(calls, burst, now)
         for pause in pauses:
             now += pause
-            passed += take(bucket, allowed, now) == 0
+            passed += bucket.take(now) == 0
         assert passed <= burst + now * calls / 60 + 1e-6
 
     @given(st.integers(1, 600), st.integers(1, 20), st.floats(0, 100))
     def test_whoever_waits_as_long_as_told_is_let_in(self, calls: int, burst: int, start: float) -> None:
-        allowed = rate(calls, burst)
-        bucket = Bucket(0.0, start)
-        wait = take(bucket, allowed, start)
-        assert wait > 0
-        assert take(bucket, allowed, start + wait + 1e-6) == 0
+        bucket = Bucket(calls, burst, start)
+        while not (wait := bucket.take(start)):
+            pass
+        assert bucket.take(start + wait + 1e-6) == 0
 
 
 def result(*blocks: object, **more: object) -> Whole:
