@@ -164,11 +164,18 @@ def _sets(
         return [
             (chosen, some) for chosen in combinations(servers, size) for some in combinations(chosen, opened)
         ]
-    from random import Random  # Only where sets are drawn; the same ones every time.
+    return [(chosen, chosen[:opened]) for chosen in _drawn(servers, size)]
 
-    draw = Random(0)
-    drawn = (draw.sample(list(servers), size) for _ in range(MOST_SETS))
-    return [(chosen, chosen[:opened]) for chosen in drawn]
+
+def _drawn(servers: Sequence[Costs], size: int) -> Iterable[list[Costs]]:
+    """Sets without repeats, by a generator of our own: the same ones every time, whatever the version of Python."""
+    state = 1
+    for _ in range(MOST_SETS):
+        left, chosen = list(servers), []
+        while len(chosen) < size:
+            state = (state * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407) % 2**64
+            chosen.append(left.pop((state >> 33) % len(left)))
+        yield chosen
 
 
 def _spread(values: list[float]) -> Spread:
