@@ -6,6 +6,7 @@ The tests of the standard, Summit Switchboard (MCP), carry its own names: accept
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tests.e2e.governed import (
     starts,
 )
 from tests.e2e.host import Host, Json
+from tests.e2e.test_remote_children import child as web_child
 from tests.e2e.test_serving_imports import CALL, INTROSPECT, LIST, loaded
 from tests.e2e.workspaces import MOCK_CHILD, add_child
 
@@ -229,9 +231,26 @@ def test_a_published_server_behind_npx_runs_as_its_script(
     assert "really runs" in shown
     assert "/server-everything/dist/index.js" in shown
     ran(workspace, "lock")
+    assert re.search(r"runs \S+/node\n", ran(workspace, "doctor"))
     with serve(workspace) as host:
         assert host.subtools("everything_suite") == ["echo"]
         assert "hi" in host.call("everything_suite", "echo", message="hi")["content"][0]["text"]
+
+
+def test_a_remote_child_is_reached_at_the_approved_address_and_no_other(workspace: Path) -> None:
+    with web_child("shop.py", "streamable") as url:
+        govern(workspace, {"far": {"url": url}}, {"far": ["add"]})
+        assert "connects to  http://127.0.0.1:" in ran(workspace, "approve", "far", "--yes")
+        ran(workspace, "lock")
+        with serve(workspace) as host:
+            assert host.subtools("far_suite") == ["add"]
+            assert host.call("far_suite", "add", a=1, b=2)["content"][0]["text"] == "3"
+    govern(workspace, {"far": {"url": "http://127.0.0.1:9/mcp"}}, {"far": ["echo"]})
+    with serve(workspace) as host:
+        assert host.tools() == []
+        error = host.failure("far_suite", action="introspect")
+    assert error["code"] == "launch_refused"
+    assert "mcpServers.far.url: is not what was approved" in error["message"]
 
 
 # --- approve --------------------------------------------------------------------------------------------
