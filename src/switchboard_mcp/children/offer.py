@@ -267,6 +267,10 @@ class Offer:
         told = tools = shown_tools(knowledge.tools)
         if pin is not None:
             pin.judge(knowledge)
+            if self._services.audit is not None:
+                outcome = "blocked" if pin.governed else "told"
+                for tool in sorted({change.tool for change in pin.changes}):
+                    self._services.audit.record("drift", child=self._spec.name, subtool=tool, outcome=outcome)
             if pin.governed:
                 pinned = shown_tools(pin.knowledge.tools) if pin.knowledge is not None else []
                 tools = [tool for tool in pinned if pin.stands(tool.name)]
