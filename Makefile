@@ -44,6 +44,7 @@ schema: ## write switchboard.config.schema.json and its kin anew
 	@for name in evidence-report evidence-metrics evidence-stamp; do \
 	  $(PYTHON_BIN) -m switchboard_mcp.observe.evidence_schema $$name > switchboard.$$name.schema.json.new && \
 	  mv switchboard.$$name.schema.json.new switchboard.$$name.schema.json || exit 1; done
+	@$(PYTHON_BIN) -m switchboard_mcp.mail.schemas .
 
 docs: ## write docs/reference anew from the code
 	@scripts/setup core

@@ -84,7 +84,7 @@ def arm(fuse: Fuse) -> None:
     mined = _MinedOs(fuse)
     files.os = mined  # type: ignore[attr-defined]
     trees.os = mined  # type: ignore[attr-defined]
-    for name in ("_renameat2", "_syncfs", "_sync_file_range"):
+    for name in ("_renameat2", "_syncfs"):
         call = getattr(files, name)
         if call is not None:
             setattr(files, name, fuse.around(name, call))

@@ -14,7 +14,7 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from msgspec import Struct
@@ -26,14 +26,12 @@ _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 _NO_REPLACE = 1
-_START_WRITING = 2
 _UNKNOWN_CALL = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTTY})
 # Holders keep a lock for a few renames; one that is stopped in the middle must not hang the others for ever.
 LOCK_WITHIN_S = 30.0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _renameat2 = getattr(_libc, "renameat2", None)
-_sync_file_range = getattr(_libc, "sync_file_range", None)
 
 
 def _known_syncfs() -> Callable[[int], int] | None:
@@ -45,10 +43,6 @@ def _known_syncfs() -> Callable[[int], int] | None:
 
 
 _syncfs = _known_syncfs()
-# So many single syncs are quicker than one of everything.
-FEW = 4
-# What a slow disk still writes within a tenth of a second.
-QUIET_KB = 32_768
 
 
 class Unfit(Struct, frozen=True):
@@ -107,41 +101,26 @@ def sync(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
-def sync_together(descriptors: Sequence[int]) -> list[OSError | None]:
-    """The same for several; what went wrong with each.
-
-    Each sync makes the disk empty its cache, so that twenty cost twenty times as much as one. Where little else waits
-    to be written, the whole file system is synced instead, once.
-    """
-    if len(descriptors) >= FEW and _syncfs is not None and _is_quiet():
-        if _syncfs(descriptors[0]) == 0:
-            return [None] * len(descriptors)
-        code = ctypes.get_errno()
-        if code not in _UNKNOWN_CALL:
-            return [OSError(code, os.strerror(code))] * len(descriptors)
-    if len(descriptors) > 1 and _sync_file_range is not None:
-        for descriptor in descriptors:
-            # So that the disk is at work on all of them when the first one is waited for; folders do not mind.
-            _sync_file_range(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(_START_WRITING))
-    return [_synced(descriptor) for descriptor in descriptors]
+def sync_all(descriptor: int) -> bool:
+    """Everything on the file system of this file is on the disk when this returns; False where that cannot be had."""
+    if _syncfs is None:
+        return False
+    if _syncfs(descriptor) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _UNKNOWN_CALL:
+        return False
+    raise OSError(code, os.strerror(code))
 
 
-def _synced(descriptor: int) -> OSError | None:
-    try:
-        sync(descriptor)
-    except OSError as problem:
-        return problem
-    return None
-
-
-def _is_quiet() -> bool:
-    """Whether so little of all programs waits to be written that one need not care whose it is."""
+def dirty_kb() -> int:
+    """How much of all programs waits to be written; very much where that is not known."""
     try:
         with open("/proc/meminfo", "rb") as file:
             found = re.findall(rb"^(?:Dirty|Writeback): +(\d+) kB", file.read(), re.MULTILINE)
     except OSError:
-        return False
-    return sum(map(int, found)) < QUIET_KB
+        return sys.maxsize
+    return sum(map(int, found))
 
 
 def move(folder: int, name: str, target_folder: int, target: str) -> None:

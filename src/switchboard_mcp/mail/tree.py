@@ -19,6 +19,7 @@ from switchboard_mcp.core.mailorder import Counter, take
 from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.mail import files
 from switchboard_mcp.mail.clocks import Clocks
+from switchboard_mcp.mail.syncing import Syncer
 
 ROOT = ".switchboard"
 AGENT_FOLDERS = ("inbox", "claimed", "archive", "deadletter", "outbox", "keys")
@@ -48,6 +49,7 @@ class Tree:
         self.writer = os.urandom(6).hex()
         self._alive = -1
         self._files = 0
+        self.syncer = Syncer()
         # Files whose seal was found right, by agent and name.
         self.known: dict[tuple[str, str, int], Header] = {}
 
@@ -92,6 +94,7 @@ class Tree:
 
     def close(self) -> None:
         """Nothing of this process is wanted any more."""
+        self.syncer.close()
         if self._alive < 0:
             return
         try:
@@ -186,7 +189,7 @@ class Visit:
 
     def sync_drafts(self, drafts: Sequence[Draftfile]) -> list[OSError | None]:
         """Their content is on the disk when this returns; what went wrong with each."""
-        told = files.sync_together([draft.descriptor for draft in drafts])
+        told = self.tree.syncer.sync([draft.descriptor for draft in drafts])
         for draft in drafts:
             os.close(draft.descriptor)
             draft.descriptor = -1
@@ -230,7 +233,7 @@ class Visit:
     def sync_folders(self) -> None:
         """All names of this round are on the disk when this returns."""
         dirty, self._dirty = self._dirty, set()
-        for problem in files.sync_together(sorted(dirty)):
+        for problem in self.tree.syncer.sync(sorted(dirty)):
             if problem is not None:
                 raise problem
 

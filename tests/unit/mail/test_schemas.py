@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+
+from switchboard_mcp.core.letterfile import Stem
+from switchboard_mcp.mail.letters import ACTIONS, Message, Receipt
+from switchboard_mcp.mail.schemas import main, render, schemas
+from switchboard_mcp.mail.seals import sealed
+
+# As in the protocol's own document.
+MESSAGE: dict[str, Any] = {
+    "id": "msg_1735689600000_k3j2h1",
+    "action": "delegate_task",
+    "sender": "lead",
+    "recipient": "coder-1",
+    "payload": "Fix the parser.",
+    "replyTo": "msg_1735689500000_a1b2c3",
+    "metadata": {"any": ["thing", 1]},
+    "team": "alpha",
+    "persona": "You write code.",
+    "createdAt": "2025-01-01T00:00:00.000Z",
+}
+RECEIPT: dict[str, Any] = {
+    "id": "receipt_msg_1735689600000_k3j2h1",
+    "inReplyTo": "msg_1735689600000_k3j2h1",
+    "status": "delivered",
+    "summary": "Message delivered to 'coder-1' inbox",
+    "processedAt": "2025-01-01T00:00:00.000Z",
+    "error": None,
+}
+
+
+def validator(name: str) -> jsonschema.Draft202012Validator:
+    schema = schemas()[f"switchboard.{name}.schema.json"]
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def test_the_published_schemas_are_current(repo: Path) -> None:
+    assert {name: (repo / name).read_text() for name in render()} == render()
+
+
+def test_writing_them_makes_them_current(tmp_path: Path) -> None:
+    assert main(str(tmp_path), check=True) == 1
+    assert main(str(tmp_path), check=False) == 0
+    assert main(str(tmp_path), check=True) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "example", "shape"), [("message", MESSAGE, Message), ("receipt", RECEIPT, Receipt)]
+)
+def test_the_documents_own_examples_fit_and_keep_every_key(
+    name: str, example: dict[str, Any], shape: type[msgspec.Struct]
+) -> None:
+    validator(name).validate(example)
+    assert json.loads(msgspec.json.encode(msgspec.convert(example, shape))) == example
+    assert validator(name).is_valid({**example, "unheard-of": 1}) is False
+
+
+def test_what_the_desk_writes_fits(repo: Path) -> None:
+    message = msgspec.convert({**MESSAGE, "metadata": {"verified": True, "priority": "high"}}, Message)
+    validator("message").validate(json.loads(sealed(b"key", Stem(1, "0" * 16), message)))
+
+
+def test_there_are_five_actions() -> None:
+    assert [each["const"] for each in schemas()["switchboard.action.schema.json"]["oneOf"]] == list(ACTIONS)
+    assert validator("message").is_valid({**MESSAGE, "action": "rm"}) is False
