@@ -377,7 +377,8 @@ def harmless(text: str, limit: int) -> None:
 @pytest.mark.parametrize("mode", ["governed", "open"])
 def test_oversized_tool_description_shrunk(workspace: Path, mode: str) -> None:
     schema = {"type": "object", "properties": {"message": {"type": "string", "description": HOSTILE}}}
-    add_pinned(workspace, "kid", tool(description=HOSTILE, inputSchema=schema), instructions=HOSTILE)
+    hostile = tool(description=HOSTILE, inputSchema=schema, isReadable=True)
+    add_pinned(workspace, "kid", hostile, instructions=HOSTILE)
     if mode == "governed":
         govern(workspace, "kid")
         cli(workspace, "lock")

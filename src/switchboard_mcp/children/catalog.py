@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.core import sanitise
 
 FORMAT = 2
 
@@ -32,6 +33,18 @@ class Tool(Struct, rename="camel"):
     input_schema: Raw | UnsetType = UNSET
     annotations: Annotations | UnsetType | None = UNSET
     raw: Raw | UnsetType = UNSET  # all of it, as the child sent it
+    is_readable: bool = False
+
+    def readable(self) -> Tool:
+        """Itself, its texts fit for a model to read from now on; `raw` stays as it is. Looked through once."""
+        if not self.is_readable:
+            self.is_readable = True
+            if self.raw is UNSET or not sanitise.is_plain(self.raw):
+                if self.description:
+                    self.description = sanitise.shown(self.description)
+                if self.input_schema is not UNSET:
+                    self.input_schema = sanitise.schema(self.input_schema)
+        return self
 
     @property
     def only_as_task(self) -> bool:
@@ -104,6 +117,7 @@ def read_tools(raw_tools: list[Raw]) -> list[Tool]:
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
         tool.raw = raw
+        tool.is_readable = False  # whatever the child says
         tools.append(tool)
     return tools
 

@@ -11,9 +11,9 @@ import asyncio
 
 from msgspec import Raw
 
-from switchboard_mcp.children.catalog import Tool
+from switchboard_mcp.children.catalog import Tool, read_tools
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.offer import Offer, shown_tools
+from switchboard_mcp.children.offer import Offer
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.config.models import ChildSpec, Config
@@ -31,7 +31,7 @@ class SharedOffer(Offer):
         if knowledge is None:
             return []
         if self._shown[0] is not knowledge.tools:
-            self._shown = (knowledge.tools, shown_tools(knowledge.tools))
+            self._shown = (knowledge.tools, read_tools(knowledge.tools))
         return self._shown[1]
 
 

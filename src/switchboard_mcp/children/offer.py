@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import Knowledge, Tool, read_tools
@@ -138,7 +138,7 @@ class Offer:
             return list(self.tools.values())
         if self._known is None:
             knowledge = self.knowledge
-            self._known = shown_tools(knowledge.tools) if knowledge is not None else []
+            self._known = read_tools(knowledge.tools) if knowledge is not None else []
         return self._known
 
     def knows(self, method: str) -> bool:
@@ -264,7 +264,7 @@ class Offer:
     def _index(self) -> None:
         knowledge, pin = self._knowledge, self._pin
         assert knowledge is not None
-        told = tools = shown_tools(knowledge.tools)
+        told = tools = read_tools(knowledge.tools)
         if pin is not None:
             pin.judge(knowledge)
             if self._services.audit is not None:
@@ -272,26 +272,13 @@ class Offer:
                 for tool in sorted({change.tool for change in pin.changes}):
                     self._services.audit.record("drift", child=self._spec.name, subtool=tool, outcome=outcome)
             if pin.governed:
-                pinned = shown_tools(pin.knowledge.tools) if pin.knowledge is not None else []
+                pinned = read_tools(pin.knowledge.tools) if pin.knowledge is not None else []
                 tools = [tool for tool in pinned if pin.stands(tool.name)]
         self.tools = {tool.name: tool for tool in tools}
         self.only_as_task = frozenset(tool.name for tool in told if not self.modern and tool.only_as_task)
         self.special = self.modern or bool(self.only_as_task)
         self.heads = {name: _head(name, as_task=name in self.only_as_task) for name in self.tools}
         self._services.catalog.remember(self._spec, knowledge)
-
-
-def shown_tools(raw_tools: list[Raw]) -> list[Tool]:
-    """The tools of a list, their texts fit for a model to read; `raw` stays as the child sent it."""
-    tools = read_tools(raw_tools)
-    for tool in tools:
-        if tool.raw is not UNSET and sanitise.is_plain(tool.raw):
-            continue
-        if tool.description:
-            tool.description = sanitise.shown(tool.description)
-        if tool.input_schema is not UNSET:
-            tool.input_schema = sanitise.schema(tool.input_schema)
-    return tools
 
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode

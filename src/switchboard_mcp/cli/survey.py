@@ -156,7 +156,7 @@ def describe(suite: ChildSuite, handshake_ms: int) -> Connected:
         subtools=[
             Subtool(
                 tool.name,
-                summarise(tool.description or "", SUMMARY_CHARS),
+                summarise(tool.readable().description or "", SUMMARY_CHARS),
                 not suite.access.permits(tool.name),
             )
             for tool in suite.child.offer.known_tools()

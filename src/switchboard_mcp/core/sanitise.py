@@ -95,14 +95,20 @@ def _escape(found: re.Match[str]) -> str:
 def is_plain(raw: Raw) -> bool:
     """Whether JSON is sure to need no cleaning: nearly all of it is, and this is much quicker than to look inside."""
     data = bytes(raw)
-    if not data.isascii() or len(data) > DOC_CHARS or b"\x7f" in data or _SPACES in data:
+    quoted = 0
+    if b"\\" in data:
+        quoted = data.count(b'\\"')
+        # Every backslash belongs to a newline or a quotation mark, and there are not too many newlines in a row.
+        if data.count(b"\\") != data.count(b"\\n") + quoted or _LINES in data:
+            return False
+    if b"\x7f" in data or _SPACES in data:
         return False
-    if len(data) > TITLE_CHARS and b'"title"' in data:
+    if not data.isascii() and _compiled(f"[{_HIDDEN}\u2028\u2029]").search(data.decode("utf-8", "replace")):
         return False
-    if b"\\" not in data:
+    titled = b'"title"' in data
+    if len(data) <= (TITLE_CHARS if titled else DOC_CHARS):
         return True
-    # Every backslash belongs to a newline or a quotation mark, and there are not too many newlines in a row.
-    return data.count(b"\\") == data.count(b"\\n") + data.count(b'\\"') and _LINES not in data
+    return not quoted and max(map(len, data.split(b'"'))) <= (TITLE_CHARS if titled else DOC_CHARS)
 
 
 def schema(raw: Raw) -> Raw:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.child import MAX_BACKLOG, Child
 from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.core import introspect, jsonrpc
@@ -91,7 +92,7 @@ class Introspection(SuiteRequest):
             return
         views = [
             introspect.ToolView(tool.name, tool.description or "", tool.input_schema)
-            for tool in suite.permitted(child.offer.known_tools())
+            for tool in map(Tool.readable, suite.permitted(child.offer.known_tools()))
         ]
         ask = introspect.Ask(asked.subtool, asked.query, asked.verbosity, asked.cursor)
         answer = introspect.answer(child.name, views, ask, suite.introspection, child.offer.instructions)
@@ -195,8 +196,9 @@ class SubtoolCall(SuiteRequest):
         error = jsonrpc.parse_error(raw)
         tool = child.offer.tools.get(subtool)
         schema: Raw | UnsetType = UNSET
-        if error.code == INVALID_PARAMS and tool is not None and tool.input_schema is not UNSET:
-            schema = _compacted(tool.input_schema)
+        if error.code == INVALID_PARAMS and tool is not None:
+            readable = tool.readable().input_schema
+            schema = _compacted(readable) if readable is not UNSET else UNSET
         return failure(
             "child_error",
             f"Child '{child.name}', subtool '{subtool}': {error.message} (code {error.code})",

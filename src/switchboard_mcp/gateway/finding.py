@@ -97,6 +97,7 @@ def parameter_words(tool: ToolView) -> str:
 
 
 def _view(tool: Tool) -> ToolView:
+    tool.readable()
     return ToolView(tool.name, tool.description or "", tool.input_schema)
 
 

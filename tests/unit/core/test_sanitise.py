@@ -123,6 +123,34 @@ def test_what_a_program_goes_by_is_not_touched() -> None:
     assert schema(value) == value
 
 
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        ({"description": 'Plain "words".\n\nMore.'}, True),
+        ({"description": "Größe — 大小"}, True),
+        ({"description": "x" * DOC_CHARS}, True),
+        ({"title": "x" * TITLE_CHARS}, True),
+        ({"description": "x" * (DOC_CHARS + 1)}, False),
+        ({"title": "x" * (TITLE_CHARS + 1)}, False),
+        ({"description": '"' * (DOC_CHARS + 1)}, False),
+        ({"description": "a\u200bb"}, False),
+        ({"description": "a\u2028b"}, False),
+        ({"description": "a\x00b"}, False),
+        ({"description": "a\x7fb"}, False),
+        ({"description": "a\rb"}, False),
+        ({"description": "a" + "\n" * 4}, False),
+        ({"description": "a" + " " * 40}, False),
+    ],
+)
+@pytest.mark.parametrize("as_ascii", [False, True])
+def test_what_is_called_plain_needs_no_cleaning(value: dict[str, str], plain: bool, as_ascii: bool) -> None:
+    raw = Raw(json.dumps(value, ensure_ascii=as_ascii).encode())
+    if not as_ascii:
+        assert sanitise.is_plain(raw) is plain
+    if sanitise.is_plain(raw):
+        assert schema(value) == value
+
+
 def test_a_schema_with_nothing_to_clean_is_the_same_object() -> None:
     for value in (
         {"type": "object", "properties": {"p": {"description": "é"}}},
