@@ -170,6 +170,24 @@ def test_a_drifted_tool_that_is_shown_directly_is_blocked_too(workspace: Path) -
         assert host.tool_names() == ["other"]
 
 
+def test_each_child_takes_what_was_accepted_for_it_without_a_restart(workspace: Path) -> None:
+    for name in ("kid", "kit"):
+        add_pinned(workspace, name)
+    govern(workspace, "kid", "kit")
+    cli(workspace, "lock")
+    for name in ("kid", "kit"):
+        offer(workspace, tool(description="Other."), child=name)
+    with serve(workspace) as host:
+        for name in ("kid", "kit"):
+            assert (
+                host.failure(f"{name}_suite", action="call", subtool="echo", args={})["code"]
+                == "tool_drifted"
+            )
+        cli(workspace, "lock", "--accept", "kid", "--accept", "kit")
+        for name in ("kid", "kit"):
+            assert host.call(f"{name}_suite", "echo", message=name)["content"][0]["text"] == name
+
+
 def test_what_only_differs_in_writing_is_no_drift(governed: Path) -> None:
     described = {
         "message": {"description": "What  to\nsay. ", "type": "string", "default": "2026-11-15T10:00:00Z"}

@@ -124,7 +124,7 @@ class Offer:
     def _look_again(self) -> bool:
         """Somebody is about to be refused: whether the lock is another by now."""
         pins = self._services.pins
-        if pins is None or not pins.refresh():
+        if pins is None or self._pin is None or not pins.is_outdated(self._pin):
             return False
         self._pin, self._known = pins.of(self._spec), None
         if self._knowledge is not None:

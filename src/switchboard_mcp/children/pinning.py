@@ -37,6 +37,7 @@ class Pins:
         self._children = lock.children if lock is not None else {}
         self._path = lock_path(workspace)
         self._stamp = _stamp(self._path)
+        self._edition = 1
         self._workspace = workspace
         self._log = log
         self._governed = governed
@@ -46,21 +47,23 @@ class Pins:
         entry = self._children.get(spec.name)
         if spec.kind == "builtin" or (entry is None and not self._governed):
             return None
-        return Pin(spec, entry, self._path, self._workspace, self._log, governed=self._governed)
+        pin = Pin(spec, entry, self._path, self._workspace, self._log, governed=self._governed)
+        pin.edition = self._edition
+        return pin
 
-    def refresh(self) -> bool:
-        """Whether there is another lock since."""
+    def is_outdated(self, pin: Pin) -> bool:
+        """Whether there is another lock since the pin was made."""
         stamp = _stamp(self._path)
-        if stamp == self._stamp:
-            return False
-        self._stamp = stamp
-        try:
-            lock = read_lock(self._path)
-        except SwitchboardError as problem:  # perhaps half edited; what was held stays held
-            self._log.warning("lock.ignored", problem=problem.failure.message)
-            return False
-        self._children = lock.children if lock is not None else {}
-        return True
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                lock = read_lock(self._path)
+            except SwitchboardError as problem:  # perhaps half edited; what was held stays held
+                self._log.warning("lock.ignored", problem=problem.failure.message)
+            else:
+                self._children = lock.children if lock is not None else {}
+                self._edition += 1
+        return pin.edition != self._edition
 
 
 class Pin:
@@ -77,6 +80,7 @@ class Pin:
         governed: bool,
     ) -> None:
         self.governed = governed
+        self.edition = 0  # of the lock
         self.changes: list[Change] = []
         self._spec = spec
         self._entry = entry

@@ -16,11 +16,11 @@ from msgspec import Raw
 
 from switchboard_mcp.core.schema import MANY, MAPS, MAX_DEPTH, ONE
 
-# Of 4,315 tools of published servers very few say more than this, and 2,000 tokens for one tool pay for any manual.
+# Of 1,915 tools of published servers 3 say more than this; 2,000 tokens for one tool pay for any manual.
 DESCRIPTION_CHARS = 8_000
 # Where every tool is listed all the time: hosts cut there anyway.
 LISTED_CHARS = 2_000
-# One parameter. Some carry a small grammar or a table.
+# One parameter. Some carry a small grammar or a table; of 15,821 there 4 say more.
 DOC_CHARS = 2_000
 TITLE_CHARS = 200
 # A child's manual. The introspect answer gives it a share of its budget, far below this.
