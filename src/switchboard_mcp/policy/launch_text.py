@@ -88,7 +88,8 @@ STEERING = re.compile(
 # Of Switchboard's own environment these may be handed on: they are the operator's, not the developer's.
 HANDED_ON = frozenset({"PATH", "HOME", "TMPDIR", "SHELL", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR"})
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SIGNS = re.compile(r"[;`|<>]|\$[({]|&&|(?:^|\s)&|&\s*$")
+_SIGNS = re.compile(r"&&|[;`|<>&]|\$[({]")
+_ADDRESS = re.compile(r"(?:--?[\w-]+=)?https?://[^\s&]+(?:&[^\s&]+)*")
 _SHELL_AND_CODE = re.compile(r"-[a-z]*c[a-z]*|/[ck]", re.IGNORECASE)
 # Invisible, or turning the order of what is read: nobody can approve what they cannot see.
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp", "Co", "Cn"))
@@ -152,7 +153,7 @@ def no_shell_signs(spec: ChildSpec) -> Fault | None:
     """Nothing that means something to a shell: there is none, so it was meant for one that somebody hopes to reach."""
     for key, word in _words(spec):
         # In the query of an address it joins two members.
-        plain = word.replace("&", "") if re.match(r"https?://\S+$", word) and "&&" not in word else word
+        plain = word.replace("&", "") if _ADDRESS.fullmatch(word) else word
         found = _SIGNS.search(plain)
         if found:
             return Fault(
