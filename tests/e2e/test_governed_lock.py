@@ -14,6 +14,7 @@ import pytest
 
 from switchboard_mcp.core import sanitise
 from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
+from tests.e2e.servers import Servers
 from tests.e2e.test_serving_imports import INTROSPECT, LIST, loaded
 from tests.e2e.workspaces import MOCK_CHILD, REPO, add_child, configure
 
@@ -332,6 +333,13 @@ def test_wrong_usage_is_told(workspace: Path, arguments: list[str], told: str) -
     add_pinned(workspace)
     assert told in cli(workspace, "lock", *arguments, code=2)
     assert starts(workspace) == 0
+
+
+def test_published_servers_are_as_locked_at_their_next_start(workspace: Path, servers: Servers) -> None:
+    for name in servers.names:
+        add_child(workspace, name, servers.command(name), env=servers.env(name, "lock"))
+    cli(workspace, "lock")
+    assert "All as locked." in cli(workspace, "lock", "--check")
 
 
 # --- looking starts nothing ---------------------------------------------------------------------------
