@@ -151,6 +151,8 @@ async def running(
         finally:
             sweeper.cancel()
             await supervisor.close()
+            for session in [*gateway.sessions]:  # what is still under way there is no child's, but middleware's
+                gateway.close(session)
             if desk is not None:
                 await desk.close()
             if services.audit is not None:

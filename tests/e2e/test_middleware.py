@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Host, Json, switchboard
+from tests.e2e.test_serving_imports import CALL, INTROSPECT, LIST, loaded
 from tests.e2e.web import serving
 from tests.e2e.workspaces import MOCK_CHILD, REPO, add_child, configure
 
@@ -125,3 +127,49 @@ def test_limits_and_pages_through_a_real_child(workspace: Path) -> None:
         told = host.failure("mock_suite", action="call", subtool="echo")
         assert told["code"] == "rate_limited"
         assert 0 < told["retryAfterMs"] <= 20_000
+
+
+SLEEPER = """
+import asyncio
+
+def factory(options):
+    async def sleep_on(call, next):
+        await asyncio.sleep(3600)
+
+    return sleep_on
+"""
+
+
+def test_middleware_that_never_ends_does_not_keep_switchboard_alive(workspace: Path) -> None:
+    add_child(workspace, "mock", MOCK_CHILD)
+    (workspace / "sleeper.py").write_text(SLEEPER)
+    configure(workspace, {"middleware": ["sleeper:factory"]})
+    with switchboard(workspace, env={**os.environ, "PYTHONPATH": str(workspace)}) as host:
+        host.initialize()
+        host.ask("tools/call", {"name": "mock_suite", "arguments": {"action": "call", "subtool": "echo"}})
+        assert host.tool_names() == ["mock_suite"]
+        host.process.send_signal(signal.SIGTERM)
+        assert host.wait() == 0
+
+
+def test_without_any_of_it_nothing_of_it_is_loaded(workspace: Path) -> None:
+    add_child(workspace, "mock", MOCK_CHILD)
+    rooms = (
+        "gateway.chain",
+        "gateway.limits",
+        "gateway.cache",
+        "core.limits",
+        "core.middleware",
+        "observe.audit",
+    )
+    modules = loaded(workspace, [*LIST, INTROSPECT, CALL])
+    assert not [name for name in modules if name.removeprefix("switchboard_mcp.").startswith(rooms)]
+
+
+def test_with_limits_alone_no_middleware_and_no_cache_is_loaded(workspace: Path) -> None:
+    add_child(workspace, "mock", MOCK_CHILD)
+    configure(workspace, {"limits": {"concurrent": 5}})
+    modules = loaded(workspace, [*LIST, CALL])
+    assert "switchboard_mcp.gateway.limits" in modules
+    lazy = {"gateway.chain_load", "gateway.cache", "gateway.limits_result", "observe.audit"}
+    assert not modules & {f"switchboard_mcp.{name}" for name in lazy}

@@ -7,7 +7,7 @@ usual ways.
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Future, Task
+from asyncio import CancelledError, Future, Task, Timeout, timeout
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,7 @@ class Guarded(HostRequest):
     outcome: str
     over: bool
     walk: Task[None] | None  # through the middleware
+    clock: Timeout  # how long the middleware may take, the child's own time not counted
 
     def arm(self, chain: Chain) -> None:
         """Set what every guarded call has."""
@@ -230,7 +231,10 @@ class Guarded(HostRequest):
             read_only=read_only is True,
         )
         try:
-            answer = await self.chain.run(call, self._ask_child)
+            async with timeout(self.child.timeout_s) as self.clock:
+                answer = await self.chain.run(call, self._ask_child)
+        except TimeoutError:
+            answer = self._lateness()
         except CancelledError:
             if not self.over:  # not the host's doing: everything ends
                 self.cancel("Switchboard is stopping")
@@ -257,6 +261,7 @@ class Guarded(HostRequest):
             self.change(call.subtool, call.args)
         self.outcome = ""
         self.inner = self.chain.loop.create_future()
+        self.clock.reschedule(None)  # a child has a limit of its own
         try:
             self.proceed()
             return await self.inner
@@ -266,6 +271,16 @@ class Guarded(HostRequest):
             if not self.over:
                 super().cancel("no longer wanted")
             raise
+        finally:
+            if not self.clock.expired():
+                self.clock.reschedule(self.chain.now() + self.child.timeout_s)
+
+    def _lateness(self) -> Failure:
+        """What a host is told whose call middleware has kept for too long."""
+        chain = self.chain
+        names = ", ".join(f"'{named.name}'" for named in chain.middleware)
+        told = f"Middleware ({names}) took longer than {self.child.timeout_s:g} s, the time of a call."
+        return failure("middleware_failed", told, child=chain.suite.source, subtool=self.subtool)
 
 
 class GuardedCall(Guarded, SubtoolCall):

@@ -209,6 +209,32 @@ class TestMiddleware:
         assert kid.runs == []
         assert recorder.outcomes == ["cancelled"]
 
+    def test_middleware_may_take_as_long_as_a_call_and_the_childs_time_is_not_counted(
+        self, board: Board
+    ) -> None:
+        async def slow(call: ToolCall, next: Next) -> Answer:
+            await asyncio.sleep(40)
+            answer = await next(call)
+            await asyncio.sleep(70 if call.arguments() else 40)
+            return answer
+
+        kid = board.child()
+        recorder = chained(board, slow)
+        host = board.host()
+        fine, late = host.call(), host.call(args={"late": 1})
+        board.advance(41)
+        for sent in kid.server.requests("tools/call"):
+            board.loop.now += 20
+            kid.server.give(sent, text("done"))
+        board.advance(21)
+        assert host.result(fine) == text("done")
+        board.advance(40)
+        told = error(host, late)
+        assert told["code"] == "middleware_failed"
+        assert "'m0'" in told["message"]
+        assert "60 s" in told["message"]
+        assert recorder.outcomes == ["ok", "middleware_failed"]
+
     def test_middleware_that_waits_no_longer_stops_the_child(self, board: Board) -> None:
         async def hasty(call: ToolCall, next: Next) -> Answer:
             try:
