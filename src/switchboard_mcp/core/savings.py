@@ -171,7 +171,8 @@ def _drawn(servers: Sequence[Costs], size: int) -> Iterable[list[Costs]]:
     """Sets without repeats, by a generator of our own: the same ones every time, whatever the version of Python."""
     state = 1
     for _ in range(MOST_SETS):
-        left, chosen = list(servers), []
+        left = list(servers)
+        chosen: list[Costs] = []
         while len(chosen) < size:
             state = (state * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407) % 2**64
             chosen.append(left.pop((state >> 33) % len(left)))
