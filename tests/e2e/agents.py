@@ -41,6 +41,9 @@ receipt=$desk/outbox/coder/receipt_$id.json
 while ! grep -q '"status": *"delivered"' $receipt 2>/dev/null; do sleep 0.05; done
 echo delivered
 while ! grep -q '"status": *"done"' $receipt 2>/dev/null; do sleep 0.05; done
+# The task is done with.
+mkdir -p $desk/archive/coder
+mv "$letter" $desk/archive/coder/
 echo reviewed
 """
 
