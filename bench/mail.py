@@ -127,11 +127,13 @@ MEASURES = {DESK: measure_desk, BARE: measure_bare, SQLITE: measure_sqlite}
 
 
 def run(options: Options) -> Report:
-    seconds = options.pick(4, 1)
+    seconds = options.pick(3, 1)
     samples = Samples()
-    # Beside the repository, not in /tmp, which may be in memory.
-    with tempfile.TemporaryDirectory(prefix=".bench-mail-", dir=Path(__file__).resolve().parent) as name:
-        for number in range(options.pick(5, 2)):
+    # In the repository, not in /tmp, which may be in memory. A file system on which thousands of files were deleted
+    # in the last minutes, by a run before this one for instance, makes new ones slowly (ext4 does): BENCH_FOLDER.
+    folder = os.environ.get("BENCH_FOLDER") or Path(__file__).resolve().parent
+    with tempfile.TemporaryDirectory(prefix=".bench-mail-", dir=folder) as name:
+        for number in range(options.pick(3, 1)):
             for key, measure in MEASURES.items():
                 taken = measure(Path(name) / f"{key}-{number}", seconds)
                 samples.add(key, "per_s", len(taken) / seconds)
