@@ -1,6 +1,7 @@
 """Whether every accepted message is in exactly one place, and nothing is there that should not be.
 
-Looks at one agent at a time, under its lock, so that processes at work do not disturb. Reads only; `repair` mends.
+Takes the names of one agent at a time, under its lock, so that processes at work do not disturb. Reads only; `repair`
+mends.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections import defaultdict
 
 from msgspec import Struct
 
-from switchboard_mcp.core.letterfile import PLACES, Entry, parse
+from switchboard_mcp.core.letterfile import PLACES, Entry, Place, parse
 from switchboard_mcp.mail import files, receipts, seals
 from switchboard_mcp.mail.tidy import Finding
 from switchboard_mcp.mail.tree import AGENT_FOLDERS, Visit
@@ -37,7 +38,14 @@ def verify(visit: Visit) -> Verdict:
     promised = _promised(visit)
     for agent in sorted(agents):
         with visit.locked(agent):
-            found, told = _agent(visit, agent)
+            names = [
+                (place, name)
+                for place in PLACES
+                if visit.has(place, agent)
+                for name in _names(visit, place, agent)
+            ]
+        # Reading takes long where there is much; what is moved meanwhile was in one place all the same.
+        found, told = _agent(visit, agent, names)
         findings += told
         held[agent] = {entry.stem.id for entry in found}
         for entry in found:
@@ -64,25 +72,26 @@ def _promised(visit: Visit) -> list[tuple[str, str]]:
     return found
 
 
-def _agent(visit: Visit, agent: str) -> tuple[list[Entry], list[Finding]]:
+def _names(visit: Visit, place: Place, agent: str) -> list[str]:
+    return [name for name, _ in files.entries(visit.folder(place, agent))]
+
+
+def _agent(visit: Visit, agent: str, names: list[tuple[Place, str]]) -> tuple[list[Entry], list[Finding]]:
     found: list[Entry] = []
     told: list[Finding] = []
     now = visit.clocks.now()
-    for place in PLACES:
-        if not visit.has(place, agent):
-            continue
-        for name, _ in files.entries(visit.folder(place, agent)):
-            entry = parse(place, name)
-            path = f"{place}/{agent}/{name}"
-            finding = _look(visit, agent, entry, path) if entry else _other(place, name, path)
-            if finding is not None:
-                told.append(finding)
-            # What was dropped is a message only when it has been delivered.
-            if entry is not None and (finding is None or finding.kind != "foreign"):
-                found.append(entry)
-            if entry is not None and entry.lease is not None and entry.lease.is_over(now):
-                late = "The claim is over; the message goes back to the inbox."
-                told.append(Finding(kind="expired", path=path, id=entry.stem.id, message=late))
+    for place, name in names:
+        entry = parse(place, name)
+        path = f"{place}/{agent}/{name}"
+        finding = _look(visit, agent, entry, path) if entry else _other(place, name, path)
+        if finding is not None:
+            told.append(finding)
+        # What was dropped is a message only when it has been delivered.
+        if entry is not None and (finding is None or finding.kind != "foreign"):
+            found.append(entry)
+        if entry is not None and entry.lease is not None and entry.lease.is_over(now):
+            late = "The claim is over; the message goes back to the inbox."
+            told.append(Finding(kind="expired", path=path, id=entry.stem.id, message=late))
     return found, told + _doubled(agent, found)
 
 
