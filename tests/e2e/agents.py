@@ -37,10 +37,10 @@ mv $desk/inbox/reviewer/.draft "$desk/inbox/reviewer/$id.json"
 echo "asked $id"
 
 # What became of it stands in our outbox: first that it was delivered, then how it ended.
-receipt=$desk/outbox/coder/receipt_$id.json
-while ! grep -q '"status": *"delivered"' $receipt 2>/dev/null; do sleep 0.05; done
+receipt=$desk/outbox/coder/receipt_$id
+while ! grep -q '"status": *"delivered"' "$receipt.json" 2>/dev/null; do sleep 0.05; done
 echo delivered
-while ! grep -q '"status": *"done"' $receipt 2>/dev/null; do sleep 0.05; done
+while ! grep -q '"status": *"done"' "$receipt.done.json" 2>/dev/null; do sleep 0.05; done
 # The task is done with.
 mkdir -p $desk/archive/coder
 mv "$letter" $desk/archive/coder/

@@ -88,9 +88,9 @@ async def test_two_sdk_hosts_and_a_shell_script_complete_a_round_with_receipts(d
         await use(lead, "ack_message", id=verdict["id"], outcome="done")
         assert await receipt(reviewer, verdict["id"]) == "done"
     async with await Post.open(str(desk), watch=False) as post:
-        verdict = await post.verify()
-    assert verdict.sound, verdict.findings
-    assert verdict.counts == {"inbox": 0, "claimed": 0, "archive": 3, "deadletter": 0}
+        found = await post.verify()
+    assert found.sound, found.findings
+    assert found.counts == {"inbox": 0, "claimed": 0, "archive": 3, "deadletter": 0}
 
 
 async def test_hosts_of_either_era_hear_of_mail_by_following_their_inbox(desk: Path) -> None:
