@@ -92,6 +92,13 @@ class Tree:
             raise SwitchboardError(failure("mail_not_stored", told, hint=hint)) from None
         self._alive = descriptor
 
+    def stay_alive(self, visit: Visit) -> None:
+        """Hold the lock again where somebody has taken its file away: the temporary files would seem left over."""
+        if self._alive >= 0 and not files.exists(visit.folder("tmp"), f"{self.writer}.lock"):
+            os.close(self._alive)
+            self._alive = -1
+            self._stay_alive(visit.root)
+
     def close(self) -> None:
         """Nothing of this process is wanted any more."""
         self.syncer.close()
@@ -176,6 +183,8 @@ class Visit:
 
     def write(self, data: bytes) -> Draftfile:
         """A temporary file; it goes away at the end unless it is published."""
+        if not self._drafts:
+            self.tree.stay_alive(self)
         name = self.tree.next_temporary()
         draft = Draftfile(name, files.create(self.folder("tmp"), name, data))
         self._drafts.append(draft)

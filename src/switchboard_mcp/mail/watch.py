@@ -20,7 +20,7 @@ from switchboard_mcp.core.agentnames import is_agent_name
 POLL_S = 0.5
 PLACES = ("inbox", "outbox")
 _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x8, 0x40, 0x80, 0x100, 0x200
-_ONLY_FOLDERS, _NO_LINKS, _OVERFLOW = 0x0100_0000, 0x0200_0000, 0x4000
+_ONLY_FOLDERS, _NO_LINKS, _OVERFLOW, _IGNORED = 0x0100_0000, 0x0200_0000, 0x4000, 0x8000
 _EVENT = struct.Struct("iIII")
 _READ_BYTES = 65_536
 
@@ -59,6 +59,12 @@ class Watcher:
         if self._descriptor >= 0 and self._watch_all():
             self._loop.add_reader(self._descriptor, self._read)
             return
+        self._fall_back()
+
+    def _fall_back(self) -> None:
+        """Look from time to time: there is no inotify, or no room for another watch, or a folder was replaced."""
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
         self._close_descriptor()
         self._times = self._look()
         self._timer = self._loop.call_later(POLL_S, self._poll)
@@ -84,14 +90,15 @@ class Watcher:
         for place in PLACES:
             if not self._watch(place, "", whole):
                 return False
-            for name in os.listdir(os.path.join(self._path, place)):
-                self._watch_agent(place, name)
+            names = os.listdir(os.path.join(self._path, place))
+            if not all(self._watch_agent(place, name) for name in names):
+                return False
         return True
 
-    def _watch_agent(self, place: str, name: str) -> None:
-        if is_agent_name(name):
-            mask = _CLOSE_WRITE | _MOVED_TO | _MOVED_FROM | _DELETE | _ONLY_FOLDERS | _NO_LINKS
-            self._watch(place, name, mask | _CREATE)
+    def _watch_agent(self, place: str, name: str) -> bool:
+        """False where there is no room for another watch; what is no agent's folder needs none."""
+        mask = _CLOSE_WRITE | _MOVED_TO | _MOVED_FROM | _DELETE | _CREATE | _ONLY_FOLDERS | _NO_LINKS
+        return not is_agent_name(name) or self._watch(place, name, mask) or ctypes.get_errno() != errno.ENOSPC
 
     def _watch(self, place: str, agent: str, mask: int) -> bool:
         path = os.fsencode(os.path.join(self._path, place, agent))
@@ -106,6 +113,7 @@ class Watcher:
         except BlockingIOError:
             return
         changes: dict[Change, None] = {}
+        blind = False
         at = 0
         while at < len(data):
             watch, mask, _, length = _EVENT.unpack_from(data, at)
@@ -114,20 +122,30 @@ class Watcher:
             if mask & _OVERFLOW:
                 changes[Change("inbox")] = None
             elif watch in self._watched:
-                self._note(*self._watched[watch], name, changes)
+                place, agent = self._watched[watch]
+                if mask & _IGNORED:
+                    del self._watched[watch]
+                    blind = blind or not agent
+                else:
+                    blind = not self._note(place, agent, name, changes) or blind
+        if blind:
+            self._fall_back()
         for change in changes:
             self._tell(change)
 
-    def _note(self, place: str, agent: str, name: str, changes: dict[Change, None]) -> None:
+    def _note(self, place: str, agent: str, name: str, changes: dict[Change, None]) -> bool:
+        """Note what is new; False where something new cannot be watched."""
+        seen = True
         if agent:
             if not name.startswith("."):
                 changes[Change(place, agent, name)] = None
         elif place:
-            self._watch_agent(place, name)
+            seen = self._watch_agent(place, name)
             # What came before the watch was there has no event of its own.
             changes[Change(place, name)] = None
         elif name == "state.json":
             changes[Change("state")] = None
+        return seen
 
     def _poll(self) -> None:
         seen = self._look()
@@ -168,4 +186,4 @@ def _inotify() -> int:
     try:
         return int(_libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
     except AttributeError:
-        return -errno.ENOSYS
+        return -1

@@ -449,6 +449,20 @@ class TestWaking:
             stop()
             stop()
 
+    async def test_a_tree_that_is_replaced_is_watched_on(
+        self, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(watch, "POLL_S", 0.02)
+        async with await Post.open(str(workspace)) as post:
+            await post.register("coder")
+            shutil.rmtree(tree(workspace))
+            async with await Post.open(str(workspace), watch=False) as other:
+                await other.register("coder")
+                waiting = asyncio.ensure_future(post.wait("coder", 20))
+                await asyncio.sleep(0)
+                await other.send(draft("after"), sender="lead", recipient="coder")
+                assert [each.message.payload for each in await waiting] == ["after"]
+
 
 class TestState:
     async def test_changes_of_many_processes_are_all_kept(self, post: Post, workspace: Path) -> None:
