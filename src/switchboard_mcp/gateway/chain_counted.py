@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
+from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.middleware import is_error
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure
 from switchboard_mcp.gateway.calls import PlainParams, SubtoolCall
@@ -98,10 +99,18 @@ class CountedCall(SubtoolCall):
             args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
             took = chain.now() - self.began
             who = self.session.principal or chain.local
-            audit.record("call", who, chain.suite.source, asked.subtool, args, outcome, took)
+            pending = audit.pending  # by hand what `record` does
+            pending.append(("call", who, chain.source, asked.subtool, args, outcome, took, audit.clock()))
+            if len(pending) == 1:
+                audit.rouse()
         if cap is not None and len(body) > cap.most:
             body = cap.cut(body, self.session.principal, self.params.arguments.subtool)
-        HostRequest.finish(self, body)
+        under_way, host_id = self.session.under_way, self.host_id
+        if self.meta is UNSET and under_way.get(host_id) is self:  # the base's own, for the ordinary case
+            del under_way[host_id]
+            self.route.answer(jsonrpc.result(host_id, body))
+        else:
+            HostRequest.finish(self, body)
 
     def refused(self, problem: Failure) -> None:
         """Why the child was not asked, or did not answer."""

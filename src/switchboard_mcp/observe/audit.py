@@ -68,15 +68,16 @@ class Audit:
         self._fsync = settings.fsync
         self._redactor = redactor
         self._warn = warn
-        self._clock = clock
+        self.clock = clock
         self._window_s = window_s
         self._writer = Writer(settings, workspace, redactor, masks or {}, clock)
         self._duty = (workspace, settings, masks or {})
         self._scribe: Scribe | None = None
         self._may_hire = clock is time.time  # another clock cannot be taken elsewhere
-        self._pending: list[Record] = []
+        self.pending: list[Record] = []
         self._lost = 0
         self._wake = threading.Event()
+        self.rouse = self._wake.set
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
 
@@ -98,11 +99,14 @@ class Audit:
         outcome: str = "",
         seconds: float = -1.0,
     ) -> None:
-        """Note one call or decision. Cheap; never waits, never raises. `seconds` below 0 is no duration."""
-        pending = self._pending
-        pending.append((kind, who, child, subtool, args, outcome, seconds, self._clock()))
+        """Note one call or decision. Cheap; never waits, never raises. `seconds` below 0 is no duration.
+
+        Where even a call of this is too dear, the same is done by hand: append to `pending`, and `rouse` for the first.
+        """
+        pending = self.pending
+        pending.append((kind, who, child, subtool, args, outcome, seconds, self.clock()))
         if len(pending) == 1:
-            self._wake.set()
+            self.rouse()
 
     def refusal(self) -> Failure | None:
         """Why nothing may be done now: it could not be recorded."""
@@ -128,7 +132,7 @@ class Audit:
                 time.sleep(self._window_s)
             self._wake.clear()
             stopping = self._stopping  # looked at after the event was cleared, so that none is missed
-            if self._pending or self._lost or self.trouble is not None:
+            if self.pending or self._lost or self.trouble is not None:
                 dirty = self._flush() or dirty
             due = stopping or self._fsync == "always" or time.monotonic() - synced >= SYNC_S
             if dirty and due and self._fsync != "never":
@@ -141,18 +145,18 @@ class Audit:
     def _flush(self) -> bool:
         """Write what is pending; where that fails it stays pending, up to a limit. Tells whether it was written."""
         # The list itself is never replaced: whoever is about to append to it would append to the old one.
-        batch = self._pending[:]
+        batch = self.pending[:]
         try:
             if self.trouble is not None:
                 self._writer.open()
             self._append(batch)
         except OSError as problem:
-            self._lost += max(0, len(self._pending) - MAX_PENDING)
-            del self._pending[MAX_PENDING:]
+            self._lost += max(0, len(self.pending) - MAX_PENDING)
+            del self.pending[MAX_PENDING:]
             self._fail(problem)
             return False
-        del self._pending[: len(batch)]
-        if self._pending:
+        del self.pending[: len(batch)]
+        if self.pending:
             self._wake.set()
         self._lost = 0
         self.trouble = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -22,6 +23,8 @@ class Recorder:
         self.deny = False
         self.records: list[tuple[str, str, str, str, bytes, str, float]] = []
         self.life: list[tuple[str, str]] = []
+        self.pending = _Pending(self)
+        self.clock = time.time
 
     def record(
         self,
@@ -37,6 +40,9 @@ class Recorder:
             self.life.append((child, outcome))
         else:
             self.records.append((kind, who, child, subtool, args, outcome, seconds))
+
+    def rouse(self) -> None:
+        """Nobody has to wake up."""
 
     @property
     def outcomes(self) -> list[str]:
@@ -54,6 +60,17 @@ def chained(
     named = tuple(Named(f"m{place}", handler) for place, handler in enumerate(middleware))
     equip(board.gateway.suites, config, board.services, Loaded(named))
     return recorder
+
+
+class _Pending(list[tuple[object, ...]]):
+    """What is appended by hand is a record too."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def append(self, record: tuple[Any, ...]) -> None:
+        self._recorder.record(*record[:-1])
 
 
 async def passing(call: ToolCall, next: Next) -> Answer:
