@@ -9,11 +9,10 @@ Does not know hosts, tools, terminals or workflows.
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, Event, TimerHandle, gather, get_running_loop, timeout
+from asyncio import AbstractEventLoop, Event, gather, get_running_loop, timeout
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-from switchboard_mcp.core.letterfile import parse
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail import claims, delivering, lookup, reading, receipts, sending, state, tidy
 from switchboard_mcp.mail.claims import Settling
@@ -32,18 +31,17 @@ from switchboard_mcp.mail.letters import (
     Sent,
 )
 from switchboard_mcp.mail.state import State
+from switchboard_mcp.mail.sweeping import Sweeper
 from switchboard_mcp.mail.tidy import Finding
 from switchboard_mcp.mail.tree import Tree, Visit
 from switchboard_mcp.mail.verify import Verdict
-from switchboard_mcp.mail.watch import POLL_S, Change, Watcher
+from switchboard_mcp.mail.watch import POLL_S, Change
 from switchboard_mcp.mail.writer import Writer
 
 __all__ = ["Change", "Finding", "Post", "State", "Verdict"]
 
 T = TypeVar("T")
 DEFAULT_LEASE_S = 300.0
-# How often leases that are over are given back, and files that were still being written looked at again.
-TICK_S = 1.0
 
 
 class Post:
@@ -57,11 +55,8 @@ class Post:
         self._writer = Writer(tree)
         self._reader = Writer(tree, "switchboard-mail-reader")
         self._listeners: list[Callable[[Change], None]] = []
-        self._watcher: Watcher | None = None
-        self._timer: TimerHandle | None = None
+        self._sweeper: Sweeper | None = None
         self._loop: AbstractEventLoop = get_running_loop()
-        self._due: set[str] = set()
-        self._busy = False
 
     @property
     def path(self) -> str:
@@ -92,17 +87,15 @@ class Post:
         except SwitchboardError:
             pass  # A folder that cannot be written can still be read.
         if watch:
-            post._start_watching()
+            post._sweeper = Sweeper(tree.path, post._writer, post._gates, post._tell, post._hear)
+            post._sweeper.start()
         return post
 
     async def close(self) -> None:
         """Let the writer finish what was handed to it, and stop."""
-        if self._watcher is not None:
-            self._watcher.stop()
-            self._watcher = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._sweeper is not None:
+            self._sweeper.stop()
+            self._sweeper = None
         await self._reader.close()
         await self._writer.close()
         self._tree.close()
@@ -209,7 +202,7 @@ class Post:
                 if found or left <= 0:
                     return found
                 try:
-                    async with timeout(left if self._watcher else min(left, POLL_S)):
+                    async with timeout(left if self._sweeper else min(left, POLL_S)):
                         await news.wait()
                 except TimeoutError:
                     pass
@@ -362,55 +355,14 @@ class Post:
             except SwitchboardError:
                 pass  # A folder that cannot be written can still be read.
 
+    def _hear(self, change: Change) -> None:
+        for listener in tuple(self._listeners):
+            listener(change)
+
     def _tell(self, told: Sequence[Delivery]) -> None:
         if self._report is not None:
             for delivery in told:
                 self._report(delivery)
-
-    def _start_watching(self) -> None:
-        self._watcher = Watcher(self._tree.path, self._loop, self._changed)
-        self._watcher.start()
-        self._due = {""}
-        self._tick()
-
-    def _changed(self, change: Change) -> None:
-        # The desk's own messages need no delivery; one that only looks so waits for the next look into the inbox.
-        if change.kind == "inbox" and (not change.file or parse("inbox", change.file) is None):
-            self._due.add(change.agent)
-            self._work(expired=False)
-        for listener in tuple(self._listeners):
-            listener(change)
-
-    def _tick(self) -> None:
-        self._timer = self._loop.call_later(TICK_S, self._tick)
-        self._work(expired=True)
-
-    def _work(self, *, expired: bool) -> None:
-        """Deliver what is due, and give back what was claimed for too long, in the writer's thread."""
-        if self._busy or not (self._due or expired):
-            return
-        due, self._due = self._due, set()
-        self._busy = True
-
-        def work(visit: Visit) -> tuple[list[Delivery], set[str]]:
-            told: list[Delivery] = []
-            settling: set[str] = set()
-            for agent in visit.agents() if "" in due else sorted(due):
-                inbox, some = delivering.deliver(visit, agent, self._gates)
-                told += some
-                settling |= {agent} if inbox.settling else set()
-            for agent in visit.agents("claimed") if expired else ():
-                claims.give_back_expired(visit, agent)
-            return told, settling
-
-        def done(outcome: tuple[list[Delivery], set[str]] | None) -> None:
-            self._busy = False
-            told, settling = outcome or ([], due)
-            # What is still being written is looked at again with the next tick.
-            self._due |= settling
-            self._tell(told)
-
-        self._writer.start(work, done)
 
 
 def _refusal(problem: BaseException) -> Failure:
