@@ -125,22 +125,23 @@ class Post:
         """Everybody who has an inbox."""
         return await self._reader.run(lambda visit: visit.agents())
 
-    async def send(self, draft: Draft, *, sender: str, recipient: str) -> Sent:
-        """Store one message. `sender` is taken as verified: the caller knows it from the connection.
+    async def send(self, draft: Draft, *, sender: str, recipient: str, verified: bool = True) -> Sent:
+        """Store one message. `sender` is `verified` where the caller knows it from the connection.
 
         Raises `mail_recipient_unknown` (with the nearest names), `mail_message_invalid`, `mail_too_large`, what a gate
         refuses with, or why it could not be stored.
         """
         return await self._writer.commit(
-            lambda visit: sending.send(visit, draft, sender, recipient, self._gates)
+            lambda visit: sending.send(visit, draft, sender, recipient, self._gates, verified=verified)
         )
 
     async def send_to_many(
-        self, draft: Draft, *, sender: str, recipients: Sequence[str]
+        self, draft: Draft, *, sender: str, recipients: Sequence[str], verified: bool = True
     ) -> list[Sent | Failure]:
         """The same message to several, each stored or refused on its own, in the order given."""
         answers = await gather(
-            *(self.send(draft, sender=sender, recipient=each) for each in recipients), return_exceptions=True
+            *(self.send(draft, sender=sender, recipient=each, verified=verified) for each in recipients),
+            return_exceptions=True,
         )
         return [_refusal(answer) if isinstance(answer, BaseException) else answer for answer in answers]
 

@@ -31,14 +31,17 @@ EXCERPT_CHARS = 2_000
 _MOST_MARK_BYTES = 256
 
 
-def send(visit: Visit, draft: Draft, sender: str, recipient: str, gates: Sequence[Gate]) -> Job[Sent]:
-    """One message from a sender who is known for certain."""
+def send(
+    visit: Visit, draft: Draft, sender: str, recipient: str, gates: Sequence[Gate], *, verified: bool = True
+) -> Job[Sent]:
+    """One message; `verified`, its sender is known for certain."""
     sender = lookup.name_of(sender)
     recipient = lookup.known_agent(visit, recipient)
     draft, attached = _attach(visit, draft)
     message = drops.from_draft(draft, sender, recipient, visit.clocks.iso())
     if isinstance(message, Failure):
         raise SwitchboardError(message)
+    message.metadata["verified"] = verified
     if attached is not None:
         message.metadata["attachment"] = attached.record
     letter = Posting(visit, message, gates)

@@ -1,0 +1,27 @@
+"""Where the mail is that a program at a shell means, and as whom it acts, by its environment and folder.
+
+Owns the two variables' names. Cheap: hooks load it at every turn of a host.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+AGENT = "SWITCHBOARD_AGENT"
+WORKSPACE = "SWITCHBOARD_WORKSPACE"
+FOLDER = ".switchboard"
+
+
+def workspace_of(environ: Mapping[str, str], here: str) -> str:
+    """The workspace: as the environment says, else the nearest folder at or above `here` with mail, else `here`."""
+    said = environ.get(WORKSPACE, "")
+    if said:
+        return os.path.abspath(said)
+    folder = here
+    while not os.path.isdir(os.path.join(folder, FOLDER, "inbox")):
+        above = os.path.dirname(folder)
+        if above == folder:
+            return here
+        folder = above
+    return folder
