@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -230,7 +231,7 @@ def test_an_old_fence_is_refused_after_the_message_was_claimed_again(workspace: 
 
 async def sender(workspace: Path, history: History, name: str) -> None:
     async with await Post.open(str(workspace), watch=False) as post:
-        for number in range(10_000):
+        for number in itertools.count():
             sent = await post.send(draft(str(number)), sender=name, recipient="coder")
             history.tell("accepted", sent.id, name, number)
 
@@ -251,7 +252,7 @@ async def receiver(workspace: Path, history: History) -> None:
 async def server(workspace: Path, history: History, name: str) -> None:
     """Delivers what it drops itself, watches, and writes the state."""
     async with await Post.open(str(workspace)) as post:
-        for number in range(10_000):
+        for number in itertools.count():
             drop(workspace, f"msg_{name}-{number}", name)
             for delivery in await post.deliver("coder"):
                 assert delivery.problem is None, delivery
@@ -259,18 +260,30 @@ async def server(workspace: Path, history: History, name: str) -> None:
             await post.update(count)
 
 
-@pytest.mark.timeout(300)
-def test_processes_killed_at_random_instants_lose_nothing_and_do_nothing_twice(
-    memory: Path,
-) -> None:
+@pytest.mark.timeout(600)
+def test_processes_killed_at_random_instants_lose_nothing_and_do_nothing_twice(memory: Path) -> None:
     dice = random.Random(20)
-    workspace = memory
-    history = History(memory / "history")
+    told = []
+    # A tree that has grown large is slow to look at, and the point is to kill.
+    for block in range(0, ROUNDS, 20):
+        workspace = memory / str(block)
+        workspace.mkdir()
+        history = History(workspace / "history")
+        kill_at_random(workspace, history, dice, min(20, ROUNDS - block))
+        told += [line[0] for line in history.lines()]
+        history.close()
+        shutil.rmtree(workspace)
+    assert min(map(told.count, ("accepted", "claimed", "acked"))) > ROUNDS // 4, "nothing went on"
+    print(f"{3 * ROUNDS} kills, {len(told)} answers kept")
+
+
+def kill_at_random(workspace: Path, history: History, dice: random.Random, rounds: int) -> None:
+    """Start a sender, a receiver and a server, kill each at some instant, again and again; then look at everything."""
     with opened(workspace) as tree, tree.visit() as visit:
         for name in ("lead", "coder"):
             visit.folder("inbox", name, make=True)
     seen: set[str] = set()
-    for number in range(ROUNDS):
+    for number in range(rounds):
         name = f"agent-{number}"
         workers = [
             fork(lambda name=name: asyncio.run(sender(workspace, history, name))),  # type: ignore[misc]
@@ -289,9 +302,6 @@ def test_processes_killed_at_random_instants_lose_nothing_and_do_nothing_twice(
             delivering.deliver(visit, "coder", [])
             repair.repair(visit)
         check(tree, history.lines())
-    told = [line[0] for line in history.lines()]
-    assert min(map(told.count, ("accepted", "claimed", "acked"))) > ROUNDS // 4, "nothing went on"
-    print(f"{3 * ROUNDS} kills, {len(told)} answers kept")
 
 
 def test_what_failed_for_want_of_room_is_not_there(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
