@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/reference from the code: settings, failures, the life of a child.
+"""Writes docs/reference from the code: settings, failures, the life of a child, workflows.
 
 scripts/reference.py           write
 scripts/reference.py --check   fail when a page is not what would be written
@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from switchboard_mcp.config.schema import json_schema
-from switchboard_mcp.core import lifecycle
+from switchboard_mcp.core import lifecycle, workflow
 from switchboard_mcp.errors import KINDS
+from switchboard_mcp.mail.workflows_definitions import bundled
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 NOTE = "<!-- Written by scripts/reference.py. Change the code, then run `make docs`. -->"
@@ -79,6 +80,44 @@ After a failure the next start is permitted at once, then after {waits}, until t
 A call that was not answered in time puts a child in doubt: it is probed with `ping`, or `server/discover` in the era
 without handshakes. Any answer at all will do; a call that is only slow does not make a child unhealthy.
 A fault that will repeat, such as a missing program, is looked at again when it is needed after {recheck:g} s.
+"""
+
+WORKFLOWS = """\
+# Workflows
+
+{note}
+
+How they are used and defined: [docs/workflows.md](../workflows.md).
+
+## The life of a run
+
+```mermaid
+stateDiagram-v2
+    [*] --> running
+{life}
+```
+
+A step is a phase `completed` or `skipped`; `concluded` is one along an arrow to `end`. A run that is over stays so.
+
+{definitions}
+"""
+
+WORKFLOW = """\
+## {name}
+
+{description}
+
+```mermaid
+stateDiagram-v2
+    [*] --> {first}
+{arrows}
+```
+
+Parts: {parts}.{apart}
+
+| phase | by | asked with | artifacts | unchanged since | goes to | rounds |
+| --- | --- | --- | --- | --- | --- | --- |
+{rows}
 """
 
 
@@ -172,7 +211,51 @@ def measures() -> Iterator[str]:
         )
 
 
-PAGES = {"settings.md": settings, "failures.md": failures, "child-life.md": life}
+def workflows() -> str:
+    texts = [workflow_page(found) for found in bundled().values() if isinstance(found, workflow.Definition)]
+    arrows = (f"    {was} --> {now}: {step}" for (was, step), now in workflow.STATUSES.items() if now != was)
+    return WORKFLOWS.format(note=NOTE, life="\n".join(arrows), definitions="\n".join(texts).rstrip())
+
+
+def workflow_page(definition: workflow.Definition) -> str:
+    """One definition: its arrows as a diagram, its phases as a table."""
+    ends = {workflow.END: "[*]"}
+    arrows = [
+        f"    {phase.name} --> {ends.get(to, to)}"
+        for phase in definition.phases
+        for to in definition.arrows(phase)
+    ]
+    roles = {part: f"the agent in the role `{role}`" for part, role in definition.parts.items() if role}
+    parts = [f"{part} ({roles.get(part, 'any agent')})" for part in definition.parts]
+    apart = f" Different agents: {', '.join(definition.apart)}." if definition.apart else ""
+    return WORKFLOW.format(
+        name=definition.name,
+        description=definition.description,
+        first=definition.phases[0].name,
+        arrows="\n".join(arrows),
+        parts=", ".join(parts),
+        apart=apart,
+        rows="\n".join(
+            row(
+                phase.name,
+                phase.by,
+                f"`{phase.ask}`",
+                ", ".join(f"`{path}`" for path in phase.artifacts),
+                ", ".join(phase.unchanged),
+                ", ".join(definition.arrows(phase)),
+                f"{phase.rounds}" + ("" if phase.skippable else ", cannot be skipped"),
+            )
+            for phase in definition.phases
+        ),
+    )
+
+
+PAGES = {
+    "settings.md": settings,
+    "failures.md": failures,
+    "child-life.md": life,
+    "workflows.md": workflows,
+}
 
 
 def main() -> int:

@@ -113,7 +113,9 @@ KINDS: dict[str, Kind] = {
     "mail_message_invalid": Kind(False, "Correct the named part of the message, then send it again."),
     "mail_too_large": Kind(False, "Put the content into a file of the workspace, and send its path."),
     "mail_not_found": Kind(False, "Look into the inbox, or search, for the ids there are."),
-    "mail_lease_lost": Kind(False, "Stop working on it: the message may be somebody else's now. Claim again."),
+    "mail_lease_lost": Kind(
+        False, "Stop working on it: the message may be somebody else's now. Claim again."
+    ),
     "mail_not_stored": Kind(True, "Nothing was accepted. Mend what the message names, then try again."),
     "mail_unsafe": Kind(False, "Look at what is there, remove or mend it, then try again."),
     "mail_identity": Kind(False, "Act as the agent that you are."),
@@ -123,6 +125,18 @@ KINDS: dict[str, Kind] = {
     "mail_forbidden": Kind(False, "Ask the lead to do it."),
     "mail_team_unknown": Kind(False, "Use one of the nearest teams, or make it with create_team."),
     "mail_team_invalid": Kind(False, "Correct the team, then make it again."),
+    "mail_workflow_unknown": Kind(False, "Call get_workflow_state to see which there are."),
+    "mail_workflow_invalid": Kind(False, "Correct the named key of the definition, then start it again."),
+    "mail_workflow_refused": Kind(
+        False, "Call get_workflow_state: it says the phase, who acts, what is needed."
+    ),
+    "mail_artifact_missing": Kind(
+        False, "Write what is named into the workspace, then complete the phase again."
+    ),
+    "mail_agent_busy": Kind(
+        True, "Wait until then, choose another agent, or have the workflow stopped (stop_workflow)."
+    ),
+    "mail_paths_reserved": Kind(True, "Work elsewhere, wait until then, or ask the holder to release them."),
     "shutting_down": Kind(True, "Start Switchboard again."),
     "internal": Kind(False, "This is a fault in Switchboard. Its log has the details.", INTERNAL_ERROR),
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from switchboard_mcp.mail import personas
+from switchboard_mcp.mail import personas, workflows_gate
 from switchboard_mcp.mail.letters import Gate
 
 FOLDER = ".switchboard"
@@ -16,4 +16,5 @@ FOLDER = ".switchboard"
 def gates(workspace: str) -> list[Gate]:
     """The gates of a workspace."""
     folder = os.path.join(workspace, FOLDER)
-    return [personas.gate(folder)]
+    # Workflows first: they say in which role the recipient is asked, and personas are chosen by that.
+    return [workflows_gate.gate(folder), personas.gate(folder)]

@@ -1,0 +1,96 @@
+"""The look at every message that keeps workflows: what belongs to a run must fit its phase, and who is in one is left
+in peace.
+
+The runs are read from the state's file, and not again while it has not changed. Where it cannot be read, what was
+known last counts, or the version before. Runs in the writer's thread.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from msgspec import Raw, Struct
+
+from switchboard_mcp.core.workflow import Run
+from switchboard_mcp.core.workflow_rules import Belongs, Sending, admit
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.mail.directory import now
+from switchboard_mcp.mail.letters import Gate, Message
+from switchboard_mcp.mail.state import BEFORE, FILE
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class _State(Struct):
+    workflows: dict[str, Raw] = {}
+
+
+class Runs:
+    """The runs of one workspace; `folder` is its `.switchboard`."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._mark: object = None
+        self._known: list[Run] | None = None
+
+    def gate(self, message: Message) -> Message | Failure:
+        """The message, marked where it belongs to a run; or why it may not be sent now."""
+        runs = self._now()
+        named = message.metadata.get("workflow")
+        if not runs and named is None:
+            return message
+        sending = Sending(
+            action=message.action,
+            sender=message.sender,
+            recipient=message.recipient,
+            verified=message.verified,
+            workflow=named,
+        )
+        found = admit(runs, sending, now())
+        if not isinstance(found, Belongs):
+            return found or message
+        marks = {"workflow": found.run, "phase": found.phase}
+        if found.role:
+            marks["role"] = found.role
+        return msgspec.structs.replace(message, metadata={**message.metadata, **marks})
+
+    def _now(self) -> list[Run]:
+        mark = _mark(os.path.join(self._folder, FILE))
+        if self._known is None or mark != self._mark:
+            found = _read(os.path.join(self._folder, FILE))
+            if found is None and self._known is None:
+                found = _read(os.path.join(self._folder, BEFORE))
+            if found is not None:
+                self._known = found
+            self._mark = mark
+        return self._known or []
+
+
+def gate(folder: str) -> Gate:
+    """The gate of a workspace."""
+    return Runs(folder).gate
+
+
+def _mark(path: str) -> object:
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _read(path: str) -> list[Run] | None:
+    """The runs in a state's file; None where it cannot be read."""
+    try:
+        with open(os.open(path, _READ), "rb") as file:
+            state = msgspec.json.decode(file.read(), type=_State)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    found = []
+    for raw in state.workflows.values():
+        try:
+            found.append(msgspec.json.decode(raw, type=Run))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue  # Written by another version, or by hand: nobody is held by what cannot be read.
+    return found
