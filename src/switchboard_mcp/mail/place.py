@@ -25,3 +25,13 @@ def workspace_of(environ: Mapping[str, str], here: str) -> str:
             return here
         folder = above
     return folder
+
+
+# Hosts that tell their servers and their hooks the same id of a session.
+SESSIONS = ("CLAUDE_CODE_SESSION_ID", "GEMINI_SESSION_ID")
+
+
+def host_of(environ: Mapping[str, str]) -> dict[str, object]:
+    """Whose child this process is. A hook of the same host knows by it which agent it is run for."""
+    session = next((environ[name] for name in SESSIONS if environ.get(name)), "")
+    return {"server": os.getpid(), "pid": os.getppid(), "session": session}

@@ -7,13 +7,14 @@ changes it is told of. Letters are the store's matter, tools are in `tools`.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.core.agentnames import agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail import directory, presence, resources
+from switchboard_mcp.mail import directory, place, presence, resources
 from switchboard_mcp.mail.gates import FOLDER
 from switchboard_mcp.mail.letters import Claimed
 from switchboard_mcp.mail.post import Change
@@ -66,7 +67,8 @@ class Seat:
                     await self._take(name)
             await post.register(name)
             self._beaten = 0.0
-            return await post.update(directory.enrol(name, seenAt=directory.now(), **told))
+            host = place.host_of(os.environ)
+            return await post.update(directory.enrol(name, seenAt=directory.now(), host=host, **told))
 
     def _refusal(self, name: str) -> Failure | None:
         """Why the client cannot be this agent."""
