@@ -12,6 +12,7 @@ from importlib import import_module
 
 from switchboard_mcp import __version__
 from switchboard_mcp.app import Options, serve, serve_over_http
+from switchboard_mcp.cli import mail_usage
 from switchboard_mcp.cli.console import Console
 from switchboard_mcp.cli.invocation import Invocation, usage_failure
 from switchboard_mcp.cli.usage import COMMANDS, OVERVIEW, parser_for
@@ -34,6 +35,7 @@ RUNS = {
     "doctor": "doctor:run",
     "audit": "audit:run",
     "evidence": "evidence:run",
+    "terminal": "terminal:run",
 }
 # Common options that take a value: what follows them is no command.
 VALUED = frozenset({"--workspace", "--config", "--log-level", "--log-format"})
@@ -66,21 +68,28 @@ def dispatch(arguments: list[str], console: Console) -> int:
     """Find the command, read its arguments, run it."""
     command, rest = split(arguments)
     if command == "help":
-        command, rest = (rest[0], ["--help"]) if rest else ("", ["--help"])
+        command, rest = (rest[0], [*rest[1:], "--help"]) if rest else ("", ["--help"])
     if command and command not in COMMANDS:
         near = nearest(command, COMMANDS)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
         raise SwitchboardError(usage_failure(f"There is no command '{command}'.{meant}", SEE_HELP))
+    rest, program = cut_off(rest) if command == "terminal" else (rest, [])
+    if command == "mail":
+        command, rest = of_mail(rest)
     if "--version" in rest or "-V" in rest:
         console.out.line(f"switchboard {__version__}")
         return 0
     if not command and ("--help" in rest or "-h" in rest):
         console.out.stream.write(OVERVIEW)
         return 0
+    if command == "mail":
+        console.out.stream.write(mail_usage.OVERVIEW)
+        return 0
     if "--help" in rest or "-h" in rest:
         console.out.stream.write(parser_for(command).format_help())
         return 0
     given = parser_for(command or "serve").read(rest)
+    given.program = program
     serving = not command or command == "serve"
     options = Options(
         workspace=given.workspace,
@@ -92,15 +101,32 @@ def dispatch(arguments: list[str], console: Console) -> int:
     return execute(command or "serve", Invocation(options, given, console))
 
 
-def split(arguments: list[str]) -> tuple[str, list[str]]:
+def split(arguments: list[str], valued: frozenset[str] = VALUED) -> tuple[str, list[str]]:
     """The command, wherever it stands among the common options, and all the rest."""
     skip = False
     for place, word in enumerate(arguments):
         if skip or word.startswith("-"):
-            skip = not skip and word in VALUED
+            skip = not skip and word in valued
             continue
         return word, arguments[:place] + arguments[place + 1 :]
     return "", arguments
+
+
+def of_mail(rest: list[str]) -> tuple[str, list[str]]:
+    """Which command of `mail` is meant; `mail` alone, where none is named."""
+    word, rest = split(rest, VALUED | mail_usage.VALUED)
+    if word and f"mail {word}" not in mail_usage.MAIL:
+        near = nearest(word, [name.removeprefix("mail ") for name in mail_usage.MAIL])
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        told = f"There is no command 'mail {word}'.{meant}"
+        raise SwitchboardError(usage_failure(told, "`switchboard mail --help` shows the commands."))
+    return f"mail {word}".strip(), rest
+
+
+def cut_off(rest: list[str]) -> tuple[list[str], list[str]]:
+    """Our own arguments, and the program with its own behind `--`."""
+    place = rest.index("--") if "--" in rest else len(rest)
+    return rest[:place], rest[place + 1 :]
 
 
 def execute(command: str, asked: Invocation) -> int:
@@ -111,7 +137,7 @@ def execute(command: str, asked: Invocation) -> int:
         if asked.given.http is not None:
             return serve_over_http(asked.options, asked.given.http)
         return serve(asked.options)
-    module, _, function = RUNS[command].partition(":")
+    module, _, function = (RUNS | mail_usage.RUNS)[command].partition(":")
     run: Callable[[Invocation], int] = getattr(import_module(f"switchboard_mcp.cli.{module}"), function)
     return run(asked)
 

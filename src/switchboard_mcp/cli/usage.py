@@ -40,6 +40,8 @@ usage: switchboard [COMMAND] [OPTIONS]
   lock                  write down what every child offers; --check, --accept CHILD
   audit verify|show     prove the audit record, or read it
   evidence              write report, metrics and stamp, the same for the same inputs
+  mail COMMAND          letters between agents; `mail --help` shows the commands
+  terminal NAME -- CMD  run a program in a terminal that other agents know, with a bell for its mail
   help COMMAND          tell more about a command
 
   --workspace DIR       folder with the config and the children (default: here)
@@ -221,6 +223,19 @@ def _logout(parser: Parser) -> None:
     parser.add_argument("child", metavar="CHILD", help="name of a child with a `url`")
 
 
+def _terminal(parser: Parser) -> None:
+    parser.add_argument("name", metavar="NAME", nargs="?", default="", help="the agent's name")
+    parser.flag("--allow-execute", action="store_true", help="let verified leads type into it")
+    parser.flag("--purpose", metavar="LINE", default="", help="what it is for, for others to see")
+    parser.flag(
+        "--doorbell",
+        choices=("show", "type", "off"),
+        default="show",
+        help="new mail: bell, title and a line; a fixed line typed into the program; or nothing",
+    )
+    parser.flag("--copy", metavar="FILE", default="", help="put a file of the workspace into the clipboard")
+
+
 COMMANDS = {
     "serve": Command(
         "[serve] [OPTIONS]",
@@ -324,6 +339,20 @@ COMMANDS = {
         "Show how the children are, as the server that runs here over HTTP sees them; without one, what is configured\n"
         "and known of them. Starts nothing. Exit code 1 where calls to a child are refused.",
     ),
+    "mail": Command(
+        "mail COMMAND [OPTIONS]", "Letters between agents. `switchboard mail` shows the commands."
+    ),
+    "terminal": Command(
+        "terminal NAME [OPTIONS] -- PROGRAM [ARGS …]",
+        "Run a program as it is, under a name that other agents can write to. Keyboard, screen and size are the\n"
+        "program's; its exit code is passed on. New mail rings a bell. With --allow-execute an `execute` message of a\n"
+        "verified lead is typed into it. `terminal --copy FILE` hands a file of the workspace to the clipboard.",
+        "examples:\n"
+        "  switchboard terminal coder -- claude\n"
+        '  switchboard terminal builder --allow-execute --purpose "runs the builds" -- bash\n'
+        "  switchboard terminal --copy docs/plan.md",
+        _terminal,
+    ),
     "doctor": Command(
         "doctor [OPTIONS]",
         "Check the config, every child's program, variables and folder, and start each child once.\n"
@@ -332,9 +361,18 @@ COMMANDS = {
 }
 
 
+def command_of(name: str) -> Command:
+    """A command, or one of a group such as `mail send`."""
+    if name in COMMANDS:
+        return COMMANDS[name]
+    from switchboard_mcp.cli.mail_usage import MAIL
+
+    return Command(*MAIL[name])
+
+
 def parser_for(name: str) -> Parser:
     """The parser of one command; every command takes the common options too."""
-    command = COMMANDS[name]
+    command = command_of(name)
     parser = Parser(name, command)
     if command.add is not None:
         command.add(parser)

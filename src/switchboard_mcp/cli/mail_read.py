@@ -1,0 +1,164 @@
+"""`switchboard mail inbox|read|receipts|search`: looking, which consumes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from switchboard_mcp.cli.console import Cell, Console, Styled, plural
+from switchboard_mcp.cli.invocation import Invocation
+from switchboard_mcp.cli.mailbox import (
+    ACTION_STYLES,
+    Mailbox,
+    ago,
+    short_id,
+    show_letter,
+    subject,
+    with_mailbox,
+)
+from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.mail.letters import Letter, Receipt
+
+STATUS_STYLES = {"delivered": "cyan", "done": "green", "failed": "red", "rejected": "red", "refused": "red"}
+ENDED = frozenset({"done", "failed", "rejected", "refused"})
+BETWEEN_LOOKS_S = 0.2
+
+
+def run_inbox(asked: Invocation) -> int:
+    """What waits."""
+
+    async def work(mailbox: Mailbox) -> int:
+        agent = await mailbox.myself()
+        given = asked.given
+        letters = await mailbox.post.peek(agent, limit=given.limit, after=given.after)
+        waiting = await asyncio.to_thread(_looked, mailbox, agent)
+        if asked.as_json:
+            asked.console.out.json({"agent": agent, "unread": waiting, "messages": letters})
+        else:
+            show_list(letters, asked.console, f"{agent}: {plural(waiting, 'unread message')}")
+        return 0
+
+    return with_mailbox(asked, work)
+
+
+def _looked(mailbox: Mailbox, agent: str) -> int:
+    mailbox.presence.beat(agent)
+    mailbox.presence.woken(agent)
+    return mailbox.presence.waiting(agent, mailbox.starving_s).unread
+
+
+def run_read(asked: Invocation) -> int:
+    """One message."""
+
+    async def work(mailbox: Mailbox) -> int:
+        agent = await mailbox.myself()
+        letter = await mailbox.post.read(agent, await mailbox.find_id(agent, asked.given.id))
+        if asked.as_json:
+            asked.console.out.json(letter)
+        else:
+            show_letter(letter, asked.console.out)
+        return 0
+
+    return with_mailbox(asked, work)
+
+
+def run_search(asked: Invocation) -> int:
+    """Messages by their words."""
+
+    async def work(mailbox: Mailbox) -> int:
+        agent = await mailbox.myself()
+        given = asked.given
+        places = (given.place,) if given.place else ("inbox", "claimed", "archive")
+        found = await mailbox.post.search(
+            agent,
+            " ".join(given.words),
+            sender=given.sender or None,
+            action=given.action or None,
+            places=places,
+            limit=given.limit,
+        )
+        if asked.as_json:
+            asked.console.out.json({"agent": agent, "messages": found})
+        else:
+            show_list(found, asked.console, plural(len(found), "message"), places=True)
+        return 0
+
+    return with_mailbox(asked, work)
+
+
+def run_receipts(asked: Invocation) -> int:
+    """What became of what was sent."""
+
+    async def work(mailbox: Mailbox) -> int:
+        sender = mailbox.me()
+        given = asked.given
+        ids = list(given.ids) or None
+        found = await mailbox.post.receipts(sender, ids=ids, limit=given.limit)
+        if given.wait and ids:
+            found = await _ended(mailbox, sender, ids, given.wait)
+        if asked.as_json:
+            asked.console.out.json({"sender": sender, "receipts": found})
+        else:
+            show_receipts(found, asked.console)
+        missing = set(ids or ()) - {receipt.in_reply_to for receipt in found}
+        if missing:
+            told = f"'{sender}' has no receipt of {', '.join(sorted(missing))}."
+            raise SwitchboardError(
+                failure("mail_not_found", told, hint="`mail receipts` shows those there are.")
+            )
+        return 0
+
+    return with_mailbox(asked, work)
+
+
+async def _ended(mailbox: Mailbox, sender: str, ids: list[str], seconds: float) -> list[Receipt]:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while True:
+        found = await mailbox.post.receipts(sender, ids=ids, limit=len(ids))
+        ended = {receipt.in_reply_to for receipt in found if receipt.status in ENDED}
+        if ended >= set(ids) or loop.time() >= until:
+            return found
+        await asyncio.sleep(BETWEEN_LOOKS_S)
+
+
+def show_list(letters: Sequence[Letter], console: Console, title: str, *, places: bool = False) -> None:
+    """A table of messages."""
+    out = console.out
+    out.line(title, "bold" if letters else "dim")
+    rows = [_row(letter, places) for letter in letters]
+    header = ("ID", "FROM", "ACTION", "AGE", *(("PLACE",) if places else ()), "")
+    if rows:
+        out.table(rows, header)
+
+
+def _row(letter: Letter, places: bool) -> list[Cell]:
+    message = letter.message
+    sender = Styled(message.sender, "bold") if letter.verified else Styled(f"{message.sender}?", "yellow")
+    urgent = f"[{message.priority}] " if message.priority != "normal" else ""
+    place = [letter.place + (f", {letter.outcome}" if letter.outcome else "")] if places else []
+    return [
+        Styled(short_id(message.id), "cyan"),
+        sender,
+        Styled(message.action, ACTION_STYLES.get(message.action, "")),
+        ago(message.created_at),
+        *place,
+        urgent + subject(letter),
+    ]
+
+
+def show_receipts(found: Sequence[Receipt], console: Console) -> None:
+    """A table of receipts."""
+    if not found:
+        console.out.line("No receipts.", "dim")
+        return
+    rows = [
+        (
+            Styled(receipt.in_reply_to, "cyan"),
+            Styled(receipt.status, STATUS_STYLES.get(receipt.status, "")),
+            ago(receipt.processed_at),
+            receipt.error or receipt.summary,
+        )
+        for receipt in found
+    ]
+    console.out.table(rows, ("MESSAGE", "STATUS", "AGE", ""))

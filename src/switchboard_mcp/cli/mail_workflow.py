@@ -1,0 +1,151 @@
+"""`switchboard mail workflow`: workflows from a shell. What happens is `mail.workflows`' matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from switchboard_mcp.cli.console import Console, Styled
+from switchboard_mcp.cli.invocation import Invocation, usage_failure
+from switchboard_mcp.cli.mailbox import Mailbox, ago, with_mailbox
+from switchboard_mcp.core.workflow import Definition, Run
+from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.mail import workflows
+from switchboard_mcp.mail.workflows_telling import asking, shown
+
+STATUS_STYLES = {"running": "cyan", "done": "green", "stopped": "yellow"}
+Step = Callable[[Mailbox, str], Coroutine[Any, Any, workflows.Moved]]
+SEE = "`switchboard mail workflow --help` shows how."
+
+
+def run(asked: Invocation) -> int:
+    """Show, or move one on."""
+    given = asked.given
+    match given.words:
+        case []:
+            return with_mailbox(asked, lambda mailbox: _show(asked, mailbox))
+        case ["start", name]:
+            parts = _parts(given.parts)
+            return _moved(
+                asked,
+                lambda box, me: workflows.start(box.post, me, name, agents=parts, subject=given.subject),
+            )
+        case ["complete", phase]:
+            return _moved(
+                asked,
+                lambda box, me: workflows.complete(
+                    box.post,
+                    me,
+                    phase,
+                    workflow=given.workflow,
+                    next=given.next,
+                    artifacts=given.artifacts,
+                    note=given.note,
+                ),
+            )
+        case ["skip", phase]:
+            reason = _reason(asked)
+            return _moved(
+                asked,
+                lambda box, me: workflows.skip(
+                    box.post, me, phase, reason, workflow=given.workflow, next=given.next
+                ),
+            )
+        case ["stop"]:
+            reason = _reason(asked)
+            return _moved(
+                asked, lambda box, me: workflows.stop(box.post, me, reason, workflow=given.workflow)
+            )
+        case words:
+            raise SwitchboardError(
+                usage_failure(f"mail workflow: '{' '.join(words)}' is not understood.", SEE)
+            )
+
+
+def _parts(given: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for word in given:
+        part, equals, agent = word.partition("=")
+        if not part or not equals or not agent:
+            raise SwitchboardError(usage_failure(f"--part {word}: that is no PART=AGENT.", SEE))
+        found[part] = agent
+    return found
+
+
+def _reason(asked: Invocation) -> str:
+    reason: str = asked.given.reason
+    if not reason.strip():
+        raise SwitchboardError(usage_failure("mail workflow: say why with --reason; it is recorded.", SEE))
+    return reason
+
+
+def _moved(asked: Invocation, step: Step) -> int:
+    async def work(mailbox: Mailbox) -> int:
+        me = mailbox.may_act()
+        moved = await step(mailbox, me)
+        if asked.as_json:
+            asked.console.out.json({**shown(moved.run, me), "warnings": moved.warnings})
+            return 0
+        _show_run(moved.run, asked.console, me)
+        for warning in moved.warnings:
+            asked.console.warn(warning)
+        return 0
+
+    return with_mailbox(asked, work)
+
+
+async def _show(asked: Invocation, mailbox: Mailbox) -> int:
+    state = await workflows.caught_up(mailbox.post)
+    runs = list(workflows.runs(state).values())
+    known = await workflows.definitions(mailbox.post)
+    if asked.given.workflow:
+        runs = [workflows.find(state, mailbox.agent, asked.given.workflow)]
+    if asked.as_json:
+        available = [_offered(name, found) for name, found in sorted(known.items())]
+        told = [shown(each, mailbox.agent) for each in runs]
+        asked.console.out.json({"workflows": told, "available": available})
+        return 0
+    out = asked.console.out
+    if asked.given.workflow:
+        _show_run(runs[0], asked.console, mailbox.agent)
+        return 0
+    if runs:
+        out.table(
+            [
+                (
+                    Styled(each.id, "bold cyan"),
+                    Styled(each.status, STATUS_STYLES.get(each.status, "")),
+                    each.phase if each.status == "running" else "",
+                    each.actor if each.status == "running" else "",
+                    ago(each.started_at),
+                    each.subject,
+                )
+                for each in runs
+            ],
+            ("WORKFLOW", "STATUS", "PHASE", "TURN", "AGE", ""),
+        )
+    else:
+        out.line("No workflow is under way. There are:", "dim")
+    out.table(
+        [
+            (Styled(name, "bold"), found.message if isinstance(found, Failure) else found.description)
+            for name, found in sorted(known.items())
+        ],
+        ("TO START", ""),
+    )
+    return 0
+
+
+def _offered(name: str, found: Definition | Failure) -> dict[str, object]:
+    if isinstance(found, Failure):
+        return {"name": name, "error": found.message}
+    return {"name": name, "description": found.description, "parts": found.parts}
+
+
+def _show_run(run: Run, console: Console, me: str) -> None:
+    out = console.out
+    out.line(f"{out.paint(run.id, 'bold cyan')} {out.paint(run.status, STATUS_STYLES.get(run.status, ''))}")
+    out.prose(asking(run), indent="  ")
+    if run.status == "running":
+        turn = "It is your turn." if run.actor == me else f"It is {run.actor}'s turn."
+        out.line(f"  {turn}", "green" if run.actor == me else "dim")

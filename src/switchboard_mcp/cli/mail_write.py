@@ -1,0 +1,245 @@
+"""`switchboard mail send|claim|ack`: what changes something, as the agent that a person or script says it is.
+
+A sender is verified where nobody else is that agent at the moment, just as over a host's pipes: the name is held while
+the message is stored. Where a live host is that agent, the message goes as a dropped file does, marked unverified.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from switchboard_mcp.cli.console import plural
+from switchboard_mcp.cli.invocation import Invocation, usage_failure
+from switchboard_mcp.cli.mailbox import Mailbox, show_letter, with_mailbox
+from switchboard_mcp.core.roles import read_role
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.mail import directory
+from switchboard_mcp.mail.letters import MOST_ATTACHMENT_BYTES, Claimed, Draft, Letter, Sent
+from switchboard_mcp.mail.presence import Hold
+
+
+def run_send(asked: Invocation) -> int:
+    """Write to somebody."""
+    payload = _payload(asked)
+    metadata = _metadata(asked.given.meta)
+    if asked.given.subject:
+        metadata["subject"] = asked.given.subject
+    if asked.given.role and not asked.given.team:
+        raise SwitchboardError(usage_failure("--role needs --team.", "Or write to the role: `send ROLE …`."))
+    draft = Draft(
+        action=asked.given.action,
+        payload=payload,
+        reply_to=asked.given.reply_to or None,
+        priority=asked.given.priority,
+        ack_by=asked.given.ack_by or None,
+        idempotency_key=asked.given.key or None,
+        metadata=metadata,
+    )
+
+    async def work(mailbox: Mailbox) -> int:
+        sender = mailbox.may_act()
+        state = await mailbox.post.state()
+        recipients, draft_ = [asked.given.to], draft
+        if asked.given.team:
+            team = directory.read_name(asked.given.to)
+            chosen = directory.addressees(state, team, asked.given.role or None, sender)
+            recipients = [addressee.agent for addressee in chosen]
+            role = {"role": chosen[0].role} if chosen[0].role else {}
+            draft_ = msgspec.structs.replace(draft, team=team, metadata={**metadata, **role})
+        elif read_role(asked.given.to) is not None:
+            recipients = [directory.find_recipient(state, asked.given.to)]
+        async with _being(mailbox, sender) as verified:
+            outcomes = await mailbox.post.send_to_many(
+                draft_, sender=sender, recipients=recipients, verified=verified
+            )
+        return _tell_sent(asked, outcomes, recipients, sender, verified)
+
+    return with_mailbox(asked, work)
+
+
+def _payload(asked: Invocation) -> str:
+    given = asked.given
+    if given.file and given.text is not None:
+        raise SwitchboardError(usage_failure("TEXT and --file are both given.", "Say it in one way."))
+    if given.file:
+        try:
+            with open(given.file, "rb") as file:
+                data = file.read(MOST_ATTACHMENT_BYTES + 1)
+        except OSError as problem:
+            told = f"{given.file}: {problem.strerror}."
+            raise SwitchboardError(usage_failure(told, "Name a file that can be read.")) from None
+        return _text(data, given.file)
+    if given.text == "-":
+        return _text(sys.stdin.buffer.read(MOST_ATTACHMENT_BYTES + 1), "stdin")
+    if given.text is None:
+        hint = "Give TEXT, - for stdin, or --file FILE."
+        raise SwitchboardError(usage_failure("mail send: it is not said what to send.", hint))
+    return _text(os.fsencode(given.text), "TEXT")
+
+
+def _text(data: bytes, source: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        told = f"{source} is not UTF-8 text."
+        raise SwitchboardError(
+            usage_failure(told, "Put the file into the workspace, and send its path.")
+        ) from None
+
+
+def _metadata(given: Sequence[str]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for word in given:
+        key, equals, value = word.partition("=")
+        if not key or not equals:
+            raise SwitchboardError(
+                usage_failure(f"--meta {word}: that is no KEY=VALUE.", "Such as --meta branch=main")
+            )
+        try:
+            found[key] = msgspec.json.decode(value.encode("utf-8", "replace"))
+        except msgspec.DecodeError:
+            found[key] = value
+    return found
+
+
+@asynccontextmanager
+async def _being(mailbox: Mailbox, agent: str) -> AsyncIterator[bool]:
+    """Be this agent for a moment; False while another process is."""
+    hold: Hold | None = None
+    try:
+        hold = await asyncio.to_thread(mailbox.presence.hold, agent)
+    except OSError as problem:
+        told = f"'{agent}' cannot be locked in {mailbox.post.path}: {problem.strerror}."
+        raise SwitchboardError(failure("mail_not_stored", told)) from None
+    try:
+        yield hold is not None
+    finally:
+        if hold is not None:
+            os.close(hold.fd)  # still here as far as others see: a shell comes and goes
+
+
+def _tell_sent(
+    asked: Invocation,
+    outcomes: Sequence[Sent | Failure],
+    recipients: Sequence[str],
+    sender: str,
+    verified: bool,
+) -> int:
+    sent = [outcome for outcome in outcomes if isinstance(outcome, Sent)]
+    refused = [
+        (name, outcome)
+        for name, outcome in zip(recipients, outcomes, strict=True)
+        if isinstance(outcome, Failure)
+    ]
+    if not sent:
+        raise SwitchboardError(_with_remedy(refused[0][1]))
+    console = asked.console
+    if asked.as_json:
+        told = [
+            {
+                "id": one.id,
+                "recipient": one.recipient,
+                "status": one.receipt.status,
+                "duplicate": one.duplicate,
+            }
+            for one in sent
+        ]
+        wrong = [{"recipient": name, "error": problem} for name, problem in refused]
+        console.out.json({"sender": sender, "verified": verified, "sent": told, "refused": wrong})
+    else:
+        for one in sent:
+            again = " (it was there already)" if one.duplicate else ""
+            console.out.line(f"{console.out.paint('sent', 'green')} {one.id} to {one.recipient}{again}")
+    if not verified:
+        console.warn(f"'{sender}' is connected elsewhere, so that this is marked as unverified.")
+    for name, problem in refused:
+        console.warn(f"{name}: {problem.message}")
+    return 1 if refused else 0
+
+
+def _with_remedy(problem: Failure) -> Failure:
+    if problem.code != "mail_recipient_unknown":
+        return problem
+    hint = "Use one of the names there are (`switchboard mail agents`), or add it: `switchboard mail agents add NAME`."
+    return msgspec.structs.replace(problem, hint=hint)
+
+
+def run_claim(asked: Invocation) -> int:
+    """Take messages to work on."""
+
+    async def work(mailbox: Mailbox) -> int:
+        agent = await mailbox.myself()
+        mailbox.may_act()
+        given = asked.given
+        ids = [await mailbox.find_id(agent, each) for each in given.ids] or None
+        claimed = await mailbox.post.claim(
+            agent, most=len(ids or ()) or given.max, lease_s=given.lease, ids=ids
+        )
+        await asyncio.to_thread(_active, mailbox, agent)
+        if asked.as_json:
+            asked.console.out.json({"agent": agent, "messages": claimed})
+        else:
+            _show_claimed(asked, claimed)
+        return 0 if claimed or ids is None else 1
+
+    return with_mailbox(asked, work)
+
+
+def _active(mailbox: Mailbox, agent: str) -> None:
+    mailbox.presence.beat(agent)
+    mailbox.presence.woken(agent)
+
+
+def _show_claimed(asked: Invocation, claimed: Sequence[Claimed]) -> None:
+    out = asked.console.out
+    if not claimed:
+        out.line("Nothing waits.", "dim")
+    for number, one in enumerate(claimed):
+        if number:
+            out.line("\n" + "-" * 40, "dim")
+        letter = Letter(message=one.message, place="claimed", order=one.order, verified=one.verified)
+        show_letter(letter, out, one.fence, one.expires_at)
+    if claimed:
+        out.line()
+        out.line(
+            f"{plural(len(claimed), 'message')} to settle: switchboard mail ack {claimed[0].message.id}",
+            "dim",
+        )
+
+
+def run_ack(asked: Invocation) -> int:
+    """Settle a message."""
+    result = asked.given.result
+    if result == "-":
+        result = _text(sys.stdin.buffer.read(MOST_ATTACHMENT_BYTES + 1), "stdin")
+
+    async def work(mailbox: Mailbox) -> int:
+        agent = await mailbox.myself()
+        mailbox.may_act()
+        given = asked.given
+        acked = await mailbox.post.ack(
+            agent,
+            await mailbox.find_id(agent, given.id),
+            fence=given.fence,
+            outcome=given.outcome,
+            summary=given.summary,
+            result=result,
+        )
+        await asyncio.to_thread(mailbox.presence.beat, agent)
+        out = asked.console.out
+        if asked.as_json:
+            out.json(acked)
+        else:
+            style = "green" if acked.outcome == "done" else "red"
+            out.line(f"{out.paint(acked.outcome, style)} {acked.id}")
+            if acked.result is not None:
+                out.line(f"{out.paint('sent', 'green')} {acked.result.id} to {acked.result.recipient}")
+        return 0
+
+    return with_mailbox(asked, work)

@@ -1,0 +1,214 @@
+"""What every `switchboard mail` command begins with: which workspace, which agent, and the store opened for it.
+
+Owns these questions and how messages and times are shown. What a command does is in its own module.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import TypeVar
+
+from msgspec import Struct
+
+from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.cli.console import Screen
+from switchboard_mcp.cli.invocation import Invocation, usage_failure
+from switchboard_mcp.config.load import find_config, read_config
+from switchboard_mcp.config.models import Config
+from switchboard_mcp.core.agentnames import agent_name
+from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.mail import lookup
+from switchboard_mcp.mail.gates import FOLDER, gates
+from switchboard_mcp.mail.letters import Letter
+from switchboard_mcp.mail.place import AGENT, workspace_of
+from switchboard_mcp.mail.post import Post
+from switchboard_mcp.mail.presence import Presence
+
+T = TypeVar("T")
+STEPS = ((60, "s"), (60, "min"), (24, "h"), (10**6, "d"))
+ACTION_STYLES = {
+    "delegate_task": "bold",
+    "request_review": "cyan",
+    "submit_result": "green",
+    "status_update": "",
+    "execute": "yellow",
+}
+
+
+class Mailbox(Struct):
+    """The mail of a workspace, as one command uses it."""
+
+    post: Post
+    presence: Presence
+    workspace: str
+    config: Config
+    agent: str
+    """Who asks; empty where nobody has said so."""
+
+    @property
+    def starving_s(self) -> float:
+        """How long mail may wait with nobody woken."""
+        return self.config.mail.starving_ms / 1000
+
+    def me(self) -> str:
+        """Who asks; refused where that is not known."""
+        if not self.agent:
+            hint = f"Name it with --as NAME, or set {AGENT}. `switchboard mail agents` shows who there is."
+            raise SwitchboardError(usage_failure("It is not known which agent you are.", hint))
+        return self.agent
+
+    async def myself(self) -> str:
+        """The same, and that the agent exists."""
+        name = self.me()
+        known = await self.post.agents()
+        if name not in known:
+            told = f"There is no agent '{name}' here."
+            from switchboard_mcp.core.ranking import nearest
+
+            hint = f"Use one that there is, or make it: `switchboard mail agents add {name}`."
+            near = nearest(name, known) or known[:5]
+            raise SwitchboardError(failure("mail_recipient_unknown", told, nearest=near, hint=hint))
+        return name
+
+    def may_act(self) -> str:
+        """Who asks, where a shell may act as that agent: whoever has a token acts with that token alone."""
+        name = self.me()
+        if name in {agent_name(each) for each in self.config.http.tokens}:
+            told = (
+                f"'{name}' has a token of its own (http.tokens), so that nobody can act as it from a shell."
+            )
+            hint = "Act over HTTP with that token, or be another agent here: --as NAME."
+            raise SwitchboardError(failure("mail_identity", told, hint=hint))
+        return name
+
+    async def find_id(self, agent: str, given: str) -> str:
+        """A message's id from what was typed: all of it, or an end or beginning that only one has."""
+        if given.startswith("msg_"):
+            return given
+        letters = await self.post.search(
+            agent, places=("inbox", "claimed", "archive", "deadletter"), limit=5_000
+        )
+        fitting = [letter.message.id for letter in letters if letter.message.id.endswith(given)]
+        if len(fitting) == 1:
+            return fitting[0]
+        if not fitting:
+            raise SwitchboardError(failure("mail_not_found", f"'{agent}' has no message '{given[:150]}'."))
+        told = f"Several messages end with '{given[:150]}': {', '.join(fitting[:5])}."
+        raise SwitchboardError(usage_failure(told, "Give more of the id."))
+
+
+def with_mailbox(
+    asked: Invocation, work: Callable[[Mailbox], Coroutine[None, None, T]], *, make: bool = False
+) -> T:
+    """Run a command's work. Only where `make` says so is a mailbox made that was not there."""
+    folder = folder_of(asked)
+    if not make and not os.path.isdir(os.path.join(folder, FOLDER, "inbox")):
+        hint = "Add the first agent with `switchboard mail agents add NAME`, or name another folder: --workspace."
+        raise SwitchboardError(failure("mail_not_found", f"There is no mail in {folder}.", hint=hint))
+
+    async def run() -> T:
+        async with opened(asked, folder) as mailbox:
+            return await work(mailbox)
+
+    return run_loop(run)
+
+
+def folder_of(asked: Invocation) -> str:
+    """The workspace whose mail is meant."""
+    if asked.options.workspace:
+        return workspace_folder(asked.options)
+    return workspace_of(os.environ, workspace_folder(asked.options))
+
+
+def agent_of(asked: Invocation) -> str:
+    """Who asks, as far as it is said."""
+    said = asked.given.agent or os.environ.get(AGENT, "")
+    return lookup.name_of(said) if said else ""
+
+
+@asynccontextmanager
+async def opened(asked: Invocation, folder: str) -> AsyncIterator[Mailbox]:
+    """The store. Dropped files are delivered when somebody looks, so that nothing is watched."""
+    source = find_config(folder, asked.options.config)
+    config = read_config(source) if source else Config()
+    agent = agent_of(asked) if hasattr(asked.given, "agent") else ""
+    async with await Post.open(folder, gates=gates(folder), watch=False) as post:
+        presence = Presence(os.path.join(folder, FOLDER))
+        yield Mailbox(post, presence, folder, config, agent)
+
+
+# --- showing ----------------------------------------------------------------------------------------------------
+
+
+def ago(stamp: str, now: float | None = None) -> str:
+    """How long ago something was, in a few characters."""
+    try:
+        at = datetime.fromisoformat(stamp).timestamp()
+    except ValueError:
+        return "?"
+    return spell((time.time() if now is None else now) - at)
+
+
+def spell(seconds: float) -> str:
+    """A time in its largest whole unit.
+
+    >>> spell(5), spell(150), spell(7300), spell(200000)
+    ('now', '2 min', '2 h', '2 d')
+    """
+    if seconds < 10:
+        return "now"
+    value = seconds
+    for size, unit in STEPS:
+        if value < size:
+            return f"{int(value)} {unit}"
+        value /= size
+    return "long"
+
+
+def short_id(message_id: str) -> str:
+    """Enough of an id to name it at a shell."""
+    return message_id[-8:]
+
+
+def subject(letter: Letter) -> str:
+    """What it is about: the subject, where the sender gave one, else how it begins."""
+    said = letter.message.metadata.get("subject")
+    text = said if isinstance(said, str) and said else letter.message.payload
+    return " ".join(text[:400].split())
+
+
+def show_letter(letter: Letter, out: Screen, fence: int = 0, until: str = "") -> None:
+    """One message, all of it."""
+    message = letter.message
+    from switchboard_mcp.cli.console import one_line
+
+    def row(name: str, value: str, style: str = "") -> None:
+        if value:
+            out.line(f"{out.paint(name.ljust(9), 'dim')} {out.paint(one_line(value), style)}")
+
+    row("id", message.id)
+    row(
+        "from",
+        message.sender + ("" if letter.verified else " (unverified)"),
+        "bold" if letter.verified else "yellow",
+    )
+    row("action", message.action, ACTION_STYLES.get(message.action, ""))
+    row("sent", f"{message.created_at} ({ago(message.created_at)})")
+    row("place", letter.place + (f", {letter.outcome}" if letter.outcome else ""))
+    row("reason", letter.reason or "", "red")
+    row("answers", message.reply_to or "")
+    row("team", message.team or "")
+    row("priority", "" if message.priority == "normal" else message.priority, "yellow")
+    row("ack by", message.ack_by or "")
+    row("yours", f"until {until}, fence {fence}" if fence else "", "green")
+    attached = message.metadata.get("attachment")
+    row("attached", f"{FOLDER}/{attached.get('file')}" if isinstance(attached, dict) else "")
+    if message.persona:
+        row("persona", message.persona, "dim")
+    out.line()
+    out.text(message.payload)
