@@ -21,6 +21,9 @@ from switchboard_mcp.core.pathglobs import fits, is_pattern
 from switchboard_mcp.errors import Failure, failure
 
 Action = Literal["delegate_task", "request_review", "submit_result", "status_update", "execute"]
+# What a phase may ask of somebody, and what somebody may be protected from: results and news always come through.
+Ask = Literal["delegate_task", "request_review"]
+Task = Literal["delegate_task", "request_review", "execute"]
 Status = Literal["running", "finished", "stopped", "lapsed"]
 How = Literal["completed", "skipped", "stopped", "lapsed"]
 END = "end"
@@ -52,7 +55,7 @@ class Phase(
     """Files that must be there at its end: paths or patterns; `{id}` is the run's, `{round}` counts its visits."""
     next: list[str] = []
     """Where it may go from here; the phase that follows, where nothing is said."""
-    ask: Action = "delegate_task"
+    ask: Ask = "delegate_task"
     """The action by which the agent is asked."""
     may_send: list[Action] = field(default_factory=lambda: ["submit_result"])
     """What the agent may send to the other members meanwhile."""
@@ -78,7 +81,7 @@ class Definition(
     phases: Annotated[list[Phase], Meta(min_length=1, max_length=50)]
     apart: list[str] = []
     """Parts that different agents must have."""
-    protects: list[Action] = field(default_factory=lambda: ["delegate_task"])
+    protects: list[Task] = field(default_factory=lambda: ["delegate_task"])
     """What nobody from outside may send to a member meanwhile."""
     idle_minutes: Annotated[int, Meta(ge=1, le=43_200)] = 1_440
     """For how long it holds its agents when no phase ends."""
