@@ -137,6 +137,7 @@ KINDS: dict[str, Kind] = {
         True, "Wait until then, choose another agent, or have the workflow stopped (stop_workflow)."
     ),
     "mail_paths_reserved": Kind(True, "Work elsewhere, wait until then, or ask the holder to release them."),
+    "setup_refused": Kind(False, "Mend what is named, then run the command again."),
     "shutting_down": Kind(True, "Start Switchboard again."),
     "internal": Kind(False, "This is a fault in Switchboard. Its log has the details.", INTERNAL_ERROR),
 }

@@ -12,7 +12,7 @@ from importlib import import_module
 
 from switchboard_mcp import __version__
 from switchboard_mcp.app import Options, serve, serve_over_http
-from switchboard_mcp.cli import mail_usage
+from switchboard_mcp.cli import mail_usage, setup_usage
 from switchboard_mcp.cli.console import Console
 from switchboard_mcp.cli.invocation import Invocation, usage_failure
 from switchboard_mcp.cli.usage import COMMANDS, OVERVIEW, parser_for
@@ -73,7 +73,7 @@ def dispatch(arguments: list[str], console: Console) -> int:
         near = nearest(command, COMMANDS)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
         raise SwitchboardError(usage_failure(f"There is no command '{command}'.{meant}", SEE_HELP))
-    rest, program = cut_off(rest) if command == "terminal" else (rest, [])
+    rest, program = cut_off(rest) if command in ("add", "terminal") else (rest, [])
     if command == "mail":
         command, rest = of_mail(rest)
     if "--version" in rest or "-V" in rest:
@@ -137,7 +137,7 @@ def execute(command: str, asked: Invocation) -> int:
         if asked.given.http is not None:
             return serve_over_http(asked.options, asked.given.http)
         return serve(asked.options)
-    module, _, function = (RUNS | mail_usage.RUNS)[command].partition(":")
+    module, _, function = (RUNS | mail_usage.RUNS | setup_usage.RUNS)[command].partition(":")
     run: Callable[[Invocation], int] = getattr(import_module(f"switchboard_mcp.cli.{module}"), function)
     return run(asked)
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from msgspec import Struct
 
 from switchboard_mcp.cli.invocation import usage_failure
+from switchboard_mcp.cli.setup_usage import SETUP
 from switchboard_mcp.core.introspect import VERBOSITIES
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import SwitchboardError
@@ -27,6 +28,11 @@ usage: switchboard [COMMAND] [OPTIONS]
   serve --http [[HOST:]PORT]
                         serve over HTTP, all hosts at once
   --dry-run             connect to every child, list its subtools, exit
+  init                  move the servers of all your hosts behind Switchboard; --dry-run only looks
+  revert                take that back, byte for byte
+  add NAME -- CMD       add a server; or --url URL
+  remove NAME           remove one
+  import FILE           take the servers of a file, and leave the file as it is
   list                  show the suites; starts nothing
   introspect SUITE      show what is inside a suite
   call SUITE SUBTOOL    call a subtool
@@ -359,6 +365,8 @@ COMMANDS = {
         "Exit code 0 where all is well, 1 where something is to be mended, 2 where the config cannot be used.",
     ),
 }
+
+COMMANDS |= {name: Command(*row) for name, row in SETUP.items()}
 
 
 def command_of(name: str) -> Command:

@@ -1,0 +1,198 @@
+"""`switchboard init`: move the servers of all hosts behind Switchboard.
+
+Owns the conversation. What is found, decided and written is the affair of `setup`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+
+from msgspec import structs
+
+from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.cli.console import one_line, plural
+from switchboard_mcp.cli.init_view import answer, show_done, show_plan, show_survey
+from switchboard_mcp.cli.invocation import Invocation, usage_failure
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.setup.children import names_there, server_of
+from switchboard_mcp.setup.hosts import ANY_FILE, BY_NAME
+from switchboard_mcp.setup.journal import begin, perform
+from switchboard_mcp.setup.places import Places, places
+from switchboard_mcp.setup.plan import NewChild, Outcome, Plan, Present, Settings, decide, make_plan
+from switchboard_mcp.setup.survey import Survey, look
+from switchboard_mcp.setup.traces import Trace, traces
+
+Ask = Callable[[str], str]
+NOBODY = "init: nobody is here to choose."
+
+
+def run(asked: Invocation) -> int:
+    """Look, ask, do."""
+    return initialise(asked, _ask)
+
+
+def initialise(asked: Invocation, ask: Ask) -> int:
+    """The whole of it; `ask` puts a question to the person."""
+    given = asked.given
+    interactive = not (given.yes or given.dry_run)
+    if interactive and (asked.as_json or not sys.stdin.isatty()):
+        raise SwitchboardError(usage_failure(NOBODY, "Look with --dry-run first, then say --yes."))
+    folder = workspace_folder(asked.options)
+    workspace = load_workspace(folder, asked.options.config, os.environ)
+    here = places(folder, os.environ, sys.platform)
+    survey = look(here, _hosts(given.host), given.files, named=bool(given.host))
+    outcomes, children = decide(survey, present(workspace), folder)
+    if not asked.as_json:
+        show_survey(survey, outcomes, folder, asked.console.out)
+    if interactive:
+        outcomes = _choose(outcomes, ask)
+    wanted = settings(asked, workspace, _features(asked, workspace, ask if interactive else None))
+    plan = make_plan(survey, outcomes, children, wanted)
+    found = _traces(plan, here)
+    agreed = bool(plan.changes) and not given.dry_run
+    if agreed and interactive:
+        show_plan(plan, asked.console.out)
+        agreed = ask(f"Change {plural(len(plan.changes), 'file')}? [Y/n] ").strip().lower() in (
+            "",
+            "y",
+            "yes",
+        )
+    if agreed:
+        perform(plan.changes, begin(folder, plan.changes))
+    if asked.as_json:
+        asked.console.out.json(answer(plan, found, folder, changed=agreed))
+    elif agreed:
+        show_done(plan, found, workspace, wanted, asked.console.out)
+    elif given.dry_run:
+        show_plan(plan, asked.console.out)
+    else:
+        asked.console.out.line("There is nothing to do." if not plan.changes else "Nothing was changed.")
+    return 0
+
+
+def present(workspace: Workspace) -> Present:
+    """What the workspace has already."""
+    children = {
+        spec.name: server_of(spec, workspace.config, workspace.folder)
+        for spec in workspace.children
+        if spec.kind != "builtin"
+    }
+    return Present(children=children, names=names_there(workspace.folder, workspace.children))
+
+
+def settings(asked: Invocation, workspace: Workspace, enable: tuple[str, ...]) -> Settings:
+    """What the person wants."""
+    command = [asked.given.command] if asked.given.command else own_command()
+    more = ["--config", os.path.abspath(asked.options.config)] if asked.options.config else []
+    return Settings(
+        workspace=workspace.folder,
+        command=[*command, "--workspace", workspace.folder, *more],
+        environ=os.environ,
+        move_secrets=asked.given.secrets == "env",
+        enable=enable,
+        connect=tuple(name for name in asked.given.host if name != ANY_FILE.name),
+    )
+
+
+def own_command() -> list[str]:
+    """How this program is started, from anywhere and with whatever PATH: graphical hosts have a short one."""
+    beside = os.path.join(os.path.dirname(sys.executable), "switchboard")
+    for path in (sys.argv[0], beside, beside + ".exe"):
+        if os.path.basename(path).removesuffix(".exe") == "switchboard" and os.access(path, os.X_OK):
+            return [os.path.abspath(path)]
+    return [sys.executable, "-m", "switchboard_mcp"]
+
+
+def _hosts(named: Sequence[str]) -> list[str]:
+    for name in named:
+        if name not in BY_NAME and name != ANY_FILE.name:
+            near = nearest(name, BY_NAME)
+            meant = f" Did you mean {' or '.join(near)}?" if near else ""
+            told = f"init: there is no host '{name}'.{meant}"
+            raise SwitchboardError(usage_failure(told, f"Known are {', '.join(BY_NAME)}."))
+    return list(named) or list(BY_NAME)
+
+
+def _choose(outcomes: list[Outcome], ask: Ask) -> list[Outcome]:
+    """Ask which of those that can move shall."""
+    movable = [outcome for outcome in outcomes if outcome.moves]
+    if not movable:
+        return outcomes
+    while True:
+        told = ask(f"Move which? [all {len(movable)}; or numbers such as 1,3-5; or none] ").strip().lower()
+        numbers = chosen(told, len(movable))
+        if numbers is not None:
+            break
+    keep = {id(outcome) for number, outcome in enumerate(movable, 1) if number in numbers}
+    return [
+        outcome
+        if not outcome.moves or id(outcome) in keep
+        else structs.replace(outcome, child="", stays="it was not chosen")
+        for outcome in outcomes
+    ]
+
+
+def chosen(told: str, count: int) -> set[int] | None:
+    """The numbers that an answer means; None where it means nothing."""
+    if told in ("", "all", "y", "yes"):
+        return set(range(1, count + 1))
+    if told in ("none", "n", "no", "0", "q", "quit"):
+        return set()
+    numbers: set[int] = set()
+    for part in re.split(r"[,\s]+", told):
+        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if found is None:
+            return None
+        numbers |= set(range(int(found[1]), int(found[2] or found[1]) + 1))
+    return numbers if numbers <= set(range(1, count + 1)) else None
+
+
+def _features(asked: Invocation, workspace: Workspace, ask: Ask | None) -> tuple[str, ...]:
+    """Built-in suites that shall be switched on."""
+    config = workspace.config
+    offers = (
+        (
+            "find",
+            config.find.enabled,
+            "Switch on `find`, a suite that searches all others (about 90 tokens)?",
+        ),
+        ("mail", config.mail.enabled, "Switch on `mail`, letters between agents (about 90 tokens)?"),
+    )
+    wanted: list[str] = []
+    for name, already, question in offers:
+        if already:
+            continue
+        if getattr(asked.given, name) or (
+            ask is not None and ask(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+        ):
+            wanted.append(name)
+    return tuple(wanted)
+
+
+def _traces(plan: Plan, here: Places) -> list[Trace]:
+    found: list[Trace] = []
+    for host in BY_NAME.values():
+        names = {each.finding.name for each in plan.moving if each.finding.source.host is host}
+        if names:
+            found += traces(host, sorted(names), here)
+    return found
+
+
+def _ask(question: str) -> str:
+    sys.stdout.flush()
+    try:
+        return input(one_line(question) + " ")
+    except EOFError:
+        print()
+        return "none"
+
+
+def decided(survey: Survey, workspace: Workspace) -> tuple[list[Outcome], list[NewChild]]:
+    """What would become of what was found, beside what the workspace has."""
+    return decide(survey, present(workspace), workspace.folder)

@@ -1,0 +1,195 @@
+"""What `switchboard init` shows: what was found, what would be done, what was done and what is left to do.
+
+Owns the words. No secret is ever shown: commands are masked, of variables and settings only names are told.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from switchboard_mcp.cli.console import Screen, Styled, plural
+from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.setup.children import literals, shown
+from switchboard_mcp.setup.plan import Outcome, Plan, Settings
+from switchboard_mcp.setup.survey import Survey
+from switchboard_mcp.setup.traces import Trace
+
+# So many places are named; the rest is counted.
+MAX_TRACES = 12
+
+
+def show_survey(survey: Survey, outcomes: Sequence[Outcome], folder: str, out: Screen) -> None:
+    """A table of what was found."""
+    if not outcomes:
+        files = len({source.path for source in survey.sources})
+        out.line(f"No MCP servers were found in {plural(files, 'file')} of your hosts.")
+    number = 0
+    rows = []
+    for outcome in outcomes:
+        finding, server = outcome.finding, outcome.finding.reading.server
+        number += outcome.moves
+        rows.append(
+            (
+                Styled(str(number) if outcome.moves else "", "dim"),
+                finding.source.host.title,
+                finding.source.scope,
+                Styled(finding.name, "bold"),
+                server.kind if server else "",
+                Styled(_happens(outcome), "green" if outcome.moves else "dim"),
+                shown(server) if server else "",
+            )
+        )
+    out.table(rows, ("", "HOST", "SCOPE", "NAME", "KIND", "WHAT HAPPENS", "RUNS"), align="r")
+    for trouble in survey.troubles:
+        out.prose(trouble, style="yellow")
+
+
+def _happens(outcome: Outcome) -> str:
+    if not outcome.moves:
+        return f"stays: {outcome.stays}"
+    server = outcome.finding.reading.server
+    off = ", switched off as it was" if server and server.disabled else ""
+    if outcome.joins:
+        return f"moves, the same as {outcome.child} ({outcome.joins})"
+    renamed = f" as {outcome.child}" if outcome.child != outcome.finding.name else ""
+    return f"moves{renamed}{off}"
+
+
+def show_plan(plan: Plan, out: Screen) -> None:
+    """The files that would change."""
+    if not plan.changes:
+        out.line("There is nothing to do.")
+        return
+    out.line("These files would change:")
+    for change in plan.changes:
+        told = "new" if change.before is None else "changed"
+        if change.edits:
+            entry = any(edit.entry for edit in change.edits)
+            names = sum(len(edit.names) for edit in change.edits)
+            told = f"{plural(names, 'server')} out" + (", `switchboard` in" if entry else "")
+        out.line(f"  {_short(change.path)}  {out.paint(told, 'dim')}")
+
+
+def show_done(
+    plan: Plan, found: Sequence[Trace], workspace: Workspace, wanted: Settings, out: Screen
+) -> None:
+    """What was done, and what is left to do."""
+    names = sorted({outcome.child for outcome in plan.moving})
+    hosts = {
+        outcome.finding.source.host.title: outcome.finding.source.host.restart for outcome in plan.moving
+    }
+    if names:
+        moved, made = plural(len(plan.moving), "entry", "entries"), plural(len(names), "child", "children")
+        out.prose(f"Moved {moved} into {made}: {', '.join(names)}.", style="green")
+    copies = _short(os.path.join(workspace.folder, ".switchboard", "backup"))
+    out.prose(f"All files as they were are in {copies}; `switchboard revert` puts them back.")
+    for title, lines in _remarks(plan, found, workspace, wanted):
+        out.line()
+        out.line(title, "bold")
+        for line in lines:
+            out.prose(line, indent="  ")
+    if hosts:
+        out.line()
+        out.line("For the change to count", "bold")
+        for host, restart in hosts.items():
+            out.prose(f"{host}: {restart}", indent="  ")
+    out.line()
+    out.line("Next: `switchboard doctor` starts every server once; `switchboard tokens` shows what you save.")
+
+
+def _remarks(
+    plan: Plan, found: Sequence[Trace], workspace: Workspace, wanted: Settings
+) -> Iterator[tuple[str, list[str]]]:
+    notes = [
+        f"{outcome.finding.name} ({outcome.finding.source.host.title}): {note}"
+        for outcome in plan.moving
+        for note in outcome.finding.reading.notes
+    ]
+    notes += [
+        f"{_short(source.path)}: {source.shared}; they now find `switchboard` there"
+        for source in {each.finding.source.path: each.finding.source for each in plan.moving}.values()
+        if source.shared
+    ]
+    if workspace.config.governance.mode == "governed":
+        notes.append("this workspace is governed: `switchboard approve NAME` lets a child run")
+    if notes:
+        yield "Worth knowing", notes
+    if found:
+        yield "These name tools that are called otherwise now", _trace_lines(found)
+    remote = sorted({each.child for each in plan.moving if _wants_login(each)})
+    if remote:
+        yield "Remote servers that may want a login", [f"switchboard login {name}" for name in remote]
+    written = {child.name: literals(child.server) for child in plan.children}
+    told = [
+        f"{name}: {', '.join(each.where for each in found_there)}"
+        for name, found_there in written.items()
+        if found_there
+    ]
+    if told:
+        hint = "Write ${VAR} there, and set VAR where your hosts are started; `init --secrets env` does it."
+        yield "Secrets that are written out", [*told, hint]
+    unset = [name for name in plan.variables if name not in wanted.environ]
+    if plan.secrets:
+        path = _short(os.path.join(workspace.folder, ".switchboard", "secrets.env"))
+        names = ", ".join(sorted(plan.secrets))
+        yield (
+            "Secrets are variables now",
+            [f"{names}: set them where your hosts are started, e.g. `set -a; . {path}`"],
+        )
+    elif unset:
+        yield (
+            "Variables that are not set here",
+            [f"{', '.join(unset)}: set them where your hosts are started"],
+        )
+
+
+def _wants_login(outcome: Outcome) -> bool:
+    server = outcome.finding.reading.server
+    return server is not None and server.kind != "stdio" and not server.headers and server.oauth is not False
+
+
+def _trace_lines(found: Sequence[Trace]) -> list[str]:
+    lines = [
+        f"{_short(trace.path)}{f':{trace.line}' if trace.line else ''}  {trace.kind} for {trace.name}"
+        + (", which does not move with it" if trace.kind == "login" else "")
+        for trace in found[:MAX_TRACES]
+    ]
+    if len(found) > MAX_TRACES:
+        lines.append(f"and {len(found) - MAX_TRACES} more; --json names all of them")
+    return lines
+
+
+def answer(plan: Plan, found: Sequence[Trace], folder: str, *, changed: bool) -> dict[str, object]:
+    """The same for programs."""
+    servers = [
+        {
+            "host": outcome.finding.source.host.name,
+            "scope": outcome.finding.source.scope,
+            "file": outcome.finding.source.path,
+            "name": outcome.finding.name,
+            "kind": server.kind if server else None,
+            "runs": shown(server) if server else None,
+            "child": outcome.child or None,
+            "stays": outcome.stays or None,
+            "disabled": bool(server and server.disabled),
+            "notes": outcome.finding.reading.notes,
+        }
+        for outcome in plan.outcomes
+        for server in (outcome.finding.reading.server,)
+    ]
+    return {
+        "workspace": folder,
+        "changed": changed,
+        "servers": servers,
+        "files": [change.path for change in plan.changes],
+        "troubles": plan.troubles,
+        "variables": plan.variables,
+        "secrets": {child.name: [each.where for each in literals(child.server)] for child in plan.children},
+        "traces": list(found),
+    }
+
+
+def _short(path: str) -> str:
+    home = os.environ.get("HOME", "")
+    return f"~{path[len(home) :]}" if home and path.startswith(home + os.sep) else path

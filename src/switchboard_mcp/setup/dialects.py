@@ -1,0 +1,310 @@
+"""A server as a host writes it, read into one form; and the entry that each host gets for Switchboard.
+
+Owns the dialects: names of keys, nested forms, seconds and milliseconds. What cannot move is told with its reason. Does
+not know files.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from switchboard_mcp.config.entries import KINDS
+from switchboard_mcp.setup.hosts import Host
+from switchboard_mcp.setup.syntax import CannotSayError, translate
+
+Kind = Literal["stdio", "http", "sse", "ws"]
+ENTRY_NAME = "switchboard"
+# What only the host can do for a server; without it the server would not be the same.
+_HOST_ONLY = {
+    "envFile": "takes variables from `envFile`, which only this host reads",
+    "headersHelper": "takes headers from a program (`headersHelper`)",
+    "http_headers_helper": "takes headers from a program (`http_headers_helper`)",
+    "authProviderType": "logs in by the host's own means (`authProviderType`)",
+    "sandboxEnabled": "runs in the host's own sandbox",
+    "remoteConfigured": "is managed from afar",
+}
+_APPROVALS = ("autoApprove", "alwaysAllow", "trust", "default_tools_approval_mode", "toolPermissions")
+_ALLOWED = ("includeTools", "enabled_tools", "available_tools")
+_DENIED = ("excludeTools", "disabled_tools", "disabledTools")
+# How each host counts the time that one call may take; others have no such setting.
+_TIMEOUTS: dict[str, tuple[str, int]] = {
+    "claude-code": ("timeout", 1),
+    "gemini": ("timeout", 1),
+    "copilot": ("timeout", 1),
+    "codex": ("tool_timeout_sec", 1000),
+    "zed": ("timeout", 1000),
+    "cline": ("timeout", 1000),
+    "goose": ("timeout", 1000),
+}
+# Gemini CLI keeps such variables from what it starts, unless they are in the entry.
+_WITHHELD = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|KEY|AUTH|CREDENTIAL|CREDS|PRIVATE|CERT", re.IGNORECASE)
+
+
+class Server(Struct, frozen=True, kw_only=True):
+    """One server, whichever host it came from. `cwd` is empty or absolute."""
+
+    kind: Kind
+    command: str = ""
+    args: list[str] = []
+    env: dict[str, str] = {}
+    url: str = ""
+    headers: dict[str, str] = {}
+    oauth: object = None
+    cwd: str = ""
+    allow: list[str] = []
+    deny: list[str] = []
+    disabled: bool = False
+    timeout_ms: int | None = None
+    description: str = ""
+
+    @property
+    def identity(self) -> object:
+        """What makes two entries the same server."""
+        return (
+            self.kind, self.command, self.args, sorted(self.env.items()), self.url, sorted(self.headers.items()),
+            self.cwd, sorted(self.allow), sorted(self.deny),
+        )  # fmt: skip
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """What became of an entry: a server, or why it stays. `passes` are variables the host hands down to it."""
+
+    server: Server | None = None
+    stays: str = ""
+    # Where it is Switchboard itself: the folder it serves, or `.` where it serves whatever folder it is started in.
+    serves: str = ""
+    notes: list[str] = []
+    passes: list[str] = []
+
+
+class _StaysError(Exception):
+    pass
+
+
+def read_entry(host: Host, raw: object, fields: Mapping[str, str]) -> Reading:
+    """An entry of a host."""
+    if not isinstance(raw, dict):
+        return Reading(stays="it is no entry that can be read")
+    try:
+        entry = _flattened(raw)
+        if folder := served(entry):
+            return Reading(serves=folder, stays="it is Switchboard")
+        _demand_movable(host, entry)
+        return _read(host, entry, fields)
+    except (_StaysError, CannotSayError) as problem:
+        return Reading(stays=str(problem))
+
+
+def served(entry: Mapping[str, object]) -> str:
+    """The folder that an entry serves which starts Switchboard itself, and must not become its own child."""
+    words = [*_words(entry.get("command") or entry.get("cmd")), *_words(entry.get("args"))]
+    ours = any(
+        os.path.basename(word.replace("\\", "/")) in ("switchboard", "switchboard.exe")
+        or word == "switchboard_mcp"
+        for word in words[:4]
+    )
+    if not ours:
+        return ""
+    named = [after for word, after in itertools.pairwise(words) if word == "--workspace"]
+    return os.path.normpath(named[0]) if named else "."
+
+
+def _flattened(raw: Mapping[str, object]) -> dict[str, object]:
+    """Nested forms made flat: `transport: {…}` of Cline, `command: {path, args, env}` of older Zed and our own."""
+    entry = dict(raw)
+    for key in ("transport", "command"):
+        inner = entry.get(key)
+        if isinstance(inner, dict):
+            del entry[key]
+            entry = {**inner, **entry}
+            entry.setdefault("command", inner.get("path") or inner.get("cmd"))
+    return entry
+
+
+def _demand_movable(host: Host, entry: Mapping[str, object]) -> None:
+    for key, reason in _HOST_ONLY.items():
+        if entry.get(key):
+            raise _StaysError(reason)
+    if host.name == "goose":
+        if entry.get("type") not in (None, "stdio", "sse", "streamable_http"):
+            raise _StaysError("it is a part of Goose")
+        if entry.get("env_keys"):
+            raise _StaysError("its secrets are in Goose's keyring (`env_keys`)")
+    if host.name == "zed" and "settings" in entry and not entry.get("command"):
+        raise _StaysError("it belongs to a Zed extension")
+    if entry.get("environment_id") or entry.get("source") == "extension":
+        raise _StaysError("it is managed by the host")
+
+
+def _read(host: Host, entry: Mapping[str, object], fields: Mapping[str, str]) -> Reading:
+    def said(value: object) -> str:
+        return translate(_text(value), host.syntax, fields)
+
+    words = _words(entry.get("command") or entry.get("cmd"))
+    url = said(next((entry[key] for key in ("httpUrl", "url", "serverUrl", "uri") if entry.get(key)), ""))
+    if not words and not url:
+        raise _StaysError("it names neither a program nor an address")
+    if url and not url.startswith(("http://", "https://", "ws://", "wss://", "${")):
+        raise _StaysError("its address is of a kind that only this host knows")
+    notes: list[str] = []
+    kind = _kind(host, entry, url, bool(words))
+    passes = _passed(entry.get("env_vars"))
+    headers = {name: said(value) for name, value in _headers(entry).items()} | _filled_headers(entry)
+    folder = said(entry.get("cwd") or entry.get("working_directory") or "")
+    if entry.get("oauth") and isinstance(entry["oauth"], dict):
+        notes.append("it was registered for a login (`oauth`)")
+    if any(entry.get(key) for key in _APPROVALS):
+        notes.append(
+            "what was approved for it beforehand counts no longer: the host will ask for Switchboard's tools"
+        )
+    command = said(words[0]) if words else ""
+    server = Server(
+        kind=kind,
+        command=command,
+        args=[said(word) for word in (*words[1:], *_words(entry.get("args")))],
+        env={
+            name: said(value)
+            for name, value in _map(entry.get("env") or entry.get("environment") or entry.get("envs")).items()
+            if value is not None
+        },
+        url="" if kind == "stdio" else url,
+        headers={} if kind == "stdio" else headers,
+        oauth=_oauth(entry.get("oauth"), said),
+        cwd=_folder(folder, fields["workspace"]),
+        allow=_tools(host, entry),
+        deny=sorted({name for key in _DENIED for name in _words(entry.get(key))}),
+        disabled=entry.get("disabled") is True or entry.get("enabled") is False,
+        timeout_ms=_timeout(host, entry),
+        description=_text(entry.get("description") or ""),
+    )
+    return Reading(server=server, notes=notes, passes=passes)
+
+
+def _kind(host: Host, entry: Mapping[str, object], url: str, has_program: bool) -> Kind:
+    told = _text(entry.get("type") or "")
+    if has_program:
+        return "stdio"
+    if entry.get("httpUrl"):
+        return "http"
+    if told in KINDS and KINDS[told] != "stdio":
+        return KINDS[told]
+    if host.name == "cline":
+        return "sse"
+    if url.startswith("ws"):
+        return "ws"
+    return "sse" if url.partition("?")[0].rstrip("/").endswith("/sse") else "http"
+
+
+def _headers(entry: Mapping[str, object]) -> dict[str, str]:
+    options = entry.get("requestOptions")
+    found = _map(entry.get("headers")) | _map(entry.get("http_headers"))
+    if isinstance(options, dict):
+        found |= _map(options.get("headers"))
+    headers = {name: _text(value) for name, value in found.items() if value is not None}
+    if key := entry.get("apiKey"):
+        headers.setdefault("Authorization", f"Bearer {_text(key)}")
+    return headers
+
+
+def _filled_headers(entry: Mapping[str, object]) -> dict[str, str]:
+    """Codex names the variables of headers in keys of their own."""
+    headers = {name: f"${{{variable}}}" for name, variable in _map(entry.get("env_http_headers")).items()}
+    if variable := entry.get("bearer_token_env_var"):
+        headers["Authorization"] = f"Bearer ${{{variable}}}"
+    return headers
+
+
+def _oauth(value: object, said: Callable[[object], str]) -> object:
+    """A client that was registered beforehand, in our own words."""
+    if value is False:
+        return False
+    if not isinstance(value, dict):
+        return None
+    client = {
+        "clientId": value.get("clientId") or value.get("client_id") or value.get("CLIENT_ID"),
+        "clientSecret": value.get("clientSecret") or value.get("client_secret") or value.get("CLIENT_SECRET"),
+        "callbackPort": value.get("callbackPort") or value.get("callback_port"),
+    }
+    found = {name: item if isinstance(item, int) else said(item) for name, item in client.items() if item}
+    return found or None
+
+
+def _tools(host: Host, entry: Mapping[str, object]) -> list[str]:
+    allowed = {name for key in _ALLOWED for name in _words(entry.get(key))}
+    if host.name == "copilot":
+        allowed |= set(_words(entry.get("tools"))) - {"*"}
+    return sorted(allowed)
+
+
+def _timeout(host: Host, entry: Mapping[str, object]) -> int | None:
+    key, factor = _TIMEOUTS.get(host.name, ("", 0))
+    value = entry.get(key) if key else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        return None
+    return int(value * factor)
+
+
+def _passed(value: object) -> list[str]:
+    """Codex: names of variables it hands down."""
+    names = value if isinstance(value, list) else []
+    found = [name.get("name") if isinstance(name, dict) else name for name in names]
+    return [name for name in found if isinstance(name, str)]
+
+
+def _folder(folder: str, workspace: str) -> str:
+    if not folder or folder.startswith(("/", "~", "${")) or re.match(r"[A-Za-z]:", folder):
+        return folder
+    return os.path.normpath(os.path.join(workspace, folder))
+
+
+def _words(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value] if value else []
+    return [_text(word) for word in value] if isinstance(value, list) else []
+
+
+def _map(value: object) -> dict[str, object]:
+    return {str(name): item for name, item in value.items()} if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else str(value)
+
+
+def switchboard_entry(
+    host: Host, name: str, command: Sequence[str], variables: Sequence[str]
+) -> dict[str, object]:
+    """The entry for Switchboard; `variables` are those that its children need."""
+    program, args = command[0], list(command[1:])
+    plain: dict[str, object] = {"command": program, "args": args}
+    match host.name:
+        case "vscode" | "claude-code":
+            return {"type": "stdio", **plain}
+        case "opencode":
+            # It gives a server five seconds otherwise, and lists once.
+            return {"type": "local", "command": [program, *args], "enabled": True, "timeout": 30_000}
+        case "copilot":
+            return {"type": "local", **plain, "tools": ["*"]}
+        case "zed":
+            return {**plain, "env": {}}
+        case "codex":
+            return {
+                **plain,
+                "startup_timeout_sec": 60,
+                **({"env_vars": list(variables)} if variables else {}),
+            }
+        case "gemini":
+            needed = {each: f"${each}" for each in variables if _WITHHELD.search(each)}
+            return {**plain, **({"env": needed} if needed else {})}
+        case "goose":
+            told = {"name": name, "description": "All MCP servers behind one", "timeout": 300}
+            return {"type": "stdio", "enabled": True, **told, "cmd": program, "args": args}
+    return plain

@@ -1,0 +1,409 @@
+"""The hosts: where each keeps its servers on each platform, in which format, and how it writes a variable.
+
+Owns the table. `{home}` and the like in a path are filled by `places`; a path with a variable that is not set does not
+count. Does not read any file.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from switchboard_mcp.setup.editors import Format
+
+# How a host writes a variable of the environment; see `syntax`.
+Syntax = Literal["braces", "prefixed", "dollar", "opencode", "continue", "none"]
+Platform = Literal["linux", "darwin", "win32"]
+SERVERS = ("mcpServers",)
+
+
+class Spot(Struct, frozen=True, kw_only=True):
+    """One place where a host keeps servers. Of its `paths` the first that exists counts, with `*` all that match.
+
+    Of its `keys` the first that is there counts; the last is the one that is written where there is none.
+    """
+
+    scope: str
+    paths: tuple[str, ...]
+    keys: tuple[tuple[str, ...], ...] = (SERVERS,)
+    form: Format = "json"
+    platforms: tuple[Platform, ...] = ("linux", "darwin", "win32")
+    # Other programs read the same file.
+    shared: str = ""
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """One host."""
+
+    name: str
+    title: str
+    spots: tuple[Spot, ...]
+    syntax: Syntax
+    # How it finds out about a change.
+    restart: str
+    # Where rules may name a tool, and how it names one: `{name}` is the server's.
+    rules: tuple[str, ...] = ()
+    tool: str = "mcp__{name}"
+    # Where it keeps logins to remote servers.
+    logins: tuple[str, ...] = ()
+
+
+CLAUDE_SETTINGS = (
+    "{claude}/settings.json",
+    "{claude}/settings.local.json",
+    "{workspace}/.claude/settings.json",
+    "{workspace}/.claude/settings.local.json",
+    "{claude}/agents/*.md",
+    "{workspace}/.claude/agents/*.md",
+)
+
+HOSTS: tuple[Host, ...] = (
+    Host(
+        name="claude-code",
+        title="Claude Code",
+        spots=(
+            Spot(scope="user", paths=("{CLAUDE_CONFIG_DIR}/.claude.json", "{home}/.claude.json")),
+            Spot(
+                scope="local",
+                paths=("{CLAUDE_CONFIG_DIR}/.claude.json", "{home}/.claude.json"),
+                keys=(("projects", "{workspace}", "mcpServers"),),
+            ),
+            Spot(
+                scope="local",
+                paths=("{CLAUDE_CONFIG_DIR}/.claude.json", "{home}/.claude.json"),
+                keys=(("projects", "{repository}", "mcpServers"),),
+            ),
+            Spot(
+                scope="project",
+                paths=("{workspace}/.mcp.json",),
+                shared="Copilot CLI and other hosts read this file too",
+            ),
+        ),
+        syntax="braces",
+        restart="start a new session, or reconnect under /mcp; an entry in .mcp.json asks once to be approved",
+        rules=CLAUDE_SETTINGS,
+        logins=("{claude}/.credentials.json",),
+    ),
+    Host(
+        name="claude-desktop",
+        title="Claude Desktop",
+        spots=(
+            Spot(
+                scope="user",
+                paths=("{support}/Claude/claude_desktop_config.json",),
+                platforms=("darwin",),
+            ),
+            Spot(
+                scope="user",
+                paths=(
+                    "{LOCALAPPDATA}/Packages/Claude_pzs8sxrjxfjjc/LocalCache/Roaming/Claude/claude_desktop_config.json",
+                    "{APPDATA}/Claude/claude_desktop_config.json",
+                ),
+                platforms=("win32",),
+            ),
+            Spot(scope="user", paths=("{config}/Claude/claude_desktop_config.json",), platforms=("linux",)),
+        ),
+        syntax="none",
+        restart="quit it fully, then start it",
+    ),
+    Host(
+        name="cursor",
+        title="Cursor",
+        spots=(
+            Spot(scope="user", paths=("{home}/.cursor/mcp.json",)),
+            Spot(scope="project", paths=("{workspace}/.cursor/mcp.json",)),
+        ),
+        syntax="prefixed",
+        restart="reload the window",
+        rules=(
+            "{home}/.cursor/permissions.json",
+            "{home}/.cursor/cli-config.json",
+            "{workspace}/.cursor/cli.json",
+            "{home}/.cursor/hooks.json",
+            "{workspace}/.cursor/hooks.json",
+        ),
+        tool="{name}:",
+    ),
+    Host(
+        name="vscode",
+        title="VS Code",
+        spots=(
+            Spot(
+                scope="user",
+                paths=("{config}/Code/User/mcp.json",),
+                keys=(("servers",),),
+                platforms=("linux",),
+            ),
+            Spot(
+                scope="user",
+                paths=("{support}/Code/User/mcp.json",),
+                keys=(("servers",),),
+                platforms=("darwin",),
+            ),
+            Spot(
+                scope="user",
+                paths=("{APPDATA}/Code/User/mcp.json",),
+                keys=(("servers",),),
+                platforms=("win32",),
+            ),
+            Spot(
+                scope="insiders",
+                paths=(
+                    "{config}/Code - Insiders/User/mcp.json",
+                    "{support}/Code - Insiders/User/mcp.json",
+                    "{APPDATA}/Code - Insiders/User/mcp.json",
+                ),
+                keys=(("servers",),),
+            ),
+            Spot(
+                scope="remote",
+                paths=("{home}/.vscode-server/data/User/mcp.json",),
+                keys=(("servers",),),
+            ),
+            Spot(scope="project", paths=("{workspace}/.vscode/mcp.json",), keys=(("servers",),)),
+        ),
+        syntax="prefixed",
+        restart="trust it when asked",
+        rules=(
+            "{workspace}/.vscode/settings.json",
+            "{workspace}/.github/chatmodes/*.md",
+            "{workspace}/.github/agents/*.md",
+        ),
+        tool="{name}/",
+    ),
+    Host(
+        name="windsurf",
+        title="Windsurf",
+        spots=(
+            Spot(
+                scope="user",
+                paths=("{home}/.codeium/windsurf/mcp_config.json",),
+            ),
+            Spot(scope="jetbrains", paths=("{home}/.codeium/mcp_config.json",)),
+        ),
+        syntax="prefixed",
+        restart="refresh the servers in its settings",
+    ),
+    Host(
+        name="codex",
+        title="Codex",
+        spots=(
+            Spot(
+                scope="user",
+                paths=("{CODEX_HOME}/config.toml", "{home}/.codex/config.toml"),
+                keys=(("mcp_servers",),),
+                form="toml",
+            ),
+            Spot(
+                scope="project",
+                paths=("{workspace}/.codex/config.toml",),
+                keys=(("mcp_servers",),),
+                form="toml",
+            ),
+        ),
+        syntax="none",
+        restart="start a new session",
+        rules=(
+            "{CODEX_HOME}/hooks.json",
+            "{home}/.codex/hooks.json",
+            "{workspace}/.codex/hooks.json",
+        ),
+        logins=("{CODEX_HOME}/.credentials.json", "{home}/.codex/.credentials.json"),
+    ),
+    Host(
+        name="gemini",
+        title="Gemini CLI",
+        spots=(
+            Spot(scope="user", paths=("{home}/.gemini/settings.json",)),
+            Spot(scope="project", paths=("{workspace}/.gemini/settings.json",)),
+        ),
+        syntax="dollar",
+        restart="start a new session",
+        rules=(
+            "{home}/.gemini/settings.json",
+            "{workspace}/.gemini/settings.json",
+            "{home}/.gemini/policies/*.toml",
+            "{workspace}/.gemini/policies/*.toml",
+        ),
+        tool="mcp_{name}_",
+        logins=("{home}/.gemini/mcp-oauth-tokens.json",),
+    ),
+    Host(
+        name="zed",
+        title="Zed",
+        spots=(
+            Spot(
+                scope="user",
+                paths=("{config}/zed/settings.json",),
+                keys=(("context_servers",),),
+                platforms=("linux", "darwin"),
+            ),
+            Spot(
+                scope="user",
+                paths=("{APPDATA}/Zed/settings.json",),
+                keys=(("context_servers",),),
+                platforms=("win32",),
+            ),
+            Spot(scope="project", paths=("{workspace}/.zed/settings.json",), keys=(("context_servers",),)),
+        ),
+        syntax="none",
+        restart="nothing to do",
+        rules=("{config}/zed/settings.json", "{workspace}/.zed/settings.json"),
+        tool="mcp:{name}:",
+    ),
+    Host(
+        name="continue",
+        title="Continue",
+        spots=(
+            Spot(
+                scope="user",
+                paths=("{home}/.continue/config.yaml",),
+                form="yaml-list",
+            ),
+            Spot(
+                scope="project",
+                paths=("{workspace}/.continue/mcpServers/*.yaml",),
+                form="yaml-list",
+            ),
+            Spot(scope="project", paths=("{workspace}/.continue/mcpServers/*.json",)),
+        ),
+        syntax="continue",
+        restart="reload the window",
+    ),
+    Host(
+        name="cline",
+        title="Cline",
+        spots=(
+            Spot(
+                scope="user",
+                paths=(
+                    "{CLINE_MCP_SETTINGS_PATH}",
+                    "{CLINE_DATA_DIR}/settings/cline_mcp_settings.json",
+                    "{CLINE_DIR}/data/settings/cline_mcp_settings.json",
+                    "{home}/.cline/data/settings/cline_mcp_settings.json",
+                    "{config}/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+                    "{support}/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+                    "{APPDATA}/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+                ),
+            ),
+        ),
+        syntax="prefixed",
+        restart="nothing to do",
+    ),
+    Host(
+        name="copilot",
+        title="Copilot CLI",
+        spots=(
+            Spot(scope="user", paths=("{COPILOT_HOME}/mcp-config.json", "{home}/.copilot/mcp-config.json")),
+            Spot(scope="project", paths=("{workspace}/.github/mcp.json",)),
+        ),
+        syntax="dollar",
+        restart="start a new session",
+        rules=(
+            "{home}/.copilot/config.json",
+            "{home}/.copilot/settings.json",
+            "{home}/.copilot/hooks/*.json",
+        ),
+        tool="{name}(",
+    ),
+    Host(
+        name="goose",
+        title="Goose",
+        spots=(
+            Spot(
+                scope="user",
+                paths=("{config}/goose/config.yaml",),
+                keys=(("extensions",),),
+                form="yaml",
+                platforms=("linux", "darwin"),
+            ),
+            Spot(
+                scope="user",
+                paths=("{APPDATA}/Block/goose/config/config.yaml",),
+                keys=(("extensions",),),
+                form="yaml",
+                platforms=("win32",),
+            ),
+        ),
+        syntax="none",
+        restart="start a new session",
+        rules=("{config}/goose/permission.yaml", "{config}/goose/permissions/*.json"),
+        tool="{name}__",
+    ),
+    Host(
+        name="opencode",
+        title="opencode",
+        spots=(
+            *(
+                Spot(
+                    scope="user", paths=(f"{{config}}/opencode/{name}",), keys=(("mcp", "servers"), ("mcp",))
+                )
+                for name in ("opencode.json", "opencode.jsonc")
+            ),
+            Spot(
+                scope="user",
+                paths=("{OPENCODE_CONFIG}",),
+                keys=(("mcp", "servers"), ("mcp",)),
+            ),
+            Spot(
+                scope="user",
+                paths=("{APPDATA}/opencode/opencode.json", "{APPDATA}/opencode/opencode.jsonc"),
+                keys=(("mcp", "servers"), ("mcp",)),
+                platforms=("win32",),
+            ),
+            *(
+                Spot(scope="project", paths=(f"{{workspace}}/{name}",), keys=(("mcp", "servers"), ("mcp",)))
+                for name in ("opencode.json", "opencode.jsonc")
+            ),
+        ),
+        syntax="opencode",
+        restart="start a new session",
+        rules=(
+            "{config}/opencode/opencode.json",
+            "{config}/opencode/opencode.jsonc",
+            "{workspace}/opencode.json",
+            "{workspace}/opencode.jsonc",
+            "{config}/opencode/agents/*.md",
+            "{workspace}/.opencode/agents/*.md",
+        ),
+        tool='"{name}_',
+        logins=("{data}/opencode/mcp-auth.json",),
+    ),
+    Host(
+        name="amp",
+        title="Amp",
+        spots=(
+            Spot(
+                scope="user",
+                paths=(
+                    "{config}/amp/settings.json",
+                    "{config}/amp/settings.jsonc",
+                    "{APPDATA}/amp/settings.json",
+                ),
+                keys=(("amp.mcpServers",),),
+            ),
+            Spot(
+                scope="project",
+                paths=("{workspace}/.amp/settings.json", "{workspace}/.amp/settings.jsonc"),
+                keys=(("amp.mcpServers",),),
+            ),
+        ),
+        syntax="dollar",
+        restart="start a new session, and approve a project's entry when asked",
+        rules=("{config}/amp/settings.json", "{workspace}/.amp/settings.json"),
+    ),
+    Host(
+        name="warp",
+        title="Warp",
+        spots=(
+            Spot(scope="user", paths=("{home}/.warp/.mcp.json",), keys=(SERVERS, ())),
+            Spot(scope="project", paths=("{workspace}/.warp/.mcp.json",), keys=(SERVERS, ())),
+        ),
+        syntax="none",
+        restart="start the server in its settings",
+    ),
+)
+# A file that somebody names, and that no host is known to have.
+ANY_FILE = Host(name="file", title="a file", spots=(), syntax="braces", restart="restart whatever reads it")
+BY_NAME = {host.name: host for host in HOSTS}

@@ -1,0 +1,63 @@
+"""Changing a text in a few places, and leaving every other character as it is.
+
+Owns the splice and what every editor needs to know of a text: its line ends and its indentation. Does not know any
+format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+DEFAULT_INDENT = "  "
+
+
+class Splice(Struct, frozen=True):
+    """`text[start:end]` becomes `put`."""
+
+    start: int
+    end: int
+    put: str = ""
+
+
+class BeyondEditingError(Exception):
+    """The text cannot be changed safely; says why, in words that follow a file name."""
+
+
+def spliced(text: str, splices: Iterable[Splice]) -> str:
+    """The text with all splices made. They may not overlap."""
+    parts: list[str] = []
+    at = 0
+    for splice in sorted(splices, key=lambda each: (each.start, each.end)):
+        if splice.start < at:
+            raise AssertionError("splices overlap")
+        parts += (text[at : splice.start], splice.put)
+        at = splice.end
+    parts.append(text[at:])
+    return "".join(parts)
+
+
+def line_end(text: str) -> str:
+    """How its lines end: as the first one does."""
+    first = text.find("\n")
+    return "\r\n" if first > 0 and text[first - 1] == "\r" else "\n"
+
+
+def indent_unit(text: str) -> str:
+    """What one level of indentation is: as the first line that has some."""
+    found = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
+    return found[1] if found else DEFAULT_INDENT
+
+
+def line_indent(text: str, at: int) -> str:
+    """The white space that the line of this place begins with."""
+    start = text.rfind("\n", 0, at) + 1
+    found = re.match(r"[ \t]*", text[start:at])
+    return found[0] if found else ""
+
+
+def position(text: str, at: int) -> str:
+    """A place, as people name it."""
+    return f"line {text.count(chr(10), 0, at) + 1} column {at - text.rfind(chr(10), 0, at)}"

@@ -1,0 +1,107 @@
+"""The variables of the hosts, said in the one form that Switchboard knows: `${VAR}` and `${VAR:-default}`.
+
+Owns what each way of writing means. What cannot be said, such as a question to the person, is told and left where it
+is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+
+from switchboard_mcp.setup.hosts import Syntax
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_BRACES = re.compile(rf"\$\{{{_NAME}(?::-[^}}]*)?\}}")
+_PREFIXED = re.compile(r"\$\{([A-Za-z/]+)(?::([^}]*))?\}")
+_DOLLAR = re.compile(rf"\$\{{({_NAME})((?::-[^}}]*)?)\}}|\$({_NAME})")
+_PERCENT = re.compile(rf"%({_NAME})%")
+_OPENCODE = re.compile(r"\{(env|file):([^}]*)\}")
+_SECRET = re.compile(r"\$\{\{\s*([^}]*?)\s*\}\}")
+_REFERENCE = re.compile(rf"\$\{{({_NAME})(?::-[^}}]*)?\}}")
+
+
+class CannotSayError(Exception):
+    """A text says something that has no other form; the message is why."""
+
+
+def translate(text: str, syntax: Syntax, fields: Mapping[str, str]) -> str:
+    """A text of a host in the form that Switchboard knows."""
+    if syntax != "opencode" and "$" not in text and "%" not in text:
+        return text
+    return _WAYS[syntax](text, fields)
+
+
+def references(text: str) -> list[str]:
+    """The names of the variables in a text."""
+    return [found[1] for found in _REFERENCE.finditer(text)]
+
+
+def _braces(text: str, fields: Mapping[str, str]) -> str:
+    return text
+
+
+def _none(text: str, fields: Mapping[str, str]) -> str:
+    if found := _BRACES.search(text):
+        raise CannotSayError(f"`{found[0]}` is plain text there, and would be filled in here")
+    return text
+
+
+def _prefixed(text: str, fields: Mapping[str, str]) -> str:
+    def one(found: re.Match[str]) -> str:
+        kind, rest = found[1], found[2]
+        if kind == "env" and rest:
+            return f"${{{rest}}}"
+        if kind == "userHome":
+            return "${HOME}" if fields.get("platform") != "win32" else "${USERPROFILE}"
+        if kind in ("workspaceFolder", "workspaceRoot") and not rest:
+            return fields["workspace"]
+        if kind == "workspaceFolderBasename":
+            return os.path.basename(fields["workspace"])
+        if kind in ("pathSeparator", "/"):
+            return os.sep
+        if rest is None and re.fullmatch(_NAME, kind):
+            return found[0]
+        what = "asks the person" if kind in ("input", "promptString") else "only this host can fill in"
+        raise CannotSayError(f"`${{{kind}:…}}` {what}")
+
+    return _PREFIXED.sub(one, text)
+
+
+def _dollar(text: str, fields: Mapping[str, str]) -> str:
+    text = _DOLLAR.sub(lambda found: f"${{{found[1] or found[3]}{found[2] or ''}}}", text)
+    if fields.get("platform") == "win32":
+        text = _PERCENT.sub(lambda found: f"${{{found[1]}}}", text)
+    return text
+
+
+def _opencode(text: str, fields: Mapping[str, str]) -> str:
+    text = _none(text, fields)
+
+    def one(found: re.Match[str]) -> str:
+        if found[1] == "file":
+            raise CannotSayError("`{file:…}` is read from a file")
+        return f"${{{found[2].strip()}}}"
+
+    return _OPENCODE.sub(one, text)
+
+
+def _continue(text: str, fields: Mapping[str, str]) -> str:
+    def one(found: re.Match[str]) -> str:
+        kind, _, name = found[1].partition(".")
+        if kind != "secrets" or not re.fullmatch(_NAME, name):
+            raise CannotSayError(f"`${{{{ {kind}.… }}}}` only this host can fill in")
+        return f"${{{name}}}"
+
+    return _SECRET.sub(one, text)
+
+
+_WAYS: dict[Syntax, Callable[[str, Mapping[str, str]], str]] = {
+    "braces": _braces,
+    "prefixed": _prefixed,
+    "dollar": _dollar,
+    "opencode": _opencode,
+    "continue": _continue,
+    "none": _none,
+}
