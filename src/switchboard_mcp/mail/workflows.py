@@ -1,8 +1,8 @@
 """Workflows as agents live them: started, led from phase to phase, stopped; kept in the state that all processes share.
 
-Each change is decided by `core.workflow` under the state's lock. Then whose turn it is hears of it by mail, with the
-phase's action, so that it is woken as by any message; a crash in between is made good by whoever looks next. Owns
-this; how tools and commands ask for it is theirs.
+Each change is decided by `core.workflow_steps` under the state's lock. Then whose turn it is hears of it by mail, with
+the phase's action, so that it is woken as by any message; a crash in between is made good by whoever looks next.
+Owns this; how tools and commands ask for it is theirs.
 """
 
 from __future__ import annotations
@@ -18,19 +18,9 @@ from msgspec import Struct
 
 from switchboard_mcp.core.pathglobs import artifact_path
 from switchboard_mcp.core.ranking import nearest
-from switchboard_mcp.core.workflow import (
-    Complete,
-    Definition,
-    Event,
-    Lapse,
-    Moment,
-    Run,
-    Skip,
-    Stop,
-    advance,
-    is_held,
-)
+from switchboard_mcp.core.workflow import Definition, Moment, Run, is_held
 from switchboard_mcp.core.workflow_rules import busy, fill
+from switchboard_mcp.core.workflow_steps import Complete, Event, Lapse, Skip, Stop, advance
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail import directory, workflows_telling
 from switchboard_mcp.mail.post import Post, State
@@ -103,9 +93,18 @@ async def definitions(post: Post) -> dict[str, Definition | Failure]:
 
 
 async def start(
-    post: Post, by: str, name: str, *, agents: Mapping[str, str] | None = None, subject: str = ""
+    post: Post,
+    by: str,
+    name: str,
+    *,
+    agents: Mapping[str, str] | None = None,
+    subject: str = "",
+    verified: bool = True,
 ) -> Moved:
-    """Begin a workflow. `agents` says who has which part; who is left out is found by role."""
+    """Begin a workflow. `agents` says who has which part; who is left out is found by role.
+
+    Here as below, `by` is `verified` where the caller knows it from the connection; else the step is marked.
+    """
     definition = await _definition(post, name)
     known = await post.agents()
     given = {part: directory.read_name(agent) for part, agent in (agents or {}).items()}
@@ -129,6 +128,7 @@ async def start(
             started_at=when.at,
             due=when.due,
             phase=definition.phases[0].name,
+            unverified=not verified,
         )
         _put(state, run)
         return run
@@ -147,6 +147,7 @@ async def complete(
     next: str = "",
     artifacts: Sequence[str] = (),
     note: str = "",
+    verified: bool = True,
 ) -> Moved:
     """The phase is done. Its artifacts are looked at now; those that only a pattern names are in `artifacts`."""
     run = find(await caught_up(post), by, workflow)
@@ -158,28 +159,47 @@ async def complete(
             told = f"Workflow '{run.id}' has gone on meanwhile."
             raise SwitchboardError(failure("mail_workflow_refused", told))
         when = moment(now.definition.idle_minutes)
-        return Complete(phase=phase, by=by, when=when, found=found, named=named, next=next, note=note)
+        return Complete(
+            phase=phase,
+            by=by,
+            when=when,
+            found=found,
+            named=named,
+            next=next,
+            note=note,
+            verified=verified,
+        )
 
     return await _move(post, run.id, event)
 
 
-async def skip(post: Post, by: str, phase: str, reason: str, *, workflow: str = "", next: str = "") -> Moved:
+async def skip(
+    post: Post,
+    by: str,
+    phase: str,
+    reason: str,
+    *,
+    workflow: str = "",
+    next: str = "",
+    verified: bool = True,
+) -> Moved:
     """The phase is left out, for a reason that is recorded."""
     run = find(await caught_up(post), by, workflow)
 
     def event(state: State, now: Run) -> Event:
         when = moment(now.definition.idle_minutes)
-        return Skip(phase=phase, by=by, when=when, reason=reason, next=next, leads=_leads(state, by))
+        leads = _leads(state, by)
+        return Skip(phase=phase, by=by, when=when, reason=reason, next=next, leads=leads, verified=verified)
 
     return await _move(post, run.id, event)
 
 
-async def stop(post: Post, by: str, reason: str, *, workflow: str = "") -> Moved:
+async def stop(post: Post, by: str, reason: str, *, workflow: str = "", verified: bool = True) -> Moved:
     """End a workflow before its time, for a reason that is recorded."""
     run = find(await caught_up(post), by, workflow)
 
     def event(state: State, now: Run) -> Event:
-        return Stop(by=by, when=moment(0), reason=reason, leads=_leads(state, by))
+        return Stop(by=by, when=moment(0), reason=reason, leads=_leads(state, by), verified=verified)
 
     return await _move(post, run.id, event)
 

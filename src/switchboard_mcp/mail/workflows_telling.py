@@ -24,8 +24,9 @@ def record_name(run: Run) -> str:
 
 async def tell(post: Post, run: Run) -> list[str]:
     """Tell those concerned how a run stands now; what could not be told or kept."""
-    teller = run.steps[-1].by if run.steps else run.started_by
-    teller = teller or run.started_by
+    last = run.steps[-1] if run.steps else None
+    teller = (last.by if last else "") or run.started_by
+    verified = not (last.unverified if last else run.unverified)
     key = f"workflow {run.id} {len(run.steps)}"
     if run.status == "running":
         phase = run.now_in
@@ -34,25 +35,25 @@ async def tell(post: Post, run: Run) -> list[str]:
         draft = Draft(
             action=phase.ask, payload=asking(run), metadata={"workflow": run.id}, idempotency_key=key
         )
-        return await _sent(post, draft, teller, [run.actor])
+        return await _sent(post, draft, teller, [run.actor], verified)
     warnings = await _kept(post, run)
     metadata = {"workflowRecord": f".switchboard/reviews/{record_name(run)}"}
     said = f"{_title(run)} is {run.status}.\n{_history(run)}"
     news = Draft(action="status_update", payload=said, metadata=metadata, idempotency_key=key)
     others = sorted(run.members - {teller, run.started_by})
-    warnings += await _sent(post, news, teller, others)
+    warnings += await _sent(post, news, teller, others, verified)
     if run.started_by != teller:
         # Whoever had it started is waiting for how it ends.
         result = msgspec.structs.replace(news, action="submit_result")
-        warnings += await _sent(post, result, teller, [run.started_by])
+        warnings += await _sent(post, result, teller, [run.started_by], verified)
     return warnings
 
 
-async def _sent(post: Post, draft: Draft, sender: str, recipients: list[str]) -> list[str]:
+async def _sent(post: Post, draft: Draft, sender: str, recipients: list[str], verified: bool) -> list[str]:
     warnings = []
     for recipient in recipients:
         try:
-            await post.send(draft, sender=sender, recipient=recipient)
+            await post.send(draft, sender=sender, recipient=recipient, verified=verified)
         except SwitchboardError as problem:
             warnings.append(f"'{recipient}' could not be told: {problem.failure.message}")
     return warnings
@@ -116,6 +117,7 @@ def _history(run: Run) -> str:
 
 def _line(step: Step) -> str:
     told = f"{step.phase} {step.how}" + (f" by {step.by}" if step.by else "")
+    told += " (unverified)" if step.unverified else ""
     told += f", on to {step.to}" if step.to else ""
     if step.reason or step.note:
         told += f": {step.reason or step.note}"

@@ -215,6 +215,18 @@ async def test_of_many_who_lead_it_on_at_once_in_several_processes_one_does(boar
     assert len(await mail_of(board.bob)) == 1
 
 
+async def test_a_step_of_somebody_who_is_only_said_to_do_it_is_marked_wherever_it_is_told(
+    board: Board,
+) -> None:
+    id = await board.start()
+    write(board.workspace, review(id, "request-1"))
+    await workflows.complete(await board.desk.desk.post(), "ada", "submit", verified=False)
+    (asked,) = await mail_of(board.bob)
+    assert asked["verified"] is False
+    assert "submit completed by ada (unverified)" in asked["payload"]
+    assert (await board.bob.call("get_workflow_state"))["steps"][0]["unverified"] is True
+
+
 async def test_a_lead_without_a_part_may_lead_on_and_whose_turn_it_is_hears_it(board: Board) -> None:
     id = (await board.ada.call("start_workflow", workflow="review", agents={"reviewer": "bob"}))["workflow"]
     await board.lead.call("complete_workflow_phase", workflow=id, phase="submit", skipReason="no time")

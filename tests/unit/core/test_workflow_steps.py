@@ -9,23 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard_mcp.core.workflow import (
-    END,
-    STATUSES,
-    Action,
-    Artifact,
-    Complete,
-    Definition,
-    Event,
-    Found,
-    Lapse,
-    Moment,
-    Run,
-    Skip,
-    Stop,
-    advance,
-    is_held,
-)
+from switchboard_mcp.core.workflow import END, STATUSES, Action, Artifact, Definition, Moment, Run, is_held
+from switchboard_mcp.core.workflow_steps import Complete, Event, Found, Lapse, Skip, Stop, advance
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail import letters
 
@@ -203,6 +188,21 @@ def test_a_skip_is_recorded_with_its_reason_and_who_wanted_it() -> None:
     ]
     assert run.phase == "close"
     assert "eve" in run.members
+
+
+def test_who_is_only_said_to_act_is_marked_or_where_the_phase_says_so_refused() -> None:
+    said = msgspec.structs.replace(WRITTEN, verified=False)
+    assert after(new(), said).steps[0].unverified
+    assert not after(new(), WRITTEN).steps[0].unverified
+    assert after(new(), Stop(by="ada", when=WHEN, reason="r", verified=False)).steps[0].unverified
+    first, *others = DEFINITION.phases
+    strict = msgspec.structs.replace(
+        DEFINITION, phases=[msgspec.structs.replace(first, verified=True), *others]
+    )
+    skip = Skip(phase="write", by="ada", when=WHEN, reason="r", verified=False)
+    for event in (said, skip):
+        assert "only said to be 'ada'" in refusal(new(definition=strict), event).message
+    assert after(new(definition=strict), WRITTEN).phase == "look"
 
 
 def test_each_round_needs_artifacts_of_its_own() -> None:
