@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from switchboard_mcp.mail import personas, workflows_gate
+from switchboard_mcp.mail import bridge, personas, workflows_gate
 from switchboard_mcp.mail.letters import Gate
 
 FOLDER = ".switchboard"
@@ -17,4 +17,4 @@ def gates(workspace: str) -> list[Gate]:
     """The gates of a workspace."""
     folder = os.path.join(workspace, FOLDER)
     # Workflows first: they say in which role the recipient is asked, and personas are chosen by that.
-    return [workflows_gate.gate(folder), personas.gate(folder)]
+    return [bridge.gate(folder), workflows_gate.gate(folder), personas.gate(folder)]

@@ -1,0 +1,60 @@
+"""`switchboard terminal --copy FILE`: hand a file of the workspace to the clipboard of whoever sits at the terminal.
+
+The terminal itself does it (OSC 52), so that it works over ssh and inside tmux. Only files inside the workspace, and
+nothing of the message desk's own: a link that leads out is not followed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from base64 import b64encode
+
+from switchboard_mcp.cli.invocation import Invocation, usage_failure
+from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.mail.place import FOLDER
+
+# Terminals take about this much; what is beyond they drop without a word.
+MOST_BYTES = 74_994
+TERMINAL = "/dev/tty"
+
+
+def copy(workspace: str, written: str, asked: Invocation) -> int:
+    """Read the file, and hand it over."""
+    data = content(workspace, written)
+    sequence = b"\x1b]52;c;" + b64encode(data) + b"\x07"
+    try:
+        with open(TERMINAL, "wb", buffering=0) as terminal:
+            terminal.write(sequence)
+    except OSError as problem:
+        told = f"There is no terminal to hand it to: {problem.strerror}."
+        raise SwitchboardError(usage_failure(told, "Run it in a terminal window, or in tmux.")) from None
+    if asked.as_json:
+        asked.console.out.json({"file": written, "bytes": len(data)})
+    else:
+        asked.console.out.line(f"{len(data):,} bytes handed to the clipboard.", "dim")
+    return 0
+
+
+def content(workspace: str, written: str) -> bytes:
+    """What stands in a file of the workspace; refused where it is elsewhere, or too much."""
+    root = os.path.realpath(workspace)
+    path = os.path.realpath(os.path.join(os.getcwd(), written))
+    inside = os.path.relpath(path, root)
+    if inside.split(os.sep)[0] in (os.pardir, FOLDER):
+        told = f"{written} is not a file of the workspace {root}."
+        raise SwitchboardError(
+            failure("mail_unsafe", told, hint="Only files inside the workspace are handed on.")
+        )
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as problem:
+        raise SwitchboardError(failure("mail_not_found", f"{written}: {problem.strerror}.")) from None
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise SwitchboardError(failure("mail_unsafe", f"{written} is no regular file."))
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        told = f"{written} is larger than {MOST_BYTES:,} bytes, which is what terminals take."
+        raise SwitchboardError(failure("mail_too_large", told, hint="Hand over a part of it, or its path."))
+    return data
