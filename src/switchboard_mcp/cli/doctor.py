@@ -22,6 +22,7 @@ from switchboard_mcp.config import health
 from switchboard_mcp.config.load import find_config
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
 from switchboard_mcp.config.variables import missing, secrets
+from switchboard_mcp.core.agentnames import is_agent_name
 from switchboard_mcp.core.naming import suite_names
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.core.redaction import Redactor
@@ -108,6 +109,7 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, asked: Invocation) -> No
         diagnosis.children.append(_without_secrets(checked, spec))
     diagnosis.findings += _workspace_findings(workspace, os.environ)
     diagnosis.findings += _gate_findings(workspace.folder)
+    diagnosis.findings += _mail_findings(workspace)
 
 
 def judge(
@@ -179,6 +181,26 @@ def _gate_findings(folder: str) -> list[Finding]:
         )
         for child in ill
     ]
+
+
+def _mail_findings(workspace: Workspace) -> list[Finding]:
+    """Agents whose mail waits while nobody was told of it."""
+    folder = os.path.join(workspace.folder, FOLDER)
+    if not os.path.isdir(os.path.join(folder, "inbox")):
+        return []
+    from switchboard_mcp.mail.presence import Presence  # Only where there is mail.
+
+    presence = Presence(folder)
+    findings = []
+    for agent in sorted(filter(is_agent_name, os.listdir(os.path.join(folder, "inbox")))):
+        waiting = presence.waiting(agent, workspace.config.mail.starving_ms / 1000)
+        if waiting.starving:
+            told = f"{plural(waiting.unread, 'message')} for agent '{agent}', the oldest for {waiting.oldest_s:.0f} s"
+            remedy = (
+                f"Give its host a mail hook (docs/messaging.md), or look: switchboard mail inbox --as {agent}"
+            )
+            findings.append(Finding(NOTE, f"{told}, and nobody was woken.", remedy))
+    return findings
 
 
 def _idle_rules(child: str, seen: Connected | None, config: Config) -> list[Finding]:
