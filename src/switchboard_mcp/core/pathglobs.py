@@ -30,7 +30,8 @@ def normal_path(written: str) -> str | None:
 def artifact_path(written: str) -> str | None:
     """The same for what a workflow asks for: of the desk's own folder only the reviews are open to agents."""
     path = normal_path(written)
-    if path is None or (path.split("/")[0] == DESK and not path.startswith(REVIEWS)):
+    # Where case does not count, another spelling is the same folder.
+    if path is None or (path.split("/")[0].casefold() == DESK and not path.startswith(REVIEWS)):
         return None
     return path
 

@@ -53,7 +53,8 @@ class Runs:
         marks = {"workflow": found.run, "phase": found.phase}
         if found.role:
             marks["role"] = found.role
-        return msgspec.structs.replace(message, metadata={**message.metadata, **marks})
+        # The persona is that of the part, which the next gate puts in; not what a sender would have it be.
+        return msgspec.structs.replace(message, metadata={**message.metadata, **marks}, persona=None)
 
     def _now(self) -> list[Run]:
         mark = _mark(os.path.join(self._folder, FILE))

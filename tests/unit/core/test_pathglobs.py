@@ -44,6 +44,8 @@ def test_a_path_has_one_form_inside_the_workspace(written: str, path: str | None
         (".switchboard/reviews", False),
         (".switchboard/inbox/bob/msg_1.json", False),
         ("./.switchboard//seal.key", False),
+        (".Switchboard/state.json", False),
+        (".SWITCHBOARD/reviews/x.md", False),
         ("src/.switchboard/x", True),
     ],
 )
