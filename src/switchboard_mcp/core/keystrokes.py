@@ -26,7 +26,8 @@ _SEQUENCE = re.compile(
 _MODES = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
 _ALTERNATE = frozenset({b"47", b"1047", b"1049"})
 _PASTE = b"2004"
-_MOST_PENDING = 4_096
+# A title is short; what a program hands to the clipboard is not.
+_MOST_PENDING = 131_072
 _MOST_TAIL = 4_096
 # In a prompt these move nothing away from its line: colours, modes, erasing, steps along the line, titles.
 _HARMLESS = re.compile(rb"\x1b(?:\[[0-9;?]*[mhlKJCD]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[=>]|[()][0-9A-Za-z])")
