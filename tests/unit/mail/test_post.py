@@ -107,6 +107,16 @@ class TestSending:
         assert (await post.send(said, sender="reviewer", recipient="coder-1")).duplicate is False
         assert (await post.verify()).counts["inbox"] == 1
 
+    async def test_a_retry_is_a_duplicate_whatever_the_gates_say_by_now(self, post: Post) -> None:
+        said = draft(idempotency_key="k")
+        first = await post.send(said, sender="lead", recipient="coder-1")
+        post.add_gate(lambda message: failure("mail_message_invalid", "Not any more."))
+        again = await post.send(said, sender="lead", recipient="coder-1")
+        assert (again.id, again.duplicate) == (first.id, True)
+        assert (
+            await refused(post.send(draft(), sender="lead", recipient="coder-1"))
+        ).message == "Not any more."
+
     async def test_a_large_payload_goes_as_an_attachment_with_its_hash(
         self, post: Post, workspace: Path
     ) -> None:
