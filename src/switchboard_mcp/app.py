@@ -17,7 +17,7 @@ from switchboard_mcp.children.catalog import Catalog, cache_folder
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.children.supervisor import Supervisor
 from switchboard_mcp.config.limits import NO_LIMITS
-from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.load import demand_profile, load_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
@@ -28,8 +28,10 @@ from switchboard_mcp.transport.process import Launcher
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.pinning import Pins
+    from switchboard_mcp.children.recent import Recent
     from switchboard_mcp.edge.place import Place
     from switchboard_mcp.gateway.chain_load import Loaded
+    from switchboard_mcp.gateway.house import House
     from switchboard_mcp.mail.desk import Desk
     from switchboard_mcp.observe.audit import Audit
     from switchboard_mcp.policy.posture import Posture
@@ -49,6 +51,7 @@ class Options(Struct, frozen=True):
     config: str | None = None
     log_level: Level = "info"
     log_style: Style = "text"
+    profile: str = ""
 
 
 class Switchboard(Struct):
@@ -73,6 +76,7 @@ def workspace_folder(options: Options) -> str:
 def load(options: Options) -> Workspace:
     """Read the workspace that the options name; in governed mode with the children alone that exist."""
     workspace = load_workspace(workspace_folder(options), options.config, os.environ)
+    demand_profile(workspace.config, options.profile, "--profile")
     posture = _posture(workspace)
     return workspace if posture is None else posture.workspace
 
@@ -88,7 +92,7 @@ def _posture(workspace: Workspace) -> Posture | None:
 
 @asynccontextmanager
 async def running(
-    workspace: Workspace, log: Log, redactor: Redactor, *, pinned: bool = True
+    workspace: Workspace, log: Log, redactor: Redactor, *, pinned: bool = True, profile: str = ""
 ) -> AsyncIterator[Switchboard]:
     """Everything but a front. On leaving, all children are stopped and all tasks have ended.
 
@@ -120,6 +124,8 @@ async def running(
             return task
 
         desk = _desk(workspace, log, start_task)
+        recent, house = _house(workspace, loop)
+        programs = [program for program in (desk, house) if program is not None]
         services = Services(
             loop=loop,
             launcher=launcher,
@@ -130,7 +136,8 @@ async def running(
             environ=os.environ,
             workspace=workspace.folder,
             start_task=start_task,
-            programs={} if desk is None else {desk.name: desk},
+            programs={program.name: program for program in programs},
+            recent=recent,
             guard=None if posture is None else posture.guard,
             disabled=posture.disabled if posture is not None and pinned else None,
             audit=_audit(workspace, log, redactor),
@@ -138,20 +145,20 @@ async def running(
         )
         supervisor = Supervisor(workspace, services)
         gateway = Gateway(supervisor.children.values(), workspace.config, log, loop, workspace.folder)
-        if posture is not None:
-            from switchboard_mcp.gateway.governed import govern
-
-            govern(gateway, workspace.config, workspace.absent, posture.disabled)
         services.audience = gateway
         gateway.audit = services.audit
         _equip(gateway, workspace, services, middleware)
+        _arrange(gateway, workspace, log, profile, None if posture is None else posture.disabled)
+        if house is not None:
+            house.gateway = gateway
         sweeper = services.start_task(supervisor.sweep_forever())
         try:
             yield Switchboard(workspace, supervisor, gateway, services)
         finally:
             sweeper.cancel()
             await supervisor.close()
-            for session in [*gateway.sessions]:  # what is still under way there is no child's, but middleware's
+            # What is still under way there is no child's, but middleware's.
+            for session in [*gateway.sessions]:
                 gateway.close(session)
             if desk is not None:
                 await desk.close()
@@ -178,6 +185,33 @@ def _desk(workspace: Workspace, log: Log, start_task: StartTask) -> Desk | None:
     return Desk(workspace.folder, workspace.config.mail, log, start_task, workspace.config.http.tokens)
 
 
+def _house(workspace: Workspace, loop: asyncio.AbstractEventLoop) -> tuple[Recent, House] | tuple[None, None]:
+    """The switchboard suite, where it is on, and what it remembers; else nothing is loaded for either."""
+    if not workspace.config.find.enabled:
+        return None, None
+    from switchboard_mcp.children.recent import Recent
+    from switchboard_mcp.gateway.house import House
+
+    recent = Recent(loop.time)
+    return recent, House(recent)
+
+
+def _arrange(
+    gateway: Gateway, workspace: Workspace, log: Log, profile: str, disabled: Failure | None
+) -> None:
+    """Who sees what, and what governed mode keeps from all of them."""
+    config = workspace.config
+    if config.profiles:
+        from switchboard_mcp.config.profiles import token_profiles
+        from switchboard_mcp.gateway import profiles
+
+        profiles.apply(gateway, config.profiles, token_profiles(config.http.tokens), profile, log)
+    if config.governance.mode == "governed":
+        from switchboard_mcp.gateway.governed import govern
+
+        govern(gateway, config, workspace.absent, disabled)
+
+
 def _middleware(workspace: Workspace) -> Loaded | None:
     """What the config names, found before anything runs."""
     config = workspace.config
@@ -195,7 +229,7 @@ def _equip(gateway: Gateway, workspace: Workspace, services: Services, loaded: L
     if loaded or own or services.audit is not None or config.limits != NO_LIMITS:
         from switchboard_mcp.gateway.chain import equip
 
-        equip(gateway.suites, config, services, loaded)
+        equip(gateway.all, config, services, loaded)
 
 
 def _audit(workspace: Workspace, log: Log, redactor: Redactor) -> Audit | None:
@@ -224,7 +258,7 @@ def note_decision(workspace: Workspace, kind: str, child: str, outcome: str) -> 
         audit.close()
 
 
-async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor) -> int:
+async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, options: Options) -> int:
     """Serve the host on stdin and stdout until it goes, or a signal comes."""
     from switchboard_mcp.edge.stdio import StdioFront
 
@@ -232,7 +266,7 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor) -> int
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, done.set)
-    async with running(workspace, log, redactor) as switchboard:
+    async with running(workspace, log, redactor, profile=options.profile) as switchboard:
         services = switchboard.services
         front = StdioFront(switchboard.gateway, services.cork, services.valve, log)
         serving = services.start_task(front.run(done))
@@ -241,9 +275,12 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor) -> int
     return 0
 
 
-async def serve_http(place: Place, workspace: Workspace, log: Log, redactor: Redactor) -> int:
+async def serve_http(
+    place: Place, workspace: Workspace, log: Log, redactor: Redactor, options: Options
+) -> int:
     """Serve whoever connects until a signal comes."""
     from switchboard_mcp.edge import server_info
+    from switchboard_mcp.edge.dashboard_link import offer
     from switchboard_mcp.edge.http import HttpFront
 
     done = asyncio.Event()
@@ -251,14 +288,15 @@ async def serve_http(place: Place, workspace: Workspace, log: Log, redactor: Red
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup, to outlive a terminal
             loop.add_signal_handler(number, done.set)
-    async with running(workspace, log, redactor) as switchboard:
+    async with running(workspace, log, redactor, profile=options.profile) as switchboard:
         services = switchboard.services
         services.shared_capabilities = SHARED_CAPABILITIES
         front = HttpFront(switchboard.gateway, workspace.config.http, place.host, place.tokens, log)
         await front.listen(place.listener)
         sweeper = services.start_task(front.sweep())
+        link = offer(front, place, workspace, switchboard.gateway, services)
         server_info.write(place.folder, place.info)
-        log.info("serving", url=place.url, auth=place.token_file)
+        log.info("serving", url=place.url, auth=place.token_file, dashboard=link)
         try:
             await done.wait()
             log.info("stopping")
@@ -279,7 +317,7 @@ def serve_over_http(options: Options, address: str) -> int:
 
     redactor, log, workspace = _prepare(options)
     place = take_place(workspace, address, os.environ, redactor.register)
-    return run(lambda: serve_http(place, workspace, log, redactor))
+    return run(lambda: serve_http(place, workspace, log, redactor, options))
 
 
 def _prepare(options: Options) -> tuple[Redactor, Log, Workspace]:
@@ -309,7 +347,7 @@ def serve(options: Options) -> int:
         log.info(
             "serving", note="MCP over stdio, for a host to start; `switchboard list` shows the suites here"
         )
-    return run(lambda: serve_stdio(workspace, log, redactor))
+    return run(lambda: serve_stdio(workspace, log, redactor, options))
 
 
 def _open_what_is_closed() -> None:

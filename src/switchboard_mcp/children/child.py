@@ -66,6 +66,7 @@ class Child(Patient):
     def __init__(self, spec: ChildSpec, config: Config, services: Services) -> None:
         super().__init__(spec, config, services)
         self.visits = 0
+        self.looks = 0  # visits that were no calls
         self.home: object = None
         self.user: object = None
         self._timeouts = config.timeouts
@@ -141,6 +142,13 @@ class Child(Patient):
     def hide(self, problem: Failure) -> Failure:
         """The failure as it may be shown."""
         return self._services.redactor.failure(problem)
+
+    def blamed(self, problem: Failure, principal: str) -> Failure:
+        """The same for what became of somebody's call, remembered where anybody may ask for it."""
+        shown = self.hide(problem)
+        if self._services.recent is not None:
+            self._services.recent.note(shown, principal)
+        return shown
 
     def hide_raw(self, body: Raw | bytes) -> bytes:
         """A body of the child's own that is no result, without the secrets that we know."""
@@ -384,6 +392,8 @@ class Child(Patient):
         self._retry_at = self._services.loop.time() + wait_s
         self._apply(event)
         self._note("quarantined" if self.state is State.QUARANTINED else problem.code)
+        if self._services.recent is not None:
+            self._services.recent.note(self.hide(problem))
         self._waiting.send_away(problem)
 
     async def _stop_idle(self) -> None:

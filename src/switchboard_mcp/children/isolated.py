@@ -58,6 +58,7 @@ class IsolatedChild(Child):
                 return
             child = self._kept[visitor.home] = self.another()
             child.home = visitor.home
+            child.offer.first_known = self.offer.first_known
             if self._log_level:
                 child.set_log_level(self._log_level)
         visitor.moved(child)

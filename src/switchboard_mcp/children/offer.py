@@ -58,6 +58,7 @@ class Offer:
             frozenset()
         )  # tools of a handshake-era child that run in no other way
         self.special = False  # whether results may need a closer look
+        self.first_known: Callable[[], None] | None = None  # told when nothing was known before
         self._spec = spec
         self._services = services
         self._timeout_s = timeout_s
@@ -190,6 +191,8 @@ class Offer:
         self._index()
         if self._differs(earlier, knowledge):
             self._tell("notifications/tools/list_changed")
+        elif earlier is None and self.first_known is not None:
+            self.first_known()
 
     def _differs(self, earlier: Knowledge | None, now: Knowledge) -> bool:
         """Whether hosts see other tools than was known before this run."""

@@ -38,7 +38,7 @@ RUNS = {
     "terminal": "terminal:run",
 }
 # Common options that take a value: what follows them is no command.
-VALUED = frozenset({"--workspace", "--config", "--log-level", "--log-format"})
+VALUED = frozenset({"--workspace", "--config", "--profile", "--log-level", "--log-format"})
 SEE_HELP = "`switchboard --help` shows the commands."
 USAGE_CODES = frozenset({"usage", "config_invalid", "http_missing", "lock_invalid"})
 FAILED, MISUSED = 1, 2
@@ -97,6 +97,7 @@ def dispatch(arguments: list[str], console: Console) -> int:
         # A command tells itself what went wrong; the log of a server would say it a second time.
         log_level=given.log_level or ("info" if serving and not given.dry_run else "error"),
         log_style=given.log_format or "text",
+        profile=given.profile,
     )
     return execute(command or "serve", Invocation(options, given, console))
 

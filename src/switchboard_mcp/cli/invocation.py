@@ -50,7 +50,10 @@ async def opened(
     redactor = Redactor()
     log = Log(level=asked.options.log_level, style=asked.options.log_style, redactor=redactor)
     refused: SwitchboardError | None = None
-    async with running(workspace or load(asked.options), log, redactor, pinned=pinned) as switchboard:
+    workspace = workspace or load(asked.options)
+    # To lock is no matter of who looks: what children offer is taken down for all.
+    profile = asked.options.profile if pinned else ""
+    async with running(workspace, log, redactor, pinned=pinned, profile=profile) as switchboard:
         try:
             yield switchboard
         except SwitchboardError as problem:  # a task group would wrap it

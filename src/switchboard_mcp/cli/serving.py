@@ -9,6 +9,7 @@ from switchboard_mcp.app import Options
 FLAGS = {
     "--workspace": "workspace",
     "--config": "config",
+    "--profile": "profile",
     "--log-level": "log_level",
     "--log-format": "log_style",
 }

@@ -52,6 +52,7 @@ usage: switchboard [COMMAND] [OPTIONS]
 
   --workspace DIR       folder with the config and the children (default: here)
   --config FILE         config file (default: switchboard.config.json or .toml in the workspace)
+  --profile NAME        see what clients of this profile see (`profiles` in the config)
   --json                answer for programs
   --log-level LEVEL     debug, info, warning or error, to stderr
   --log-format FORMAT   text or json
@@ -389,6 +390,7 @@ def parser_for(name: str) -> Parser:
         "--workspace", metavar="DIR", default="", help="folder with config and children (default: here)"
     )
     parser.flag("--config", metavar="FILE", default=None, help="config file, if not the one in the workspace")
+    parser.flag("--profile", metavar="NAME", default="", help="see what clients of this profile see")
     parser.flag("--log-level", choices=tuple(LEVELS), default="", help="what to log to stderr")
     parser.flag("--log-format", choices=("text", "json"), default="", help="how to log it")
     return parser

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from switchboard_mcp.config import globs, mail
+from switchboard_mcp.config import globs, mail, models
 from switchboard_mcp.config.documents import Unreadable, join, read_document
 from switchboard_mcp.config.entries import Place, read_entry
 from switchboard_mcp.config.models import DEFAULT_GLOBS, ChildSpec, Config, ConfigWarning
@@ -37,6 +37,8 @@ def discover(
     found = _Found({}, [], set())
     if config.mail.enabled:
         _add(_mail(source), found)
+    if config.find.enabled:
+        _add(_house(source), found)
     _read_map(config.mcp_servers, Place(source, "mcpServers", folder), found)
     for path in _matched(folder, config, environ, source, found.warnings):
         _read_file(path, found)
@@ -55,6 +57,17 @@ def _mail(source: str) -> ChildSpec:
         kind="builtin",
         description=mail.DESCRIPTION,
         rpc_timeout_ms=mail.LONGEST_CALL_MS,
+    )
+
+
+def _house(source: str) -> ChildSpec:
+    """The other one: search, and how all are."""
+    return ChildSpec(
+        name=models.HOUSE_NAME,
+        source=source,
+        key="find",
+        kind="builtin",
+        description=models.HOUSE_DESCRIPTION,
     )
 
 

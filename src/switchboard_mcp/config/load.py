@@ -13,7 +13,8 @@ import msgspec
 from switchboard_mcp.config import mail
 from switchboard_mcp.config.discover import discover
 from switchboard_mcp.config.documents import Unreadable, read_document
-from switchboard_mcp.config.models import Config, ConfigWarning, Suite, Workspace
+from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Suite, Workspace
+from switchboard_mcp.config.profiles import Token
 from switchboard_mcp.errors import SwitchboardError, failure
 
 JSON_NAME = "switchboard.config.json"
@@ -66,9 +67,23 @@ def read_config(path: str) -> Config:
         config = msgspec.convert(document, Config)
     except msgspec.ValidationError as problem:
         raise _refused(path, document, str(problem)) from None
-    if config.find.enabled:
-        raise _refused(path, document, "something is not available in this version.")
+    for name, token in config.http.tokens.items():
+        if isinstance(token, Token):
+            demand_profile(config, token.profile, f"{path}: http.tokens.{name}.profile")
     return config
+
+
+def demand_profile(config: Config, name: str, where: str) -> None:
+    """Refuse a profile that does not exist; an empty name is none."""
+    if name and name not in config.profiles:
+        from switchboard_mcp.config.mistakes import nearest  # Only for names that are wrong.
+
+        near = nearest(name, config.profiles)
+        meant = f" Did you mean '{near}'?" if near else ""
+        raise _invalid(
+            f"{where}: there is no profile '{name}'.{meant}",
+            hint="Use a name that stands under `profiles` in the config.",
+        )
 
 
 def _with_builtin(config: Config) -> Config:

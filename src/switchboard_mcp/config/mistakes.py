@@ -17,11 +17,7 @@ from switchboard_mcp.config.documents import join
 
 NOT_YET = "is not available in this version"
 # What the documentation speaks of and a later version brings.
-_LATER_VALUES: dict[tuple[type, str], tuple[object, ...]] = {
-    (models.Suite, "exposure"): ("direct", "auto"),
-    (models.Find, "enabled"): (True,),
-}
-_LATER_SECTIONS = (models.Find, models.Bus, models.Ask)
+_LATER_SECTIONS = (models.Bus, models.Ask)
 
 
 class Mistake(Struct, frozen=True):
@@ -86,10 +82,7 @@ def _walk_struct(value: dict[str, object], kind: inspect.StructType, path: str) 
         where = join(path, str(name))
         field = fields.get(name)
         if field is not None:
-            if _is_one_of(item, _LATER_VALUES.get((kind.cls, name), ())):
-                yield Mistake(where, f"{_shown(item)} {NOT_YET}.")
-            else:
-                yield from _walk(item, field.type, where)
+            yield from _walk(item, field.type, where)
         elif kind.forbid_unknown_fields:
             if kind.cls in _LATER_SECTIONS and not nearest(name, fields):
                 yield Mistake(where, f"{NOT_YET}.")

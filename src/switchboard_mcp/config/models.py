@@ -15,29 +15,23 @@ from switchboard_mcp.config.governance import Governance
 from switchboard_mcp.config.health import Health
 from switchboard_mcp.config.limits import Cache, Limits, MiddlewareUse
 from switchboard_mcp.config.mail import Mail
+from switchboard_mcp.config.profiles import Expose as Expose
+from switchboard_mcp.config.profiles import Profile, Token
 from switchboard_mcp.errors import Failure
 
 Milliseconds = Annotated[int, Meta(ge=1)]
-# JSON Schema keeps editors from offering what a later version brings; `mistakes` says so in words.
-NotYet = Annotated[bool, Meta(extra_json_schema={"const": False})]
 Setting = str | int | float | bool | None
 DEFAULT_GLOBS = (".switchboard/mcps/*/.mcp.json", "mcps/*/.mcp.json")
+HOUSE_NAME = "switchboard"  # of the built-in child that searches the others
+HOUSE_DESCRIPTION = (
+    "Find the subtool for a task over all suites, see how the suites are, and what went wrong last."
+)
 Verbosity = Literal["names", "signature", "summary", "full"]
 IntrospectionMode = Literal["summary", "full", "redacted", "signature"]
 
 
 class Model(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Base of every configuration object: camelCase in files, unknown keys refused."""
-
-
-class Expose(Model, frozen=True):
-    """Which subtools of a child exist for a host. Deny wins; an empty allow list allows all, in governed mode none."""
-
-    allow: list[str] = []
-    """Subtools that may be listed and called: names, or globs such as `get_*`. Empty means all; in governed
-    mode it means none."""
-    deny: list[str] = []
-    """Subtools that may not be listed nor called: names or globs. Wins over `allow`."""
 
 
 class Suite(Model, frozen=True):
@@ -49,8 +43,11 @@ class Suite(Model, frozen=True):
     """Description of the suite tool, unless the child's own file has a `switchboardDescription`."""
     expose: Expose = field(default_factory=Expose)
     """Which subtools exist for a host."""
-    exposure: Literal["suite", "direct"] = "suite"
-    """How the child appears: `suite` is one tool for the whole child; `direct` lists its own tools as they are."""
+    exposure: Literal["suite", "direct", "auto"] = "suite"
+    """How the child appears: `suite` is one tool for the whole child; `direct` lists its own tools as they are; `auto`
+    does what costs fewer tokens, measured on the tools the child has."""
+    pin: list[str] = []
+    """Subtools that are also listed as they are, beside the suite tool: names, or globs."""
     isolation: Literal["shared", "session"] = "shared"
     """`shared`: one process serves all hosts. `session`: each host session has its own, as browsers, shells and logins
     need it."""
@@ -97,9 +94,9 @@ class Introspection(Model, frozen=True):
 
 
 class Find(Model, frozen=True):
-    """Search over all suites. Not available in this version."""
+    """Search over all suites, and how they are: the built-in `switchboard_suite`."""
 
-    enabled: NotYet = False
+    enabled: bool = False
     """Show the switchboard suite."""
 
 
@@ -114,8 +111,9 @@ class Http(Model, frozen=True):
     """Names, without port, that a request's `Host` may have besides the address listened on and `localhost`."""
     allowed_origins: list[str] = []
     """Web pages that may connect, such as `https://app.example.com`. None by default."""
-    tokens: dict[str, str] = {}
-    """More tokens, by the name of the agent or person who has it. `${VAR}` is filled from the environment."""
+    tokens: dict[str, str | Token] = {}
+    """More tokens, by the name of the agent or person who has it: the token, or an object with `token` and `profile`.
+    `${VAR}` is filled from the environment."""
     query_token: bool = False
     """Take the token also from `?token=` in the address, where it may end up in logs of others."""
     max_body_bytes: Annotated[int, Meta(ge=1)] = 4_194_304
@@ -217,7 +215,9 @@ class Config(Model, frozen=True):
     mail: Mail = field(default_factory=Mail)
     """The message desk."""
     find: Find = field(default_factory=Find)
-    """Search over all suites."""
+    """Search over all suites, and how they are."""
+    profiles: dict[str, Profile] = {}
+    """What kinds of clients see, by name: chosen with `--profile`, or for each token in `http.tokens`."""
     http: Http = field(default_factory=Http)
     """The HTTP front."""
     bus: Bus = field(default_factory=Bus)

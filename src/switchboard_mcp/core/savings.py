@@ -27,6 +27,7 @@ MOST_SETS = 2_000
 # What a model writes to open a suite, and what a call through a suite costs more than the same call without.
 OPENING = b'{"action":"introspect"}'
 WRAPPING = b'"action":"call","subtool":"","args":'
+WRAPPING_TOKENS = 10
 LOOKING_UP = b'{"action":"introspect","subtool":""}'
 
 
@@ -116,6 +117,41 @@ def measure(server: Server, count: Count, settings: Settings) -> Costs:
         },
         lookup=lookup,
     )
+
+
+class Weight(Struct, frozen=True):
+    """The tokens of one server: its tools listed flat, its suite tool, and what opening that costs."""
+
+    flat: int
+    suite: int
+    opening: float
+    """The answer to introspect, and a look at one tool where that told names only."""
+
+    @property
+    def expected(self) -> float:
+        """What the suite costs in a session of the usual kind, in which it may be opened or not."""
+        return self.suite + OPENED / SET_SIZE * (self.opening + CALLS / OPENED * WRAPPING_TOKENS)
+
+    @property
+    def flat_is_cheaper(self) -> bool:
+        """Whether a host that sees the tools as they are pays less."""
+        return 0 < self.flat <= self.expected
+
+
+def weigh(server: Server, count: Count, settings: Settings) -> Weight:
+    """What one server costs, flat and behind a suite."""
+    flat = [count(tool) for tool in flat_listing(server.tools)]
+    suite = count(server.descriptor)
+    if not flat:
+        return Weight(0, suite, 0.0)
+    answer = _answer(server, Ask(), settings)
+    named = msgspec.json.decode(answer, type=_Detail).detail == "names"
+    lookup = count(LOOKING_UP) + sum(flat) / len(flat) if named else 0.0
+    return Weight(sum(flat), suite, count(OPENING) + count(answer) + lookup)
+
+
+class _Detail(Struct):
+    detail: str = ""
 
 
 def _answer(server: Server, ask: Ask, settings: Settings) -> bytes:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from hmac import compare_digest
 
+from switchboard_mcp.config.profiles import Token, token_text
 from switchboard_mcp.config.variables import fill
 from switchboard_mcp.errors import SwitchboardError, failure
 
@@ -51,11 +52,11 @@ def _digest(token: bytes) -> bytes:
     return sha256(token).digest()
 
 
-def named_tokens(configured: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+def named_tokens(configured: Mapping[str, str | Token], environ: Mapping[str, str]) -> dict[str, str]:
     """The config's own tokens with their variables filled in."""
     found: dict[str, str] = {}
     for name, written in configured.items():
-        token = fill(written, environ)
+        token = fill(token_text(written), environ)
         if isinstance(token, list):
             told = f"http.tokens.{name}: not set in the environment: {', '.join(token)}."
             raise SwitchboardError(failure("variable_missing", told))

@@ -224,7 +224,7 @@ class HttpFront:
             pid=os.getpid(),
             uptime_seconds=int(time.monotonic() - self._began),
             sessions=len(self._sessions.all) + len(self._sse.all),
-            children=children(self._gateway.suites.values()),
+            children=children(self._gateway.all.values()),
         )
         await exchange.reply(200, jsonrpc.encode(told))
 
@@ -232,7 +232,7 @@ class HttpFront:
         if exchange.method not in ("GET", "HEAD"):
             await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
             return
-        states = Counter(suite.child.state.value for suite in self._gateway.suites.values())
+        states = Counter(suite.child.state.value for suite in self._gateway.all.values())
         told = {
             "name": "switchboard",
             "version": __version__,

@@ -18,6 +18,7 @@ from switchboard_mcp.edge.ladder import Posted
 from switchboard_mcp.edge.outlet import Outlet, event
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.session import Session
+from switchboard_mcp.gateway.view import View
 
 # How long an answer may be awaited before the client is told at least that we are at it.
 COMMIT_S = 15.0
@@ -73,7 +74,8 @@ class Modern:
         if posted.id is UNSET:
             await exchange.reply(202)
             return
-        refused = ladder.check(posted, exchange.headers, exchange.pairs, self._marked(posted))
+        marked = self._marked(posted, self._gateway.view_of(exchange.principal))
+        refused = ladder.check(posted, exchange.headers, exchange.pairs, marked)
         if refused is not None:
             await exchange.reply(refused.status, refused.body)
             return
@@ -102,12 +104,11 @@ class Modern:
                 told = jsonrpc.encode({"resultType": "complete", "_meta": meta})
                 listen.route.answer(jsonrpc.result(listen.id, told))
 
-    def _marked(self, posted: Posted) -> tuple[Mirror, ...]:
+    def _marked(self, posted: Posted, view: View) -> tuple[Mirror, ...]:
         """The arguments that headers repeat, by the schema of the tool as it was listed."""
-        gateway = self._gateway
-        if posted.method != "tools/call" or not any(suite.direct for suite in gateway.suites.values()):
+        if posted.method != "tools/call" or not view.has_own_tools:
             return ()
-        found = gateway.direct_tools().get(ladder.tool_of(posted))
+        found = view.listing.direct().get(ladder.tool_of(posted))
         if found is None:
             return ()
         schema = found.suite.child.offer.tool(found.name).input_schema

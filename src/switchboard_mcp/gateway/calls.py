@@ -22,7 +22,6 @@ from switchboard_mcp.core.suitecall import SuiteCall, unwrap
 from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, tool_result
 from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.session import Route, Session
-from switchboard_mcp.policy.access import denial
 from switchboard_mcp.transport.peer import next_id
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class SuiteRequest(HostRequest):
         """Answer the host with a failure that names child and subtool."""
         if problem.subtool is UNSET and self.asked.subtool:
             problem = problem.with_subtool(self.asked.subtool)
-        self.finish(tool_result(self.child.hide(problem)))
+        self.finish(tool_result(self.child.blamed(problem, self.session.principal)))
 
 
 class Introspection(SuiteRequest):
@@ -83,8 +82,9 @@ class Introspection(SuiteRequest):
     def admitted(self, child: Child) -> None:
         """The child's tools are known: answer from them."""
         suite, asked = self.suite, self.asked
+        child.looks += 1
         if asked.subtool and not suite.access.permits(asked.subtool):
-            self.refused(denial(child.name, suite.name, asked.subtool))
+            self.refused(suite.refusal(asked.subtool))
             return
         blocked = child.offer.refusal(asked.subtool) if asked.subtool else None
         if blocked is not None:

@@ -76,7 +76,14 @@ class Chain:
             from switchboard_mcp.gateway.limits_result import Cap
 
             most = limits.result_bytes
-            self.cap = Cap(suite.name, most, shelf, services.loop, fetchable=not suite.direct)
+            self.cap = Cap(suite.name, most, shelf, services.loop, fetchable=suite.exposure != "direct")
+
+    def around(self, suite: ChildSuite) -> Chain:
+        """The same chain, with its gates and memory, for a suite of which less is shown."""
+        chain = object.__new__(Chain)
+        chain.__dict__.update(self.__dict__)
+        chain.suite = suite
+        return chain
 
     def begin(self, session: Session, route: Route, id: bytes, params: PlainParams) -> None:
         """Serve a call of a permitted subtool."""

@@ -21,7 +21,6 @@ from switchboard_mcp.gateway.calls import PlainParams, Retried, SubtoolCall
 from switchboard_mcp.gateway.forward import Forward
 from switchboard_mcp.gateway.limits import Gate
 from switchboard_mcp.gateway.request import HostRequest
-from switchboard_mcp.policy.access import denial
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.chain import Chain
@@ -255,7 +254,7 @@ class Guarded(HostRequest):
             raise RuntimeError("`next` is called while an earlier call of it is under way")
         suite = self.chain.suite
         if not suite.access.permits(call.subtool):
-            return denial(suite.source, suite.name, call.subtool)
+            return suite.refusal(call.subtool)
         if (call.subtool, call.args) != (self.subtool, self.args):
             self.given = self.given or self.fingerprint()
             self.change(call.subtool, call.args)

@@ -19,19 +19,26 @@ from switchboard_mcp.config.models import Suite as SuiteConfig
 from switchboard_mcp.core import envelope, eras, sanitise
 from switchboard_mcp.core.introspect import Settings
 from switchboard_mcp.core.naming import suite_names
+from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.calls import Introspection, PlainParams, Retried, SubtoolCall, fingerprint
 from switchboard_mcp.gateway.inbound import refuse_call, suite_call
 from switchboard_mcp.gateway.parking import Return
 from switchboard_mcp.gateway.session import Route, Session
 from switchboard_mcp.gateway.suites import Shape, describe, joint_hints
-from switchboard_mcp.policy.access import access, denial
+from switchboard_mcp.policy.access import access, denial, patterns
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.chain import Chain
+    from switchboard_mcp.gateway.weighing import Weighed
+
+
+TOOLS = "tools/list"
 
 
 class ChildSuite:
-    """See the module. `direct` where hosts see the child's own tools in place of a suite tool."""
+    """See the module. `direct` where hosts see the child's own tools in place of a suite tool; `pins` are those that
+    they see beside it.
+    """
 
     def __init__(self, name: str, child: Child, config: Config) -> None:
         settings = config.suites.get(child.name) or SuiteConfig()
@@ -46,7 +53,9 @@ class ChildSuite:
             summary_max_chars=settings.summary_max_chars or config.introspection.summary_max_chars,
             budget_tokens=config.introspection.budget_tokens,
         )
-        self.direct = settings.exposure == "direct"
+        self.exposure = settings.exposure
+        self.pins = patterns(settings.pin) if settings.pin else None
+        self._weighed: Weighed | None = None
         self.chain: Chain | None = None  # what stands between hosts and the child, where anything does
         self.redact_args = settings.redact_args
         self.built_in = child.spec.kind == "builtin"
@@ -57,6 +66,41 @@ class ChildSuite:
             or child.spec.description
             or f"Tools of the MCP server '{child.name}'."
         )
+
+    @property
+    def direct(self) -> bool:
+        """Whether hosts see the child's own tools in place of a suite tool."""
+        return self.exposure == "direct" or (self.exposure == "auto" and self.weighed().flat_is_cheaper)
+
+    def weighed(self) -> Weighed:
+        """What it costs in tokens, shown in each way, as far as is known of the child."""
+        from switchboard_mcp.gateway.weighing import Weighed  # Only where somebody wants to know.
+
+        if self._weighed is None or not self._weighed.holds(self):
+            self._weighed = Weighed.of(self)
+        return self._weighed
+
+    def shows_own(self, method: str) -> bool:
+        """Whether a list has entries of the child's own, under their own names."""
+        return self.direct or (method == TOOLS and self.pins is not None)
+
+    def own_tools(self) -> list[Tool]:
+        """The tools that are listed as they are."""
+        tools = self.permitted(self.child.offer.known_tools())
+        if self.direct:
+            return tools
+        return [tool for tool in tools if self.pins.match(tool.name)] if self.pins is not None else []
+
+    def news(self, *, tools: bool) -> bool:
+        """Whether hosts that have seen a list should hear that the child is known for the first time."""
+        if tools:
+            return self.pins is not None or (self.exposure == "auto" and self.direct)
+        # Of a child that is always shown as it is no host has seen a list before it was known.
+        return self.exposure != "direct"
+
+    def refusal(self, subtool: str) -> Failure:
+        """What a host is told that asked for a subtool which does not exist for it."""
+        return denial(self.source, self.name, subtool)
 
     def permitted(self, tools: Iterable[Tool]) -> list[Tool]:
         """Those that exist for a host."""
@@ -74,7 +118,7 @@ class ChildSuite:
                 self.chain.noted("introspect", session, asked.subtool, "ok")
             Introspection(session, route, id, self, params).begin()
         elif not self.access.permits(asked.subtool):
-            problem = denial(self.source, self.name, asked.subtool)
+            problem = self.refusal(asked.subtool)
             if self.chain is not None:
                 self.chain.noted("decision", session, asked.subtool, problem.code, bytes(asked.args or b""))
             refuse_call(session, route, id, params.meta, problem)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import UNSET, Struct
 
-from switchboard_mcp.children.catalog import Tool
+from switchboard_mcp.children.catalog import Knowledge, Tool
 from switchboard_mcp.core.introspect import ToolView
 from switchboard_mcp.core.search import Entry, Index
 from switchboard_mcp.core.signature import signature
@@ -43,15 +43,15 @@ class Finder:
     """Searches what it was given last; `refresh` looks whether that is still so."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[str, int]] = []
+        self._known: list[tuple[ChildSuite, Knowledge | None, int]] = []
         self._places: list[Place] = []
         self._index = Index([])
 
     def refresh(self, suites: Iterable[ChildSuite]) -> None:
         """Take in what the suites' children are known to offer by now."""
         suites = list(suites)
-        known = [(suite.name, id(suite.child.knowledge)) for suite in suites]
-        if known == self._known:
+        known = [(suite, suite.child.knowledge, len(suite.child.offer.known_tools())) for suite in suites]
+        if len(known) == len(self._known) and all(map(_same, known, self._known)):
             return
         self._known = known
         places: list[Place] = []
@@ -67,6 +67,12 @@ class Finder:
         """The best matches, best first."""
         hits = self._index.search(query, limit)
         return [match(self._places[hit.place], hit.score, doc_chars) for hit in hits]
+
+
+def _same(
+    one: tuple[ChildSuite, Knowledge | None, int], other: tuple[ChildSuite, Knowledge | None, int]
+) -> bool:
+    return one[0] is other[0] and one[1] is other[1] and one[2] == other[2]
 
 
 def entry(tool: ToolView, server: str, about: str = "") -> Entry:

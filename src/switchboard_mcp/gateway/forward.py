@@ -108,7 +108,7 @@ class Forward(HostRequest):
 
     def refused(self, problem: Failure) -> None:
         """A failure of ours: for a tool something a model can act on, else a JSON-RPC error."""
-        problem = self.child.hide(problem)
+        problem = self.child.blamed(problem, self.session.principal)
         if self.method == "tools/call":
             self.finish(tool_result(problem))
         else:

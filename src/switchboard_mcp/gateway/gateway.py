@@ -32,12 +32,12 @@ from switchboard_mcp.errors import (
 from switchboard_mcp.gateway import childsuite, methods
 from switchboard_mcp.gateway.asking import Desk
 from switchboard_mcp.gateway.calls import PlainParams
-from switchboard_mcp.gateway.childsuite import ChildSuite, Found
-from switchboard_mcp.gateway.hearing import Hearing
+from switchboard_mcp.gateway.childsuite import ChildSuite
+from switchboard_mcp.gateway.hearing import TOOLS_CHANGED, Hearing
 from switchboard_mcp.gateway.inbound import NO_PARAMS, Inbound, refuse_call
-from switchboard_mcp.gateway.listing import Listing
 from switchboard_mcp.gateway.session import HostLink, Route, Session, unfollow
 from switchboard_mcp.gateway.suites import Suite
+from switchboard_mcp.gateway.view import View
 from switchboard_mcp.observe.log import Log
 from switchboard_mcp.transport.peer import UNREADABLE, Cancelled, Peer
 
@@ -64,8 +64,8 @@ ID_BEGINS = frozenset(b'"-0123456789')
 
 
 class Gateway:
-    """See the module. `suites` are the children as hosts see them; `tools` the suite tools among them; `absent`
-    suites of children that governed mode does not let exist, with what is said of them.
+    """See the module. `view` is what hosts see that have no profile of their own; `all` are the suites of all
+    children, whoever sees them.
     """
 
     def __init__(
@@ -76,22 +76,51 @@ class Gateway:
         loop: AbstractEventLoop,
         workspace: str = "",
     ) -> None:
-        self.suites = childsuite.build(children, config)
-        self.tools: dict[str, Suite] = {
-            name: suite for name, suite in self.suites.items() if not suite.direct
-        }
-        self.absent: dict[str, Failure] = {}
+        self.all = childsuite.build(children, config)
+        self.view = View(self.all, log)
+        self._listen()
+        self.views: dict[str, View] = {}  # by principal, where it is another than that of all
+        self.greeted: Callable[[], None] | None = None  # told once, when the first host has its answer
         self.audit: Audit | None = None
         self.sessions: list[Session] = []
         self.desk = Desk(loop, workspace, self.sessions)
-        self.listing = Listing(self.suites, self.tools, log)
         self.loop = loop
-        self._hearing = Hearing(self.suites, self.sessions, self.desk)
+        self._hearing = Hearing(self, self.sessions, self.desk)
         self._log = log
+
+    @property
+    def suites(self) -> dict[str, ChildSuite]:
+        """The children as hosts see them."""
+        return self.view.suites
+
+    @property
+    def tools(self) -> dict[str, Suite]:
+        """The suite tools among them."""
+        return self.view.tools
+
+    @property
+    def absent(self) -> dict[str, Failure]:
+        """Suites of children that governed mode does not let exist, with what is said of them."""
+        return self.view.absent
+
+    def _listen(self) -> None:
+        """Of some children hosts should hear when their tools are known for the first time."""
+        for suite in self.all.values():
+            if suite.exposure == "auto" or suite.pins is not None:
+                tell = partial(self.child_changed, suite.source, TOOLS_CHANGED, first=True)
+                suite.child.offer.first_known = tell
+
+    def every_view(self) -> list[View]:
+        """All that anybody sees."""
+        return [self.view, *{id(view): view for view in self.views.values()}.values()]
+
+    def view_of(self, principal: str) -> View:
+        """What somebody sees."""
+        return self.views.get(principal, self.view)
 
     def open(self, route: Route, principal: str = "", *, passing: bool = False) -> Session:
         """One more host. `route` is for what belongs to no request; `passing` where it is there for one request."""
-        session = Session(route, self.desk, principal, passing=passing)
+        session = Session(route, self.desk, self.view_of(principal), principal, passing=passing)
         self.sessions.append(session)
         return session
 
@@ -124,7 +153,7 @@ class Gateway:
         unfollow(session.followed)
         self.desk.gone(session)
         if not session.passing:
-            for suite in self.suites.values():
+            for suite in self.all.values():
                 suite.child.leave(session)
         if session.log_level:
             self.spread_log_level()
@@ -145,7 +174,7 @@ class Gateway:
             return
         id = bytes(call.id)
         params = call.params
-        suite = self.tools.get(params.name)
+        suite = session.view.tools.get(params.name)
         plain = params.meta is UNSET and params.request_state is UNSET
         if suite is None or id[0] not in ID_BEGINS or not (plain or _simple(params)):
             self._receive_any(session, route, data)
@@ -160,16 +189,18 @@ class Gateway:
         except Exception as problem:  # noqa: BLE001  the host must not be left waiting
             self._unforeseen(session, route, id, "tools/call", problem)
 
-    def direct_tools(self) -> dict[str, Found]:
-        """Tools of children shown directly, by the name a host uses."""
-        return self.listing.direct()
+    def welcomed(self) -> None:
+        """A host has been greeted."""
+        if self.greeted is not None:
+            told, self.greeted = self.greeted, None
+            told()
 
     def spread_log_level(self) -> None:
         """Children are asked for the lowest level that any host wants."""
         wanted = [session.log_level for session in self.sessions if session.log_level]
         if wanted:
             lowest = min(wanted, key=envelope.LEVELS.index)
-            for suite in self.suites.values():
+            for suite in self.all.values():
                 suite.child.set_log_level(lowest)
 
     def child_asked(self, child: Child, peer: Peer, message: Message) -> None:
@@ -182,10 +213,9 @@ class Gateway:
 
     def child_changed(self, child: str, method: str, *, first: bool = False) -> None:
         """A child offers something else now, or what it offers is known for the first time."""
-        self.listing.forget()
-        # Of a child that is shown as it is no host has seen a list before it was known.
-        if not first or not self._hearing.shows(child):
-            self._hearing.child_changed(method)
+        for view in self.every_view():
+            view.listing.forget()
+        self._hearing.child_changed(child, method, first=first)
 
     def _receive_any(self, session: Session, route: Route, data: bytes) -> None:
         message = jsonrpc.parse(data)
@@ -249,11 +279,11 @@ class Gateway:
         elif method == "notifications/progress" and params is not UNSET:
             self.desk.host_progressed(session, params)
         elif method == "notifications/roots/list_changed":
-            for suite in self.suites.values():
+            for suite in session.view.suites.values():
                 self._tell(suite, session, method, params)
         elif method not in ("notifications/initialized", "notifications/cancelled"):
             # What nobody knows is for the one child that is shown as it is.
-            only = self.listing.only_direct()
+            only = session.view.listing.only_direct()
             if only is not None:
                 self._tell(only, session, method, params)
 

@@ -46,8 +46,11 @@ class RefusedSuite:
 def govern(gateway: Gateway, config: Config, absent: Mapping[str, Failure], disabled: Failure | None) -> None:
     """Hold a gateway to the posture that was taken."""
     configured = {name: suite.suite_name for name, suite in config.suites.items()}
-    names = suite_names([(name, configured.get(name, "")) for name in sorted(absent)], gateway.tools)
-    gateway.absent.update((names[child], problem) for child, problem in absent.items())
-    if disabled is not None:
-        refused = {name: RefusedSuite(gateway, suite, disabled) for name, suite in gateway.tools.items()}
-        gateway.tools.update(refused)
+    names = suite_names([(name, configured.get(name, "")) for name in sorted(absent)], gateway.all)
+    for view in gateway.every_view():
+        view.absent.update(
+            (names[child], problem) for child, problem in absent.items() if view.knows(child, names[child])
+        )
+        if disabled is not None:
+            refused = {name: RefusedSuite(gateway, suite, disabled) for name, suite in view.tools.items()}
+            view.tools.update(refused)

@@ -19,7 +19,9 @@ from switchboard_mcp.transport.peer import UNREADABLE, Peer
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.asking import Desk
+    from switchboard_mcp.gateway.gateway import Gateway
 
+TOOLS_CHANGED = "notifications/tools/list_changed"
 # Notifications that the modern era does not have.
 OF_THE_HANDSHAKE_ERA = frozenset({"notifications/elicitation/complete", "notifications/tasks/status"})
 
@@ -37,8 +39,8 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 class Hearing:
     """See the module."""
 
-    def __init__(self, suites: Mapping[str, ChildSuite], sessions: list[Session], desk: Desk) -> None:
-        self._direct = {suite.child.name: suite.direct for suite in suites.values()}
+    def __init__(self, gateway: Gateway, sessions: list[Session], desk: Desk) -> None:
+        self._gateway = gateway
         self._sessions = sessions
         self._desk = desk
 
@@ -49,18 +51,22 @@ class Hearing:
         except UNREADABLE:
             return
 
-    def shows(self, child: str) -> bool:
-        """Whether a child is shown as it is."""
-        return self._direct[child]
-
-    def child_changed(self, method: str) -> None:
-        """A child offers something else now."""
+    def child_changed(self, child: str, method: str, *, first: bool) -> None:
+        """A child offers something else now, or `first` what it offers is known at last."""
+        suite = self._suite(child)
+        if first and suite is not None and not suite.news(tools=method == TOOLS_CHANGED):
+            return
         for session in list(self._sessions):
-            if session.initialized:
-                session.route.send(jsonrpc.notification(method))
-            for listen in list(session.listens.values()):
-                if method in listen.kinds:
-                    listen.tell(method, {})
+            if session.view.shows(child):
+                tell_change(session, method)
+
+    def _suite(self, child: str) -> ChildSuite | None:
+        return next((suite for suite in self._gateway.all.values() if suite.source == child), None)
+
+    def _direct(self, child: str) -> bool:
+        """Whether a child is shown as it is."""
+        suite = self._suite(child)
+        return suite is not None and suite.direct
 
     def _hear(self, child: Child, peer: Peer, message: Message) -> None:
         method, params = str(message.method), message.params
@@ -72,7 +78,7 @@ class Hearing:
         elif (
             method == UPDATED
             and params is not UNSET
-            and (self._updated(child, params) or not self._direct[child.name])
+            and (self._updated(child, params) or not self._direct(child.name))
         ):
             return  # whoever follows it has heard; elsewhere the name would mean nothing
         else:
@@ -89,7 +95,7 @@ class Hearing:
         route = self._wants_log(whose, peer, _decode_log(params).level) if whose is not None else None
         if route is None:
             return
-        if not self._direct[child.name]:
+        if not self._direct(child.name):
             members = _decode_object(params)
             logger = envelope.text_of(members.get("logger"))
             members["logger"] = Raw(jsonrpc.encode(f"{child.name}/{logger}" if logger else child.name))
@@ -124,6 +130,15 @@ class Hearing:
                     heard = True
                     listen.tell(UPDATED, {**_plain(members), "uri": Raw(jsonrpc.encode(uri))})
         return heard
+
+
+def tell_change(session: Session, method: str) -> None:
+    """Tell one host that a list is another."""
+    if session.initialized:
+        session.route.send(jsonrpc.notification(method))
+    for listen in list(session.listens.values()):
+        if method in listen.kinds:
+            listen.tell(method, {})
 
 
 def _affected(followed: Mapping[str, Followed], child: Child, updated: str) -> Iterable[str]:

@@ -55,7 +55,7 @@ class Listing:
         self._look()
         if modern not in self._listed:
             direct = [shown_directly(name, found, modern=modern) for name, found in self.direct().items()]
-            listed = list_tools(self._tools.values(), direct, self.extra("tools/list"))
+            listed = list_tools(self._shown(), direct, self.extra("tools/list"))
             if len(listed) > MAX_LIST_BYTES and not direct:
                 self._log.warning("tools.list_too_long", bytes=len(listed), suites=len(self._tools))
             self._listed[modern] = listed
@@ -68,17 +68,21 @@ class Listing:
             self._direct = {}
             taken = set(self._tools)
             for suite in self._suites.values():
-                if suite.direct:
-                    for tool in suite.permitted(suite.child.offer.known_tools()):
-                        name = clear_of(taken, tool.name, suite.child.name)
-                        taken.add(name)
-                        self._direct[name] = Found(suite, tool.name)
+                for tool in suite.own_tools() if suite.shows_own("tools/list") else ():
+                    name = clear_of(taken, tool.name, suite.child.name)
+                    taken.add(name)
+                    self._direct[name] = Found(suite, tool.name)
         return self._direct
+
+    def _shown(self) -> list[Suite]:
+        """The suite tools that are listed."""
+        return [suite for name, suite in self._tools.items() if not self._suites[name].direct]
 
     def blocked(self, name: str) -> Failure | None:
         """Why a tool that a child shown directly has is not on the list, where that is for its lock."""
-        direct = (suite.child.offer.refusal(name) for suite in self._suites.values() if suite.direct)
-        return next((problem for problem in direct if problem is not None), None)
+        showing = (suite for suite in self._suites.values() if suite.shows_own("tools/list"))
+        problems = (suite.child.offer.refusal(name) for suite in showing if suite.access.permits(name))
+        return next((problem for problem in problems if problem is not None), None)
 
     def _look(self) -> None:
         """A child that has started since may have told what was not known."""
@@ -103,7 +107,7 @@ class Listing:
 
     def instructions(self) -> str:
         """How to use what is here."""
-        parts = [INSTRUCTIONS] if self._tools else []
+        parts = [INSTRUCTIONS] if self._shown() else []
         for suite in self._suites.values():
             if suite.direct and suite.child.knowledge is not None:
                 offer = suite.child.offer

@@ -76,13 +76,15 @@ def initialize(gateway: Gateway, inbound: Inbound) -> None:
 
     def answer() -> None:
         session.initialized = True
+        listing = session.view.listing
         told = {
             "protocolVersion": session.version,
-            "capabilities": gateway.listing.capabilities(modern=False),
+            "capabilities": listing.capabilities(modern=False),
             "serverInfo": IDENTITY,
-            "instructions": gateway.listing.instructions(),
+            "instructions": listing.instructions(),
         }
         inbound.answer(jsonrpc.encode(told))
+        gateway.welcomed()
 
     when_known(gateway, inbound, "tools/list", answer, soon=True)
 
@@ -91,13 +93,15 @@ def discover(gateway: Gateway, inbound: Inbound) -> None:
     """The same for the era without handshakes."""
 
     def answer() -> None:
+        listing = inbound.session.view.listing
         told = {
             "supportedVersions": list(eras.MODERN_VERSIONS),
-            "capabilities": gateway.listing.capabilities(modern=True),
-            "instructions": gateway.listing.instructions(),
+            "capabilities": listing.capabilities(modern=True),
+            "instructions": listing.instructions(),
             "_meta": {envelope.SERVER: IDENTITY},
         }
         inbound.answer(jsonrpc.encode(told), cacheable=True)
+        gateway.welcomed()
 
     when_known(gateway, inbound, "tools/list", answer, soon=True)
 
@@ -122,7 +126,8 @@ def list_tools(gateway: Gateway, inbound: Inbound) -> None:
     """One tool per suite, and the tools of children shown directly."""
 
     def answer() -> None:
-        inbound.answer(gateway.listing.tools(modern=inbound.modern), cacheable=True)
+        inbound.answer(inbound.session.view.listing.tools(modern=inbound.modern), cacheable=True)
+        gateway.welcomed()
 
     when_known(gateway, inbound, "tools/list", answer)
 
@@ -132,8 +137,8 @@ def list_offers(gateway: Gateway, inbound: Inbound) -> None:
     method = inbound.method
 
     def answer() -> None:
-        extra = gateway.listing.extra(method)
-        found = offers.listed(gateway.suites.values(), offers.KINDS[method], extra)
+        view = inbound.session.view
+        found = offers.listed(view.suites.values(), offers.KINDS[method], view.listing.extra(method))
         inbound.answer(found, cacheable=True)
 
     when_known(gateway, inbound, method, answer)
@@ -142,9 +147,10 @@ def list_offers(gateway: Gateway, inbound: Inbound) -> None:
 def call_tool(gateway: Gateway, inbound: Inbound) -> None:
     """A suite tool in a form that needs explaining, a direct tool, a request that was parked, or a tool nobody has."""
     params = _decode_call(inbound.params)
-    suite = gateway.tools.get(params.name)
-    if suite is None and params.name in gateway.absent:
-        problem = gateway.absent[params.name]
+    view = inbound.session.view
+    suite = view.tools.get(params.name)
+    if suite is None and params.name in view.absent:
+        problem = view.absent[params.name]
         gateway.refused(inbound.session, problem.child or "", "", problem)
         inbound.answer(tool_result(problem))
         return
@@ -161,15 +167,17 @@ def call_tool(gateway: Gateway, inbound: Inbound) -> None:
 
 
 def _call_direct(gateway: Gateway, inbound: Inbound, name: str) -> None:
-    found = gateway.direct_tools().get(name)
-    alone = gateway.listing.alone()
+    view = inbound.session.view
+    own = view.listing.direct()
+    found = own.get(name)
+    alone = view.listing.alone()
     if found is None and alone is not None and alone.access.permits(name):
         found = Found(alone, name)  # the child knows best what it has not
-    if found is None and (blocked := gateway.listing.blocked(name)) is not None:
+    if found is None and (blocked := view.listing.blocked(name)) is not None:
         inbound.answer(tool_result(blocked))
         return
     if found is None:
-        near = nearest(name, [*gateway.tools, *gateway.direct_tools()])
+        near = nearest(name, [*view.tools, *own])
         meant = f" Did you mean {', '.join(near)}?" if near else ""
         problem = failure("unknown_tool", f"Unknown tool '{name}'.{meant}", nearest=near)
         gateway.refused(inbound.session, "", name, problem)
@@ -181,7 +189,7 @@ def _call_direct(gateway: Gateway, inbound: Inbound, name: str) -> None:
 def get_prompt(gateway: Gateway, inbound: Inbound) -> None:
     """A prompt of the child it names."""
     name = inbound.text("name")
-    found = offers.find_prompt(gateway.suites.values(), name)
+    found = offers.find_prompt(inbound.session.view.suites.values(), name)
     if found is None:
         inbound.refuse(INVALID_PARAMS, f"Unknown prompt '{name}'.")
     else:
@@ -206,7 +214,7 @@ def subscribe(gateway: Gateway, inbound: Inbound) -> None:
 def _resource(gateway: Gateway, inbound: Inbound) -> Found | None:
     """The resource a request names; where there is none the host is told."""
     uri = inbound.text("uri")
-    found = offers.find_resource(gateway.suites.values(), uri)
+    found = offers.find_resource(inbound.session.view.suites.values(), uri)
     if found is None:
         code = INVALID_PARAMS if inbound.modern else envelope.RESOURCE_NOT_FOUND
         inbound.refuse(code, f"Unknown resource '{uri}'.", Raw(jsonrpc.encode({"uri": uri})))
@@ -216,7 +224,7 @@ def _resource(gateway: Gateway, inbound: Inbound) -> Found | None:
 def complete(gateway: Gateway, inbound: Inbound) -> None:
     """Completion for a prompt's or a template's argument."""
     reference = _decode_reference(inbound.members.get("ref", NO_PARAMS))
-    all_suites = gateway.suites.values()
+    all_suites = inbound.session.view.suites.values()
     if reference.type == "ref/prompt":
         found = offers.find_prompt(all_suites, reference.name)
         name = "name"
@@ -235,7 +243,7 @@ def complete(gateway: Gateway, inbound: Inbound) -> None:
 def unknown(gateway: Gateway, inbound: Inbound) -> None:
     """A method nobody knows goes to the one child that is shown directly, if there is one."""
     method = inbound.method
-    only = gateway.listing.only_direct()
+    only = inbound.session.view.listing.only_direct()
     if only is None or (method.startswith("tasks/") and inbound.modern is not _is_modern(only)):
         inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {method}")
     else:

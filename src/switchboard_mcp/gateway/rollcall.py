@@ -61,8 +61,8 @@ def when_known(
     gateway: Gateway, inbound: Inbound, method: str, then: Callable[[], None], *, soon: bool = False
 ) -> None:
     """Go on when every child shown directly has told what it offers, or failed to; or `soon` in any case."""
-    suites = gateway.suites.values()
-    strangers = [suite for suite in suites if suite.direct and not suite.child.offer.knows(method)]
+    suites = inbound.session.view.suites.values()
+    strangers = [suite for suite in suites if suite.shows_own(method) and not suite.child.offer.knows(method)]
     if not strangers:
         then()
         return

@@ -16,6 +16,7 @@ from switchboard_mcp.transport.link import Link
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
     from switchboard_mcp.gateway.asking import Asked, Desk
+    from switchboard_mcp.gateway.view import View
 
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -71,9 +72,12 @@ class Listen(Struct, kw_only=True):
 class Session:
     """See the module. `route` carries what belongs to no request; `passing` ones live for one request only."""
 
-    def __init__(self, route: Route, desk: Desk, principal: str = "", *, passing: bool = False) -> None:
+    def __init__(
+        self, route: Route, desk: Desk, view: View, principal: str = "", *, passing: bool = False
+    ) -> None:
         self.route = route
         self.desk = desk
+        self.view = view
         self.principal = principal
         self.passing = passing
         self.version = LATEST_HANDSHAKE

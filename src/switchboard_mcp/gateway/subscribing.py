@@ -58,7 +58,8 @@ def listen(gateway: Gateway, inbound: Inbound) -> None:
     inbound.session.listens[inbound.id] = subscription
     told: dict[str, object] = dict.fromkeys(kinds, True)
     found = [
-        (uri, offers.find_resource(gateway.suites.values(), uri)) for uri in wishes.resource_subscriptions
+        (uri, offers.find_resource(inbound.session.view.suites.values(), uri))
+        for uri in wishes.resource_subscriptions
     ]
     honoured = {uri: where for uri, where in found if where is not None}
     if honoured:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Raw, Struct
-from msgspec.json import encode
+from msgspec.json import decode, encode
 
 from switchboard_mcp.children.catalog import Annotations, Tool
 from switchboard_mcp.core.summary import summarise
@@ -128,21 +128,26 @@ def joint_hints(tools: Iterable[Tool]) -> dict[str, bool]:
 
 def list_tools(suites: Iterable[Suite], direct: Sequence[Raw], extra: Mapping[str, Raw]) -> bytes:
     """The `tools/list` result: all suites, in the largest shape that fits, and the tools that are shown directly."""
-    listed = list(suites)
-    if direct:
-        own = [suite.descriptor(SHAPES[0]) for suite in listed]
-        return encode({**extra, "tools": [*own, *direct]})
-    body = _written(listed, SHAPES[0])
+    body = _fitted(list(suites))
+    if not direct and not extra:
+        return body
+    own = decode(body, type=dict[str, list[Raw]])["tools"]
+    return encode({**extra, "tools": [*own, *direct]})
+
+
+def _fitted(suites: list[Suite]) -> bytes:
+    """All suites, in the largest shape that fits."""
+    body = _written(suites, SHAPES[0])
     low, high = 1, len(SHAPES) - 1
     if len(body) <= MAX_LIST_BYTES:
         return body
     while low < high:
         middle = (low + high) // 2
-        if len(_written(listed, SHAPES[middle])) <= MAX_LIST_BYTES:
+        if len(_written(suites, SHAPES[middle])) <= MAX_LIST_BYTES:
             high = middle
         else:
             low = middle + 1
-    return _written(listed, SHAPES[low])
+    return _written(suites, SHAPES[low])
 
 
 def _written(suites: list[Suite], shape: Shape) -> bytes:

@@ -57,8 +57,8 @@ class Access(Struct):
 
 def access(expose: Expose, *, governed: bool = False) -> Access:
     """The rule that a configuration states."""
-    allow = _patterns(expose.allow) if expose.allow or governed else None
-    return Access(allow=allow, deny=_patterns(expose.deny))
+    allow = patterns(expose.allow) if expose.allow or governed else None
+    return Access(allow=allow, deny=patterns(expose.deny))
 
 
 def denial(child: str, suite: str, subtool: str) -> Failure:
@@ -68,6 +68,7 @@ def denial(child: str, suite: str, subtool: str) -> Failure:
     return failure("subtool_denied", message, child=child, subtool=subtool)
 
 
-def _patterns(written: Sequence[str]) -> Patterns:
+def patterns(written: Sequence[str]) -> Patterns:
+    """Names and globs as they are looked up."""
     wild = tuple(text for text in written if any(character in text for character in _WILD))
     return Patterns(names=frozenset(written).difference(wild), globs=wild)

@@ -158,13 +158,13 @@ def test_every_mistake_is_named_with_its_key_path(tmp_path: Path, text: str, lin
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ('{"find": {"enabled": true}}', "find.enabled: true is not available in this version."),
+        ('{"find": {"enabled": 1}}', "find.enabled: expected true or false, found the number 1."),
         ('{"bus": {"redis": ""}}', "bus.redis: is not available in this version."),
         ('{"ask": {"model": ""}}', "ask.model: is not available in this version."),
         ('{"mail": {"enabeld": false}}', "mail.enabeld: unknown key; did you mean `enabled`?"),
         ('{"mail": {"enabled": "yes"}}', "mail.enabled: expected true or false, found text."),
-        ('{"suites": {"a": {"exposure": "auto"}}}',
-         'suites.a.exposure: "auto" is not available in this version.'),
+        ('{"http": {"tokens": {"ada": {"token": "x", "profile": "revue"}}}, "profiles": {"review": {}}}',
+         "http.tokens.ada.profile: there is no profile 'revue'. Did you mean 'review'?"),
     ],
 )  # fmt: skip
 def test_what_a_later_version_brings_is_refused_in_words(tmp_path: Path, text: str, line: str) -> None:

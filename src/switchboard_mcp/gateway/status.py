@@ -1,0 +1,85 @@
+"""How the children are, as values: what `GET /status`, `switchboard status` and the switchboard suite show.
+
+Looks only: nothing is started for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import UNSET, Struct, UnsetType
+
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.core.lifecycle import Health
+from switchboard_mcp.gateway.childsuite import ChildSuite
+
+ILL = frozenset({Health.UNHEALTHY.value, Health.QUARANTINED.value})
+
+
+class Problem(Struct, frozen=True):
+    """What went wrong last."""
+
+    code: str
+    message: str
+
+
+class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One child, or one of its processes where each host has its own. `subtools` is unset while nobody knows them."""
+
+    suite: str
+    child: str
+    kind: str
+    state: str
+    health: str
+    started: bool = False
+    known: bool = False
+    pid: int = 0
+    calls: int = 0
+    under_way: int = 0
+    subtools: int | UnsetType = UNSET
+    tokens_saved: int = 0
+    """What a host has saved: the tools listed flat, less the suite tool, and less a look inside where there was one."""
+    failures: int = 0
+    retry_after_ms: int = 0
+    last_failure: Problem | UnsetType = UNSET
+
+    @property
+    def is_ill(self) -> bool:
+        """Whether calls to it are refused."""
+        return self.health in ILL
+
+
+def children(suites: Iterable[ChildSuite], principal: str | None = None) -> list[ChildStatus]:
+    """Every child of these suites; where a principal is given, of processes kept for one host only its own."""
+    return [_of(suite, child) for suite in suites for child in _processes(suite, principal) or [suite.child]]
+
+
+def _processes(suite: ChildSuite, principal: str | None) -> list[Child]:
+    kept = suite.child.each()
+    if principal is None or kept == [suite.child]:
+        return kept
+    return [child for child in kept if getattr(child.home, "principal", "") == principal]
+
+
+def _of(suite: ChildSuite, child: Child) -> ChildStatus:
+    health = child.health  # first, since it may change the state
+    known = child.knowledge is not None
+    last = child.last_failure if child.failures or health.value in ILL else None
+    shown = child.hide(last) if last is not None else None
+    return ChildStatus(
+        suite=suite.name,
+        child=child.name,
+        kind=child.spec.kind,
+        state=child.state.value,
+        health=health.value,
+        started=child.peer is not None,
+        known=known,
+        pid=child.pid,
+        calls=max(0, child.visits - child.looks),
+        under_way=len(child.peer.pending) if child.peer is not None else 0,
+        subtools=len(suite.permitted(child.offer.known_tools())) if known else UNSET,
+        tokens_saved=suite.weighed().saved(suite, opened=child.looks > 0) if known else 0,
+        failures=child.failures,
+        retry_after_ms=child.retry_after_ms,
+        last_failure=Problem(shown.code, shown.message) if shown is not None else UNSET,
+    )
