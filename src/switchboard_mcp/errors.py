@@ -138,6 +138,23 @@ KINDS: dict[str, Kind] = {
     ),
     "mail_paths_reserved": Kind(True, "Work elsewhere, wait until then, or ask the holder to release them."),
     "setup_refused": Kind(False, "Mend what is named, then run the command again."),
+    "ask_no_model": Kind(
+        False,
+        "Set ANTHROPIC_API_KEY (or CLAUDE_API_KEY) where Switchboard is started, or use a host that lends its model "
+        "(sampling).",
+    ),
+    "ask_model_rejected": Kind(False, "Check the key, and `model` and `baseUrl` under `ask` in the config."),
+    "ask_model_failed": Kind(True, "Try again in a while."),
+    "ask_plan_invalid": Kind(True, "Say it in other words: one thing at a time, with all that it takes."),
+    "ask_impossible": Kind(False, "Introspect the suite to see what it is for, or use another."),
+    "ask_unclear": Kind(False, "Ask again, with what is missing said."),
+    "ask_limit": Kind(False, "Ask for less at once, or raise the named limit in the config."),
+    "ask_unconfirmed": Kind(
+        False,
+        "Use a host that can ask its user (elicitation), or name the subtool under `ask.trust` in the config.",
+    ),
+    "ask_declined": Kind(False, "The user does not want it. Do not try it in another way."),
+    "wrap_refused": Kind(False, "Mend what the message names, then try again."),
     "shutting_down": Kind(True, "Start Switchboard again."),
     "internal": Kind(False, "This is a fault in Switchboard. Its log has the details.", INTERNAL_ERROR),
 }

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
+from switchboard_mcp.cli.ask_usage import ASK
 from switchboard_mcp.cli.invocation import usage_failure
 from switchboard_mcp.cli.setup_usage import SETUP
 from switchboard_mcp.core.introspect import VERBOSITIES
@@ -37,6 +38,10 @@ usage: switchboard [COMMAND] [OPTIONS]
   introspect SUITE      show what is inside a suite
   call SUITE SUBTOOL    call a subtool
   find WORDS            find the subtool that fits a sentence
+  ask SENTENCE          have a model find and call the subtools for it
+  wrap CHILD            let a child be asked in sentences
+  unwrap CHILD          take that back, byte for byte
+  wrapper CHILD         serve such a child: what its file runs
   tokens                measure what the suites save
   login CHILD           log in to a remote child that wants it
   logout CHILD          forget that login
@@ -368,6 +373,7 @@ COMMANDS = {
 }
 
 COMMANDS |= {name: Command(*row) for name, row in SETUP.items()}
+COMMANDS |= {name: Command(*row) for name, row in ASK.items()}
 
 
 def command_of(name: str) -> Command:

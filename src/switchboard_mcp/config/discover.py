@@ -17,6 +17,7 @@ from switchboard_mcp.config.entries import Place, read_entry
 from switchboard_mcp.config.models import DEFAULT_GLOBS, ChildSpec, Config, ConfigWarning
 from switchboard_mcp.config.variables import foreign, missing
 
+ELSEWHERE = "elsewhere"  # what a wrapper wraps that stands for a child of its name in another file
 # Files named so say nothing about the child; their folder does.
 _PLAIN_NAMES = (".mcp.json", "mcp.json", ".mcp.toml", "mcp.toml")
 
@@ -27,14 +28,18 @@ class _Found(Struct):
     children: dict[str, ChildSpec]
     warnings: list[ConfigWarning]
     mentioned: set[str]
+    originals: bool = False
 
 
 def discover(
-    folder: str, config: Config, environ: Mapping[str, str], *, source: str = ""
+    folder: str, config: Config, environ: Mapping[str, str], *, source: str = "", originals: bool = False
 ) -> tuple[list[ChildSpec], list[ConfigWarning]]:
-    """The children of `folder`, and what was skipped or looks wrong. `source` is the config file."""
+    """The children of `folder`, and what was skipped or looks wrong. `source` is the config file.
+
+    With `originals`, a wrapped child is as it was before.
+    """
     source = source or os.path.join(folder, "switchboard.config.json")
-    found = _Found({}, [], set())
+    found = _Found({}, [], set(), originals)
     if config.mail.enabled:
         _add(_mail(source), found)
     if config.find.enabled:
@@ -105,7 +110,12 @@ def _read_file(path: str, found: _Found) -> None:
         fallback = _fallback(folder, file_name)
         own = document.get("name") if isinstance(document, dict) else None
         found.mentioned.add(own if isinstance(own, str) else fallback)
-        _add(read_entry(document, Place(path, "", folder), found.warnings, fallback=fallback), found)
+        spec = read_entry(document, Place(path, "", folder), found.warnings, fallback=fallback)
+        if spec is not None and spec.wraps and found.originals:
+            from switchboard_mcp.config.wrapped import original  # Only where children are wrapped.
+
+            spec = original(spec, found.warnings)
+        _add(spec, found)
 
 
 def _read_map(servers: Mapping[str, object], place: Place, found: _Found) -> None:
@@ -119,7 +129,11 @@ def _add(spec: ChildSpec | None, found: _Found) -> None:
     if spec is None:
         return
     first = found.children.setdefault(spec.name, spec)
-    if first is not spec:
+    if first is spec:
+        return
+    if spec.wraps == ELSEWHERE:
+        found.children[spec.name] = spec  # it stands for the other
+    elif first.wraps != ELSEWHERE:
         place = f"{first.source}: {first.key}" if first.key else first.source
         message = (
             f"a child named '{spec.name}' is already in {place}. This one is skipped; rename one of them."

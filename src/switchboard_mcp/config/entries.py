@@ -111,6 +111,7 @@ def _spec(entry: Entry, name: str, place: Place, warnings: list[ConfigWarning]) 
         switchboard_description=entry.switchboard_description,
         rpc_timeout_ms=entry.rpc_timeout_ms,
         nested=nested,
+        wraps=entry.wraps,
     )
 
 

@@ -17,7 +17,7 @@ from switchboard_mcp.config.documents import join
 
 NOT_YET = "is not available in this version"
 # What the documentation speaks of and a later version brings.
-_LATER_SECTIONS = (models.Bus, models.Ask)
+_LATER_SECTIONS = (models.Bus,)
 
 
 class Mistake(Struct, frozen=True):

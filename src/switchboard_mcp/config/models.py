@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from switchboard_mcp.config.ask import Ask
 from switchboard_mcp.config.audit import Audit
 from switchboard_mcp.config.governance import Governance
 from switchboard_mcp.config.health import Health
@@ -130,10 +131,6 @@ class Bus(Model, frozen=True):
     """The message bus. Nothing can be set in this version."""
 
 
-class Ask(Model, frozen=True):
-    """Natural-language wrappers. Nothing can be set in this version."""
-
-
 class Command(Struct, frozen=True, kw_only=True):
     """What to run, with its arguments and environment."""
 
@@ -183,6 +180,8 @@ class Entry(Struct, frozen=True, kw_only=True, rename="camel"):
     """Folder to run in, relative to the file. `${VAR}` is filled from the environment."""
     rpc_timeout_ms: Milliseconds | None = None
     """How long one call to this child may take, in milliseconds."""
+    wraps: str = ""
+    """Set by `switchboard wrap`: where the child is that this one stands for."""
     disabled: bool = False
     """Leave this child out."""
     enabled: bool = True
@@ -223,7 +222,7 @@ class Config(Model, frozen=True):
     bus: Bus = field(default_factory=Bus)
     """The message bus."""
     ask: Ask = field(default_factory=Ask)
-    """Natural-language wrappers."""
+    """Natural-language requests."""
 
 
 class ChildSpec(Struct, frozen=True, kw_only=True):
@@ -248,6 +247,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     switchboard_description: str = ""
     rpc_timeout_ms: int | None = None
     nested: bool = False
+    wraps: str = ""
 
 
 class ConfigWarning(Struct, frozen=True):

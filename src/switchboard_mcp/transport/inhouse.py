@@ -179,6 +179,8 @@ class Server:
             outcome = failure("internal", f"Tool '{tool.name}' went wrong.")
         if isinstance(outcome, Failure):
             return tool_result(outcome)
+        if isinstance(outcome, Raw):  # somebody else's result, passed on as it is
+            return bytes(outcome)
         text = jsonrpc.encode(outcome)
         return jsonrpc.encode(
             {"content": [{"type": "text", "text": text.decode()}], "structuredContent": Raw(text)}

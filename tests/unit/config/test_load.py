@@ -160,7 +160,6 @@ def test_every_mistake_is_named_with_its_key_path(tmp_path: Path, text: str, lin
     [
         ('{"find": {"enabled": 1}}', "find.enabled: expected true or false, found the number 1."),
         ('{"bus": {"redis": ""}}', "bus.redis: is not available in this version."),
-        ('{"ask": {"model": ""}}', "ask.model: is not available in this version."),
         ('{"mail": {"enabeld": false}}', "mail.enabeld: unknown key; did you mean `enabled`?"),
         ('{"mail": {"enabled": "yes"}}', "mail.enabled: expected true or false, found text."),
         ('{"http": {"tokens": {"ada": {"token": "x", "profile": "revue"}}}, "profiles": {"review": {}}}',

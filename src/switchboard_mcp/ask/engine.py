@@ -1,0 +1,213 @@
+"""Carries out one request: ask the model, judge its turn, have it confirmed, run it, and again until all is done.
+
+Owns the loop and its limits: steps, tokens, time. What may run is decided in `core.plan`; who plans, who runs and who
+agrees are given. Every way out is a tool result, with the plan and its cost in `_meta`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.ask import prompt
+from switchboard_mcp.ask.models import Brief, Correction, Model, News, Reply, Results, Talk
+from switchboard_mcp.ask.record import Record, joined, sketch
+from switchboard_mcp.config.ask import Ask
+from switchboard_mcp.core.plan import Finished, Frame, Go, Offered, SendBack, Step, Stop, judge, to_confirm
+from switchboard_mcp.errors import SwitchboardError, failure
+
+Agreement = Literal["yes", "no", "nobody"]
+# Tells how far it is: steps done, steps there may be, and what goes on.
+Tell = Callable[[float, float, str], None]
+
+
+class Request(Struct, frozen=True):
+    """What somebody wants."""
+
+    query: str
+    context: str = ""
+    dry_run: bool = False
+
+
+class Toolbox(Protocol):
+    """The child that does the work, behind all its policies."""
+
+    @property
+    def child(self) -> str:
+        """Its name."""
+
+    async def offered(self) -> list[Offered]:
+        """The subtools that may be used, always in the same order. Raises `SwitchboardError`."""
+
+    async def call(self, step: Step) -> bytes:
+        """The result of a step as it came, be it that of a failure. Raises `SwitchboardError`."""
+
+
+class Consent(Protocol):
+    """Whoever may say no."""
+
+    async def agree(self, steps: Sequence[Step], grave: Sequence[Step]) -> Agreement:
+        """Whether these steps may be run, of which some are grave; `nobody` where none can be asked."""
+
+
+class Party(Struct, frozen=True):
+    """Who takes part. `role` says what the child is for; `trusted`, which subtools nobody need be asked about."""
+
+    toolbox: Toolbox
+    model: Model
+    consent: Consent
+    settings: Ask
+    trusted: Callable[[str], bool]
+    role: str = ""
+    clock: Callable[[], float] = time.monotonic
+
+
+class Stopped(Exception):  # noqa: N818 - it never leaves this module
+    """The request has ended before its end."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def carry_out(request: Request, party: Party, tell: Tell) -> tuple[bytes, Record]:
+    """The tool result, and what it came to."""
+    record = Record()
+    began = party.clock()
+    work = _Work(request, party, record, tell)
+    try:
+        async with asyncio.timeout(party.settings.timeout_ms / 1000) as work.limit:
+            result = await work.run()
+    except TimeoutError:
+        told = f"It took longer than {party.settings.timeout_ms} ms (ask.timeoutMs)."
+        problem = failure("ask_limit", told, child=party.toolbox.child)
+    except Stopped as stopped:
+        problem = failure(stopped.code, str(stopped), child=party.toolbox.child)
+    except SwitchboardError as problem_met:
+        problem = problem_met.failure
+    else:
+        record.total_s = party.clock() - began
+        return record.onto(result), record
+    record.total_s = party.clock() - began
+    return record.refusal(problem), record
+
+
+class _Work:
+    def __init__(self, request: Request, party: Party, record: Record, tell: Tell) -> None:
+        self._request = request
+        self._party = party
+        self._record = record
+        self._tell = tell
+        self._fence = f"=={os.urandom(8).hex()}=="
+        self._shown = 0.0
+        self.limit: asyncio.Timeout
+
+    async def run(self) -> bytes:
+        """Turn after turn."""
+        party, settings = self._party, self._party.settings
+        offered = {tool.name: tool for tool in await party.toolbox.offered()}
+        if not offered:
+            raise Stopped(
+                "ask_impossible", f"Child '{party.toolbox.child}' has no subtools that may be used."
+            )
+        text = prompt.request(self._request.query, self._request.context, self._fence)
+        talk = party.model.talk(Brief(party.toolbox.child, party.role, list(offered.values()), text))
+        frame = Frame(settings.max_steps)
+        news: News | None = None
+        last: list[bytes] = []
+        while True:
+            reply = await self._ask(talk, news)
+            verdict = judge(reply.turn, offered, frame)
+            if isinstance(verdict, Stop):
+                raise Stopped(verdict.code, verdict.message)
+            if isinstance(verdict, Finished):
+                return joined(last, verdict.message)
+            if isinstance(verdict, SendBack):
+                news = Correction(verdict.problems)
+                frame = Frame(frame.steps_left, frame.within, sent_back=True)
+                continue
+            grave = to_confirm(verdict.steps, offered, settings.confirm, party.trusted)
+            if self._request.dry_run:
+                later = [] if verdict.last else sorted(verdict.within)
+                return sketch(verdict.steps, later, [step.subtool for step in grave])
+            last, failed = await self._perform(verdict, grave)
+            if verdict.last:
+                return joined(last[-1:] if failed else last, "")
+            frame = Frame(frame.steps_left - len(last), verdict.within)
+            news = self._told(verdict.steps, last)
+
+    async def _ask(self, talk: Talk, news: News | None) -> Reply:
+        record, settings = self._record, self._party.settings
+        left = settings.max_tokens - record.usage.total
+        if left <= 0:
+            raise Stopped("ask_limit", f"It cost more than {settings.max_tokens} tokens (ask.maxTokens).")
+        self._say("asking the model")
+        began = self._party.clock()
+        try:
+            reply = await (talk.begin(left) if news is None else talk.go_on(news, left))
+        finally:
+            record.model_s += self._party.clock() - began
+        record.turns += 1
+        record.model = reply.model
+        record.usage.add(reply.usage)
+        return reply
+
+    async def _perform(self, go: Go, grave: Sequence[Step]) -> tuple[list[bytes], bool]:
+        """Run the steps in order, up to the first that fails; whether one has."""
+        noted = self._record.planned(go.steps)
+        await self._confirm(go.steps, grave)
+        results: list[bytes] = []
+        for step, taken in zip(go.steps, noted, strict=True):
+            self._say(f"calling {step.subtool}")
+            began = self._party.clock()
+            try:
+                result = await self._party.toolbox.call(step)
+            finally:
+                spent = self._party.clock() - began
+                self._record.steps_s += spent
+                taken.ms = round(spent * 1000, 1)
+            taken.ran = True
+            taken.is_error = is_error(result)
+            results.append(result)
+            if taken.is_error:
+                return results, True
+        return results, False
+
+    async def _confirm(self, steps: Sequence[Step], grave: Sequence[Step]) -> None:
+        """Have the steps agreed to. The time that a person takes is not held against the request."""
+        deadline = self.limit.when()
+        began = asyncio.get_running_loop().time()
+        self.limit.reschedule(None)
+        agreed = await self._party.consent.agree(steps, grave)
+        waited = asyncio.get_running_loop().time() - began
+        self.limit.reschedule(None if deadline is None else deadline + waited)
+        names = ", ".join(dict.fromkeys(step.subtool for step in grave or steps))
+        if agreed == "no":
+            raise Stopped("ask_declined", f"The user did not agree to: {names}.")
+        if agreed == "nobody":
+            told = f"A person must agree to this first, and the host cannot ask one: {names}. Nothing of it was run."
+            raise Stopped("ask_unconfirmed", told)
+
+    def _told(self, steps: Sequence[Step], results: Sequence[bytes]) -> Results:
+        texts = [
+            prompt.fenced(self._fence, step.subtool, result)
+            for step, result in zip(steps, results, strict=False)
+        ]
+        return Results(texts + ["Not run, since a step before it failed."] * (len(steps) - len(results)))
+
+    def _say(self, what: str) -> None:
+        self._shown += 1
+        self._tell(self._shown, max(self._shown, 2.0 * self._party.settings.max_steps), what)
+
+
+def is_error(result: bytes) -> bool:
+    """Whether a tool result says that it failed."""
+    if b'"isError"' not in result:
+        return False
+    return bool(msgspec.json.decode(result, type=dict[str, object]).get("isError"))

@@ -1,0 +1,144 @@
+"""The server that a wrapped child is: one tool that takes a sentence. A program for `inhouse`.
+
+Owns the tool, and that nothing of a request's words is logged. Who plans and who agrees is settled in `hosts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from switchboard_mcp.ask.api import ApiModel
+from switchboard_mcp.ask.engine import Party, Toolbox, carry_out
+from switchboard_mcp.ask.engine import Request as Wanted
+from switchboard_mcp.ask.hosts import Host, HostConsent, choose
+from switchboard_mcp.ask.record import Record
+from switchboard_mcp.config.ask import SUBTOOL, Ask
+from switchboard_mcp.config.models import Expose
+from switchboard_mcp.errors import SwitchboardError, tool_result
+from switchboard_mcp.observe.log import Log
+from switchboard_mcp.policy.access import access
+from switchboard_mcp.transport.program import Caller, Request, Resource, Tool
+
+
+class Query(Struct, rename="camel", forbid_unknown_fields=True):
+    """What `natural_language` takes."""
+
+    query: Annotated[str, Meta(min_length=1, description="What you want done, in a sentence.")]
+    context: Annotated[str, Meta(description="What else it takes to do it: names, paths, texts.")] = ""
+    dry_run: Annotated[bool, Meta(description="Give the plan; run nothing.")] = False
+
+
+class Wrapper:
+    """See the module. `api` is the model of the API, where there is a key; `role` says what the child is for."""
+
+    resources: Sequence[Resource] = ()
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        settings: Ask,
+        log: Log,
+        *,
+        role: str = "",
+        api: ApiModel | None = None,
+    ) -> None:
+        self.toolbox = toolbox
+        self.settings = settings
+        self.role = role
+        self.log = log
+        self.api = api
+        self.name = toolbox.child
+        self.instructions = f"Tell `{SUBTOOL}` what you want done with '{toolbox.child}', in a sentence."
+        told = (
+            f"Say in a sentence what you want done with '{toolbox.child}': the subtools for it are found and called. "
+            "The answer is theirs, as it came."
+        )
+        self.tools = [Tool(name=SUBTOOL, description=told, takes=Query, serve=_serve, destructive=True)]
+
+    async def sit(self, voice: Any, caller: Caller) -> Sitting:
+        """One more client; our own server, whose voice can ask too."""
+        return Sitting(self, voice)
+
+    async def warm(self) -> None:
+        """Load what takes long before it is needed. What goes wrong with it is told when it is."""
+        if self.api is not None:
+            with suppress(SwitchboardError):
+                await self.api.client()
+
+    async def answer(self, asked: Query, host: Host, request: Request) -> bytes:
+        """Carry one request out."""
+        settings, child = self.settings, self.toolbox.child
+        trust = access(Expose(allow=settings.trust.get(child, [])), governed=True)
+        party = Party(
+            toolbox=self.toolbox,
+            model=choose(settings.backend, self.api, host),
+            consent=HostConsent(child, host),
+            settings=settings,
+            trusted=trust.permits,
+            role=self.role,
+        )
+        wanted = Wanted(asked.query, asked.context, asked.dry_run)
+        result, record = await carry_out(wanted, party, request.progress)
+        note(self.log, child, record, result)
+        return result
+
+
+class Sitting:
+    """See `program.Sitting`."""
+
+    def __init__(self, wrapper: Wrapper, host: Host) -> None:
+        self.wrapper = wrapper
+        self.host = host
+
+    async def read(self, uri: str) -> object:
+        """There is nothing to read."""
+        return None
+
+    def followed(self, uris: frozenset[str]) -> None:
+        """There is nothing to follow."""
+
+    async def leave(self) -> None:
+        """Nothing is kept of a client."""
+
+
+async def _serve(sitting: Sitting, asked: Query, request: Request) -> Raw:
+    try:
+        return Raw(await sitting.wrapper.answer(asked, sitting.host, request))
+    except SwitchboardError as problem:
+        return Raw(tool_result(problem.failure))
+
+
+class _Told(Struct, rename="camel"):
+    is_error: bool = False
+    structured_content: Any = None
+
+
+def note(log: Log, child: str, record: Record, result: bytes) -> None:
+    """One line for each request: what it came to and cost, nothing of what was said."""
+    told = msgspec.json.decode(result, type=_Told)
+    outcome = "ok"
+    if told.is_error:
+        error = told.structured_content.get("error") if isinstance(told.structured_content, dict) else None
+        code = error.get("code") if isinstance(error, dict) else None
+        outcome = code if isinstance(code, str) else "child_failed"
+    use = record.use()
+    log.info(
+        "ask.done",
+        child=child,
+        outcome=outcome,
+        model=use.model,
+        turns=use.turns,
+        steps=sum(taken.ran for taken in record.steps),
+        subtools=",".join(dict.fromkeys(taken.subtool for taken in record.steps)),
+        input_tokens=use.input_tokens,
+        output_tokens=use.output_tokens,
+        cached_tokens=use.cached_tokens,
+        model_ms=use.model_ms,
+        steps_ms=use.steps_ms,
+        total_ms=use.total_ms,
+    )

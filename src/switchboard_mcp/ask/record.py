@@ -1,0 +1,127 @@
+"""What one request came to: the plan, what of it ran, what it cost; and the result it is told with.
+
+A child's result stays as it came but for one addition to its `_meta`. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw, Struct
+
+from switchboard_mcp.ask.models import Usage
+from switchboard_mcp.core.plan import Step
+from switchboard_mcp.errors import Failure, tool_result
+
+NEWLINE = "\n"
+PLAN, USE = "switchboard/plan", "switchboard/use"
+
+
+class Taken(Struct, rename="camel", omit_defaults=True):
+    """One step of the plan, and what became of it."""
+
+    subtool: str
+    args: dict[str, object]
+    ran: bool = False
+    is_error: bool = False
+    ms: float = 0.0
+
+
+class Use(Struct, rename="camel"):
+    """What a request cost. Tokens of a host's model are estimated."""
+
+    model: str = ""
+    turns: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    model_ms: float = 0.0
+    steps_ms: float = 0.0
+    total_ms: float = 0.0
+
+
+class Record(Struct):
+    """See the module."""
+
+    steps: list[Taken] = []
+    usage: Usage = msgspec.field(default_factory=Usage)
+    model: str = ""
+    turns: int = 0
+    model_s: float = 0.0
+    steps_s: float = 0.0
+    total_s: float = 0.0
+
+    def planned(self, steps: Sequence[Step]) -> list[Taken]:
+        """Note steps that are about to be run."""
+        noted = [Taken(step.subtool, step.args) for step in steps]
+        self.steps.extend(noted)
+        return noted
+
+    def use(self) -> Use:
+        """What it cost so far."""
+        return Use(
+            model=self.model,
+            turns=self.turns,
+            input_tokens=self.usage.read,
+            output_tokens=self.usage.written,
+            cached_tokens=self.usage.cached,
+            model_ms=_ms(self.model_s),
+            steps_ms=_ms(self.steps_s),
+            total_ms=_ms(self.total_s),
+        )
+
+    def onto(self, result: bytes) -> bytes:
+        """The result with the plan and its cost in `_meta`; all else stays as it is."""
+        members = msgspec.json.decode(result, type=dict[str, Raw])
+        theirs = msgspec.json.decode(members["_meta"], type=dict[str, Raw]) if "_meta" in members else {}
+        meta = {**theirs, PLAN: self.steps, USE: self.use()}
+        return msgspec.json.encode({**members, "_meta": meta})
+
+    def refusal(self, problem: Failure) -> bytes:
+        """The failure as a result, with what was planned and what of that has run, for a model to read too."""
+        lines = [f"{number}. {_line(taken)}" for number, taken in enumerate(self.steps, 1)]
+        plan = f"\nThe plan:\n{NEWLINE.join(lines)}" if lines else ""
+        told = msgspec.structs.replace(problem, message=problem.message + plan)
+        return self.onto(tool_result(told))
+
+
+def _line(taken: Taken) -> str:
+    state = "failed" if taken.is_error else "done" if taken.ran else "not run"
+    return f"{taken.subtool} {msgspec.json.encode(taken.args).decode()} ({state})"
+
+
+def joined(results: Sequence[bytes], message: str) -> bytes:
+    """One result of several steps: theirs where it is one, else their content in order; then what the model says."""
+    if len(results) == 1 and not message:
+        return results[0]
+    decoded = [msgspec.json.decode(result, type=dict[str, Raw]) for result in results]
+    content = [
+        block
+        for members in decoded
+        for block in (msgspec.json.decode(members["content"], type=list[Raw]) if "content" in members else [])
+    ]
+    if message:
+        content.append(Raw(msgspec.json.encode({"type": "text", "text": message})))
+    whole: dict[str, object] = dict(decoded[0]) if len(decoded) == 1 else {}
+    whole["content"] = content
+    if len(decoded) > 1 and any(members.get("isError") == Raw(b"true") for members in decoded):
+        whole["isError"] = True
+    return msgspec.json.encode(whole)
+
+
+def sketch(steps: Sequence[Step], later: Sequence[str], confirmed: Sequence[str]) -> bytes:
+    """What would be done, as a result: for a dry run."""
+    plan = {
+        "steps": [{"subtool": step.subtool, "args": step.args} for step in steps],
+        "mayFollow": list(later),
+        "needsConfirmation": list(confirmed),
+    }
+    text = msgspec.json.encode(plan)
+    return msgspec.json.encode(
+        {"content": [{"type": "text", "text": text.decode()}], "structuredContent": Raw(text)}
+    )
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 1)

@@ -1,0 +1,150 @@
+"""The host's own model, lent through sampling. The plan travels as JSON in plain text, which every such host can carry.
+
+A host of either era: the question goes to our client, which is Switchboard, and its gateway puts it to the host as that
+host wants to be asked. Nobody counts tokens for us here, so that they are estimated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from msgspec import Raw, Struct
+
+from switchboard_mcp.ask import prompt
+from switchboard_mcp.ask.models import REPLY_TOKENS, Brief, Correction, News, Reply, Usage
+from switchboard_mcp.core import jsonrpc, tokens
+from switchboard_mcp.core.plan import Offered, Step, Turn
+from switchboard_mcp.core.schema import compact
+from switchboard_mcp.errors import SwitchboardError, failure
+
+SAMPLING = "sampling/createMessage"
+# A quick answer is worth more here than a clever one.
+PREFERENCES = {"speedPriority": 0.9, "costPriority": 0.7, "intelligencePriority": 0.3}
+FORM = """\
+- Answer with one JSON object and nothing else:
+  {"steps": [{"subtool": NAME, "args": {…}}, …], "done": true}  when these calls fulfil the request;
+  {"steps": […], "later": [NAME, …]}  when you must see their results first: name all subtools you may need after them;
+  {"done": true, "message": TEXT}  when, after results, nothing is left to call;
+  {"cannot": WHY}  when no subtool here can do it;  {"unclear": QUESTION}  when it could mean several things.
+
+The subtools, one a line, with the JSON Schema of their args:
+"""
+
+# Asks our client; gives its answer. Raises `SwitchboardError` where it gives none.
+Ask = Callable[[str, bytes], Awaitable[Raw]]
+
+
+class _Written(Struct):
+    """A turn as a model writes it."""
+
+    steps: list[_WrittenStep] = []
+    done: bool = False
+    later: list[str] | None = None
+    message: str = ""
+    cannot: str = ""
+    unclear: str = ""
+
+
+class _WrittenStep(Struct):
+    subtool: str
+    args: dict[str, object] = {}
+
+
+class _Content(Struct):
+    type: str = ""
+    text: str = ""
+
+
+class _Answer(Struct):
+    content: _Content | list[_Content]
+    model: str = ""
+
+
+_decode_answer = msgspec.json.Decoder(_Answer).decode
+_decode_turn = msgspec.json.Decoder(_Written).decode
+
+
+class HostModel:
+    """See the module."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def talk(self, brief: Brief) -> HostTalk:
+        """A conversation about one request."""
+        lines = "\n".join(_line(tool) for tool in brief.offered)
+        system = prompt.system(brief.child, brief.role, FORM + lines)
+        return HostTalk(self._ask, system, brief.request)
+
+
+class HostTalk:
+    """See `models.Talk`."""
+
+    def __init__(self, ask: Ask, system: str, request: str) -> None:
+        self._ask = ask
+        self._system = system
+        self._messages = [_message("user", request)]
+
+    async def begin(self, most_tokens: int) -> Reply:
+        """The first turn."""
+        return await self._turn(most_tokens)
+
+    async def go_on(self, news: News, most_tokens: int) -> Reply:
+        """The turn after this."""
+        told = prompt.correction(news.problems) if isinstance(news, Correction) else "\n\n".join(news.texts)
+        self._messages.append(_message("user", told))
+        return await self._turn(most_tokens)
+
+    async def _turn(self, most_tokens: int) -> Reply:
+        params = jsonrpc.encode(
+            {
+                "systemPrompt": self._system,
+                "messages": self._messages,
+                "maxTokens": min(REPLY_TOKENS, most_tokens),
+                "modelPreferences": PREFERENCES,
+            }
+        )
+        try:
+            raw = await self._ask(SAMPLING, params)
+        except SwitchboardError as problem:
+            told = f"There is no model to plan with: {problem.failure.message}"
+            raise SwitchboardError(failure("ask_no_model", told)) from None
+        try:
+            answer = _decode_answer(raw)
+        except msgspec.DecodeError as problem:
+            told = f"The host's model gave no answer that can be read: {problem}."
+            raise SwitchboardError(failure("ask_model_failed", told)) from None
+        blocks = answer.content if isinstance(answer.content, list) else [answer.content]
+        text = "".join(block.text for block in blocks if block.type == "text")
+        self._messages.append(_message("assistant", text or "(nothing)"))
+        usage = Usage(read=tokens.estimate(params), written=tokens.estimate(text))
+        return Reply(read_turn(text), usage, answer.model or "host")
+
+
+def read_turn(text: str) -> Turn:
+    """What a model meant by its text: the JSON in it, whatever it wrote around that."""
+    begin, end = text.find("{"), text.rfind("}")
+    if begin < 0 or end < begin:
+        return Turn(odd="That is no plan: answer with one JSON object and nothing else.")
+    try:
+        written = _decode_turn(text[begin : end + 1])
+    except (msgspec.DecodeError, RecursionError) as problem:
+        return Turn(odd=f"That is no plan: {problem}. Answer with one JSON object and nothing else.")
+    return Turn(
+        steps=[Step(step.subtool, step.args) for step in written.steps],
+        done=written.done,
+        later=written.later,
+        message=written.message,
+        cannot=written.cannot,
+        unclear=written.unclear,
+    )
+
+
+def _line(tool: Offered) -> str:
+    told = {"subtool": tool.name, "does": tool.description, "args": compact(tool.schema)}
+    return msgspec.json.encode(told).decode()
+
+
+def _message(role: str, text: str) -> dict[str, object]:
+    return {"role": role, "content": {"type": "text", "text": text}}

@@ -1,0 +1,118 @@
+"""A wrapped child's server towards Switchboard: `inhouse`'s, which can also ask its client something.
+
+Owns questions to the client and what that said it can do; with `through`, the original's own tools stand beside ours.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, Task
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from switchboard_mcp.core import jsonrpc
+from switchboard_mcp.core.jsonrpc import Message
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.transport import inhouse
+from switchboard_mcp.transport.link import Link
+from switchboard_mcp.transport.peer import Call
+from switchboard_mcp.transport.program import Menu
+
+# A person may have to answer; as long as Switchboard itself waits.
+PATIENCE_S = 3600.0
+
+
+class Through(Protocol):
+    """The original, for calls that need no plan."""
+
+    async def listed(self) -> list[Raw]:
+        """Its tools as it sent them, those that may be used."""
+
+    async def pass_on(self, params: Raw) -> bytes:
+        """The result of a `tools/call`."""
+
+
+class _Hello(Struct):
+    capabilities: dict[str, Raw] = {}
+
+
+class _Name(Struct):
+    name: str = ""
+
+
+_decode_hello = msgspec.json.Decoder(_Hello).decode
+_decode_name = msgspec.json.Decoder(_Name).decode
+
+
+class AskingServer(inhouse.Server):
+    """See the module."""
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        link: Link,
+        menu: Menu,
+        start_task: Callable[[Coroutine[Any, Any, None]], Task[None]],
+        wrong: Callable[[str, BaseException], None],
+        gone: Callable[[], None],
+        through: Through | None = None,
+    ) -> None:
+        super().__init__(loop, link, menu, start_task, wrong)
+        self._gone = gone
+        self._through = through
+        self._capabilities: dict[str, Raw] = {}
+
+    def able(self, capability: str) -> bool:
+        """Whether the client said that it can."""
+        return capability in self._capabilities
+
+    async def ask(self, method: str, params: bytes) -> Raw:
+        """The client's answer. Raises where it gives none."""
+        answer = await self._peer.inquire(method, params, PATIENCE_S)
+        if isinstance(answer, Failure):
+            raise SwitchboardError(answer)
+        if answer is None:
+            raise SwitchboardError(failure("host_refused", f"The host did not answer: {method}."))
+        error = jsonrpc.error_in(answer)
+        if error is not None or answer.result is UNSET:
+            said = jsonrpc.parse_error(error).message if error is not None else "no result"
+            raise SwitchboardError(failure("host_refused", f"The host refused {method}: {said}"))
+        return answer.result
+
+    def requested(self, message: Message) -> None:
+        """The client asks."""
+        if message.method == "initialize" and message.params is not UNSET:
+            self._capabilities = _decode_hello(message.params).capabilities
+        through = self._through
+        if through is not None and message.id is not UNSET:
+            params = message.params if message.params is not UNSET else Raw(b"{}")
+            if message.method == "tools/list":
+                self._work(bytes(message.id), message.method, self._list(through))
+                return
+            if message.method == "tools/call" and _decode_name(params).name not in self._menu.tools:
+                self._work(bytes(message.id), message.method, through.pass_on(params))
+                return
+        super().requested(message)
+
+    async def _list(self, through: Through) -> bytes:
+        return jsonrpc.encode({"tools": [*self._menu.listed, *await through.listed()]})
+
+    def _work(self, id: bytes, method: str, work: Coroutine[Any, Any, bytes]) -> None:
+        task = self._working[id] = self._start_task(self._contained(id, method, work))
+        task.add_done_callback(lambda _task: self._working.pop(id, None))
+
+    def link_closed(self) -> None:
+        """The client has gone."""
+        self._peer.fail_all(failure("host_refused", "The host has gone."))
+        super().link_closed()
+        self._gone()
+
+    def too_large(self, call: Call, size: int) -> None:
+        """What the client answers is larger than a message may be."""
+        call.failed(failure("message_too_large", f"The host's answer of {size} bytes is too large."))
+
+    def unreadable(self, call: Call, reason: str) -> None:
+        """What the client answers cannot be read."""
+        call.failed(failure("host_refused", f"The host's answer cannot be read: {reason}."))

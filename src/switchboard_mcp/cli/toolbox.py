@@ -1,0 +1,105 @@
+"""A child as one who carries out requests sees it: behind its suite, as any host would, with all policies between.
+
+Owns how the originals of a workspace are opened, and how a suite is used by a program.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from switchboard_mcp.app import Options, workspace_folder
+from switchboard_mcp.children.catalog import Annotations, Tool
+from switchboard_mcp.cli.host import Host
+from switchboard_mcp.cli.outcome import error_of
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.mail import Mail
+from switchboard_mcp.config.models import Find, Workspace
+from switchboard_mcp.core.plan import Offered, Step
+from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.gateway.childsuite import ChildSuite
+
+
+def originals(options: Options, child: str = "") -> Workspace:
+    """The workspace with its children as they are without wrappers, or one of them alone, each behind a suite."""
+    workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
+    config = workspace.config
+    if config.governance.mode == "governed":
+        told = f"{workspace.folder}: in governed mode, requests in natural language are not served."
+        hint = "Call the subtools themselves, or set governance.mode to 'open'."
+        raise SwitchboardError(failure("wrap_refused", told, hint=hint))
+    children = [
+        spec for spec in workspace.children if spec.kind != "builtin" and (not child or spec.name == child)
+    ]
+    if child and not children:
+        told = f"{workspace.folder}: there is no child named '{child}'."
+        problems = [str(warning) for warning in workspace.warnings if child in str(warning)]
+        raise SwitchboardError(failure("config_invalid", "\n".join([told, *problems])))
+    suites = {name: msgspec.structs.replace(suite, exposure="suite") for name, suite in config.suites.items()}
+    config = msgspec.structs.replace(config, suites=suites, mail=Mail(), find=Find())
+    return msgspec.structs.replace(workspace, config=config, children=children)
+
+
+class _Call(Struct):
+    name: str = ""
+    arguments: Raw = Raw(b"{}")
+
+
+class SuiteToolbox:
+    """See the module."""
+
+    def __init__(self, suite: ChildSuite, host: Host) -> None:
+        self._suite = suite
+        self._host = host
+        self._met = False
+
+    @property
+    def child(self) -> str:
+        """Its name."""
+        return self._suite.child.name
+
+    async def offered(self) -> list[Offered]:
+        """The subtools that may be used, by name."""
+        return sorted(map(_offered, await self._tools()), key=lambda tool: tool.name)
+
+    async def call(self, step: Step) -> bytes:
+        """The result of a step as it came."""
+        return await self._use(step.subtool, step.args)
+
+    async def listed(self) -> list[Raw]:
+        """The tools that may be used, as the child sent them."""
+        return [tool.raw for tool in await self._tools() if tool.raw is not UNSET]
+
+    async def pass_on(self, params: Raw) -> bytes:
+        """The result of a call that somebody else made up."""
+        call = msgspec.json.decode(params, type=_Call)
+        return await self._use(call.name, call.arguments)
+
+    async def _use(self, subtool: str, args: object) -> bytes:
+        asked = {"action": "call", "subtool": subtool, "args": args}
+        return (await self._host.call(self._suite.name, asked)).raw
+
+    async def _tools(self) -> list[Tool]:
+        """Started where it is not yet: what it offers now counts, and later what it says has changed."""
+        if not self._met:
+            looked = {"action": "introspect", "verbosity": "names"}
+            result = await self._host.call(self._suite.name, looked)
+            problem = error_of(result)
+            if problem is not None:
+                raise SwitchboardError(problem)
+            self._met = True
+        return self._suite.permitted(self._suite.child.offer.known_tools())
+
+
+def _offered(tool: Tool) -> Offered:
+    tool.readable()
+    hints = tool.annotations if isinstance(tool.annotations, Annotations) else Annotations()
+    return Offered(
+        name=tool.name,
+        description=tool.description or "",
+        schema=msgspec.json.decode(tool.input_schema) if tool.input_schema is not UNSET else {},
+        read_only=bool(hints.read_only_hint),
+        destructive=hints.destructive_hint is not False,
+    )

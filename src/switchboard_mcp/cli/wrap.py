@@ -1,0 +1,243 @@
+"""`switchboard wrap` and `unwrap`: a child's file replaced by that of its wrapper, and put back byte for byte.
+
+Owns what is written where. A child with a folder of its own (`…/NAME/.mcp.json`) is wrapped in place: the file moves to
+`original/`. One that stands elsewhere, in an `mcpServers` map or under another file name, stays as it is: its wrapper
+gets the folder `.switchboard/mcps/NAME` and stands for it. At no moment is there no child.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from contextlib import suppress
+
+from msgspec import Struct
+
+from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.cli.invocation import Invocation, usage_failure
+from switchboard_mcp.config.ask import SUBTOOL
+from switchboard_mcp.config.discover import ELSEWHERE
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.config.wrapped import FILE, ORIGINAL, ROLE_FILE, own_folder
+from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+
+# A request may wait for its model; the call that carries it must not end first.
+SPARE_MS = 60_000
+DESCRIPTIONS = "mcp-descriptions.json"
+
+
+class Done(Struct, frozen=True):
+    """What `--json` prints."""
+
+    child: str
+    folder: str
+    files: list[str]
+    kept: list[str]
+
+
+def run(asked: Invocation) -> int:
+    """Wrap, and say where."""
+    workspace = _workspace(asked)
+    spec = _child(workspace, asked.given.child)
+    if spec.wraps:
+        raise _refused(
+            f"Child '{spec.name}' is wrapped already: {spec.source}.", "Edit its CLAUDE.md, or unwrap it."
+        )
+    if workspace.config.governance.mode == "governed":
+        told = f"{workspace.folder}: in governed mode, requests in natural language are not served."
+        raise _refused(told, "Set governance.mode to 'open', or leave the child as it is.")
+    folder = own_folder(workspace.folder, spec)
+    in_place = os.path.dirname(spec.source) == folder
+    path = os.path.join(folder, FILE)
+    _look(path, spec, in_place=in_place)
+    role = role_text(workspace.folder, spec)
+    entry = _entry(asked, workspace, spec, folder, ORIGINAL if in_place else ELSEWHERE)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        if in_place:
+            _keep(path, os.path.join(folder, ORIGINAL))
+        _write(path, entry)
+        kept = [] if _write_new(os.path.join(folder, ROLE_FILE), role) else [os.path.join(folder, ROLE_FILE)]
+    except OSError as problem:
+        raise _refused(f"{problem.filename}: {problem.strerror}.") from None
+    if not in_place and not _child(_workspace(asked), spec.name).wraps:
+        _remove(folder, role)
+        told = f"{path}: no glob of `discoverGlobs` finds it. Nothing was changed."
+        raise _refused(told, "Add '.switchboard/mcps/*/.mcp.json' to discoverGlobs, then try again.")
+    files = [path, *([os.path.join(folder, ORIGINAL)] if in_place else []), os.path.join(folder, ROLE_FILE)]
+    _show(asked, Done(spec.name, folder, files, kept), _wrapped_words(spec, folder, kept))
+    return 0
+
+
+def run_unwrap(asked: Invocation) -> int:
+    """Put the child back."""
+    workspace = _workspace(asked)
+    spec = _child(workspace, asked.given.child)
+    if not spec.wraps:
+        raise _refused(f"Child '{spec.name}' is not wrapped.", "There is nothing to put back.")
+    folder = os.path.dirname(spec.source)
+    role = role_text(workspace.folder, spec)
+    kept_role = os.path.join(folder, ROLE_FILE)
+    try:
+        if spec.wraps == ELSEWHERE:
+            _remove(folder, role)
+        else:
+            os.replace(os.path.join(folder, spec.wraps), spec.source)
+            with suppress(OSError):
+                os.rmdir(os.path.join(folder, os.path.dirname(spec.wraps)))
+            _remove_role(folder, role)
+    except OSError as problem:
+        raise _refused(f"{problem.filename}: {problem.strerror}.") from None
+    kept = [kept_role] if os.path.exists(kept_role) else []
+    words = [f"Child '{spec.name}' is as it was."]
+    if kept:
+        words.append(f"{kept[0]} is not as it was written, and stays.")
+    _show(asked, Done(spec.name, folder, [], kept), words)
+    return 0
+
+
+def role_text(workspace: str, spec: ChildSpec) -> str:
+    """What the model is told of the child at first: what a descriptions file says, else what is known of it."""
+    told = _described(workspace, spec.name)
+    if not told:
+        about = spec.switchboard_description or spec.description
+        told = f"Your role is to carry out requests with the MCP server '{spec.name}'.{' ' + about if about else ''}"
+    return (
+        f"<!-- What the model behind the `{SUBTOOL}` subtool of '{spec.name}' is told. Edit it as you like. -->\n\n"
+        f"{told.strip()}\n"
+    )
+
+
+def _described(workspace: str, name: str) -> str:
+    try:
+        with open(os.path.join(workspace, DESCRIPTIONS), "rb") as file:
+            told = json.load(file)["mcps"][name]["claude"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return told if isinstance(told, str) else ""
+
+
+def _workspace(asked: Invocation) -> Workspace:
+    return load_workspace(workspace_folder(asked.options), asked.options.config, os.environ)
+
+
+def _child(workspace: Workspace, name: str) -> ChildSpec:
+    by_name = {spec.name: spec for spec in workspace.children if spec.kind != "builtin"}
+    if name in by_name:
+        return by_name[name]
+    near = nearest(name, by_name)
+    meant = f" Did you mean {' or '.join(near)}?" if near else ""
+    told = f"There is no child '{name}' in {workspace.folder}.{meant}"
+    raise SwitchboardError(usage_failure(told, "`switchboard list` shows the children."))
+
+
+def _look(path: str, spec: ChildSpec, *, in_place: bool) -> None:
+    """Refuse what could not be put back."""
+    original = os.path.join(os.path.dirname(path), ORIGINAL)
+    if in_place and os.path.islink(path):
+        raise _refused(f"{path} is a link. Wrap the child where its file really is.")
+    if os.path.lexists(original):
+        raise _refused(f"{original} is there already, and would be lost.", "Move it away, then try again.")
+    if not in_place and os.path.lexists(path):
+        raise _refused(f"{path} is there already, and would be lost.", "Move it away, then try again.")
+    if os.sep in spec.name or spec.name in (os.curdir, os.pardir):
+        raise _refused(f"The name '{spec.name}' cannot be that of a folder.", "Rename the child.")
+
+
+def _entry(asked: Invocation, workspace: Workspace, spec: ChildSpec, folder: str, wraps: str) -> bytes:
+    """The file of the wrapper. It names places relative to itself, so that the workspace can be moved."""
+    command = _command(asked.given.command)
+    args = [*command[1:], "wrapper", spec.name, "--workspace", os.path.relpath(workspace.folder, folder)]
+    if asked.options.config is not None:
+        args += ["--config", os.path.relpath(workspace.source, folder)]
+    entry: dict[str, object] = {"name": spec.name}
+    if spec.description:
+        entry["description"] = spec.description
+    if spec.switchboard_description:
+        entry["switchboardDescription"] = spec.switchboard_description
+    entry["type"] = "stdio"
+    entry["command"] = {"cmd": command[0], "args": [*args, "--log-level", "info"]}
+    entry["rpcTimeoutMs"] = workspace.config.ask.timeout_ms + SPARE_MS
+    entry["wraps"] = wraps
+    return json.dumps(entry, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def _command(given: str) -> list[str]:
+    """This very program, which stays where it is when it is upgraded."""
+    if given:
+        return [given]
+    program = os.path.join(os.path.dirname(sys.executable), "switchboard")
+    return [program] if os.access(program, os.X_OK) else [sys.executable, "-m", "switchboard_mcp"]
+
+
+def _keep(path: str, original: str) -> None:
+    """The same file under a second name: it keeps bytes, rights and times."""
+    os.makedirs(os.path.dirname(original), exist_ok=True)
+    try:
+        os.link(path, original)
+    except OSError:  # not every file system has links
+        shutil.copy2(path, original)
+
+
+def _write(path: str, data: bytes) -> None:
+    fresh = f"{path}.new"
+    with open(fresh, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(fresh, path)
+
+
+def _write_new(path: str, text: str) -> bool:
+    """Whether it was written; what somebody else wrote stays."""
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _remove(folder: str, role: str) -> None:
+    os.unlink(os.path.join(folder, FILE))
+    _remove_role(folder, role)
+    with suppress(OSError):
+        os.rmdir(folder)
+
+
+def _remove_role(folder: str, role: str) -> None:
+    """What nobody has changed goes with the wrapper."""
+    path = os.path.join(folder, ROLE_FILE)
+    with suppress(FileNotFoundError):
+        with open(path, "rb") as file:
+            unchanged = file.read() == role.encode()
+        if unchanged:
+            os.unlink(path)
+
+
+def _wrapped_words(spec: ChildSpec, folder: str, kept: list[str]) -> list[str]:
+    told = f"{os.path.join(folder, ROLE_FILE)} tells the model about it" + (
+        " (it was there, and stays)." if kept else "."
+    )
+    return [
+        f"Child '{spec.name}' now takes sentences: call its subtool `{SUBTOOL}`.",
+        told,
+        f"`switchboard unwrap {spec.name}` puts everything back.",
+    ]
+
+
+def _show(asked: Invocation, done: Done, words: list[str]) -> None:
+    if asked.as_json:
+        asked.console.out.json(done)
+        return
+    for word in words:
+        asked.console.out.line(word)
+
+
+def _refused(message: str, hint: str = "") -> SwitchboardError:
+    told: Failure = failure("wrap_refused", message, hint=hint)
+    return SwitchboardError(told)
