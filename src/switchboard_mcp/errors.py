@@ -155,6 +155,14 @@ KINDS: dict[str, Kind] = {
     ),
     "ask_declined": Kind(False, "The user does not want it. Do not try it in another way."),
     "wrap_refused": Kind(False, "Mend what the message names, then try again."),
+    "mail_agent_elsewhere": Kind(False, "Claim and settle it there; here it can only be written to."),
+    "bus_unreachable": Kind(
+        True, "Mail on this machine goes on. Check that Redis runs and that bus.url is right."
+    ),
+    "bus_full": Kind(True, "Give Redis more memory (maxmemory); what waits is shipped then."),
+    "bus_refused": Kind(False, "Check user, password and ACL of bus.url: Redis does not accept them."),
+    "bus_missing": Kind(False, "Install it with pip install 'switchboard-mcp[redis]'."),
+    "bus_busy": Kind(True, "Stop the other relay first: one relay serves a workspace folder."),
     "shutting_down": Kind(True, "Start Switchboard again."),
     "internal": Kind(False, "This is a fault in Switchboard. Its log has the details.", INTERNAL_ERROR),
 }

@@ -12,12 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, inspect
 
-from switchboard_mcp.config import models
 from switchboard_mcp.config.documents import join
-
-NOT_YET = "is not available in this version"
-# What the documentation speaks of and a later version brings.
-_LATER_SECTIONS = (models.Bus,)
 
 
 class Mistake(Struct, frozen=True):
@@ -84,10 +79,7 @@ def _walk_struct(value: dict[str, object], kind: inspect.StructType, path: str) 
         if field is not None:
             yield from _walk(item, field.type, where)
         elif kind.forbid_unknown_fields:
-            if kind.cls in _LATER_SECTIONS and not nearest(name, fields):
-                yield Mistake(where, f"{NOT_YET}.")
-            else:
-                yield Mistake(where, unknown_key(name, fields))
+            yield Mistake(where, unknown_key(name, fields))
     for name, field in fields.items():
         if field.required and name not in value:
             yield Mistake(join(path, name), f"missing; expected {_expected(field.type)}.")

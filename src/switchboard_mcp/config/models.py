@@ -12,6 +12,8 @@ from msgspec import Meta, Struct, field
 
 from switchboard_mcp.config.ask import Ask
 from switchboard_mcp.config.audit import Audit
+from switchboard_mcp.config.bus import Bus as Bus
+from switchboard_mcp.config.bus import BusTls as BusTls
 from switchboard_mcp.config.governance import Governance
 from switchboard_mcp.config.health import Health
 from switchboard_mcp.config.limits import Cache, Limits, MiddlewareUse
@@ -127,10 +129,6 @@ class Http(Model, frozen=True):
     """A session without a request for this long is ended."""
 
 
-class Bus(Model, frozen=True):
-    """The message bus. Nothing can be set in this version."""
-
-
 class Command(Struct, frozen=True, kw_only=True):
     """What to run, with its arguments and environment."""
 
@@ -220,7 +218,7 @@ class Config(Model, frozen=True):
     http: Http = field(default_factory=Http)
     """The HTTP front."""
     bus: Bus = field(default_factory=Bus)
-    """The message bus."""
+    """Mail between machines."""
     ask: Ask = field(default_factory=Ask)
     """Natural-language requests."""
 

@@ -5,6 +5,7 @@ name. The parts:
 
     inbox       msg_<order>_<tail>.json
     claimed     msg_<order>_<tail>.<fence>.<boot>.<uptime>.<clock>.json
+    shipped     msg_<order>_<tail>.<node>.<sequence>.json, on its way to an agent on another machine
     archive     msg_<order>_<tail>.<fence>.<outcome>.json, or as in the inbox where somebody moved it by hand
     deadletter  as in the archive; what never was a message has a name that begins with `foreign_`
 
@@ -25,14 +26,15 @@ _ID = re.compile(MESSAGE_ID)
 _STEM = r"msg_(\d{16})_([0-9a-f]{16}|key-[0-9a-f]{24}|file-[A-Za-z0-9_-]{1,100})"
 _WAITING = re.compile(rf"{_STEM}\.json")
 _CLAIMED = re.compile(rf"({_STEM})\.(\d{{16}})\.([0-9a-f]{{8}})\.(\d{{1,14}})\.(\d{{1,15}})\.json")
+_SHIPPED = re.compile(rf"({_STEM})\.([0-9a-f]{{12}})\.(\d{{16}})\.json")
 _SETTLED = re.compile(rf"({_STEM})\.(\d{{16}})\.(done|failed|rejected)\.json")
 _RECEIPT = re.compile(rf"receipt_({MESSAGE_ID})(?:\.(done|failed|rejected))?\.json")
 
-Place = Literal["inbox", "claimed", "archive", "deadletter"]
+Place = Literal["inbox", "claimed", "shipped", "archive", "deadletter"]
 # How a message ends: archived for the first two, a dead letter for the third.
 Outcome = Literal["done", "failed", "rejected"]
 _OUTCOMES: dict[str, Outcome] = {"done": "done", "failed": "failed", "rejected": "rejected"}
-PLACES: tuple[Place, ...] = ("inbox", "claimed", "archive", "deadletter")
+PLACES: tuple[Place, ...] = ("inbox", "claimed", "shipped", "archive", "deadletter")
 
 
 class Stem(NamedTuple):
@@ -82,6 +84,8 @@ class Entry(NamedTuple):
     lease: Lease | None = None
     fence: int = 0
     outcome: Outcome | None = None
+    node: str = ""
+    sequence: int = 0
 
 
 def lease_until(fence: int, now: Now, lease_ms: int) -> Lease:
@@ -102,6 +106,11 @@ def waiting_name(stem: Stem) -> str:
 def claimed_name(stem: Stem, lease: Lease) -> str:
     """The name while somebody holds it."""
     return f"{stem}.{lease.fence:0{ORDER_DIGITS}d}.{lease.boot}.{lease.uptime}.{lease.clock}.json"
+
+
+def shipped_name(stem: Stem, node: str, sequence: int) -> str:
+    """The name while it is on its way to another machine."""
+    return f"{stem}.{node}.{sequence:0{ORDER_DIGITS}d}.json"
 
 
 def settled_name(stem: Stem, fence: int, outcome: str) -> str:
@@ -128,6 +137,12 @@ def parse(place: Place, name: str) -> Entry | None:
             return None
         lease = Lease(int(found[4]), found[5], int(found[6]), int(found[7]))
         return Entry(Stem(int(found[2]), found[3]), place, name, lease, lease.fence)
+    if place == "shipped":
+        found = _SHIPPED.fullmatch(name)
+        if found is None:
+            return None
+        stem = Stem(int(found[2]), found[3])
+        return Entry(stem, place, name, node=found[4], sequence=int(found[5]))
     if place in ("archive", "deadletter") and (settled := _SETTLED.fullmatch(name)):
         stem = Stem(int(settled[2]), settled[3])
         return Entry(stem, place, name, fence=int(settled[4]), outcome=_OUTCOMES[settled[5]])

@@ -192,6 +192,9 @@ def _to_settle(visit: Visit, agent: str, message_id: str, how: Settling) -> Entr
     entry = lookup.find(visit, agent, message_id)
     if entry is None:
         raise SwitchboardError(failure("mail_not_found", f"'{agent}' has no message '{message_id}'."))
+    if entry.place == "shipped":
+        lookup.demand_here(visit, agent)
+        raise lost(message_id)
     # What ended otherwise, or by another claim, is not this claimer's any more.
     ended_so = entry.place in ("inbox", "claimed") or entry.outcome == how.outcome
     if not ended_so or how.fence not in (0, entry.fence):

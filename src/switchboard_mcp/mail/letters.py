@@ -127,7 +127,7 @@ class Letter(Struct, rename="camel", kw_only=True):
     """A message where it was found."""
 
     message: Message
-    place: Literal["inbox", "claimed", "archive", "deadletter"]
+    place: Literal["inbox", "claimed", "shipped", "archive", "deadletter"]
     order: int
     """Grows with every message of the workspace: what `after` compares."""
     verified: bool

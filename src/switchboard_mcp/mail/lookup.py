@@ -40,6 +40,13 @@ def known_agent(visit: Visit, written: str) -> str:
     return name
 
 
+def demand_here(visit: Visit, agent: str) -> None:
+    """Refuse to hand out the mail of somebody who lives on another machine."""
+    if visit.is_elsewhere(agent):
+        told = f"'{agent}' lives on another machine, where its mail is handed out."
+        raise SwitchboardError(failure("mail_agent_elsewhere", told))
+
+
 def entries(visit: Visit, place: Place, agent: str) -> list[Entry]:
     """The messages in one place, in their order; whatever else is there is left out."""
     if not visit.has(place, agent):

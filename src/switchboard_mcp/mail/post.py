@@ -30,6 +30,7 @@ from switchboard_mcp.mail.letters import (
     Receipt,
     Sent,
 )
+from switchboard_mcp.mail.rounds import Job
 from switchboard_mcp.mail.state import State
 from switchboard_mcp.mail.sweeping import Sweeper
 from switchboard_mcp.mail.tidy import Finding
@@ -227,6 +228,7 @@ class Post:
 
         def take(visit: Visit) -> tuple[list[Claimed], list[Delivery]]:
             lookup.known_agent(visit, name)
+            lookup.demand_here(visit, name)
             claims.give_back_expired(visit, name)
             inbox, told = delivering.deliver(visit, name, self._gates)
             return claims.claim(visit, name, inbox, most, lease_s, wanted), told
@@ -324,6 +326,19 @@ class Post:
         `change` runs in the writer's thread and alters the state in place. What it raises leaves the file as it was.
         """
         return await self._writer.run(lambda visit: state.update(visit, change))
+
+    async def work(self, what: Callable[[Visit], T]) -> T:
+        """Run something of another room in the writer's thread."""
+        return await self._writer.run(what)
+
+    async def commit(self, job: Callable[[Visit], Job[T]], *, numbers: int = 1) -> T:
+        """Run a job of another room that is durable when this returns, together with others."""
+        return await self._writer.commit(job, numbers=numbers)
+
+    @property
+    def gates(self) -> Sequence[Gate]:
+        """What looks at every message before it is accepted."""
+        return self._gates
 
     def subscribe(self, listener: Callable[[Change], None]) -> Callable[[], None]:
         """Call `listener` on the event loop for every change, of this process or another; returns how to stop."""

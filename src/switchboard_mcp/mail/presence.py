@@ -15,9 +15,11 @@ import time
 from contextlib import suppress
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
+from msgspec.json import decode
 
 from switchboard_mcp.core.agentnames import is_agent_name
+from switchboard_mcp.mail.tree import ELSEWHERE
 
 FOLDER = "presence"
 Here = Literal["online", "idle", "offline"]
@@ -36,6 +38,14 @@ class Waiting(Struct, rename="camel", frozen=True):
     unread: int = 0
     oldest_s: float = 0.0
     starving: bool = False
+
+
+class Stay(Struct, frozen=True):
+    """Where somebody lives who does not live on this machine, as the bus says; `seen` is when it was last active."""
+
+    node: str
+    here: Here = "offline"
+    seen: float = 0.0
 
 
 class Hold(Struct):
@@ -82,6 +92,9 @@ class Presence:
 
     def here(self, agent: str, pid: int = 0) -> tuple[Here, float]:
         """Whether the agent is here, and when it was last active; `pid` is a process that stands for it."""
+        stay = self.elsewhere(agent)
+        if stay is not None:
+            return stay.here, stay.seen
         alive = _alive(pid)
         try:
             with self._open(agent, create=False) as file:
@@ -94,6 +107,18 @@ class Presence:
         # One without MCP holds nothing, and is here while it does something.
         left = bool(pid) or found.st_atime < 1
         return ("online" if recent and not left else "offline"), found.st_mtime
+
+    def elsewhere(self, agent: str) -> Stay | None:
+        """Where the agent lives; None where that is here."""
+        try:
+            with open(os.path.join(self._root, ELSEWHERE, agent), "rb") as file:
+                data = file.read(4096)
+        except OSError:
+            return None
+        try:
+            return decode(data, type=Stay)
+        except (DecodeError, UnicodeDecodeError):
+            return Stay(node="")
 
     def waiting(self, agent: str, starving_s: float) -> Waiting:
         """What lies in its inbox, and whether somebody should be worried."""

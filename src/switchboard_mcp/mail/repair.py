@@ -61,6 +61,8 @@ def _missing_receipts(visit: Visit, agent: str) -> list[Finding]:
             found = lookup.read(visit, agent, entry)
             if isinstance(found, files.Unfit):
                 continue
+            if visit.is_elsewhere(found[0].sender):
+                continue  # Its receipts are where it lives.
             for name, receipt in _owed(visit, found[0], entry):
                 draft = visit.write(msgspec.json.encode(receipt) + b"\n")
                 visit.sync_draft(draft)

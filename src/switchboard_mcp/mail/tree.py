@@ -25,6 +25,8 @@ ROOT = ".switchboard"
 AGENT_FOLDERS = ("inbox", "claimed", "archive", "deadletter", "outbox", "keys")
 FOLDERS = (*AGENT_FOLDERS, "attachments", "reviews", "locks", "tmp")
 COUNTER = "order"
+# One file for each agent that lives on another machine; the bus writes them.
+ELSEWHERE = "elsewhere"
 SEAL_KEY = "seal.key"
 _COUNTER_BYTES = 256
 # Names with higher numbers were not made here; to go on from there would use the digits up.
@@ -300,7 +302,7 @@ class Visit:
         from re import findall  # Only where the counter is new or spoilt.
 
         found = [0]
-        for place in ("inbox", "claimed", "archive", "deadletter"):
+        for place in ("inbox", "claimed", "shipped", "archive", "deadletter"):
             for agent in self.agents(place):
                 for name, _ in files.entries(self.folder(place, agent)):
                     found += [int(digits) for digits in findall(r"(?<!\d)\d{16}(?!\d)", name)]
@@ -308,6 +310,8 @@ class Visit:
 
     def agents(self, place: str = "inbox") -> list[str]:
         """Everybody who has a folder there, by name; what is no folder of ours is left out."""
+        if place == "shipped" and not self.has(place):
+            return []  # It is made where there is another machine to ship to.
         found = []
         for name, _ in files.entries(self.folder(place)):
             try:
@@ -316,6 +320,10 @@ class Visit:
             except (OSError, SwitchboardError):
                 continue  # A link, a file, somebody else's: `verify` tells of it.
         return sorted(found)
+
+    def is_elsewhere(self, agent: str) -> bool:
+        """Whether the agent lives on another machine: its inbox here is what waits to be shipped."""
+        return self.has(ELSEWHERE) and files.exists(self.folder(ELSEWHERE), agent)
 
     def key(self) -> bytes:
         """What seals are made with."""

@@ -1,0 +1,110 @@
+"""One workspace folder as a place on the bus: its id, its lock, and the numbers it must not forget.
+
+All of it stands in `.switchboard/bus/`, written through the store's own thread. Owns those files; does not know Redis.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.core.buslink import Mark
+from switchboard_mcp.mail import files
+from switchboard_mcp.mail.tree import Visit
+
+T = TypeVar("T")
+FOLDER = "bus"
+LOCK = "relay.lock"
+_MOST_BYTES = 1_048_576
+
+
+class Node(Struct, frozen=True):
+    """Who this folder is. `epoch` is new when its memory was lost, so that nobody takes new numbers for old ones."""
+
+    id: str
+    epoch: str
+
+
+def identify(visit: Visit) -> Node:
+    """The identity of this folder, made once."""
+    node = load(visit, "node.json", Node)
+    if node is None:
+        draft = visit.write(msgspec.json.encode(Node(os.urandom(6).hex(), os.urandom(6).hex())))
+        visit.sync_draft(draft)
+        try:
+            visit.publish(draft, visit.folder(FOLDER, make=True), "node.json")
+        except FileExistsError:
+            visit.drop(draft)
+        visit.sync_folders()
+        node = load(visit, "node.json", Node)
+    if node is None:
+        raise OSError(5, "it cannot be read", f"{FOLDER}/node.json")
+    return node
+
+
+def load(visit: Visit, name: str, kind: type[T]) -> T | None:
+    """What a file of ours says; None where there is none that can be read."""
+    if not visit.has(FOLDER):
+        return None
+    found = files.read(visit.folder(FOLDER), name, _MOST_BYTES)
+    if isinstance(found, files.Unfit):
+        return None
+    try:
+        return msgspec.json.decode(found.data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def save(visit: Visit, name: str, value: object, *, durable: bool) -> None:
+    """Replace a file of ours. Where it is not durable a crash of the machine may bring back the one before."""
+    draft = visit.write(msgspec.json.encode(value))
+    if durable:
+        visit.sync_draft(draft)
+    visit.put(draft, visit.folder(FOLDER, make=True), name)
+    if durable:
+        visit.sync_folders()
+
+
+def mark_file(node: str) -> str:
+    """How far what comes from a node has been stored."""
+    return f"from-{node}.json"
+
+
+def next_file(node: str) -> str:
+    """The next number for what goes to a node."""
+    return f"to-{node}.json"
+
+
+def load_mark(visit: Visit, node: str) -> Mark:
+    """How far we have come."""
+    return load(visit, mark_file(node), Mark) or Mark()
+
+
+def machine() -> str:
+    """This start of this machine: two relays on one cannot both have a folder's lock."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read(36).strip()
+    except OSError:
+        boot = "unknown"
+    return f"{socket.gethostname()}/{boot}".replace(" ", "_")
+
+
+def lock(folder: str) -> int | None:
+    """Be the one relay of this folder; a descriptor to keep, or None while another process is."""
+    path = os.path.join(folder, FOLDER)
+    os.makedirs(path, 0o700, exist_ok=True)
+    descriptor = os.open(
+        os.path.join(path, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+    )
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor

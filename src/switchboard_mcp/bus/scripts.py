@@ -1,0 +1,70 @@
+"""What Redis does in one step, as Lua. All keys of a workspace share a hash tag, so that a cluster keeps them together.
+
+Time is Redis's own: a machine whose clock is wrong has its leases like any other. Owns the scripts alone.
+"""
+
+from __future__ import annotations
+
+# alive:<node> | token, place, ttl ms. 1 where the relay of this token holds the node now, 0 where another one does.
+# A relay that has the folder's lock on the same machine (place) knows that the one before it is no more.
+BEAT = """
+local held = redis.call('GET', KEYS[1])
+local mine = ARGV[1] .. ' ' .. ARGV[2]
+if held and held ~= mine then
+  if string.sub(held, -#ARGV[2] - 1) ~= ' ' .. ARGV[2] then return 0 end
+end
+redis.call('SET', KEYS[1], mine, 'PX', ARGV[3])
+return 1
+"""
+
+# names, fence, changes | node, prefix of alive keys, name… The owner of each name afterwards, as JSON.
+# A name whose node has been silent for longer than its lease may be had by another one, with a higher fence.
+CLAIM = """
+local told = {}
+for at = 3, #ARGV do
+  local held = redis.call('HGET', KEYS[1], ARGV[at])
+  local owner = held and cjson.decode(held).node
+  if owner ~= ARGV[1] and (not owner or redis.call('EXISTS', ARGV[2] .. owner) == 0) then
+    held = cjson.encode({node = ARGV[1], fence = redis.call('INCR', KEYS[2])})
+    redis.call('HSET', KEYS[1], ARGV[at], held)
+    redis.call('XADD', KEYS[3], 'MAXLEN', '~', 10000, '*', 'kind', 'name', 'name', ARGV[at], 'node', ARGV[1])
+  end
+  told[#told + 1] = held
+end
+return told
+"""
+
+# hash, changes | kind, key, value, revision that was read (0: none). The value afterwards, and 1 where it is ours.
+# Whoever has read an older revision does not overwrite a newer one.
+SHARE = """
+local held = redis.call('HGET', KEYS[1], ARGV[2])
+local revision = held and cjson.decode(held).revision or 0
+if revision ~= tonumber(ARGV[4]) then return {held, 0} end
+redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
+redis.call('XADD', KEYS[2], 'MAXLEN', '~', 10000, '*', 'kind', ARGV[1], 'name', ARGV[2])
+return {ARGV[3], 1}
+"""
+
+# stream. Drop what every group has had and acknowledged; whatever one of them still needs stays.
+TRIM = """
+local function before(a, b)
+  local am, as = string.match(a, '(%d+)-(%d+)')
+  local bm, bs = string.match(b, '(%d+)-(%d+)')
+  if am ~= bm then return tonumber(am) < tonumber(bm) end
+  return tonumber(as) < tonumber(bs)
+end
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+local lowest = nil
+for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+  local told = {}
+  for at = 1, #group, 2 do told[group[at]] = group[at + 1] end
+  local needed = told['last-delivered-id']
+  if told['pending'] > 0 then
+    local pending = redis.call('XPENDING', KEYS[1], told['name'])
+    if before(pending[2], needed) then needed = pending[2] end
+  end
+  if lowest == nil or before(needed, lowest) then lowest = needed end
+end
+if lowest == nil then return 0 end
+return redis.call('XTRIM', KEYS[1], 'MINID', lowest)
+"""

@@ -1,0 +1,46 @@
+"""The settings of the bus. The text under a field is its description in the published JSON Schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+URL_VARIABLE = "SWITCHBOARD_BUS_URL"
+
+
+class BusTls(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """TLS to Redis, for a `rediss://` address."""
+
+    ca_file: str = ""
+    """Certificates to trust, instead of those of the system."""
+    cert_file: str = ""
+    """Our own certificate, where Redis wants one."""
+    key_file: str = ""
+    """The key of that certificate."""
+
+
+class Bus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Mail between machines, over Redis Streams (or Valkey). Off while there is no address."""
+
+    url: str = ""
+    """`redis://HOST:PORT/DB` or `rediss://…`; SWITCHBOARD_BUS_URL in the environment goes before it."""
+    user: str = ""
+    """The ACL user, where the address names none."""
+    prefix: str = "switchboard"
+    """What the keys in Redis begin with: the same for all machines of one workspace, another for another one. Letters,
+    digits, `_`, `.` and `-`."""
+    tls: BusTls = BusTls()
+    """TLS to Redis."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether there is a bus."""
+        return bool(self.url)
+
+
+def settled(settings: Bus, environ: Mapping[str, str]) -> Bus:
+    """The settings with what the environment says."""
+    url = environ.get(URL_VARIABLE, "").strip()
+    return replace(settings, url=url) if url else settings

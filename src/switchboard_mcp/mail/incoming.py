@@ -1,0 +1,120 @@
+"""Letters and receipts that come from other machines: stored like our own, under the id they have.
+
+A letter keeps its id and gets a place in the order of this workspace. Owns how they are stored; where they come from,
+and whether they came before, is mostly the caller's to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from switchboard_mcp.core.agentnames import is_agent_name
+from switchboard_mcp.core.letterfile import PLACES, Stem, is_message_id, parse, receipt_for, waiting_name
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.mail import drops, files, seals, sending
+from switchboard_mcp.mail.letters import MOST_ATTACHMENT_BYTES, Gate, Message, Receipt
+from switchboard_mcp.mail.rounds import Job
+from switchboard_mcp.mail.tree import Draftfile, Visit
+
+_receipts = msgspec.json.Decoder(Receipt)
+
+
+def read(data: bytes) -> Message:
+    """A letter as it came; raises `mail_message_invalid`."""
+    message = seals.decode(data)
+    if message is None:
+        raise _invalid("it cannot be read")
+    message.metadata.pop("seal", None)
+    if not is_message_id(message.id):
+        raise _invalid("its id is none")
+    if not (is_agent_name(message.sender) and is_agent_name(message.recipient)):
+        raise _invalid("sender or recipient is no name of an agent")
+    wrong = drops.wrong(message)
+    if wrong is not None:
+        raise SwitchboardError(wrong)
+    return message
+
+
+def there_already(visit: Visit, wanted: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Which of these (agent, id) are anywhere here."""
+    found: set[tuple[str, str]] = set()
+    for agent in {agent for agent, _ in wanted}:
+        for place in PLACES:
+            if visit.has(place, agent):
+                for name, _ in files.entries(visit.folder(place, agent)):
+                    entry = parse(place, name)
+                    if entry is not None and (agent, entry.stem.id) in wanted:
+                        found.add((agent, entry.stem.id))
+    return found
+
+
+def receive(
+    visit: Visit, letters: Sequence[tuple[Message, bytes]], gates: Sequence[Gate]
+) -> Job[list[Failure | None]]:
+    """Store letters that are not here yet, each with its attachment, in this order: all of them or none.
+
+    Why one may not be stored at all is returned in its place, and the others are. What the disk refuses is raised.
+    """
+    told: list[Failure | None] = []
+    written: list[tuple[str, str, Draftfile, sending.Attached | None]] = []
+    drafts: list[Draftfile] = []
+    for message, attachment in letters:
+        stem = Stem(visit.number(), "file-" + message.id.removeprefix("msg_"))
+        try:
+            passed = sending.gated(message, gates)
+            attached = _attached(visit, passed, attachment)
+        except SwitchboardError as problem:
+            told.append(problem.failure)
+            continue
+        draft = visit.write(seals.sealed(visit.key(), stem, passed))
+        written.append((passed.recipient, waiting_name(stem), draft, attached))
+        drafts += [draft, attached.draft] if attached is not None else [draft]
+        told.append(None)
+    yield drafts
+    for recipient in {recipient for recipient, *_ in written}:
+        visit.folder("inbox", recipient, make=True)
+    with visit.locked(*{recipient for recipient, *_ in written}):
+        for recipient, name, draft, attached in written:
+            if attached is not None:
+                attached.publish(visit)
+            visit.publish(draft, visit.folder("inbox", recipient), name)
+    yield None
+    return told
+
+
+def _attached(visit: Visit, message: Message, attachment: bytes) -> sending.Attached | None:
+    record = message.metadata.get("attachment")
+    if not attachment or not isinstance(record, dict):
+        return None
+    from hashlib import sha256
+
+    digest = sha256(attachment).hexdigest()
+    if digest != record.get("sha256") or len(attachment) > MOST_ATTACHMENT_BYTES:
+        raise _invalid("its attachment is not the one it names")
+    return sending.Attached(visit.write(attachment), record, f"{digest}.txt")
+
+
+def file_receipt(visit: Visit, agent: str, name: str, data: bytes) -> Job[None]:
+    """Store one receipt for its reader; the same one twice is one."""
+    told = receipt_for(name)
+    try:
+        receipt = _receipts.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise _invalid("a receipt cannot be read") from None
+    if told is None or not is_agent_name(agent) or told[0] != receipt.in_reply_to:
+        raise _invalid("a receipt has no right name")
+    draft = visit.write(msgspec.json.encode(receipt) + b"\n")
+    yield [draft]
+    try:
+        visit.publish(draft, visit.folder("outbox", agent, make=True), name)
+    except FileExistsError:
+        visit.drop(draft)
+    yield None
+
+
+def _invalid(reason: str) -> SwitchboardError:
+    return SwitchboardError(
+        failure("mail_message_invalid", f"What came over the bus is not valid: {reason}.")
+    )

@@ -1,0 +1,197 @@
+"""Letters for agents on other machines: from their inbox here into `shipped/`, and out of it when they have arrived.
+
+The name in `shipped/` says to which machine a letter goes and under which number; it is on the disk before the letter
+leaves, so that it never goes under two numbers. Owns these moves; does not know the bus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.core.letterfile import (
+    Entry,
+    parse,
+    receipt_for,
+    receipt_name,
+    settled_name,
+    shipped_name,
+    waiting_name,
+)
+from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.mail import claims, delivering, files, lookup, receipts, seals, sending
+from switchboard_mcp.mail.letters import Message
+from switchboard_mcp.mail.tree import Visit
+
+
+class Shipped(Struct, frozen=True):
+    """A letter that is on its way."""
+
+    sequence: int
+    agent: str
+    name: str
+
+
+class Parcel(Struct, frozen=True):
+    """What is sent of it. `again` tells that it came from another machine before: it may be known already."""
+
+    shipped: Shipped
+    message: bytes
+    attachment: bytes = b""
+    again: bool = False
+
+
+class Slip(Struct, frozen=True):
+    """A receipt for somebody on another machine."""
+
+    agent: str
+    name: str
+    receipt: bytes
+
+
+def take(
+    visit: Visit, agents: Iterable[str], node: str, first: int, most: int, most_bytes: int
+) -> list[Parcel]:
+    """Number what waits, and move it to where it is kept until it has arrived. The caller syncs the folders."""
+    taken: list[Parcel] = []
+    size = 0
+    for agent in agents:
+        if len(taken) >= most or size >= most_bytes:
+            break
+        waiting = lookup.entries(visit, "inbox", agent)
+        if not waiting:
+            continue
+        target = visit.folder("shipped", agent, make=True)
+        with visit.locked(agent):
+            for entry in waiting:
+                if len(taken) >= most or size >= most_bytes:
+                    break
+                parcel = _parcel(visit, agent, entry, Shipped(first + len(taken), agent, ""))
+                if parcel is None:
+                    continue  # Not delivered yet, or gone.
+                name = shipped_name(entry.stem, node, parcel.shipped.sequence)
+                visit.move(visit.folder("inbox", agent), entry.name, target, name)
+                taken.append(
+                    msgspec.structs.replace(parcel, shipped=Shipped(parcel.shipped.sequence, agent, name))
+                )
+                size += len(parcel.message) + len(parcel.attachment)
+    return taken
+
+
+def again(visit: Visit, shipped: Sequence[Shipped], most_bytes: int) -> list[Parcel]:
+    """The same letters once more, as many as fit; at least the first that can be read."""
+    found: list[Parcel] = []
+    size = 0
+    for each in shipped:
+        entry = parse("shipped", each.name)
+        parcel = _parcel(visit, each.agent, entry, each) if entry is not None else None
+        if parcel is not None:
+            found.append(parcel)
+            size += len(parcel.message) + len(parcel.attachment)
+        if size >= most_bytes:
+            break
+    return found
+
+
+def _parcel(visit: Visit, agent: str, entry: Entry, shipped: Shipped) -> Parcel | None:
+    found = files.read(visit.folder(entry.place, agent), entry.name, seals.MOST_FILE_BYTES)
+    if isinstance(found, files.Unfit):
+        return None
+    message = seals.unsealed(visit.key(), entry.stem, agent, found.data)
+    if message is None:
+        return None
+    attachment = b""
+    if isinstance(message.metadata.get("attachment"), dict):
+        try:
+            attachment = sending.attachment(visit, message)
+        except SwitchboardError:
+            pass  # It is gone here as well; whoever wants it is told so.
+    return Parcel(shipped, msgspec.json.encode(message), attachment, entry.stem.tail.startswith("file-"))
+
+
+def on_their_way(visit: Visit) -> dict[str, list[Shipped]]:
+    """Everything in `shipped/`, by machine and in the order of the numbers."""
+    found: dict[str, list[Shipped]] = {}
+    for agent in visit.agents("shipped"):
+        for entry in lookup.entries(visit, "shipped", agent):
+            found.setdefault(entry.node, []).append(Shipped(entry.sequence, agent, entry.name))
+    for shipped in found.values():
+        shipped.sort(key=lambda each: each.sequence)
+    return found
+
+
+def put_away(visit: Visit, shipped: Iterable[Shipped]) -> None:
+    """They are stored where they belong: ours are kept in the archive. A crash may undo this; then they go again."""
+    _move(visit, shipped, "archive")
+
+
+def take_back(visit: Visit, shipped: Iterable[Shipped]) -> None:
+    """They wait again, for the machine they were shipped to will never say."""
+    _move(visit, shipped, "inbox")
+    visit.sync_folders()
+
+
+def _move(visit: Visit, shipped: Iterable[Shipped], place: str) -> None:
+    for each in shipped:
+        entry = parse("shipped", each.name)
+        if entry is None:
+            continue
+        try:
+            source, target = visit.folder("shipped", each.agent), visit.folder(place, each.agent, make=True)
+            visit.move(source, each.name, target, waiting_name(entry.stem))
+        except FileNotFoundError:
+            continue  # Done before a crash.
+        except FileExistsError:
+            visit.remove(visit.folder("shipped", each.agent), each.name)
+
+
+def set_aside(visit: Visit, shipped: Shipped, problem: Failure) -> None:
+    """The other machine will not have it: a dead letter here, with the reason, and a receipt that says so."""
+    entry = parse("shipped", shipped.name)
+    found = entry and lookup.read(visit, shipped.agent, entry)
+    if entry is None or found is None or isinstance(found, files.Unfit):
+        return
+    message: Message = found[0]
+    receipt = claims.settled(message, "rejected", problem.message, visit.clocks.iso())
+    told = visit.write(msgspec.json.encode(receipt) + b"\n")
+    reason = visit.write(delivering.why(visit, shipped.name, problem))
+    visit.sync_draft(told)
+    visit.sync_draft(reason)
+    dead = visit.folder("deadletter", shipped.agent, make=True)
+    with visit.locked(shipped.agent):
+        visit.put(reason, dead, f"{entry.stem}{lookup.REASON}")
+        name = settled_name(entry.stem, visit.number(), "rejected")
+        visit.move(visit.folder("shipped", shipped.agent), shipped.name, dead, name)
+    visit.put(told, visit.folder("outbox", message.sender, make=True), receipt_name(message.id, "rejected"))
+    visit.sync_folders()
+
+
+def slips(visit: Visit, agents: Iterable[str], most: int) -> list[Slip]:
+    """Receipts that wait here for senders who live elsewhere."""
+    found: list[Slip] = []
+    for agent in agents:
+        if not visit.has("outbox", agent):
+            continue
+        for name, _ in files.entries(visit.folder("outbox", agent)):
+            if len(found) >= most:
+                return found
+            if receipt_for(name) is None:
+                continue
+            read = files.read(visit.folder("outbox", agent), name, receipts.MOST_RECEIPT_BYTES)
+            if isinstance(read, files.Found):
+                found.append(Slip(agent, name, read.data))
+    return found
+
+
+def tear(visit: Visit, agent: str, names: Iterable[str]) -> None:
+    """These receipts are where their reader lives; ours are done with."""
+    if not visit.has("outbox", agent):
+        return
+    for name in names:
+        if receipt_for(name) is not None:
+            try:
+                visit.remove(visit.folder("outbox", agent), name)
+            except FileNotFoundError:
+                continue

@@ -1,0 +1,67 @@
+"""A Redis of one's own for a test: on a loopback port, in a folder that goes away, killed and started at will."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
+needs_redis = pytest.mark.skipif(
+    PROGRAM is None, reason="redis-server is not installed (Debian: apt-get install redis-server)"
+)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class RedisServer:
+    """Append-only, synced every second, like one that is meant to keep things."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def start(self, *options: str) -> None:
+        assert PROGRAM is not None
+        self._process = subprocess.Popen(
+            [
+                PROGRAM,
+                *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)),
+                *("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", *options),
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        until = time.monotonic() + 20
+        while self.ask("PING") != "+PONG":
+            assert self._process.poll() is None, "redis-server has ended"
+            assert time.monotonic() < until, "redis-server does not answer"
+            time.sleep(0.02)
+
+    def ask(self, *words: str) -> str:
+        """The first line of an answer; empty where there is none."""
+        sent = f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
+                connection.sendall(sent.encode())
+                return connection.recv(65_536).decode("utf-8", "replace").split("\r\n")[0]
+        except OSError:
+            return ""
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
