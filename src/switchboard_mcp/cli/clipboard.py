@@ -50,9 +50,10 @@ def content(workspace: str, written: str) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as problem:
         raise SwitchboardError(failure("mail_not_found", f"{written}: {problem.strerror}.")) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise SwitchboardError(failure("mail_unsafe", f"{written} is no regular file."))
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise SwitchboardError(failure("mail_unsafe", f"{written} is no regular file."))
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         told = f"{written} is larger than {MOST_BYTES:,} bytes, which is what terminals take."
