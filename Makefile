@@ -15,7 +15,7 @@ demo: ## see in half a minute what Switchboard does
 	@$(PYTHON_BIN) examples/demo.py
 
 test: ## all checks and all tests, with real servers (ARGS="-k name" goes to pytest)
-	@scripts/setup dev servers npm conformance hosts
+	@scripts/setup dev servers npm conformance hosts redis
 	@scripts/check
 	@$(PYTHON_BIN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
@@ -33,7 +33,7 @@ fmt: ## format the code and mend what can be mended
 	@$(PYTHON_BIN) -m ruff format .
 
 bench: ## measure Switchboard beside the alternatives
-	@scripts/setup bench
+	@scripts/setup bench redis
 	@$(PYTHON_BIN) -m bench $(ARGS)
 
 schema: ## write switchboard.config.schema.json and its kin anew
