@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Raw, Struct
 
-from switchboard_mcp.children.catalog import Knowledge, Tool
+from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.core.introspect import ToolView
 from switchboard_mcp.core.search import Entry, Index
 from switchboard_mcp.core.signature import signature
 from switchboard_mcp.core.summary import summarise
 from switchboard_mcp.gateway.childsuite import ChildSuite
+
+# A suite, the list of tools it was seen with, and how many of them there were to be had.
+State = tuple[ChildSuite, list[Raw] | None, int]
 
 SUMMARY_CHARS = 120
 DOC_CHARS = 30
@@ -43,14 +46,14 @@ class Finder:
     """Searches what it was given last; `refresh` looks whether that is still so."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[ChildSuite, Knowledge | None, int]] = []
+        self._known: list[State] = []
         self._places: list[Place] = []
         self._index = Index([])
 
     def refresh(self, suites: Iterable[ChildSuite]) -> None:
         """Take in what the suites' children are known to offer by now."""
         suites = list(suites)
-        known = [(suite, suite.child.knowledge, len(suite.child.offer.known_tools())) for suite in suites]
+        known = [_state(suite) for suite in suites]
         if len(known) == len(self._known) and all(map(_same, known, self._known)):
             return
         self._known = known
@@ -69,9 +72,12 @@ class Finder:
         return [match(self._places[hit.place], hit.score, doc_chars) for hit in hits]
 
 
-def _same(
-    one: tuple[ChildSuite, Knowledge | None, int], other: tuple[ChildSuite, Knowledge | None, int]
-) -> bool:
+def _state(suite: ChildSuite) -> State:
+    knowledge = suite.child.knowledge
+    return suite, knowledge.tools if knowledge is not None else None, len(suite.child.offer.known_tools())
+
+
+def _same(one: State, other: State) -> bool:
     return one[0] is other[0] and one[1] is other[1] and one[2] == other[2]
 
 

@@ -23,11 +23,11 @@ UNKNOWN = Weight(0, 0, 0.0)
 
 
 class Weighed:
-    """The weight of a suite, and the knowledge it was taken from."""
+    """The weight of a suite, and the tools it was taken from."""
 
     def __init__(self, weight: Weight, knowledge: Knowledge | None) -> None:
         self.weight = weight
-        self._knowledge = knowledge
+        self._tools = knowledge.tools if knowledge is not None else None
 
     @classmethod
     def of(cls, suite: ChildSuite) -> Weighed:
@@ -45,7 +45,8 @@ class Weighed:
 
     def holds(self, suite: ChildSuite) -> bool:
         """Whether nothing else is known by now."""
-        return suite.child.knowledge is self._knowledge
+        knowledge = suite.child.knowledge
+        return (knowledge.tools if knowledge is not None else None) is self._tools
 
     @property
     def flat_is_cheaper(self) -> bool:
