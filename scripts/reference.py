@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/reference from the code: settings, failures, the life of a child, workflows.
+"""Writes docs/reference from the code, the list of decisions, and the diagrams in docs/concepts.md.
 
 scripts/reference.py           write
 scripts/reference.py --check   fail when a page is not what would be written
@@ -8,19 +8,34 @@ scripts/reference.py --check   fail when a page is not what would be written
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import reference_commands
 
 from switchboard_mcp.config.schema import json_schema
 from switchboard_mcp.core import lifecycle, workflow
 from switchboard_mcp.errors import KINDS
 from switchboard_mcp.mail.workflows_definitions import bundled
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- Written by scripts/reference.py. Change the code, then run `make docs`. -->"
 Node = dict[str, Any]
+
+DECISIONS = """\
+# Decisions
+
+{note}
+
+Why things are as they are; one page each, written when it was decided.
+
+| | decision | status |
+| --- | --- | --- |
+{rows}
+"""
 
 SETTINGS = """\
 # Settings
@@ -211,6 +226,33 @@ def measures() -> Iterator[str]:
         )
 
 
+def decisions() -> str:
+    """The list of docs/adr, from the head of each page."""
+    rows = []
+    for page in sorted((DOCS / "adr").glob("[0-9]*.md")):
+        text = page.read_text(encoding="utf-8")
+        title = text.partition("\n")[0].lstrip("# ").split(". ", 1)[-1]
+        status = next(
+            (line for line in text.split("\n") if line.lower().startswith("status:")), "Status: accepted"
+        )
+        number = page.name.partition("-")[0].lstrip("0")
+        rows.append(row(number, f"[{title}]({page.name})", status.partition(":")[2].strip().rstrip(".")))
+    return DECISIONS.format(note=NOTE, rows="\n".join(rows))
+
+
+def concepts() -> str:
+    """docs/concepts.md with its diagrams as the tables have them now; the words around them are people's."""
+    text = (DOCS / "concepts.md").read_text(encoding="utf-8")
+    for name, page in (("child-life", life()), ("workflow", workflows())):
+        diagram = re.search(r"```mermaid\n.*?```", page, re.DOTALL)
+        begin, end = f"<!-- diagram {name} -->", "<!-- end -->"
+        before, found, rest = text.partition(begin)
+        if not found or diagram is None:
+            raise SystemExit(f"docs/concepts.md: the line {begin} is missing")
+        text = f"{before}{begin}\n\n{diagram.group()}\n\n{end}{rest.partition(end)[2]}"
+    return text
+
+
 def workflows() -> str:
     texts = [workflow_page(found) for found in bundled().values() if isinstance(found, workflow.Definition)]
     arrows = (f"    {was} --> {now}: {step}" for (was, step), now in workflow.STATUSES.items() if now != was)
@@ -251,27 +293,31 @@ def workflow_page(definition: workflow.Definition) -> str:
 
 
 PAGES = {
-    "settings.md": settings,
-    "failures.md": failures,
-    "child-life.md": life,
-    "workflows.md": workflows,
+    "reference/settings.md": settings,
+    "reference/failures.md": failures,
+    "reference/child-life.md": life,
+    "reference/workflows.md": workflows,
+    "reference/commands.md": lambda: reference_commands.commands(NOTE),
+    "reference/tools.md": lambda: reference_commands.tools(NOTE),
+    "reference/files.md": lambda: reference_commands.files(NOTE),
+    "adr/README.md": decisions,
+    "concepts.md": concepts,
 }
 
 
 def main() -> int:
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    stale = {name: text for name, write in PAGES.items() if not _same(FOLDER / name, text := write())}
+    stale = {name: text for name, write in PAGES.items() if not _same(DOCS / name, text := write())}
     if "--check" in sys.argv[1:]:
         for name in stale:
-            print(f"docs/reference/{name} is not current: run `make docs`", file=sys.stderr)
+            print(f"docs/{name} is not current: run `make docs`", file=sys.stderr)
         return 1 if stale else 0
     for name, text in stale.items():
-        (FOLDER / name).write_text(text)
+        (DOCS / name).write_text(text, encoding="utf-8")
     return 0
 
 
 def _same(page: Path, text: str) -> bool:
-    return page.exists() and page.read_text() == text
+    return page.exists() and page.read_text(encoding="utf-8") == text
 
 
 if __name__ == "__main__":
