@@ -96,17 +96,18 @@ def run_receipts(asked: Invocation) -> int:
         found = await mailbox.post.receipts(sender, ids=ids, limit=given.limit)
         if given.wait and ids:
             found = await _ended(mailbox, sender, ids, given.wait)
+        missing = sorted(set(ids or ()) - {receipt.in_reply_to for receipt in found})
+        told = f"'{sender}' has no receipt of {', '.join(missing)}."
+        if missing and not found:
+            hint = "`switchboard mail receipts` shows those there are."
+            raise SwitchboardError(failure("mail_not_found", told, hint=hint))
         if asked.as_json:
             asked.console.out.json({"sender": sender, "receipts": found})
         else:
             show_receipts(found, asked.console)
-        missing = set(ids or ()) - {receipt.in_reply_to for receipt in found}
         if missing:
-            told = f"'{sender}' has no receipt of {', '.join(sorted(missing))}."
-            raise SwitchboardError(
-                failure("mail_not_found", told, hint="`mail receipts` shows those there are.")
-            )
-        return 0
+            asked.console.warn(told)
+        return 1 if missing else 0
 
     return with_mailbox(asked, work)
 

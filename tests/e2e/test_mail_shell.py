@@ -1,0 +1,358 @@
+"""`switchboard mail …` as people and scripts type it: real processes, plain and --json, exit codes, bad usage."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard_mcp.cli.mail_usage import MAIL, RUNS
+from tests.e2e.host import switchboard
+from tests.e2e.workspaces import configure
+
+Done = subprocess.CompletedProcess[str]
+COMMAND = [sys.executable, "-m", "switchboard_mcp", "mail"]
+
+
+class Shell:
+    """A person in a workspace."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+
+    def run(self, *arguments: str, stdin: str = "", code: int = 0, **environ: str) -> Done:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=self.workspace,
+            env={**os.environ, **environ},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+        assert done.returncode == code, (done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr
+        return done
+
+    def say(self, *arguments: str, **more: Any) -> str:
+        """What is written for people."""
+        return self.run(*arguments, **more).stdout
+
+    def ask(self, *arguments: str, **more: Any) -> Any:
+        """What is written for programs."""
+        out = self.run(*arguments, "--json", **more).stdout
+        assert out.count("\n") == 1
+        return json.loads(out)
+
+    def refused(self, *arguments: str, code: int = 1, **more: Any) -> str:
+        done = self.run(*arguments, code=code, **more)
+        assert done.stderr.startswith("switchboard: ")
+        assert done.stdout == ""
+        return done.stderr
+
+
+@pytest.fixture
+def shell(workspace: Path) -> Shell:
+    """A workspace with the agents `lead`, who leads, and `coder`."""
+    found = Shell(workspace)
+    found.say("agents", "add", "lead")
+    found.say("agents", "add", "Coder", "--purpose", "writes code")
+    found.say("agents", "role", "lead", "lead", "--as", "lead")
+    return found
+
+
+def test_every_command_is_told_of_and_has_help(workspace: Path) -> None:
+    assert MAIL.keys() == RUNS.keys()
+    shell = Shell(workspace)
+    overview = shell.say()
+    assert overview == shell.say("--help")
+    for command in MAIL:
+        word = command.removeprefix("mail ")
+        assert f"\n  {word} " in overview
+    assert shell.say("send", "--help").startswith("usage: switchboard mail send TO")
+    assert "There is no command 'mail sned'. Did you mean send?" in shell.refused("sned", code=2)
+
+
+def test_a_task_goes_there_and_its_result_comes_back(shell: Shell) -> None:
+    task = [
+        "send",
+        "coder",
+        "Write the parser\nin src",
+        "--action",
+        "delegate_task",
+        "--subject",
+        "The parser",
+    ]
+    (sent,) = shell.ask(*task, "--as", "lead", "--meta", "branch=main", "--meta", "lines=3")["sent"]
+    id = sent["id"]
+
+    inbox = shell.say("inbox", "--as", "coder")
+    assert inbox.startswith("coder: 1 unread message\n")
+    assert f"{id[-8:]}  lead  delegate_task" in inbox
+    assert "The parser" in inbox
+    told = shell.ask("inbox", SWITCHBOARD_AGENT="coder")
+    assert (told["unread"], told["messages"][0]["message"]["metadata"]["lines"]) == (1, 3)
+
+    whole = shell.say("read", id[-6:], "--as", "coder")
+    assert "\nWrite the parser\nin src\n" in whole
+    assert "from      lead\n" in whole
+
+    (claimed,) = shell.ask("claim", "--as", "coder", "--lease", "60")["messages"]
+    assert (claimed["message"]["id"], claimed["verified"]) == (id, True)
+    assert shell.say("claim", "--as", "coder") == "Nothing waits.\n"
+    fence = str(claimed["fence"])
+    assert "has ended" in shell.refused("ack", id, "--fence", "1", "--as", "coder")
+    done = shell.ask(
+        "ack", id, "done", "--result", "-", "--fence", fence, "--as", "coder", stdin="It is in src"
+    )
+    assert done["receipt"]["status"] == "done"
+
+    receipts = shell.say("receipts", "--as", "lead")
+    assert f"{id}  done" in receipts
+    (result,) = shell.ask("inbox", "--as", "lead")["messages"]
+    assert (result["message"]["payload"], result["message"]["replyTo"]) == ("It is in src", id)
+    assert "Every accepted message is in exactly one place." in shell.say("verify")
+    assert shell.ask("repair") == {"mended": []}
+
+
+def test_what_to_send_comes_from_words_stdin_or_a_file(shell: Shell, workspace: Path) -> None:
+    (workspace / "note.txt").write_text("from a file")
+    shell.say("send", "coder", "in words", "--as", "lead")
+    shell.say("send", "coder", "-", "--as", "lead", stdin="from stdin")
+    shell.say("send", "coder", "--file", "note.txt", "--as", "lead")
+    found = shell.ask("search", "from", "--as", "coder")["messages"]
+    assert {letter["message"]["payload"] for letter in found} == {"from stdin", "from a file"}
+    assert "archive" not in shell.say("search", "words", "--from", "lead", "--as", "coder")
+    assert "it is not said what to send" in shell.refused("send", "coder", "--as", "lead", code=2)
+    assert "missing.txt" in shell.refused("send", "coder", "--file", "missing.txt", "--as", "lead", code=2)
+    both = ["send", "coder", "x", "--file", "note.txt", "--as", "lead"]
+    assert "both given" in shell.refused(*both, code=2)
+
+
+def test_mistakes_are_told_with_what_to_do(shell: Shell, tmp_path: Path) -> None:
+    unknown = shell.refused("send", "codr", "hi", "--as", "lead")
+    assert "There is no agent 'codr' here." in unknown
+    assert "Nearest: coder" in unknown
+    assert "mail agents add NAME" in unknown
+    assert "--as NAME" in shell.refused("inbox", code=2)
+    assert "mail agents add bob" in shell.refused("inbox", "--as", "bob")
+    assert "mail_name_invalid" in shell.run("inbox", "--as", "../x", "--json", code=1).stdout
+    assert "has no message 'msg_nope'" in shell.refused("read", "msg_nope", "--as", "coder")
+    assert "has no receipt of msg_nope" in shell.refused("receipts", "msg_nope", "--as", "lead")
+    assert "is not understood" in shell.refused("agents", "dance", code=2)
+    assert "There is no mail in" in shell.refused("inbox", "--as", "x", "--workspace", str(tmp_path))
+    assert not (tmp_path / ".switchboard").exists()
+    assert "'noon'" in shell.refused("send", "coder", "x", "--priority", "noon", "--as", "lead", code=2)
+    assert "`ackBy`" in shell.refused("send", "coder", "x", "--ack-by", "noon", "--as", "lead")
+
+
+def test_the_workspace_is_found_from_a_folder_inside_it(
+    shell: Shell, workspace: Path, tmp_path: Path
+) -> None:
+    inside = workspace / "src" / "deep"
+    inside.mkdir(parents=True)
+    assert "coder" in Shell(inside).say("agents")
+    assert "coder" in Shell(tmp_path).say("agents", SWITCHBOARD_WORKSPACE=str(workspace))
+
+
+def test_teams_and_roles_are_written_to(shell: Shell) -> None:
+    shell.say("agents", "add", "rev")
+    assert shell.ask("agents", "role", "rev", "reviewer", "--as", "lead")["role"] == "reviewer"
+    assert shell.ask("teams", "create", "crew", "lead", "coder", "rev", "--as", "lead")["kind"] == "manual"
+    assert "crew  manual  lead, coder, rev" in shell.say("teams")
+    sent = shell.ask("send", "crew", "hello all", "--team", "--as", "lead")["sent"]
+    assert sorted(one["recipient"] for one in sent) == ["coder", "rev"]
+    (one,) = shell.ask("send", "crew", "x", "--team", "--role", "reviewer", "--as", "lead")["sent"]
+    assert one["recipient"] == "rev"
+    (one,) = shell.ask("send", "reviewer", "by role", "--as", "coder")["sent"]
+    assert one["recipient"] == "rev"
+    assert "that is for the lead" in shell.refused("agents", "role", "coder", "lead", "--as", "coder")
+    assert "Nearest: crew" in shell.refused("send", "crwe", "x", "--team", "--as", "lead")
+
+
+def test_the_same_key_is_sent_once(shell: Shell) -> None:
+    sends = [shell.ask("send", "coder", "x", "--key", "k1", "--as", "lead")["sent"][0] for _ in range(2)]
+    assert sends[0]["id"] == sends[1]["id"]
+    assert [one["duplicate"] for one in sends] == [False, True]
+
+
+def test_whoever_waits_is_woken_by_a_dropped_file(shell: Shell, workspace: Path) -> None:
+    assert "No mail came" in shell.run("wait", "--timeout", "0.1", "--as", "coder", code=1).stderr
+    with subprocess.Popen(
+        [*COMMAND, "wait", "--as", "coder", "--json"], cwd=workspace, stdout=subprocess.PIPE, text=True
+    ) as waiting:
+        said = {"sender": "shell", "recipient": "coder", "action": "status_update", "payload": "dropped"}
+        (workspace / ".switchboard/inbox/coder/msg_d1.json").write_text(json.dumps(said))
+        out, _ = waiting.communicate(timeout=50)
+    (letter,) = json.loads(out)["messages"]
+    assert (letter["message"]["payload"], letter["verified"]) == ("dropped", False)
+    assert "shell?" in shell.say("inbox", "--as", "coder")
+
+
+def test_mail_that_waits_with_nobody_woken_is_warned_of(shell: Shell, workspace: Path) -> None:
+    configure(workspace, {"mail": {"starvingMs": 1}})
+    shell.say("send", "coder", "x", "--as", "lead")
+    assert "and nobody was woken" in shell.run("agents").stderr
+    (entry,) = [each for each in shell.ask("agents")["agents"] if each["name"] == "coder"]
+    assert entry["starving"]
+    doctor = subprocess.run(
+        [*COMMAND[:-1], "doctor"], cwd=workspace, capture_output=True, text=True, timeout=50, check=False
+    )
+    assert "1 message for agent 'coder'" in doctor.stdout
+    shell.say("inbox", "--as", "coder")
+    assert "nobody was woken" not in shell.run("agents").stderr
+
+
+def test_a_workflow_is_led_from_the_shell(shell: Shell, workspace: Path) -> None:
+    assert "review" in shell.say("workflow")
+    shell.say("agents", "add", "rev")
+    start = [
+        "workflow",
+        "start",
+        "review",
+        "--part",
+        "author=coder",
+        "--part",
+        "reviewer=rev",
+        "--subject",
+        "It",
+    ]
+    begun = shell.ask(*start, "--as", "lead")
+    assert begun["status"] == "running"
+    id = begun["workflow"]
+    assert id in shell.say("workflow")
+    skip = ["workflow", "skip", begun["phase"], "--workflow", id, "--as", "lead"]
+    assert "--reason" in shell.refused(*skip, code=2)
+    stopped = shell.ask("workflow", "stop", "--workflow", id, "--reason", "enough", "--as", "lead")
+    assert stopped["status"] != "running"
+
+
+def test_verify_fails_where_an_accepted_message_is_gone(shell: Shell, workspace: Path) -> None:
+    shell.say("send", "coder", "x", "--as", "lead")
+    (letter,) = (workspace / ".switchboard/inbox/coder").glob("msg_*.json")
+    letter.unlink()
+    assert "was accepted and is nowhere" in shell.run("verify", code=1).stdout
+    assert not shell.ask("verify", code=1)["sound"]
+
+
+@pytest.fixture
+def connected(workspace: Path) -> Iterator[None]:
+    """A host that is `lead` over MCP."""
+    configure(workspace, {"mail": {"enabled": True}})
+    with switchboard(workspace) as host:
+        host.initialize()
+        host.call("mail_suite", "register_chat_agent", name="lead")
+        yield
+
+
+@pytest.mark.usefixtures("connected")
+def test_who_is_connected_elsewhere_is_not_verified_at_a_shell(shell: Shell) -> None:
+    done = shell.run("send", "coder", "x", "--as", "lead", "--json")
+    assert json.loads(done.stdout)["verified"] is False
+    assert "'lead' is connected elsewhere" in done.stderr
+    (letter,) = shell.ask("inbox", "--as", "coder")["messages"]
+    assert letter["verified"] is False
+
+
+def test_whoever_has_a_token_does_not_act_from_a_shell(shell: Shell, workspace: Path) -> None:
+    configure(workspace, {"http": {"tokens": {"Lead": "token-of-lead-0123456789"}}})
+    for arguments in (
+        ["send", "coder", "x"],
+        ["claim"],
+        ["ack", "msg_1"],
+        ["agents", "role", "coder", "tester"],
+    ):
+        assert "has a token of its own" in shell.refused(*arguments, "--as", "lead")
+    shell.say("inbox", "--as", "lead")
+
+
+# --- the hook -----------------------------------------------------------------------------------------
+
+
+def test_the_hook_speaks_the_host_s_form_and_keeps_silent_when_all_is_read(shell: Shell) -> None:
+    stop = json.dumps({"hook_event_name": "Stop", "session_id": "s"})
+    quiet = shell.run("hook", "--host", "claude-code", "--as", "coder", stdin=stop)
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+    shell.say("send", "coder", "the body", "--subject", "Look", "--as", "lead")
+    told = json.loads(shell.say("hook", "--host", "codex", stdin=stop, SWITCHBOARD_AGENT="coder"))
+    assert told["decision"] == "block"
+    assert "the body" not in told["reason"]
+    assert shell.ask("hook", "--as", "coder")["unread"] == 1
+    assert "invalid choice: 'emacs'" in shell.refused("hook", "--host", "emacs", code=2)
+    assert shell.run("hook", "--as", "nobody").stdout == ""
+
+
+def test_the_hook_knows_the_agent_that_registered_from_the_same_host(workspace: Path) -> None:
+    configure(workspace, {"mail": {"enabled": True}})
+    shell = Shell(workspace)
+    with switchboard(workspace, env={**os.environ, "CLAUDE_CODE_SESSION_ID": "session-7"}) as host:
+        host.initialize()
+        host.call("mail_suite", "register_chat_agent", name="coder")
+        shell.say("send", "coder", "x", "--as", "lead")
+        other = {"hook_event_name": "Stop", "session_id": "session-7"}
+        assert "for 'coder'" in shell.say("hook", "--host", "claude-code", stdin=json.dumps(other))
+        # By the process that both descend from, here the tests.
+        assert "for 'coder'" in shell.say("hook", "--host", "codex", stdin='{"hook_event_name":"Stop"}')
+
+
+def test_the_hook_loads_nothing_heavy(workspace: Path) -> None:
+    spy = (
+        "import sys; sys.argv = ['switchboard', 'mail', 'hook', '--as', 'x']\n"
+        "from switchboard_mcp.__main__ import main\n"
+        "main(); print(' '.join(sorted(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", spy],
+        cwd=workspace,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    heavy = {
+        "argparse",
+        "asyncio",
+        "json",
+        "pathlib",
+        "shutil",
+        "subprocess",
+        "switchboard_mcp.app",
+        "tempfile",
+    }
+    assert not heavy & set(done.stdout.split())
+
+
+def test_a_waiter_wakes_an_idle_host_with_code_2(shell: Shell, workspace: Path) -> None:
+    shell.say("send", "coder", "known already", "--as", "lead")
+    waiter = [*COMMAND, "wait", "--host", "claude-code", "--as", "coder"]
+    note = workspace / ".switchboard" / "hooks" / "coder.waiter"
+
+    def start() -> subprocess.Popen[str]:
+        before = note.read_text() if note.exists() else ""
+        process = subprocess.Popen(
+            waiter,
+            cwd=workspace,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while process.poll() is None and (not note.exists() or note.read_text() in ("", before)):
+            time.sleep(0.01)
+        return process
+
+    older, newer = start(), start()
+    out, err = older.communicate(timeout=50)
+    assert (older.returncode, out, err) == (0, "", "")
+    shell.say("send", "coder", "new", "--as", "lead")
+    out, err = newer.communicate(timeout=50)
+    assert (newer.returncode, out) == (2, "")
+    assert "2 unread messages for 'coder'" in err
