@@ -5,7 +5,7 @@ PYTHON_BIN := .venv/bin/python
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test conformance check fmt bench schema docs lock clean
+.PHONY: help demo test conformance check fmt bench schema docs site picture lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,14 @@ schema: ## write switchboard.config.schema.json and its kin anew
 docs: ## write docs/reference anew from the code
 	@scripts/setup core
 	@$(PYTHON_BIN) scripts/reference.py
+
+site: ## make a site of docs/, in build/site
+	@scripts/setup dev
+	@$(PYTHON_BIN) scripts/build_site.py
+
+picture: ## draw docs/picture.svg anew from what the demo prints
+	@scripts/setup core
+	@$(PYTHON_BIN) scripts/picture.py
 
 lock: ## write the lock files anew (ARGS=--upgrade for newer versions)
 	@scripts/setup dev
