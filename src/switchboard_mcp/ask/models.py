@@ -12,9 +12,14 @@ from typing import Protocol
 from msgspec import Struct
 
 from switchboard_mcp.core.plan import Offered, Turn
+from switchboard_mcp.errors import SwitchboardError
 
 # Room for arguments such as the text of a file, and for what a model thinks before.
 REPLY_TOKENS = 8_192
+
+
+class CannotAskError(SwitchboardError):
+    """A host does not know what it was asked for at all; other refusals may pass."""
 
 
 class Brief(Struct, frozen=True):

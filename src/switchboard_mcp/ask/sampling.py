@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.ask import prompt
-from switchboard_mcp.ask.models import REPLY_TOKENS, Brief, Correction, News, Reply, Usage
+from switchboard_mcp.ask.models import REPLY_TOKENS, Brief, CannotAskError, Correction, News, Reply, Usage
 from switchboard_mcp.core import jsonrpc, tokens
 from switchboard_mcp.core.plan import Offered, Step, Turn
 from switchboard_mcp.core.schema import compact
@@ -30,6 +30,8 @@ FORM = """\
 
 The subtools, one a line, with the JSON Schema of their args:
 """
+
+ONLY = "Do not describe: answer with one JSON object and nothing else."
 
 # Asks our client; gives its answer. Raises `SwitchboardError` where it gives none.
 Ask = Callable[[str, bytes], Awaitable[Raw]]
@@ -107,9 +109,12 @@ class HostTalk:
         )
         try:
             raw = await self._ask(SAMPLING, params)
-        except SwitchboardError as problem:
+        except CannotAskError as problem:
             told = f"There is no model to plan with: {problem.failure.message}"
             raise SwitchboardError(failure("ask_no_model", told)) from None
+        except SwitchboardError as problem:
+            told = f"The host did not lend its model: {problem.failure.message}"
+            raise SwitchboardError(failure("ask_model_failed", told)) from None
         try:
             answer = _decode_answer(raw)
         except msgspec.DecodeError as problem:
@@ -126,11 +131,11 @@ def read_turn(text: str) -> Turn:
     """What a model meant by its text: the JSON in it, whatever it wrote around that."""
     begin, end = text.find("{"), text.rfind("}")
     if begin < 0 or end < begin:
-        return Turn(odd="That is no plan: answer with one JSON object and nothing else.")
+        return Turn(odd=f"That is no plan. {ONLY}")
     try:
         written = _decode_turn(text[begin : end + 1])
     except (msgspec.DecodeError, RecursionError) as problem:
-        return Turn(odd=f"That is no plan: {problem}. Answer with one JSON object and nothing else.")
+        return Turn(odd=f"That is no plan: {problem}. {ONLY}")
     return Turn(
         steps=[Step(step.subtool, step.args) for step in written.steps],
         done=written.done,

@@ -12,9 +12,10 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from switchboard_mcp.ask.models import CannotAskError
 from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, SwitchboardError, failure
 from switchboard_mcp.transport import inhouse
 from switchboard_mcp.transport.link import Link
 from switchboard_mcp.transport.peer import Call
@@ -77,8 +78,9 @@ class AskingServer(inhouse.Server):
             raise SwitchboardError(failure("host_refused", f"The host did not answer: {method}."))
         error = jsonrpc.error_in(answer)
         if error is not None or answer.result is UNSET:
-            said = jsonrpc.parse_error(error).message if error is not None else "no result"
-            raise SwitchboardError(failure("host_refused", f"The host refused {method}: {said}"))
+            said = jsonrpc.parse_error(error) if error is not None else jsonrpc.RpcError()
+            problem = failure("host_refused", f"The host refused {method}: {said.message or 'no result'}")
+            raise CannotAskError(problem) if said.code == METHOD_NOT_FOUND else SwitchboardError(problem)
         return answer.result
 
     def requested(self, message: Message) -> None:
