@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import reference_commands
+import reference_metrics
 
 from switchboard_mcp.config.schema import json_schema
 from switchboard_mcp.core import lifecycle, workflow
@@ -300,6 +301,7 @@ PAGES = {
     "reference/commands.md": lambda: reference_commands.commands(NOTE),
     "reference/tools.md": lambda: reference_commands.tools(NOTE),
     "reference/files.md": lambda: reference_commands.files(NOTE),
+    "reference/metrics.md": lambda: reference_metrics.metrics(NOTE),
     "adr/README.md": decisions,
     "concepts.md": concepts,
 }

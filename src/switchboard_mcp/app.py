@@ -19,6 +19,7 @@ from switchboard_mcp.children.supervisor import Supervisor
 from switchboard_mcp.config.limits import NO_LIMITS
 from switchboard_mcp.config.load import demand_profile, load_workspace
 from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.telemetry import OFF as NO_TELEMETRY
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.gateway import Gateway
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.edge.place import Place
     from switchboard_mcp.gateway.chain_load import Loaded
     from switchboard_mcp.gateway.house import House
+    from switchboard_mcp.gateway.watching import Telemetry
     from switchboard_mcp.mail.desk import Desk
     from switchboard_mcp.observe.audit import Audit
     from switchboard_mcp.policy.posture import Posture
@@ -108,6 +110,7 @@ async def running(
         lambda _, context: log.error("internal", problem=repr(context.get("exception") or context["message"]))
     )
     middleware = _middleware(workspace)
+    telemetry = _telemetry(workspace, log)
     # The launcher goes last: a child that is just being stopped still has its keeper.
     async with aclosing(Launcher(loop)) as launcher, asyncio.TaskGroup() as tasks:
 
@@ -147,6 +150,8 @@ async def running(
         gateway = Gateway(supervisor.children.values(), workspace.config, log, loop, workspace.folder)
         services.audience = gateway
         gateway.audit = services.audit
+        if telemetry is not None:
+            _watch(gateway, telemetry, loop)
         _equip(gateway, workspace, services, middleware)
         _arrange(gateway, workspace, log, profile, None if posture is None else posture.disabled)
         if house is not None:
@@ -164,6 +169,8 @@ async def running(
                 await desk.close()
             if services.audit is not None:
                 services.audit.close()
+            if telemetry is not None:
+                await telemetry.close()
 
 
 def _pins(workspace: Workspace, log: Log) -> Pins | None:
@@ -220,6 +227,27 @@ def _middleware(workspace: Workspace) -> Loaded | None:
     from switchboard_mcp.gateway.chain_load import load
 
     return load(config)
+
+
+def _telemetry(workspace: Workspace, log: Log) -> Telemetry | None:
+    """What is measured from outside, where anything is; else nothing is loaded for it."""
+    settings = workspace.config.telemetry
+    if settings == NO_TELEMETRY:
+        return None
+    from switchboard_mcp.gateway.watching import start
+
+    return start(settings, os.environ, workspace.source, log)
+
+
+def _watch(gateway: Gateway, telemetry: Telemetry, loop: asyncio.AbstractEventLoop) -> None:
+    """Watch all requests to children, and report what is counted anyway where somebody wants reports."""
+    gateway.telemetry = telemetry
+    telemetry.watch(gateway.all.values())
+    if telemetry.otel is not None:
+        from switchboard_mcp.edge.metrics import collect
+
+        began = loop.time()
+        telemetry.report(lambda: collect(gateway, loop.time() - began), loop)
 
 
 def _equip(gateway: Gateway, workspace: Workspace, services: Services, loaded: Loaded | None) -> None:

@@ -20,6 +20,7 @@ from switchboard_mcp.config.limits import Cache, Limits, MiddlewareUse
 from switchboard_mcp.config.mail import Mail
 from switchboard_mcp.config.profiles import Expose as Expose
 from switchboard_mcp.config.profiles import Profile, Token
+from switchboard_mcp.config.telemetry import Telemetry
 from switchboard_mcp.errors import Failure
 
 Milliseconds = Annotated[int, Meta(ge=1)]
@@ -209,6 +210,8 @@ class Config(Model, frozen=True):
     """Who decides what may run."""
     audit: Audit = field(default_factory=Audit)
     """The record of every decision and call."""
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    """What can be measured from outside."""
     mail: Mail = field(default_factory=Mail)
     """The message desk."""
     find: Find = field(default_factory=Find)

@@ -39,7 +39,7 @@ from switchboard_mcp.errors import KNOWN_FAILURE
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observe.log import Log
 
-MCP, SSE, HEALTH = "/mcp", "/sse", "/health"
+MCP, SSE, HEALTH, METRICS = "/mcp", "/sse", "/health", "/metrics"
 # Answers under way get this long when we are told to stop; hosts themselves wait little longer.
 DRAIN_S = 10.0
 # Then what has been written still has to leave.
@@ -69,6 +69,9 @@ class HttpFront:
         self._modern = Modern(gateway, loop)
         self._handshake = Handshake(gateway, loop, self._sessions)
         self._sse = LegacySse(gateway, loop, http.max_sessions)
+        telemetry = gateway.telemetry
+        self._tracing = telemetry.otel if telemetry is not None else None
+        self._open_metrics = telemetry is not None and telemetry.public
 
     async def listen(self, listener: socket) -> None:
         """Begin to serve."""
@@ -101,6 +104,8 @@ class HttpFront:
         guard.serve()
         try:
             pairs = scope["headers"]
+            if self._tracing is not None:
+                self._tracing.arrived(pairs)
             exchange = Exchange(
                 scope["method"],
                 scope["path"].rstrip("/"),
@@ -134,8 +139,10 @@ class HttpFront:
         path = exchange.path
         if path == HEALTH:
             await self._health(exchange)
-        elif path not in (MCP, SSE, MESSAGES, STATUS):
-            await exchange.refuse(404, "There is /mcp, /sse, /messages, /health and /status.")
+        elif path == METRICS and self._open_metrics:
+            await self._metrics(exchange)
+        elif path not in (MCP, SSE, MESSAGES, STATUS, METRICS):
+            await exchange.refuse(404, "There is /mcp, /sse, /messages, /health, /status and /metrics.")
         elif exchange.method == "OPTIONS" and origin is not None:
             await exchange.reply(204)
         elif self._stopping and exchange.method == "GET":
@@ -161,6 +168,8 @@ class HttpFront:
                 await self._handshake.delete(exchange)
         elif path == STATUS:
             await self._status(exchange)
+        elif path == METRICS:
+            await self._metrics(exchange)
         elif path == SSE:
             if method == "GET":
                 await self._sse.listen(exchange)
@@ -227,6 +236,16 @@ class HttpFront:
             children=children(self._gateway.all.values()),
         )
         await exchange.reply(200, jsonrpc.encode(told))
+
+    async def _metrics(self, exchange: Exchange) -> None:
+        if exchange.method not in ("GET", "HEAD"):
+            await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
+            return
+        from switchboard_mcp.edge import metrics  # Only where somebody looks.
+
+        told = metrics.answer(self._gateway, time.monotonic() - self._began)
+        kind = (b"content-type", metrics.CONTENT_TYPE.encode())
+        await asgi.respond(exchange.send, 200, told, kind, *exchange.extra)
 
     async def _health(self, exchange: Exchange) -> None:
         if exchange.method not in ("GET", "HEAD"):

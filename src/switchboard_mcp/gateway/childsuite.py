@@ -29,6 +29,7 @@ from switchboard_mcp.policy.access import access, denial, patterns
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.chain import Chain
+    from switchboard_mcp.gateway.watching import Watch
     from switchboard_mcp.gateway.weighing import Weighed
 
 
@@ -57,6 +58,7 @@ class ChildSuite:
         self.pins = patterns(settings.pin) if settings.pin else None
         self._weighed: Weighed | None = None
         self.chain: Chain | None = None  # what stands between hosts and the child, where anything does
+        self.watch: Watch | None = None  # who looks at requests on their way, where anybody does
         self.redact_args = settings.redact_args
         self.built_in = child.spec.kind == "builtin"
         self._always_load = settings.always_load
@@ -108,6 +110,8 @@ class ChildSuite:
 
     def begin(self, session: Session, route: Route, id: bytes, params: PlainParams) -> None:
         """Serve a call whose arguments are settled."""
+        if self.watch is not None:
+            route = self.watch.call(route, id, params)
         if params.request_state is not UNSET and self._came_back(session, route, id, params):
             return
         asked = params.arguments

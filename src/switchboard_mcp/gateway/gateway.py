@@ -42,6 +42,7 @@ from switchboard_mcp.observe.log import Log
 from switchboard_mcp.transport.peer import UNREADABLE, Cancelled, Peer
 
 if TYPE_CHECKING:
+    from switchboard_mcp.gateway.watching import Telemetry
     from switchboard_mcp.observe.audit import Audit
 
 
@@ -82,6 +83,7 @@ class Gateway:
         self.views: dict[str, View] = {}  # by principal, where it is another than that of all
         self.greeted: Callable[[], None] | None = None  # told once, when the first host has its answer
         self.audit: Audit | None = None
+        self.telemetry: Telemetry | None = None  # where it is on
         self.sessions: list[Session] = []
         self.desk = Desk(loop, workspace, self.sessions)
         self.loop = loop

@@ -265,6 +265,8 @@ def _forward(
 ) -> None:
     """Send a request on, its `key` being what the child calls it; or go on with one that was parked."""
     members = {**inbound.members, key: Raw(jsonrpc.encode(found.name))} if key else inbound.members
+    if found.suite.watch is not None:
+        found.suite.watch.request(inbound, found.name)
     mark = Forward(inbound, found.suite, method, members).fingerprint()
     given, input = members.get("requestState", UNSET), members.get("inputResponses", UNSET)
     back = inbound.session.desk.lot.come_back(inbound, mark, given, input)

@@ -271,6 +271,8 @@ class HostRequest(Sender, Visitor, Call):
     def cancel(self, reason: str) -> None:
         """Tell the child to stop, or leave its waiting room."""
         child = self.child
+        if self.suite.watch is not None:
+            self.suite.watch.abandoned(self.route)
         self.session.desk.over(self, reason)
         self.session.desk.lot.forget(self)
         child.withdraw(self)

@@ -19,7 +19,7 @@ import msgspec
 from anyio import CancelScope
 from msgspec import UNSET, Struct
 
-from switchboard_mcp.core import headers, jsonrpc
+from switchboard_mcp.core import headers, jsonrpc, tracecontext
 from switchboard_mcp.core.framing import Oversized
 from switchboard_mcp.core.jsonrpc import Malformed, Message
 from switchboard_mcp.core.sse import EventStream
@@ -60,7 +60,7 @@ _decode_cancelled = msgspec.json.Decoder(Cancelled).decode
 class Exchange:
     """One request and the way back of its answer. Its headers are its own where it stands alone (`modern`)."""
 
-    __slots__ = ("answered", "errand", "headers", "id", "method", "modern", "opening", "parcel")
+    __slots__ = ("answered", "errand", "headers", "id", "method", "modern", "opening", "parcel", "trace")
 
     def __init__(self, message: Message, parcel: Parcel, extra: dict[str, str]) -> None:
         self.id = bytes(message.id)  # type: ignore[arg-type]  # a request has one
@@ -68,6 +68,7 @@ class Exchange:
         self.opening = message.method == "initialize"
         self.parcel = parcel
         self.headers = extra
+        self.trace = tracecontext.of_request(message)
         self.modern = bool(extra)
         self.answered = False
         self.errand: Errand
@@ -190,7 +191,7 @@ class StreamableLink(RemoteLink):
     async def _exchange(self, exchange: Exchange) -> None:
         events = EventStream(self.limit)
         extra = exchange.headers if exchange.modern else {} if exchange.opening else self._of_session()
-        extra = {"content-type": JSON, "accept": f"{JSON}, {EVENTS}", **extra}
+        extra = {"content-type": JSON, "accept": f"{JSON}, {EVENTS}", **extra, **exchange.trace}
         try:
             async with self._client.stream("POST", self.server.url, extra, exchange.parcel) as response:
                 exchange.parcel.taken()

@@ -1,0 +1,127 @@
+"""Metrics: which there are, how long calls took, and how all of it is written for Prometheus.
+
+Owns the table of metrics, the histogram and the text format. Counts are not kept here: who has them is asked when
+somebody looks, so that counting costs nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# The boundaries that OpenTelemetry's conventions for MCP ask for, with two for children that only look something up.
+BOUNDARIES = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+
+Labels = Mapping[str, str]
+
+
+class Metric(Struct, frozen=True):
+    """One line of the table. `labels` is what tells its values apart."""
+
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+class Value(Struct, frozen=True):
+    """What one metric is, for one set of labels."""
+
+    metric: str
+    value: float
+    labels: Labels = {}
+
+
+DURATION = "switchboard_request_duration_seconds"
+METRICS: dict[str, Metric] = {
+    "switchboard_info": Metric("gauge", "Always 1; its labels tell what runs.", ("version",)),
+    "switchboard_uptime_seconds": Metric("gauge", "How long this process has served."),
+    "switchboard_hosts": Metric("gauge", "Hosts that are connected."),
+    "switchboard_requests_under_way": Metric("gauge", "Requests of hosts that wait for their answer."),
+    "switchboard_child_up": Metric("gauge", "Processes or connections of the child that are up.", ("child",)),
+    "switchboard_child_healthy": Metric("gauge", "1 unless calls to the child are refused.", ("child",)),
+    "switchboard_child_calls_total": Metric(
+        "counter", "Requests that came for the child, looks inside its suite not counted.", ("child",)
+    ),
+    "switchboard_child_looks_total": Metric("counter", "Looks inside the child's suite.", ("child",)),
+    "switchboard_child_under_way": Metric("gauge", "Requests that the child works on.", ("child",)),
+    "switchboard_child_failures": Metric("gauge", "Starts and runs that failed in a row.", ("child",)),
+    "switchboard_child_subtools": Metric("gauge", "Subtools that hosts may use.", ("child",)),
+    "switchboard_child_tokens_saved": Metric(
+        "gauge", "Tokens a host has saved: the tools listed flat, less what it saw of them.", ("child",)
+    ),
+    DURATION: Metric(
+        "histogram",
+        "How long requests to the child took, waiting for its start included. Only with `telemetry.metrics`.",
+        ("child", "method", "outcome"),
+    ),
+    "process_cpu_seconds_total": Metric("counter", "Processor time of this process, children not counted."),
+    "process_resident_memory_bytes": Metric("gauge", "Memory of this process, children not counted. Linux."),
+    "process_open_fds": Metric("gauge", "Files that this process has open. Linux."),
+}
+
+
+class Timings:
+    """How long requests took, by child, method and outcome."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[str, str, str], list[int]] = {}
+        self.sums: dict[tuple[str, str, str], float] = {}
+
+    def record(self, child: str, method: str, outcome: str, seconds: float) -> None:
+        """One more."""
+        key = (child, method, outcome)
+        counts = self.counts.get(key)
+        if counts is None:
+            counts = self.counts[key] = [0] * (len(BOUNDARIES) + 1)
+            self.sums[key] = 0.0
+        counts[bisect_left(BOUNDARIES, seconds)] += 1
+        self.sums[key] += seconds
+
+
+def render(values: Iterable[Value], timings: Timings | None = None) -> bytes:
+    """The text that Prometheus reads, in the order of the table."""
+    by_metric: dict[str, list[Value]] = {}
+    for value in values:
+        by_metric.setdefault(value.metric, []).append(value)
+    lines: list[str] = []
+    for name, metric in METRICS.items():
+        shown = [f"{name}{_labels(each.labels)} {_number(each.value)}" for each in by_metric.get(name, ())]
+        if name == DURATION and timings is not None:
+            shown = _histogram(timings)
+        if shown:
+            told = metric.help.replace("\\", r"\\").replace("\n", r"\n")
+            lines += [f"# HELP {name} {told}", f"# TYPE {name} {metric.kind}", *shown]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _histogram(timings: Timings) -> list[str]:
+    lines = []
+    for key, counts in sorted(timings.counts.items()):
+        labels = dict(zip(METRICS[DURATION].labels, key, strict=True))
+        total = 0
+        for boundary, count in zip((*map(_number, BOUNDARIES), "+Inf"), counts, strict=True):
+            total += count
+            lines.append(f"{DURATION}_bucket{_labels({**labels, 'le': boundary})} {total}")
+        lines.append(f"{DURATION}_sum{_labels(labels)} {_number(timings.sums[key])}")
+        lines.append(f"{DURATION}_count{_labels(labels)} {total}")
+    return lines
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(text: str) -> str:
+    # A lone surrogate, as JSON may carry, cannot be written as UTF-8.
+    clean = text.encode("utf-8", "replace").decode()
+    return clean.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    return repr(int(value)) if value == int(value) else repr(value)
