@@ -302,6 +302,7 @@ PAGES = {
     "reference/tools.md": lambda: reference_commands.tools(NOTE),
     "reference/files.md": lambda: reference_commands.files(NOTE),
     "reference/metrics.md": lambda: reference_metrics.metrics(NOTE),
+    "hosts/README.md": lambda: reference_commands.hosts(NOTE),
     "adr/README.md": decisions,
     "concepts.md": concepts,
 }

@@ -1,9 +1,10 @@
-"""The pages about commands, tools and files, from the tables and shapes in the code. `reference.py` writes them."""
+"""The pages about commands, tools, files and hosts, from the tables in the code. `reference.py` writes them."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from switchboard_mcp.cli.usage import COMMANDS, command_of, parser_for
 from switchboard_mcp.gateway.house import TOOLS as HOUSE_TOOLS
 from switchboard_mcp.gateway.suites import INPUT_SCHEMA
 from switchboard_mcp.mail.tools import TOOLS as MAIL_TOOLS
+from switchboard_mcp.setup.hosts import HOSTS
 from switchboard_mcp.transport.program import Tool
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -73,6 +75,32 @@ FILES_PAGE = """\
 
 {shapes}
 """
+
+HOSTS_PAGE = """\
+# Hosts
+
+{note}
+
+`switchboard init` knows these. It moves the servers it finds in their files behind Switchboard and leaves each with one
+entry; `switchboard revert` takes that back. `--host NAME` limits it to one of them.
+
+{pages}
+
+| host | `--host` | files it looks into | key | after a change |
+| --- | --- | --- | --- | --- |
+{rows}
+
+Any other host that can run a program over stdio works too: give it the command `switchboard` and the arguments
+`--workspace DIR`. One that only knows addresses connects over [HTTP](../http.md).
+"""
+PLACES = {
+    "home": "~",
+    "workspace": "PROJECT",
+    "config": "~/.config",
+    "support": "~/Library/Application Support",
+    "APPDATA": "%APPDATA%",
+    "LOCALAPPDATA": "%LOCALAPPDATA%",
+}
 
 # Where each file lies, what it is, whether it belongs into git, and the schema of its form.
 FILES: tuple[tuple[str, str, str, str], ...] = (
@@ -219,3 +247,21 @@ def form(name: str) -> str:
         if "properties" in shape:
             parts += [f"### {inner}", shape.get("description", ""), "\n".join(fields(shape, schema))]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def hosts(note: str) -> str:
+    """Every host `init` knows, and which of them have a page."""
+    rows, pages = [], []
+    for host in HOSTS:
+        if (ROOT / "docs" / "hosts" / f"{host.name}.md").exists():
+            pages.append(f"[{host.title}]({host.name}.md)")
+        paths = dict.fromkeys(place(path) for spot in host.spots for path in spot.paths)
+        keys = dict.fromkeys(".".join(key) for spot in host.spots for key in spot.keys if len(key) < 3)
+        shown = (", ".join(f"`{each}`" for each in found if each) for found in (paths, keys))
+        rows.append(row(host.title, f"`{host.name}`", *shown, host.restart))
+    return HOSTS_PAGE.format(note=note, pages="Step by step: " + ", ".join(pages) + ".", rows="\n".join(rows))
+
+
+def place(path: str) -> str:
+    """A path as people write it; a variable of the host's own as `$NAME`."""
+    return re.sub(r"\{(\w+)\}", lambda found: PLACES.get(found[1], f"${found[1]}"), path)
