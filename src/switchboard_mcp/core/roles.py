@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from switchboard_mcp.core.agentnames import agent_name
 
 ROLES = ("lead", "coder 1", "coder 2", "reviewer", "tester", "researcher", "execution")
+# The person at the dashboard, under whose name nobody else can come; may what a lead may to terminals.
+OVERSEER = "overseer"
 _BY_NAME = {role.replace(" ", "-"): role for role in ROLES}
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
 from socket import socket
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 import uvicorn
@@ -39,12 +40,17 @@ from switchboard_mcp.errors import KNOWN_FAILURE
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observe.log import Log
 
+if TYPE_CHECKING:
+    from switchboard_mcp.edge.dashboard import Dashboard
+
 MCP, SSE, HEALTH, METRICS = "/mcp", "/sse", "/health", "/metrics"
 # Answers under way get this long when we are told to stop; hosts themselves wait little longer.
 DRAIN_S = 10.0
 # Then what has been written still has to leave.
 FLUSH_S = 2.0
 LOOK_S = 0.02
+# Where the dashboard is; the page itself, at `/`, has an empty path here.
+BOARD, BOARD_UNDER = ("", "/events"), ("/api/", "/static/")
 STOPPING = "Switchboard is stopping."
 STOPPING_BODY = jsonrpc.error(b"null", KNOWN_FAILURE, STOPPING)
 
@@ -72,6 +78,29 @@ class HttpFront:
         telemetry = gateway.telemetry
         self._tracing = telemetry.otel if telemetry is not None else None
         self._open_metrics = telemetry is not None and telemetry.public
+        self.open_dashboard: Callable[[], Dashboard] | None = None  # made when somebody first looks
+        self._dashboard: Dashboard | None = None
+        self._passers_by: set[str] = set()  # whoever has come in the era without sessions
+
+    @property
+    def sessions(self) -> int:
+        """How many hosts are here."""
+        return len(self._sessions.all) + len(self._sse.all)
+
+    @property
+    def hosts_served(self) -> int:
+        """How many hosts have been here."""
+        return self._sessions.opened + self._sse.opened + len(self._passers_by)
+
+    @property
+    def began(self) -> float:
+        """When it began, on the clock that nobody sets back."""
+        return self._began
+
+    @property
+    def stopping(self) -> bool:
+        """Whether nothing new is taken any more."""
+        return self._stopping
 
     async def listen(self, listener: socket) -> None:
         """Begin to serve."""
@@ -88,6 +117,8 @@ class HttpFront:
         self._stopping = True
         self._server.close()
         self._crowd.close_quiet()
+        if self._dashboard is not None:
+            await self._dashboard.stop()
         await _until(lambda: not any(session.under_way for session in self._gateway.sessions), DRAIN_S)
         self._modern.end_listens()
         self._sse.end_all()
@@ -139,6 +170,10 @@ class HttpFront:
         path = exchange.path
         if path == HEALTH:
             await self._health(exchange)
+        elif (path in BOARD or path.startswith(BOARD_UNDER)) and self.open_dashboard is not None:
+            if self._dashboard is None:
+                self._dashboard = self.open_dashboard()
+            await self._dashboard.serve(exchange)
         elif path == METRICS and self._open_metrics:
             await self._metrics(exchange)
         elif path not in (MCP, SSE, MESSAGES, STATUS, METRICS):
@@ -202,6 +237,7 @@ class HttpFront:
         elif self._stopping and posted.is_request:  # answers to our own questions let calls come to their end
             await exchange.reply(503, STOPPING_BODY, asgi.CLOSE)
         elif ladder.is_modern(version, posted, body):
+            self._passers_by.add(exchange.principal)
             await self._modern.serve(exchange, posted, body)
         else:
             await self._handshake.serve(exchange, posted, body)

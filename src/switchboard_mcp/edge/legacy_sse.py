@@ -43,6 +43,7 @@ class LegacySse:
         self._loop = loop
         self._most = most
         self.all: dict[str, SseRoad] = {}
+        self.opened = 0
 
     async def listen(self, exchange: Exchange) -> None:
         """GET /sse: a new session."""
@@ -55,6 +56,7 @@ class LegacySse:
         road = SseRoad(Outlet(self._loop, exchange.guard), self._gateway, exchange.principal)
         key = token_urlsafe(KEY_BYTES)
         self.all[key] = road
+        self.opened += 1
         road.outlet.put(f"event: endpoint\ndata: {MESSAGES}?sessionId={key}\n\n".encode())
         try:
             await exchange.stream(road.outlet)

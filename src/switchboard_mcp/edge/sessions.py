@@ -89,6 +89,7 @@ class Sessions:
         self._most = most
         self._idle_s = idle_s
         self.all: dict[str, HostSession] = {}
+        self.opened = 0
 
     def open(self, principal: str) -> HostSession | None:
         """A new one; None where there is no room."""
@@ -96,6 +97,7 @@ class Sessions:
             return None
         session = HostSession(self._gateway, principal)
         self.all[session.key] = session
+        self.opened += 1
         return session
 
     def find(self, key: str, principal: str) -> HostSession | None:

@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.core.agentnames import is_agent_name
+from switchboard_mcp.core.roles import OVERSEER
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail import files
 from switchboard_mcp.mail.letters import Gate, Message
@@ -227,7 +228,7 @@ def refusal(recipient: str, entry: Entry, *, verified: bool, sender: str, role: 
         told = f"Only verified senders may type into terminal '{recipient}', and '{sender}' is not."
         hint = "Send it with the mail tools, or with `switchboard mail send` while no other program is that agent."
         return failure("mail_forbidden", told, hint=hint)
-    if role != "lead":
+    if role != "lead" and sender != OVERSEER:
         told = f"Only leads may type into terminal '{recipient}'; '{sender}' is {role or 'without a role'}."
         return failure("mail_forbidden", told)
     return None

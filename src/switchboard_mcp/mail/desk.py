@@ -13,6 +13,7 @@ from typing import Any
 
 from switchboard_mcp.config.mail import Mail
 from switchboard_mcp.core.agentnames import agent_name
+from switchboard_mcp.core.roles import OVERSEER
 from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.mail import resources
 from switchboard_mcp.mail.gates import FOLDER, gates
@@ -58,7 +59,9 @@ class Desk:
         self.personas = Personas(folder)
         self.starving_s = settings.starving_ms / 1000
         self.seats: list[Seat] = []
-        self.reserved = frozenset(map(agent_name, reserved))  # for those who have a token of that name
+        self.reserved = frozenset(
+            map(agent_name, (*reserved, OVERSEER))
+        )  # for those who have a token of that name
         self.taking = asyncio.Lock()
         self._workspace = workspace
         self._log = log

@@ -1,0 +1,144 @@
+"""What the dashboard looks at, and what it keeps while somebody looks.
+
+Everything is taken up with the first viewer and let go with the last. Does not know HTTP.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from switchboard_mcp.children.byhand import drift
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.edge.dashboard_live import Live
+from switchboard_mcp.edge.dashboard_savings import Point, Savings
+from switchboard_mcp.edge.status import children
+from switchboard_mcp.gateway.childsuite import ChildSuite
+
+if TYPE_CHECKING:
+    from switchboard_mcp.children.services import Services
+    from switchboard_mcp.config.models import Workspace
+    from switchboard_mcp.edge.dashboard_mail import MailView
+    from switchboard_mcp.gateway.gateway import Gateway
+    from switchboard_mcp.mail.desk import Desk
+
+_TICKS_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+class Board:
+    """See the module. `hosts` tells how many hosts were served so far, `sessions` how many are here."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        gateway: Gateway,
+        services: Services,
+        hosts: Callable[[], int],
+        sessions: Callable[[], int],
+        began_s: float,
+    ) -> None:
+        self.workspace = workspace
+        self.gateway = gateway
+        self.services = services
+        self.hosts = hosts
+        self.sessions = sessions
+        self.began_ms = round((time.time() - time.monotonic() + began_s) * 1000)
+        self.live = Live(services)
+        self.savings = Savings(self.began_ms)
+        self.watched = False
+        self._mail: MailView | None = None
+
+    @property
+    def desk(self) -> Desk | None:
+        """The message desk, where it is on."""
+        from switchboard_mcp.mail.desk import Desk  # Not on the way of who has no mail.
+
+        found = self.services.programs.get("mail")
+        return found if isinstance(found, Desk) else None
+
+    @property
+    def mail(self) -> MailView:
+        """All mail, for reading; opened when somebody first looks."""
+        if self._mail is None:
+            from switchboard_mcp.edge.dashboard_mail import MailView
+
+            self._mail = MailView(self.workspace.folder)
+        return self._mail
+
+    def watch(self) -> None:
+        """Somebody looks."""
+        if not self.watched:
+            self.watched = True
+            self.live.begin(self.gateway, self.workspace.config)
+
+    async def unwatch(self) -> None:
+        """Nobody does any more."""
+        if self.watched:
+            self.watched = False
+            self.live.end()
+        mail, self._mail = self._mail, None
+        if mail is not None:
+            await mail.close()
+
+    def rows(self) -> list[dict[str, object]]:
+        """Every child, or process of one, as the dashboard shows it."""
+        suites = list(self.gateway.all.values())
+        rows: list[dict[str, object]] = []
+        for suite in suites:
+            kept = suite.child.each() or [suite.child]
+            for place, (child, told) in enumerate(zip(kept, children([suite]), strict=True)):
+                rows.append(self._row(suite, child, told, place))
+        rows += [
+            {
+                "id": name,
+                "suite": name,
+                "child": str(problem.child or name),
+                "state": "absent",
+                "health": "absent",
+                "trouble": problem,
+            }
+            for name, problem in self.gateway.absent.items()
+        ]
+        return rows
+
+    def _row(self, suite: ChildSuite, child: Child, told: object, place: int) -> dict[str, object]:
+        import msgspec
+
+        row: dict[str, object] = msgspec.to_builtins(told)
+        row["id"] = f"{child.name}#{place}" if place else child.name
+        row["description"] = suite.description
+        if child.pid:
+            row["startedAt"] = started_at(child.pid)
+        tally = self.live.tallies.get(child.name)
+        if tally is not None:
+            row |= {"watchedCalls": tally.calls, "watchedErrors": tally.errors, **tally.latency()}
+        problem = child.last_failure
+        if problem is not None and "lastFailure" in row:
+            row["trouble"] = child.hide(problem)
+        row.pop("lastFailure", None)
+        found = drift(child)
+        if found:
+            row["drift"] = len(found)
+        return row
+
+    def note_savings(self) -> Point | None:
+        """Take a look at what is saved."""
+        saved: dict[str, int] = {}
+        for told in children(self.gateway.all.values()):
+            saved[told.suite] = max(saved.get(told.suite, 0), told.tokens_saved)
+        return self.savings.note(int(time.time() * 1000), saved, self.hosts())
+
+
+def started_at(pid: int) -> int:
+    """When a process began, in milliseconds, where the system tells; else 0."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            ticks = int(file.read(4096).rpartition(b")")[2].split()[19])
+        with open("/proc/uptime", "rb") as file:
+            up_s = float(file.read(64).split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+    # To the second: what is sent to viewers must not change by itself.
+    return round(time.time() - up_s + ticks / _TICKS_S) * 1000

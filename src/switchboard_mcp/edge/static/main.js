@@ -1,0 +1,101 @@
+// The frame: logging in, the views and how to get to them, keys, dark and light.
+
+import { $, clear, h, notice } from "/static/dom.js";
+import { mailView, workflowsView } from "/static/mail.js";
+import { auditView, callsView } from "/static/records.js";
+import { connect, disconnect, known, name, on, post, request } from "/static/server.js";
+import { overview, suitesView } from "/static/suites.js";
+
+const VIEWS = [["overview", "Overview", overview], ["suites", "Suites", suitesView], ["calls", "Calls", callsView], ["audit", "Audit", auditView], ["mail", "Mail", mailView], ["workflows", "Workflows", workflowsView]];
+const view = $("view");
+let leave = () => {};
+
+function go(id, chosen) {
+  location.hash = chosen ? `${id}/${chosen.split("/").map(name).join("/")}` : id;
+}
+
+function show() {
+  const [id, ...rest] = location.hash.slice(1).split("/");
+  const found = VIEWS.find(([word]) => word === id) || VIEWS[0];
+  leave();
+  $("tabs").querySelectorAll("a").forEach((link) => (link.dataset.view === found[0] ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
+  document.title = `${found[1]} · Switchboard`;
+  leave = found[2](view, go, rest.map(decodeURIComponent).join("/")) || (() => {});
+}
+
+function drawTabs() {
+  clear($("tabs"), VIEWS.map(([id, label], place) => h("a", { href: `#${id}`, "data-view": id, "aria-keyshortcuts": String(place + 1) }, label)));
+}
+
+function login(told) {
+  disconnect();
+  leave();
+  leave = () => {};
+  $("logout").hidden = true;
+  clear($("tabs"));
+  $("line").hidden = true;
+  const token = h("input", { type: "password", required: true, autocomplete: "off", spellcheck: false, "aria-label": "Token", placeholder: "Token" });
+  const problem = h("p", { class: "bad-text", role: "alert" }, told || "");
+  clear(view, h("form", { class: "card login", onsubmit: async (event) => {
+    event.preventDefault();
+    try { await post("/api/login", { token: token.value.trim() }); await begin(); } catch (refusal) { problem.textContent = refusal.message; token.select(); }
+  } },
+    h("h2", {}, "Log in"),
+    h("p", {}, "Open the link that was printed at the start, which works once; or paste the token. It is in ", h("code", {}, ".switchboard/auth_token"), " of the workspace."),
+    token, problem, h("button", { class: "main" }, "Log in")));
+  token.focus();
+}
+
+async function begin() {
+  await connect();
+  $("logout").hidden = false;
+  $("line").hidden = false;
+  drawTabs();
+  show();
+}
+
+function theme(next) {
+  if (next) document.documentElement.dataset.theme = next;
+  else delete document.documentElement.dataset.theme;
+}
+function toggleTheme() {
+  const dark = (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  theme(dark ? "light" : "dark");
+  try { localStorage.setItem("theme", dark ? "light" : "dark"); } catch { /* then it is asked for again */ }
+}
+
+function press(event) {
+  const typing = event.target.matches("input, textarea, select");
+  if (event.key === "Escape" && typing && event.target.type === "search") return void event.target.blur();
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") || !known.overview) return;
+  if (event.key >= "1" && event.key <= String(VIEWS.length)) return void go(VIEWS[event.key - 1][0]);
+  if (event.key === "/" && $("search")) { event.preventDefault(); $("search").focus(); }
+  else if (event.key === "?") $("keys").showModal();
+  else if (event.key === "t") toggleTheme();
+  else if ((event.key === "j" || event.key === "k") && !event.target.closest(".list")) document.querySelector(".list")?.focus();
+}
+
+on("line", () => {
+  $("line").textContent = known.line;
+  $("line").dataset.line = known.line;
+});
+on("out", () => login("Please log in again."));
+$("theme").addEventListener("click", toggleTheme);
+$("help").addEventListener("click", () => $("keys").showModal());
+$("logout").addEventListener("click", async () => {
+  await post("/api/logout").catch(() => {});
+  login();
+});
+document.addEventListener("keydown", press);
+window.addEventListener("hashchange", () => known.overview && $("logout").hidden === false && show());
+try { theme(localStorage.getItem("theme")); } catch { /* as the system says */ }
+
+// The one-time link: its code stands behind the #, and is gone from the address before anything else happens.
+const code = location.hash.slice(1);
+if (code.length >= 40 && !code.includes("/")) {
+  history.replaceState(null, "", "/");
+  try { await request("POST", "/api/login", { code }); } catch (problem) { login(problem.message); }
+}
+if (!view.firstChild) {
+  try { await begin(); } catch (problem) { if (problem.status === 401) login(); else { login(); notice(problem.message); } }
+}

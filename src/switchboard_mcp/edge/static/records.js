@@ -1,0 +1,56 @@
+// Calls as they happen, and the audit record.
+
+import { badge, clear, clock, h, ms, notice, outcome, plural } from "/static/dom.js";
+import { List } from "/static/list.js";
+import { get, known, on } from "/static/server.js";
+
+export function callsView(view) {
+  let query = "", paused = false, held = 0;
+  const list = new List({
+    label: "Calls", rowHeight: 34, key: (call) => call.seq, empty: "No calls since this page looks. They show up here as they end.",
+    row: (call) => [h("span", { class: "dim num w-time" }, clock(call.at)), h("span", { class: "w-kind" }, call.kind), h("span", { class: "grow cut" }, h("b", {}, call.child), " ", call.subtool), h("span", { class: "cut w-who dim" }, call.who), h("span", { class: "num w-ms" }, ms(call.ms)), h("span", { class: "w-out" }, outcome(call.outcome))],
+  });
+  const search = h("input", { type: "search", id: "search", placeholder: "Filter calls", "aria-label": "Filter calls", oninput: () => { query = search.value.toLowerCase(); draw(); } });
+  const hold = h("button", { type: "button", "aria-pressed": "false", onclick: () => { paused = !paused; held = 0; hold.setAttribute("aria-pressed", String(paused)); hold.textContent = paused ? "Go on" : "Hold"; if (!paused) draw(); } }, "Hold");
+  const count = h("span", { class: "dim", role: "status" });
+  const draw = () => {
+    const found = known.calls.filter((call) => !query || `${call.child} ${call.subtool} ${call.who} ${call.outcome} ${call.kind}`.toLowerCase().includes(query)).reverse();
+    list.set(found);
+    count.textContent = plural(found.length, "call");
+  };
+  clear(view, h("h2", { class: "hidden" }, "Calls"), h("div", { class: "row tools" }, search, hold, count), h("div", { class: "card full" }, list.node));
+  draw();
+  const end = on("calls", (fresh) => {
+    if (paused) { held += fresh.length; count.textContent = `${plural(held, "call")} held`; } else draw();
+  });
+  return end;
+}
+
+export function auditView(view) {
+  if (!known.overview.audit) {
+    clear(view, h("h2", { class: "hidden" }, "Audit"), h("div", { class: "card" }, h("p", { class: "empty" }, "Nothing is recorded. Turn it on with audit.enabled in the config.")));
+    return () => {};
+  }
+  let query = "", kind = "", next = 0, turn = 0;
+  const list = new List({
+    label: "Audit record", rowHeight: 34, key: (entry) => entry.seq, empty: "No such record.",
+    row: (entry) => [h("span", { class: "dim num w-time" }, clock(entry.at)), h("span", { class: "w-kind" }, entry.kind), h("span", { class: "grow cut" }, h("b", {}, entry.child || ""), " ", entry.subtool || ""), h("span", { class: "cut w-who dim" }, entry.who || ""), h("span", { class: "num w-ms dim" }, entry.took ? `≤ ${entry.took}` : ""), h("span", { class: "w-out" }, entry.outcome ? outcome(entry.outcome) : "")],
+    more: async () => {
+      const mine = turn;
+      try {
+        const page = await get("/api/audit", { before: next, q: query, kind, limit: 200 });
+        if (mine !== turn) return;
+        next = page.next;
+        list.set([...list.items, ...page.entries], !page.next);
+        count.textContent = `${plural(list.items.length, "record")}${page.next ? ", more below" : ""}`;
+      } catch (problem) { list.ended = true; notice(problem.message); }
+    },
+  });
+  const again = () => { turn++; next = 0; list.items = []; list.ended = false; list.fetching = false; list.node.scrollTop = 0; list.draw(); };
+  let typing = 0;
+  const search = h("input", { type: "search", id: "search", placeholder: "Search the record", "aria-label": "Search the record", oninput: () => { clearTimeout(typing); typing = setTimeout(() => { query = search.value; again(); }, 250); } });
+  const kinds = h("select", { "aria-label": "Kind of record", onchange: () => { kind = kinds.value; again(); } }, h("option", { value: "" }, "every kind"), ["call", "introspect", "decision", "child", "drift", "lock", "start", "stop", "restart", "send", "execute"].map((word) => h("option", { value: word }, word)));
+  const count = h("span", { class: "dim", role: "status" });
+  clear(view, h("h2", { class: "hidden" }, "Audit"), h("div", { class: "row tools" }, search, kinds, h("button", { type: "button", onclick: again }, "Newest"), count, badge("no arguments, no secrets", "")), h("div", { class: "card full" }, list.node));
+  return () => { turn++; };
+}

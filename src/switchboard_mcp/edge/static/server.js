@@ -1,0 +1,99 @@
+// Talking to the server: requests, the stream of events, and what is known of children so far.
+
+export const known = { overview: null, children: new Map(), calls: [], points: [], line: "connecting" };
+const listeners = new Map();
+let source = null;
+
+export class Problem extends Error {
+  constructor(status, error) {
+    super(error.message || `HTTP ${status}`);
+    this.status = status;
+    this.hint = error.hint || "";
+  }
+}
+
+export async function request(method, path, body) {
+  const options = { method, credentials: "same-origin", cache: "no-store", headers: {} };
+  if (body !== undefined) {
+    options.headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
+  let answer;
+  try { answer = await fetch(path, options); } catch { throw new Problem(0, { message: "The server cannot be reached." }); }
+  const told = await answer.json().catch(() => ({}));
+  if (!answer.ok) {
+    if (answer.status === 401 && path !== "/api/login") emit("out");
+    throw new Problem(answer.status, told.error || {});
+  }
+  return told;
+}
+
+export const get = (path, query) => {
+  const filled = Object.entries(query || {}).filter(([, value]) => value !== "" && value !== undefined && value !== 0);
+  return request("GET", path + (filled.length ? `?${new URLSearchParams(filled)}` : ""));
+};
+export const post = (path, body = {}) => request("POST", path, body);
+export const name = encodeURIComponent;
+
+// Listeners of a view are taken off when another is opened.
+export function on(event, listener) {
+  if (!listeners.has(event)) listeners.set(event, new Set());
+  listeners.get(event).add(listener);
+  return () => listeners.get(event).delete(listener);
+}
+export function emit(event, what) {
+  for (const listener of [...(listeners.get(event) || [])]) listener(what);
+}
+
+async function takeStock() {
+  const [overview, children, calls, savings] = await Promise.all([
+    get("/api/overview"), get("/api/children"), get("/api/calls"), get("/api/savings"),
+  ]);
+  known.overview = overview;
+  known.skew = Date.now() - overview.now;
+  known.children = new Map(children.children.map((row) => [row.id, row]));
+  known.calls = calls.calls;
+  known.points = savings.points;
+  emit("server");
+  emit("children");
+  emit("calls", []);
+  emit("savings");
+}
+
+export async function connect() {
+  disconnect();
+  await takeStock();
+  source = new EventSource("/events");
+  const hear = (event, take) => source.addEventListener(event, (message) => take(JSON.parse(message.data)));
+  let first = true;
+  source.addEventListener("open", () => {
+    line("live");
+    if (!first) takeStock().catch(() => {});
+    first = false;
+  });
+  source.addEventListener("error", () => line(source.readyState === 2 ? "lost" : "connecting"));
+  hear("children", ({ changed, gone }) => {
+    for (const row of changed) known.children.set(row.id, row);
+    for (const id of gone) known.children.delete(id);
+    emit("children");
+  });
+  hear("calls", ({ calls }) => {
+    known.calls.push(...calls);
+    if (known.calls.length > 2000) known.calls.splice(0, known.calls.length - 1000);
+    emit("calls", calls);
+  });
+  hear("savings", ({ point }) => { known.points.push(point); emit("savings"); });
+  hear("server", (told) => { Object.assign(known.overview, told); emit("server"); });
+  hear("mail", () => emit("mail"));
+}
+
+function line(word) {
+  known.line = word;
+  emit("line");
+}
+
+export function disconnect() {
+  if (source) source.close();
+  source = null;
+  line("connecting");
+}

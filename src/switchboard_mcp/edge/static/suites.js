@@ -1,0 +1,175 @@
+// The overview, and the suites: how children are, what they save, and what can be done about them.
+
+import { bars, line } from "/static/chart.js";
+import { ask, badge, clear, compact, h, ms, notice, number, plural, span, state } from "/static/dom.js";
+import { get, known, name, on, post } from "/static/server.js";
+
+const ILL = new Set(["unhealthy", "quarantined", "absent"]);
+const rows = () => [...known.children.values()];
+const now = () => Date.now() - (known.skew || 0);
+
+function tile(label, value, note, kind) {
+  return h("div", { class: `tile ${kind || ""}` }, h("dt", {}, label), h("dd", {}, value), note && h("dd", { class: "note" }, note));
+}
+
+export function overview(view, go) {
+  const tiles = h("dl", { class: "tiles" }), troubles = h("div"), chart = h("div"), suites = h("div"), latest = h("div");
+  clear(view,
+    h("h2", { class: "hidden" }, "Overview"), tiles,
+    h("div", { class: "columns" },
+      h("section", { class: "card" }, h("h3", {}, "Tokens saved"), chart, suites),
+      h("div", {},
+        h("section", { class: "card" }, h("h3", {}, "Needs attention"), troubles),
+        h("section", { class: "card" }, h("h3", {}, "Latest calls"), latest))));
+  let perSuite = [], waiting = null, orders = [];
+
+  const drawTiles = () => {
+    const all = rows(), about = known.overview;
+    const ill = all.filter((row) => ILL.has(row.health)).length, running = all.filter((row) => row.started).length;
+    clear(tiles,
+      tile("Suites", number(all.length), `${running} running`, ""),
+      tile("In trouble", number(ill), ill ? "see below" : "all well", ill ? "bad" : "good"),
+      tile("Calls", compact(all.reduce((sum, row) => sum + (row.calls || 0), 0)), `${all.reduce((sum, row) => sum + (row.underWay || 0), 0)} under way`),
+      tile("Tokens saved", compact(known.points.length ? known.points[known.points.length - 1][1] : 0), `${plural(about.hostsServed, "host")} served`),
+      tile("Hosts here", number(about.sessions), `up ${span(now() - about.startedAt)}`),
+      about.mail && tile("Mail waiting", waiting === null ? "…" : number(waiting), "messages in inboxes"));
+  };
+  const drawTroubles = () => {
+    const found = rows().filter((row) => ILL.has(row.health) || row.drift);
+    const items = found.slice(0, 30).map((row) => h("li", {},
+      h("button", { type: "button", class: "link", onclick: () => go("suites", row.id) }, row.suite), " ",
+      row.drift ? badge(`${row.drift} drifted`, "warn") : state(row.health),
+      row.trouble && h("p", { class: "wrap" }, row.trouble.message),
+      row.trouble && row.trouble.hint && h("p", { class: "remedy wrap" }, row.trouble.hint),
+      row.drift && h("p", { class: "remedy" }, "Look at the differences, then approve them.")));
+    for (const order of orders) {
+      items.unshift(h("li", {}, h("button", { type: "button", class: "link", onclick: () => go("mail", `${order.to}/${order.id}`) }, `execute for ${order.to}`), " ", badge("waits", "warn"),
+        h("p", { class: "wrap" }, `${order.from}: ${order.excerpt}`)));
+    }
+    for (const warning of known.overview.warnings) items.push(h("li", {}, badge("config", "warn"), h("p", { class: "wrap" }, warning)));
+    const audit = known.overview.auditTrouble;
+    if (audit) items.unshift(h("li", {}, badge("audit", "bad"), h("p", { class: "wrap" }, audit.message)));
+    clear(troubles, items.length ? h("ul", { class: "plain" }, items) : h("p", { class: "empty" }, "Nothing. All is well."));
+  };
+  const drawSavings = () => clear(chart, line(known.points, now()));
+  const drawCalls = () => {
+    const last = known.calls.slice(-8).reverse();
+    clear(latest, last.length ? h("ul", { class: "plain tight" }, last.map((call) => h("li", { class: "row" }, h("span", { class: "grow cut" }, `${call.child} · ${call.subtool || call.kind}`), h("span", { class: "num dim" }, ms(call.ms)), badge(call.outcome, call.outcome === "ok" ? "good" : "bad")))) : h("p", { class: "empty" }, "None since this page looks."));
+  };
+  const fetchSavings = async () => {
+    const told = await get("/api/savings");
+    known.points = told.points;
+    perSuite = told.suites;
+    clear(suites, perSuite.length ? [h("h4", {}, "For each host, by suite"), bars(perSuite)] : h("p", { class: "empty" }, "Nothing is known of the suites yet; it is measured once a child has run."));
+    drawSavings();
+    drawTiles();
+  };
+  const fetchMail = async () => {
+    if (!known.overview.mail) return;
+    const [about, waitingOrders] = await Promise.all([get("/api/mail/agents"), get("/api/mail/messages", { place: "inbox", action: "execute", limit: 10 })]);
+    waiting = about.counts.inbox;
+    orders = waitingOrders.messages;
+    drawTiles();
+    drawTroubles();
+  };
+  drawTiles(); drawTroubles(); drawSavings(); drawCalls();
+  fetchSavings().catch(() => {});
+  fetchMail().catch(() => {});
+  const timer = setInterval(drawTiles, 5000);
+  const ends = [on("children", () => { drawTiles(); drawTroubles(); }), on("server", drawTiles), on("calls", drawCalls), on("savings", () => fetchSavings().catch(() => {})), on("mail", () => fetchMail().catch(() => {}))];
+  return () => { clearInterval(timer); ends.forEach((end) => end()); };
+}
+
+const COLUMNS = [
+  ["suite", "Suite", (row) => h("button", { type: "button", class: "link" }, row.suite), (row) => row.suite],
+  ["health", "Health", (row) => [state(row.health), row.drift ? badge(`${row.drift} drifted`, "warn") : ""], (row) => row.health],
+  ["state", "State", (row) => row.state, (row) => row.state],
+  ["up", "Uptime", (row) => (row.startedAt ? span(now() - row.startedAt) : "–"), (row) => -(row.startedAt || Infinity)],
+  ["calls", "Calls", (row) => [number(row.calls || 0), row.underWay ? h("span", { class: "dim" }, ` +${row.underWay}`) : ""], (row) => -(row.calls || 0), "num"],
+  ["errors", "Errors", (row) => (row.watchedCalls ? number(row.watchedErrors) : row.failures ? number(row.failures) : "–"), (row) => -(row.watchedErrors || row.failures || 0), "num"],
+  ["p50", "Median", (row) => ms(row.p50), (row) => -(row.p50 ?? -1), "num"],
+  ["p95", "p95", (row) => ms(row.p95), (row) => -(row.p95 ?? -1), "num"],
+  ["tools", "Subtools", (row) => number(row.subtools), (row) => -(row.subtools || 0), "num"],
+  ["saved", "Saved", (row) => (row.tokensSaved ? compact(row.tokensSaved) : "–"), (row) => -(row.tokensSaved || 0), "num"],
+];
+
+export function suitesView(view, go, chosen) {
+  let sort = "suite", down = false, query = "", open = chosen || "";
+  const search = h("input", { type: "search", id: "search", placeholder: "Filter suites", "aria-label": "Filter suites", oninput: () => { query = search.value.toLowerCase(); draw(); } });
+  const count = h("span", { class: "dim", role: "status" });
+  const head = h("tr"), body = h("tbody"), aside = h("aside", { class: "card detail", "aria-label": "Suite", hidden: true });
+  clear(view,
+    h("h2", { class: "hidden" }, "Suites"),
+    h("div", { class: "row tools" }, search, count),
+    h("div", { class: "split" }, h("div", { class: "scroll" }, h("table", { class: "grid-table" }, h("thead", {}, head), body)), aside));
+
+  const draw = () => {
+    const column = COLUMNS.find(([id]) => id === sort);
+    const found = rows().filter((row) => !query || `${row.suite} ${row.child} ${row.state} ${row.health} ${row.description || ""}`.toLowerCase().includes(query));
+    found.sort((a, b) => { const x = column[3](a), y = column[3](b); return (x < y ? -1 : x > y ? 1 : a.id < b.id ? -1 : 1) * (down ? -1 : 1); });
+    clear(head, COLUMNS.map(([id, title, , , kind]) => h("th", { scope: "col", class: kind, "aria-sort": id === sort ? (down ? "descending" : "ascending") : "none" },
+      h("button", { type: "button", class: "sort", onclick: () => { down = id === sort && !down; sort = id; draw(); } }, title, id === sort ? (down ? " ↓" : " ↑") : ""))));
+    const held = document.activeElement && body.contains(document.activeElement) ? document.activeElement.closest("tr").dataset.id : null;
+    clear(body, found.map((row) => h("tr", { "data-id": row.id, class: row.id === open ? "chosen" : "", onclick: () => show(row.id) }, COLUMNS.map(([, title, cell, , kind]) => h("td", { class: kind, "data-label": title }, cell(row))))));
+    if (held !== null) for (const row of body.children) if (row.dataset.id === held) row.querySelector("button").focus();
+    count.textContent = found.length === known.children.size ? plural(found.length, "suite") : `${found.length} of ${known.children.size}`;
+  };
+  const show = async (id) => {
+    open = id;
+    history.replaceState(null, "", `#suites/${name(id)}`);
+    draw();
+    await detail(aside, id, () => { open = ""; aside.hidden = true; history.replaceState(null, "", "#suites"); draw(); });
+  };
+  draw();
+  if (open) show(open);
+  let seen = "";
+  const redraw = () => {
+    draw();
+    const row = known.children.get(open), mark = JSON.stringify(row || {});
+    if (open && !aside.hidden && mark !== seen && !aside.querySelector(":focus")) { seen = mark; show(open); }
+  };
+  const timer = setInterval(draw, 15000);
+  const end = on("children", redraw);
+  const escape = (event) => { if (event.key === "Escape" && open && !document.querySelector("dialog[open]")) { open = ""; aside.hidden = true; draw(); } };
+  document.addEventListener("keydown", escape);
+  return () => { clearInterval(timer); end(); document.removeEventListener("keydown", escape); };
+}
+
+async function act(id, verb, body) {
+  try {
+    await post(`/api/children/${name(id)}/${verb}`, body);
+    notice({ start: "Started.", stop: "Stopped.", restart: "Restarted.", approve: "Approved: the lock has it now." }[verb], "good");
+  } catch (problem) { notice([problem.message, problem.hint].filter(Boolean).join(" ")); }
+}
+
+async function detail(aside, id, close) {
+  let told;
+  try { told = await get(`/api/children/${name(id)}`); } catch (problem) { aside.hidden = true; return void notice(problem.message); }
+  const may = known.overview.mayAct && told.kind !== "builtin";
+  const again = () => detail(aside, id, close);
+  const button = (verb, label, kind) => h("button", { type: "button", class: kind, onclick: async (event) => { event.target.disabled = true; await act(id, verb); await again(); } }, label);
+  const trouble = told.trouble;
+  const drifted = told.driftChanges.length > 0;
+  const weight = told.weight;
+  clear(aside,
+    h("div", { class: "row" }, h("h3", { class: "grow cut", tabIndex: -1 }, told.suite), h("button", { type: "button", class: "quiet", "aria-label": "Close", onclick: close }, "✕")),
+    h("p", { class: "dim wrap" }, told.description),
+    may && h("div", { class: "row" }, told.started ? button("restart", "Restart") : button("start", "Start", "main"), told.started && button("stop", "Stop")),
+    trouble && h("section", { class: "callout bad" }, h("h4", {}, trouble.code), h("p", { class: "wrap" }, trouble.message), trouble.hint && h("p", { class: "remedy wrap" }, trouble.hint), trouble.stderr && h("pre", { tabIndex: 0, "aria-label": "Last words on stderr" }, trouble.stderr.join("\n"))),
+    drifted && h("section", { class: "callout warn" }, h("h4", {}, `${plural(told.driftChanges.length, "difference")} from the lock`),
+      h("ul", { class: "changes" }, told.driftChanges.map((change) => h("li", { class: "wrap" }, change.tool && h("code", {}, change.tool), " ", change.told))),
+      may ? h("button", { type: "button", class: "main", onclick: async () => {
+        const sure = await ask("Approve the drift?", `${told.child} is then locked to what it offers now.`, "Approve");
+        if (sure) { await act(id, "approve", { mark: told.driftMark }); await again(); }
+      } }, "Approve") : h("p", { class: "remedy" }, `switchboard lock --accept ${told.child}`)),
+    h("dl", { class: "facts" },
+      h("dt", {}, "Health"), h("dd", {}, state(told.health), " ", told.state),
+      told.pid ? [h("dt", {}, "Process"), h("dd", {}, String(told.pid), told.startedAt ? `, up ${span(now() - told.startedAt)}` : "")] : "",
+      h("dt", {}, "Calls"), h("dd", {}, number(told.calls || 0), told.p50 !== undefined ? `, median ${ms(told.p50)}, p95 ${ms(told.p95)}` : ""),
+      weight ? [h("dt", {}, "Tokens"), h("dd", {}, `${number(weight.flat)} listed flat, ${number(weight.suite)} as a suite`)] : "",
+      told.command ? [h("dt", {}, "Runs"), h("dd", { class: "wrap" }, h("code", {}, told.command))] : "",
+      told.source ? [h("dt", {}, "From"), h("dd", { class: "wrap" }, told.source)] : ""),
+    h("h4", {}, told.subtoolList && told.subtoolList.length ? plural(told.subtoolList.length, "subtool") : "No subtools known yet"),
+    h("ul", { class: "plain subtools" }, (told.subtoolList || []).slice(0, 200).map((tool) => h("li", {}, h("code", { class: "wrap" }, tool.name), h("p", { class: "dim wrap" }, tool.summary)))));
+  aside.hidden = false;
+}
