@@ -19,7 +19,6 @@ from switchboard_mcp.children.supervisor import Supervisor
 from switchboard_mcp.config.limits import NO_LIMITS
 from switchboard_mcp.config.load import demand_profile, load_workspace
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.config.telemetry import OFF as NO_TELEMETRY
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.gateway import Gateway
@@ -232,7 +231,7 @@ def _middleware(workspace: Workspace) -> Loaded | None:
 def _telemetry(workspace: Workspace, log: Log) -> Telemetry | None:
     """What is measured from outside, where anything is; else nothing is loaded for it."""
     settings = workspace.config.telemetry
-    if settings == NO_TELEMETRY:
+    if not settings.is_on:
         return None
     from switchboard_mcp.gateway.watching import start
 

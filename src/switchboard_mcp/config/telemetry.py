@@ -17,5 +17,7 @@ class Telemetry(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
     """Send traces and metrics with OpenTelemetry. Where to is said by the variables of its own, such as
     `OTEL_EXPORTER_OTLP_ENDPOINT`; needs the extra `otel`."""
 
-
-OFF = Telemetry()
+    @property
+    def is_on(self) -> bool:
+        """Whether any of it is wanted."""
+        return self.metrics or self.public or self.otel
