@@ -192,7 +192,8 @@ def _kind(host: Host, entry: Mapping[str, object], url: str, has_program: bool) 
         return "stdio"
     if entry.get("httpUrl"):
         return "http"
-    if told in KINDS and KINDS[told] != "stdio":
+    # opencode's `remote` leaves open which; the address tells.
+    if told in KINDS and KINDS[told] != "stdio" and told != "remote":
         return KINDS[told]
     if host.name == "cline":
         return "sse"

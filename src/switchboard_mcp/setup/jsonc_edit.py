@@ -70,7 +70,7 @@ def swap(text: str, path: Path, remove: Sequence[str], put: Mapping[str, object]
     leaving = [member for member in node.members if member.name in set(remove)]
     put = {name: value for name, value in put.items() if name not in _kept(node, leaving)}
     written = {name: _written(text, node, name, value) for name, value in put.items()}
-    return _checked(text, _replaced(text, node, leaving, list(written.values())), path, remove, put)
+    return _tried(text, node, leaving, list(written.values()), path, remove, put)
 
 
 def restore(text: str, path: Path, remove: Sequence[str], texts: Mapping[str, str]) -> str:
@@ -84,8 +84,8 @@ def restore(text: str, path: Path, remove: Sequence[str], texts: Mapping[str, st
     leaving = [member for member in node.members if member.name in set(remove)]
     kept = _kept(node, leaving)
     back = {name: written for name, written in texts.items() if name not in kept}
-    done = _replaced(text, node, leaving, list(back.values()))
-    return _checked(text, done, path, remove, {name: plain[name] for name in back})
+    put = {name: plain[name] for name in back}
+    return _tried(text, node, leaving, list(back.values()), path, remove, put)
 
 
 def with_item(text: str, path: Path, value: str) -> str:
@@ -108,7 +108,7 @@ def without_item(text: str, path: Path, value: str) -> str:
     if node is None or node.kind != "array":
         return text
     leaving = [item for item, found in zip(node.items, _texts(text, node), strict=True) if found == value]
-    return spliced(text, _removals(text, node, leaving, node.items))
+    return spliced(text, _removals(text, leaving, node.items, sure=True))
 
 
 def _texts(text: str, node: Node) -> list[object]:
@@ -123,16 +123,34 @@ def _kept(node: Node, leaving: Sequence[Member]) -> set[str]:
     return {member.name for member in node.members if member not in leaving}
 
 
-def _replaced(text: str, node: Node, leaving: Sequence[Member], written: Sequence[str]) -> str:
+def _tried(
+    text: str,
+    node: Node,
+    leaving: Sequence[Member],
+    written: Sequence[str],
+    path: Path,
+    remove: Sequence[str],
+    put: Mapping[str, object],
+) -> str:
+    """First as it looks best; where that would put something into a comment, with line ends that are sure."""
+    try:
+        return _checked(text, _replaced(text, node, leaving, written), path, remove, put)
+    except BeyondEditingError:
+        return _checked(text, _replaced(text, node, leaving, written, sure=True), path, remove, put)
+
+
+def _replaced(
+    text: str, node: Node, leaving: Sequence[Member], written: Sequence[str], *, sure: bool = False
+) -> str:
     """The members that leave are taken out, what is written comes where the first of them was, else to the end."""
     if not written:
-        return spliced(text, _removals(text, node, leaving, node.members))
+        return spliced(text, _removals(text, leaving, node.members, sure))
     if not leaving:
         return spliced(text, _insertions(text, node, written))
     first = leaving[0]
     lead = _lead(text, _before(node, first), first.start)
     together = f",{lead}".join(written)
-    rest = _removals(text, node, leaving[1:], node.members)
+    rest = _removals(text, leaving[1:], node.members, sure)
     return spliced(text, [Splice(first.start, first.end, together), *rest])
 
 
@@ -168,7 +186,7 @@ def _line_rest(text: str, at: int) -> int:
 
 
 def _removals(
-    text: str, node: Node, leaving: Sequence[Member | Item], all_of_them: Sequence[Member | Item]
+    text: str, leaving: Sequence[Member | Item], all_of_them: Sequence[Member | Item], sure: bool
 ) -> list[Splice]:
     """Each goes with the white space before it and the comma after it; with the last goes the comma before it."""
     splices: list[Splice] = []
@@ -176,7 +194,7 @@ def _removals(
     for index in places:
         each = all_of_them[index]
         start, end = _blank_before(text, each.start), each.end
-        splices.append(Splice(start, end, _kept_line(text, start, end, each.comma)))
+        splices.append(Splice(start, end, _kept_line(text, start, end, each.comma, sure)))
         if each.comma >= 0:
             splices.append(Splice(each.comma, each.comma + 1))
     stays = [index for index in range(len(all_of_them)) if index not in places]
@@ -193,11 +211,11 @@ def _blank_before(text: str, at: int) -> int:
     return at
 
 
-def _kept_line(text: str, start: int, end: int, comma: int) -> str:
+def _kept_line(text: str, start: int, end: int, comma: int, sure: bool) -> str:
     """A line comment before what goes must not swallow what follows."""
     begun = text.rfind("\n", 0, start) + 1
     following = text[(comma + 1 if comma >= 0 else end) :].lstrip(" \t")
-    if following[:1] in ("", "\n", "\r"):
+    if following[:1] in ("", "\n", "\r") and not sure:
         return ""
     return line_end(text) + line_indent(text, end) if "//" in text[begun:start] else ""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from datetime import date, time
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -76,12 +77,12 @@ def scan(text: str) -> list[Statement]:
     _parsed(text)
     found: list[Statement] = []
     table: tuple[str, ...] = ()
-    at = 1 if text.startswith("\ufeff") else 0
+    first = at = 1 if text.startswith("\ufeff") else 0
     while True:
         at = _skip_blank(text, at)
         if at >= len(text):
             return found
-        start = text.rfind("\n", 0, at) + 1
+        start = max(text.rfind("\n", 0, at) + 1, first)
         if text[at] == "[":
             double = text.startswith("[[", at)
             table, after = _key(text, at + (2 if double else 1))
@@ -189,6 +190,8 @@ def _literal(value: object) -> str:
         return (
             "{ " + ", ".join(f"{_dotted([name])} = {_literal(item)}" for name, item in value.items()) + " }"
         )
+    if isinstance(value, date | time):
+        return value.isoformat()
     raise AssertionError(f"{type(value).__name__} has no place in a settings file")
 
 

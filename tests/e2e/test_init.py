@@ -1,0 +1,349 @@
+"""`init`, `revert`, `add`, `remove` and `import` as people run them, on the files of every host."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard_mcp.setup import editors
+from switchboard_mcp.setup.survey import guess
+from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Host
+from tests.hostfiles import HOSTS, Person
+
+Json = dict[str, Any]
+# What the fixtures' children ask for.
+FILLED = dict.fromkeys(("MOCK_TOKEN", "MOCK_KEY", "OLD_TOKEN", "DOCS_TOKEN", "TRACKER_TOKEN"), "value-of-it")
+
+
+class Told:
+    """What a command said."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+
+    @property
+    def json(self) -> Json:
+        decoded: Json = json.loads(self.out)
+        return decoded
+
+
+def run(person: Person, *arguments: str, **environ: str) -> Told:
+    command = [*SWITCHBOARD, *arguments, "--workspace", str(person.workspace)]
+    if "--" in arguments:
+        command = [*SWITCHBOARD, "--workspace", str(person.workspace), *arguments]
+    done = subprocess.run(
+        command,
+        env=person.environment(**environ),
+        cwd=person.workspace,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return Told(done)
+
+
+def entries(path: Path, key: tuple[str, ...]) -> Json:
+    data = path.read_bytes()
+    form = editors.format_of(str(path))
+    if form == "yaml" and key == ("mcpServers",):
+        form = "yaml-list"
+    return editors.servers(editors.decode(data), form, key)
+
+
+def command_of(entry: Json) -> list[str]:
+    """What a host would start."""
+    program = entry.get("command") or entry.get("cmd")
+    return [*([program] if isinstance(program, str) else program or []), *entry.get("args", [])]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_host_has_one_entry_that_works_and_afterwards_its_own_bytes_again(
+    host: str, tmp_path: Path
+) -> None:
+    expected, person = HOSTS[host], Person(tmp_path, host)
+    before = person.files()
+
+    told = run(person, "init", "--yes", "--json")
+    assert told.code == 0, told.err
+    found = {server["name"]: server for server in told.json["servers"]}
+    children = {server["child"]: server["kind"] for server in found.values() if server["child"]}
+    assert children == expected.children
+    assert {name for name, server in found.items() if server["stays"]} == set(expected.stays)
+    assert set(told.json["variables"]) >= set(expected.variables)
+    assert {server["child"] for server in found.values() if server["disabled"]} == set(expected.off)
+
+    left = entries(person.home / expected.file, expected.key)
+    assert set(left) == {"switchboard", *expected.stays}
+    with Host(command_of(left["switchboard"]), env=person.environment(**FILLED), cwd=tmp_path) as talk:
+        talk.initialize()
+        assert set(talk.tool_names()) == {
+            f"{name}_suite" for name in set(expected.children) - set(expected.off)
+        }
+        answer = talk.call("mock_suite", "add", a=2, b=40)
+        assert "42" in json.dumps(answer)
+
+    told = run(person, "revert", "--yes")
+    assert told.code == 0, told.err
+    assert person.files() == before
+    assert not (person.workspace / ".switchboard").exists()
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_no_secret_is_ever_shown(host: str, tmp_path: Path) -> None:
+    expected, person = HOSTS[host], Person(tmp_path, host)
+    said = ""
+    for words in (
+        ("init", "--dry-run"),
+        ("init", "--dry-run", "--json"),
+        ("init", "--yes"),
+        ("list", "--json"),
+        ("init", "--yes", "--json"),
+        ("revert", "--dry-run"),
+        ("revert", "--yes", "--json"),
+        ("init", "--yes", "--secrets", "env"),
+        ("revert", "--yes"),
+    ):
+        told = run(person, *words)
+        assert told.code == 0, told.err
+        said += told.out + told.err
+    for secret in expected.secrets:
+        assert secret not in said
+    journal = b"".join(
+        path.read_bytes() for path in (person.workspace / ".switchboard").rglob("journal.json")
+    )
+    assert not any(secret.encode() in journal for secret in expected.secrets)
+
+
+def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
+    person = Person(tmp_path, *HOSTS)
+    before = person.files()
+    told = run(person, "init", "--dry-run")
+    assert told.code == 0
+    assert "would change" in told.out
+    assert person.files() == before
+
+
+def test_all_hosts_at_once_and_a_second_run_finds_nothing_to_do(tmp_path: Path) -> None:
+    person = Person(tmp_path, *HOSTS)
+    before = person.files()
+    first = run(person, "init", "--yes", "--json").json
+    assert not first["troubles"]
+    after = person.files()
+    again = run(person, "init", "--yes", "--json").json
+    assert not again["changed"]
+    assert person.files() == after
+    for expected in HOSTS.values():
+        assert "switchboard" in entries(person.home / expected.file, expected.key)
+    # The same server of several hosts is one child; what differs in its variables is another.
+    mocks = {server["child"] for server in first["servers"] if server["name"] == "mock"}
+    assert {"mock", "mock-gemini"} <= mocks
+    assert run(person, "revert", "--yes").code == 0
+    assert person.files() == before
+    assert "nothing to take back" in run(person, "revert", "--yes").out
+
+
+def test_runs_that_follow_each_other_are_taken_back_together(tmp_path: Path) -> None:
+    person = Person(tmp_path, "claude-code", "codex")
+    before = person.files()
+    run(person, "init", "--yes", "--host", "claude-code")
+    run(person, "init", "--yes", "--host", "codex")
+    assert len(list((person.workspace / ".switchboard" / "backup").iterdir())) == 2
+    assert run(person, "revert", "--yes").code == 0
+    assert person.files() == before
+
+
+def test_a_file_that_its_host_has_rewritten_keeps_that_and_gets_its_servers_back(tmp_path: Path) -> None:
+    person = Person(tmp_path, "claude-code")
+    path = person.home / ".claude.json"
+    before = json.loads(path.read_text())
+    run(person, "init", "--yes")
+    now = json.loads(path.read_text())
+    now["numStartups"] += 1
+    now["mcpServers"]["added"] = {"command": "later"}
+    path.write_text(json.dumps(now, indent=2))
+
+    told = run(person, "revert", "--yes")
+    assert told.code == 0, told.err
+    assert "edited since" in told.out
+    after = json.loads(path.read_text())
+    before["numStartups"] += 1
+    before["mcpServers"]["added"] = {"command": "later"}
+    assert after == before
+
+
+@pytest.mark.parametrize("host", ["codex", "goose", "continue", "gemini", "opencode"])
+def test_the_same_in_every_format(host: str, tmp_path: Path) -> None:
+    expected, person = HOSTS[host], Person(tmp_path, host)
+    path = person.home / expected.file
+    before = entries(path, expected.key)
+    run(person, "init", "--yes")
+    remark = "// edited\n" if path.suffix in (".json", ".jsonc") else "# edited\n"
+    path.write_bytes(path.read_bytes() + remark.encode())
+    told = run(person, "revert", "--yes")
+    assert told.code == 0, told.err
+    assert entries(path, expected.key) == before
+    assert path.read_text().endswith(remark)
+    assert "switchboard" not in path.read_text()
+
+
+def test_a_child_that_was_edited_since_is_kept(tmp_path: Path) -> None:
+    person = Person(tmp_path, "warp")
+    run(person, "init", "--yes")
+    path = person.workspace / ".switchboard" / "mcps" / "mock" / ".mcp.json"
+    path.write_text(path.read_text().replace('"mock"', '"mine"'))
+    told = run(person, "revert", "--yes")
+    assert told.code == 0
+    assert path.exists()
+    assert (person.home / ".warp" / ".mcp.json").read_text().startswith('{\n  "mock"')
+
+
+def test_mail_state_and_archive_are_not_touched(tmp_path: Path) -> None:
+    person = Person(tmp_path, "warp")
+    run(person, "init", "--yes")
+    letter = person.workspace / ".switchboard" / "archive" / "letter.json"
+    letter.parent.mkdir()
+    letter.write_text("{}")
+    assert run(person, "revert", "--yes").code == 0
+    assert letter.read_text() == "{}"
+
+
+def test_nobody_to_ask_is_a_wrong_use_that_says_what_to_do(tmp_path: Path) -> None:
+    person = Person(tmp_path, "warp")
+    told = run(person, "init")
+    assert told.code == 2
+    assert "--yes" in told.err
+    run(person, "init", "--yes")
+    told = run(person, "revert")
+    assert told.code == 2
+    assert "--yes" in told.err
+
+
+def test_only_the_host_that_was_named_and_it_gets_an_entry_even_without_servers(tmp_path: Path) -> None:
+    person = Person(tmp_path, "warp")
+    before = person.files()
+    told = run(person, "init", "--yes", "--host", "codex", "--json")
+    assert told.json["servers"] == []
+    assert set(entries(person.home / ".codex" / "config.toml", ("mcp_servers",))) == {"switchboard"}
+    assert run(person, "revert", "--yes").code == 0
+    assert person.files() == before
+    told = run(person, "init", "--host", "codx", "--yes")
+    assert told.code == 2
+    assert "Did you mean codex" in told.err
+
+
+def test_any_file_that_is_named(tmp_path: Path) -> None:
+    person = Person(tmp_path)
+    file = tmp_path / "servers.json"
+    text = '{"mcpServers": {"memory": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]}}}'
+    file.write_text(text)
+    told = run(person, "init", "--yes", "--json", str(file))
+    assert [server["child"] for server in told.json["servers"]] == ["memory"]
+    assert set(entries(file, ("mcpServers",))) == {"switchboard"}
+    run(person, "revert", "--yes")
+    assert file.read_text() == text
+
+    told = run(person, "import", str(file), "--json")
+    assert told.json["children"] == ["memory"]
+    assert file.read_text() == text
+    told = run(person, "import", str(file), "--json")
+    assert told.json["children"] == []
+    told = run(person, "import", str(tmp_path / "none.json"))
+    assert told.code == 1
+    assert "none.json" in told.err
+
+
+def test_rules_hooks_and_logins_that_name_a_moved_server_are_told(tmp_path: Path) -> None:
+    person = Person(tmp_path, "claude-code")
+    traces = run(person, "init", "--dry-run", "--json").json["traces"]
+    found = {(trace["kind"], trace["name"], os.path.basename(trace["path"])) for trace in traces}
+    assert found == {
+        ("rule", "mock", "settings.json"),
+        ("rule", "linear", "settings.json"),
+        ("hook", "mock", "settings.json"),
+        ("login", "linear", ".credentials.json"),
+    }
+
+
+def test_what_a_host_allowed_of_a_server_is_allowed_behind_switchboard(tmp_path: Path) -> None:
+    person = Person(tmp_path, "codex")
+    run(person, "init", "--yes")
+    told = run(person, "introspect", "mock", "--json", **FILLED, OTHER="x")
+    assert told.code == 0, told.err
+    assert {tool["name"] for tool in told.json["tools"]} == {"echo", "add"}
+
+
+def test_secrets_become_variables_where_that_is_wanted(tmp_path: Path) -> None:
+    person = Person(tmp_path, "claude-code")
+    run(person, "init", "--yes", "--secrets", "env")
+    home = person.workspace / ".switchboard"
+    child = json.loads((home / "mcps" / "mock" / ".mcp.json").read_text())
+    assert child["command"]["env"] == {"MOCK_TOKEN": "${MOCK_TOKEN}"}
+    secret = HOSTS["claude-code"].secrets[0]
+    assert f"MOCK_TOKEN='{secret}'" in (home / "secrets.env").read_text()
+    assert (home / "secrets.env").stat().st_mode & 0o077 == 0
+    assert not any(secret in path.read_text() for path in (home / "mcps").rglob("*.json"))
+
+
+def test_features_that_are_switched_on(tmp_path: Path) -> None:
+    person = Person(tmp_path, "warp")
+    before = person.files()
+    assert run(person, "init", "--yes", "--mail").code == 0
+    listed = {tool["name"] for tool in run(person, "list", "--json").json["tools"]}
+    assert listed == {"mail_suite", "mock_suite", "web_suite"}
+    run(person, "revert", "--yes")
+    assert person.files() == before
+
+
+def test_a_child_is_added_used_and_removed(tmp_path: Path) -> None:
+    person = Person(tmp_path)
+    mock = person.marks()
+    told = run(person, "add", "mock", "--env", "MODE=plain", "--", mock[b"@PYTHON@"], "-S", mock[b"@MOCK@"])
+    assert told.code == 0, told.err
+    told = run(person, "call", "mock", "add", "a=40", "b=2")
+    assert "42" in told.out
+    again = run(person, "add", "mock", "--url", "https://x.example/mcp")
+    assert again.code == 2
+    assert "already" in again.err
+    gone = run(person, "remove", "mock", "--json").json
+    assert json.loads(Path(gone["kept"]).read_text())["name"] == "mock"
+    assert run(person, "remove", "mock").code == 2
+    assert not (person.workspace / ".switchboard" / "mcps" / "mock").exists()
+
+
+def test_a_remote_child_is_added(tmp_path: Path) -> None:
+    person = Person(tmp_path)
+    address = "https://tracker.example/mcp"
+    told = run(person, "add", "tracker", "--url", address, "--header", "Authorization=Bearer ${T}")
+    assert told.code == 0, told.err
+    child = json.loads((person.workspace / ".switchboard" / "mcps" / "tracker" / ".mcp.json").read_text())
+    assert (child["type"], child["url"]) == ("http", address)
+    assert child["headers"] == {"Authorization": "Bearer ${T}"}
+    for words in (("add", "x"), ("add", "../x", "--url", address), ("add", "mail", "--url", address)):
+        assert run(person, *words).code == 2
+
+
+def test_a_child_of_the_config_is_removed_there_and_comments_stay(tmp_path: Path) -> None:
+    person = Person(tmp_path)
+    config = person.workspace / "switchboard.config.json"
+    config.write_text(
+        '{\n  // ours\n  "mcpServers": {\n    "a": { "command": "a" }, // first\n    "b": { "command": "b" }\n  }\n}\n'
+    )
+    assert run(person, "remove", "a").code == 0
+    assert (
+        config.read_text()
+        == '{\n  // ours\n  "mcpServers": { // first\n    "b": { "command": "b" }\n  }\n}\n'
+    )
+
+
+def test_the_form_of_a_file_is_told_by_what_is_in_it() -> None:
+    assert guess("x.json", b"{}") is None
+    found = guess("x.toml", b'[mcp_servers.a]\ncommand = "a"\n')
+    assert found is not None
+    assert found.host.name == "codex"
