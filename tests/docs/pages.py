@@ -1,0 +1,105 @@
+"""What the pages for people promise: commands, settings, links. Found in the Markdown, never written down twice."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+REPO = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    page
+    for folder in ("docs", "examples", ".github")
+    for page in (REPO / folder).rglob("*.md")
+    if "node_modules" not in page.parts
+) + sorted(REPO.glob("*.md"))
+FENCE = re.compile(r"^([ \t]*)```(\w*)[^\n]*\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
+# Where a command stands in a line of a terminal: at its beginning, behind a prompt, variables or a pipe.
+START = re.compile(r"^\s*(?:\$ )?(?:[A-Z_]+=\S+ )*(?:[^|#`]*\| )?(?:[\w./~-]*/)?switchboard(?= |$)(.*)$")
+# Two columns: what stands behind the gap explains the command. A comment does so too.
+GAP = re.compile(r"\s{2,}\S|\s#\s")
+# A place for the reader to fill in, or several ways in one line: nothing that could be typed as it is.
+PATTERN = re.compile(r"[\[\]<>…|]|\b[A-Z][A-Z_]+\b(?!=)")
+
+
+class Line(Struct, frozen=True):
+    """One command as a page shows it."""
+
+    page: str
+    text: str
+
+    @property
+    def words(self) -> list[str]:
+        """What a shell would hand over, without the program; a redirection or a next command is not part of it."""
+        found = shlex.split(self.text)
+        ends = [at for at, word in enumerate(found) if word in ("|", "&&", "||", ";", "&", ">", "<")]
+        return found[: ends[0]] if ends else found
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether something in it is for the reader to fill in."""
+        return PATTERN.search(re.sub(r"'[^']*'|\"[^\"]*\"", "", self.text)) is not None
+
+    def __str__(self) -> str:
+        return f"{self.page}: switchboard {self.text}"
+
+
+def blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Language and content of each fenced block."""
+    for match in FENCE.finditer(text):
+        yield match[2], match[3]
+
+
+def prose(text: str) -> str:
+    """Everything outside fenced blocks."""
+    return FENCE.sub("", text)
+
+
+def name_of(page: Path) -> str:
+    """As people would name it."""
+    return page.relative_to(REPO).as_posix()
+
+
+def commands() -> list[Line]:
+    """Every `switchboard …` of every page, each once."""
+    found: dict[str, Line] = {}
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        shown = [
+            line
+            for kind, block in blocks(text)
+            if kind in ("", "console", "sh", "bash")
+            for line in joined(block)
+        ]
+        shown += re.findall(r"(?<!`)`((?:\$ )?switchboard [^`\n]+)`(?!`)", prose(text))
+        for line in shown:
+            if match := START.match(line):
+                command = GAP.split(match[1], maxsplit=1)[0].strip()
+                found.setdefault(command, Line(name_of(page), command))
+    return [line for line in found.values() if line.text]
+
+
+def joined(block: str) -> list[str]:
+    """The lines of a block, those that end in a backslash with the next one."""
+    return re.sub(r"\\\n\s*", "", block).splitlines()
+
+
+def links(page: Path) -> list[str]:
+    """Every link of a page that stays in the repository."""
+    found = re.findall(r"\]\(([^)\s]+)\)", prose(page.read_text(encoding="utf-8")))
+    return [link for link in found if not re.match(r"[a-z]+:", link)]
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them."""
+    found: set[str] = set()
+    for title in re.findall(r"^#+ (.*)$", prose(page.read_text(encoding="utf-8")), re.MULTILINE):
+        words = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+        count = 0
+        while (name := f"{words}-{count}" if count else words) in found:
+            count += 1
+        found.add(name)
+    return found

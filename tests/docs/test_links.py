@@ -1,0 +1,54 @@
+"""Every link inside the repository leads somewhere, the site is whole, and the picture shows the demo as it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import PAGES, REPO, headings, links, name_of
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        aim = page.parent / path if path else page
+        assert aim.exists(), link
+        if anchor and aim.suffix == ".md":
+            assert anchor in headings(aim), link
+
+
+def script(*words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, f"scripts/{words[0]}", *words[1:]]
+    return subprocess.run(line, cwd=REPO, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_site_is_made_without_a_warning_and_asks_nothing_of_other_servers(tmp_path: Path) -> None:
+    made = script("build_site.py", str(tmp_path / "site"))
+    assert (made.returncode, made.stderr) == (0, "")
+    for page in (tmp_path / "site").rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert "<script" not in text
+        assert 'src="http' not in text
+        assert '<link rel="stylesheet" href="http' not in text
+
+
+def test_a_broken_link_fails_the_site(tmp_path: Path) -> None:
+    code = "import build_site as b; s = b.Site(); print(s.link('index.md', 'nowhere.md'), s.wrong)"
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=REPO / "scripts",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "docs/index.md: nowhere.md does not exist" in told.stdout
+
+
+def test_the_picture_shows_what_the_demo_prints() -> None:
+    told = script("picture.py", "--check")
+    assert told.returncode == 0, told.stderr
