@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+import zlib
 from contextlib import suppress
 
 from msgspec import Struct
@@ -24,10 +25,12 @@ from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.wrapped import FILE, ORIGINAL, ROLE_FILE, own_folder
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.setup.descriptions import describe
 
 # A request may wait for its model; the call that carries it must not end first.
 SPARE_MS = 60_000
 DESCRIPTIONS = "mcp-descriptions.json"
+HEAD = f"<!-- What the model behind `{SUBTOOL}` of '{{child}}' is told. Edit it as you like. ({{sum}}) -->"
 
 
 class Done(Struct, frozen=True):
@@ -65,7 +68,7 @@ def run(asked: Invocation) -> int:
     except OSError as problem:
         raise _refused(f"{problem.filename}: {problem.strerror}.") from None
     if not in_place and not _child(_workspace(asked), spec.name).wraps:
-        _remove(folder, role)
+        _remove(folder)
         told = f"{path}: no glob of `discoverGlobs` finds it. Nothing was changed."
         raise _refused(told, "Add '.switchboard/mcps/*/.mcp.json' to discoverGlobs, then try again.")
     files = [path, *([os.path.join(folder, ORIGINAL)] if in_place else []), os.path.join(folder, ROLE_FILE)]
@@ -80,16 +83,15 @@ def run_unwrap(asked: Invocation) -> int:
     if not spec.wraps:
         raise _refused(f"Child '{spec.name}' is not wrapped.", "There is nothing to put back.")
     folder = os.path.dirname(spec.source)
-    role = role_text(workspace.folder, spec)
     kept_role = os.path.join(folder, ROLE_FILE)
     try:
         if spec.wraps == ELSEWHERE:
-            _remove(folder, role)
+            _remove(folder)
         else:
             os.replace(os.path.join(folder, spec.wraps), spec.source)
             with suppress(OSError):
                 os.rmdir(os.path.join(folder, os.path.dirname(spec.wraps)))
-            _remove_role(folder, role)
+            _remove_role(folder)
     except OSError as problem:
         raise _refused(f"{problem.filename}: {problem.strerror}.") from None
     kept = [kept_role] if os.path.exists(kept_role) else []
@@ -101,24 +103,35 @@ def run_unwrap(asked: Invocation) -> int:
 
 
 def role_text(workspace: str, spec: ChildSpec) -> str:
-    """What the model is told of the child at first: what a descriptions file says, else what is known of it."""
+    """What the model is told of the child at first; the sum in its first line tells whether somebody changed it."""
     told = _described(workspace, spec.name)
+    known = None if told else describe(spec.command, spec.args, spec.url)
+    if known is not None:
+        told = known.claude
     if not told:
         about = spec.switchboard_description or spec.description
         told = f"Your role is to carry out requests with the MCP server '{spec.name}'.{' ' + about if about else ''}"
-    return (
-        f"<!-- What the model behind the `{SUBTOOL}` subtool of '{spec.name}' is told. Edit it as you like. -->\n\n"
-        f"{told.strip()}\n"
-    )
+    body = f"{told.strip()}\n"
+    return f"{HEAD.format(child=spec.name, sum=_sum(body))}\n\n{body}"
 
 
 def _described(workspace: str, name: str) -> str:
+    """The words of the workspace's own descriptions file, where it has one."""
     try:
         with open(os.path.join(workspace, DESCRIPTIONS), "rb") as file:
             told = json.load(file)["mcps"][name]["claude"]
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return told if isinstance(told, str) else ""
+
+
+def _sum(body: str) -> str:
+    return f"{zlib.crc32(body.encode()):08x}"
+
+
+def _is_untouched(role: bytes) -> bool:
+    head, _, body = role.decode("utf-8", "replace").partition("\n\n")
+    return head.startswith("<!--") and head.endswith(f"({_sum(body)}) -->")
 
 
 def _workspace(asked: Invocation) -> Workspace:
@@ -202,20 +215,20 @@ def _write_new(path: str, text: str) -> bool:
     return True
 
 
-def _remove(folder: str, role: str) -> None:
+def _remove(folder: str) -> None:
     os.unlink(os.path.join(folder, FILE))
-    _remove_role(folder, role)
+    _remove_role(folder)
     with suppress(OSError):
         os.rmdir(folder)
 
 
-def _remove_role(folder: str, role: str) -> None:
+def _remove_role(folder: str) -> None:
     """What nobody has changed goes with the wrapper."""
     path = os.path.join(folder, ROLE_FILE)
     with suppress(FileNotFoundError):
         with open(path, "rb") as file:
-            unchanged = file.read() == role.encode()
-        if unchanged:
+            untouched = _is_untouched(file.read())
+        if untouched:
             os.unlink(path)
 
 
