@@ -16,11 +16,11 @@ from msgspec import Struct
 from switchboard_mcp.children.catalog import Catalog, cache_folder
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.children.supervisor import Supervisor
-from switchboard_mcp.config.limits import NO_LIMITS
 from switchboard_mcp.config.load import demand_profile, load_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.gateway.assembling import Parts, arrange, equip, load_middleware, open_house
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observe.log import Level, Log, Style
 from switchboard_mcp.transport.pipes import Cork
@@ -28,10 +28,7 @@ from switchboard_mcp.transport.process import Launcher
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.pinning import Pins
-    from switchboard_mcp.children.recent import Recent
     from switchboard_mcp.edge.place import Place
-    from switchboard_mcp.gateway.chain_load import Loaded
-    from switchboard_mcp.gateway.house import House
     from switchboard_mcp.gateway.watching import Telemetry
     from switchboard_mcp.mail.desk import Desk
     from switchboard_mcp.observe.audit import Audit
@@ -41,6 +38,8 @@ T = TypeVar("T")
 StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 GARBAGE_THRESHOLD = 10_000
+# A host that has been greeted lists tools and perhaps calls one: that comes first.
+RELOAD_AFTER_S = 0.5
 # Over HTTP a child serves hosts of different abilities; which of them can be asked is seen when it asks.
 SHARED_CAPABILITIES = b'{"sampling":{},"elicitation":{"form":{},"url":{}}}'
 
@@ -53,15 +52,14 @@ class Options(Struct, frozen=True):
     log_level: Level = "info"
     log_style: Style = "text"
     profile: str = ""
+    reload: bool = True
 
 
-class Switchboard(Struct):
+class Switchboard(Parts):
     """A running Switchboard, whoever it serves."""
 
-    workspace: Workspace
-    supervisor: Supervisor
-    gateway: Gateway
-    services: Services
+    reloading: asyncio.Task[None] | None = None
+    is_ending: bool = False
 
 
 def workspace_folder(options: Options) -> str:
@@ -76,10 +74,16 @@ def workspace_folder(options: Options) -> str:
 
 def load(options: Options) -> Workspace:
     """Read the workspace that the options name; in governed mode with the children alone that exist."""
-    workspace = load_workspace(workspace_folder(options), options.config, os.environ)
-    demand_profile(workspace.config, options.profile, "--profile")
+    workspace = _load_plainly(options)
     posture = _posture(workspace)
     return workspace if posture is None else posture.workspace
+
+
+def _load_plainly(options: Options) -> Workspace:
+    """Read the workspace as its files are."""
+    workspace = load_workspace(workspace_folder(options), options.config, os.environ)
+    demand_profile(workspace.config, options.profile, "--profile")
+    return workspace
 
 
 def _posture(workspace: Workspace) -> Posture | None:
@@ -108,7 +112,7 @@ async def running(
     loop.set_exception_handler(
         lambda _, context: log.error("internal", problem=repr(context.get("exception") or context["message"]))
     )
-    middleware = _middleware(workspace)
+    middleware = load_middleware(workspace.config)
     telemetry = _telemetry(workspace, log)
     # The launcher goes last: a child that is just being stopped still has its keeper.
     async with aclosing(Launcher(loop)) as launcher, asyncio.TaskGroup() as tasks:
@@ -126,8 +130,6 @@ async def running(
             return task
 
         desk = _desk(workspace, log, start_task)
-        recent, house = _house(workspace, loop)
-        programs = [program for program in (desk, house) if program is not None]
         services = Services(
             loop=loop,
             launcher=launcher,
@@ -138,27 +140,29 @@ async def running(
             environ=os.environ,
             workspace=workspace.folder,
             start_task=start_task,
-            programs={program.name: program for program in programs},
-            recent=recent,
+            programs={} if desk is None else {desk.name: desk},
             guard=None if posture is None else posture.guard,
             disabled=posture.disabled if posture is not None and pinned else None,
             audit=_audit(workspace, log, redactor),
             pins=pins,
         )
+        open_house(workspace.config, services)
         supervisor = Supervisor(workspace, services)
         gateway = Gateway(supervisor.children.values(), workspace.config, log, loop, workspace.folder)
         services.audience = gateway
         gateway.audit = services.audit
         if telemetry is not None:
             _watch(gateway, telemetry, loop)
-        _equip(gateway, workspace, services, middleware)
-        _arrange(gateway, workspace, log, profile, None if posture is None else posture.disabled)
-        if house is not None:
-            house.gateway = gateway
+        equip(gateway.all, workspace.config, services, middleware)
+        arrange(gateway, workspace, services, profile, None if posture is None else posture.disabled)
         sweeper = services.start_task(supervisor.sweep_forever())
+        switchboard = Switchboard(workspace, supervisor, gateway, services, profile)
         try:
-            yield Switchboard(workspace, supervisor, gateway, services)
+            yield switchboard
         finally:
+            switchboard.is_ending = True
+            if switchboard.reloading is not None:
+                switchboard.reloading.cancel()
             sweeper.cancel()
             await supervisor.close()
             # What is still under way there is no child's, but middleware's.
@@ -170,6 +174,23 @@ async def running(
                 services.audit.close()
             if telemetry is not None:
                 await telemetry.close()
+
+
+def keep_current(switchboard: Switchboard, options: Options) -> None:
+    """Bring changes of the config into force while serving; nothing of that is done before the first host is served."""
+    if not options.reload:
+        return
+
+    def begin() -> None:
+        if switchboard.is_ending:
+            return
+        from switchboard_mcp.gateway.reloading import Reloader
+
+        reloader = Reloader(switchboard, lambda: _load_plainly(options), options.config)
+        switchboard.reloading = switchboard.services.start_task(reloader.run())
+
+    gateway = switchboard.gateway
+    gateway.greeted = lambda: gateway.loop.call_later(RELOAD_AFTER_S, begin)
 
 
 def _pins(workspace: Workspace, log: Log) -> Pins | None:
@@ -191,41 +212,22 @@ def _desk(workspace: Workspace, log: Log, start_task: StartTask) -> Desk | None:
     return Desk(workspace.folder, workspace.config.mail, log, start_task, workspace.config.http.tokens)
 
 
-def _house(workspace: Workspace, loop: asyncio.AbstractEventLoop) -> tuple[Recent, House] | tuple[None, None]:
-    """The switchboard suite, where it is on, and what it remembers; else nothing is loaded for either."""
-    if not workspace.config.find.enabled:
-        return None, None
-    from switchboard_mcp.children.recent import Recent
-    from switchboard_mcp.gateway.house import House
-
-    recent = Recent(loop.time)
-    return recent, House(recent)
-
-
-def _arrange(
-    gateway: Gateway, workspace: Workspace, log: Log, profile: str, disabled: Failure | None
-) -> None:
-    """Who sees what, and what governed mode keeps from all of them."""
-    config = workspace.config
-    if config.profiles:
-        from switchboard_mcp.config.profiles import token_profiles
-        from switchboard_mcp.gateway import profiles
-
-        profiles.apply(gateway, config.profiles, token_profiles(config.http.tokens), profile, log)
-    if config.governance.mode == "governed":
-        from switchboard_mcp.gateway.governed import govern
-
-        govern(gateway, config, workspace.absent, disabled)
-
-
-def _middleware(workspace: Workspace) -> Loaded | None:
-    """What the config names, found before anything runs."""
-    config = workspace.config
-    if not config.middleware and not any(suite.middleware for suite in config.suites.values()):
+def _audit(workspace: Workspace, log: Log, redactor: Redactor) -> Audit | None:
+    """The audit record, where it is on; a workspace without it loads nothing of it."""
+    settings, governed = workspace.config.audit, workspace.config.governance.mode == "governed"
+    if not (governed if settings.enabled is None else settings.enabled):
         return None
-    from switchboard_mcp.gateway.chain_load import load
+    from switchboard_mcp.observe.audit import Audit
 
-    return load(config)
+    deny = governed if settings.when_impossible is None else settings.when_impossible == "deny"
+
+    def warn(problem: Failure) -> None:
+        log.warning("audit.failed", problem=problem.message, calls="refused" if deny else "go on")
+
+    masks = {name: suite.redact_args for name, suite in workspace.config.suites.items() if suite.redact_args}
+    audit = Audit(settings, workspace.folder, redactor, masks=masks, deny=deny, warn=warn)
+    audit.start()
+    return audit
 
 
 def _telemetry(workspace: Workspace, log: Log) -> Telemetry | None:
@@ -249,34 +251,6 @@ def _watch(gateway: Gateway, telemetry: Telemetry, loop: asyncio.AbstractEventLo
         telemetry.report(lambda: collect(gateway, loop.time() - began), loop)
 
 
-def _equip(gateway: Gateway, workspace: Workspace, services: Services, loaded: Loaded | None) -> None:
-    """Put between hosts and children what the config asks for; where that is nothing, nothing is loaded."""
-    config = workspace.config
-    own = any(suite.limits or suite.cache for suite in config.suites.values())
-    if loaded or own or services.audit is not None or config.limits != NO_LIMITS:
-        from switchboard_mcp.gateway.chain import equip
-
-        equip(gateway.all, config, services, loaded)
-
-
-def _audit(workspace: Workspace, log: Log, redactor: Redactor) -> Audit | None:
-    """The audit record, where it is on; a workspace without it loads nothing of it."""
-    settings, governed = workspace.config.audit, workspace.config.governance.mode == "governed"
-    if not (governed if settings.enabled is None else settings.enabled):
-        return None
-    from switchboard_mcp.observe.audit import Audit
-
-    deny = governed if settings.when_impossible is None else settings.when_impossible == "deny"
-
-    def warn(problem: Failure) -> None:
-        log.warning("audit.failed", problem=problem.message, calls="refused" if deny else "go on")
-
-    masks = {name: suite.redact_args for name, suite in workspace.config.suites.items() if suite.redact_args}
-    audit = Audit(settings, workspace.folder, redactor, masks=masks, deny=deny, warn=warn)
-    audit.start()
-    return audit
-
-
 def note_decision(workspace: Workspace, kind: str, child: str, outcome: str) -> None:
     """Record what somebody decided with a command, where a record is kept."""
     audit = _audit(workspace, Log(level="warning"), Redactor())
@@ -296,6 +270,7 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, option
     async with running(workspace, log, redactor, profile=options.profile) as switchboard:
         services = switchboard.services
         front = StdioFront(switchboard.gateway, services.cork, services.valve, log)
+        keep_current(switchboard, options)
         serving = services.start_task(front.run(done))
         await done.wait()
         serving.cancel()
@@ -319,6 +294,7 @@ async def serve_http(
         services = switchboard.services
         services.shared_capabilities = SHARED_CAPABILITIES
         front = HttpFront(switchboard.gateway, workspace.config.http, place.host, place.tokens, log)
+        keep_current(switchboard, options)
         await front.listen(place.listener)
         sweeper = services.start_task(front.sweep())
         link = offer(front, place, workspace, switchboard.gateway, services)

@@ -71,6 +71,7 @@ KINDS: dict[str, Kind] = {
     "child_quarantined": Kind(
         True, "Read the last error, mend the child, then try again after the given time."
     ),
+    "child_removed": Kind(False, "Call tools/list: the config has changed."),
     "child_busy": Kind(True, "Wait until calls under way have finished, then try again."),
     "child_isolation_full": Kind(
         True, "End a host session that no longer needs it, or raise isolationMax for this suite."

@@ -141,25 +141,55 @@ def cache_folder(environ: Mapping[str, str]) -> str:
     return os.path.join(base, "switchboard-mcp", "catalog") if base else ""
 
 
+class _Known(Struct, eq=False):
+    """What is known of one child as it is configured."""
+
+    spec: ChildSpec
+    knowledge: Knowledge | None
+
+
 class Catalog:
     """Reads entries when asked, keeps them, writes what is learned."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._known: dict[str, Knowledge | None] = {}
+        # By name; where a child was changed while it ran, its earlier self is known for a while beside it.
+        self._known: dict[str, list[_Known]] = {}
 
     def recall(self, spec: ChildSpec) -> Knowledge | None:
         """What is known of a child, from this run or an earlier one."""
-        if spec.name not in self._known:
+        known = self._find(spec)
+        if known is None:
             kept = self._folder and spec.kind != "builtin"
-            self._known[spec.name] = self._read(fingerprint(spec)) if kept else None
-        return self._known[spec.name]
+            known = self._note(spec, self._read(fingerprint(spec)) if kept else None)
+        return known.knowledge
 
     def remember(self, spec: ChildSpec, knowledge: Knowledge) -> None:
         """Keep what a child told."""
-        self._known[spec.name] = knowledge
+        known = self._find(spec)
+        if known is None:
+            self._note(spec, knowledge)
+        else:
+            known.knowledge = knowledge
         if self._folder and spec.kind != "builtin":  # which is as new as this program
             self._write(fingerprint(spec), msgspec.json.encode(knowledge))
+
+    def forget(self, spec: ChildSpec) -> None:
+        """A child that is no more; what was written of it stays."""
+        known = self._find(spec)
+        if known is not None:
+            self._known[spec.name].remove(known)
+
+    def _find(self, spec: ChildSpec) -> _Known | None:
+        for known in self._known.get(spec.name, ()):
+            if known.spec is spec or known.spec == spec:
+                return known
+        return None
+
+    def _note(self, spec: ChildSpec, knowledge: Knowledge | None) -> _Known:
+        known = _Known(spec, knowledge)
+        self._known.setdefault(spec.name, []).append(known)
+        return known
 
     def _read(self, name: str) -> Knowledge | None:
         try:

@@ -67,6 +67,7 @@ class Child(Patient):
         super().__init__(spec, config, services)
         self.visits = 0
         self.looks = 0  # visits that were no calls
+        self.successor: Child | None = None
         self.home: object = None
         self.user: object = None
         self._timeouts = config.timeouts
@@ -110,7 +111,7 @@ class Child(Patient):
             return
         barred = self._closing or self.offer.bar()
         if barred is not None:
-            visitor.refused(barred)
+            self._turn_away(visitor, barred)
             return
         if visitor.only_looks and self.offer.locked:
             visitor.admitted(self)
@@ -127,6 +128,24 @@ class Child(Patient):
             if action is Action.START:
                 self._modern_first, self._capabilities = visitor.modern, visitor.capabilities
                 self._services.start_task(self._start())
+
+    def _turn_away(self, visitor: Visitor, problem: Failure) -> None:
+        """Nobody is let in any more: whoever comes late is sent to the child that is in this one's place."""
+        if self.successor is None:
+            visitor.refused(problem)
+        else:
+            visitor.moved(self.successor)
+            self.successor.admit(visitor)
+
+    @property
+    def at_work(self) -> bool:
+        """Whether anybody waits for it, or for an answer of it."""
+        changing = self.state in (State.STARTING, State.STOPPING)
+        return changing or bool(self._waiting) or (self.peer is not None and self.peer.busy)
+
+    def retire(self, successor: Child | None) -> None:
+        """The config has another in its place, or none: it ends when its work is done."""
+        self.successor = successor
 
     def each(self, home: object = None) -> list[Child]:
         """The processes behind it: for one host, or all. Where it is shared there is one."""
@@ -202,9 +221,9 @@ class Child(Patient):
         """Whether nothing is lost if it is forgotten."""
         return self.state not in ALIVE and self._retry_at <= now
 
-    async def close(self) -> None:
+    async def close(self, problem: Failure | None = None) -> None:
         """Stop for good. A handshake under way fails with its connection; a process that is not there yet is left."""
-        self._closing = failure(
+        self._closing = problem or failure(
             "shutting_down", f"Switchboard is stopping; child '{self.name}' with it.", child=self.name
         )
         self._waiting.send_away(self._closing)

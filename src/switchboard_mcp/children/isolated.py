@@ -17,7 +17,7 @@ from switchboard_mcp.children.offer import Offer
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.config.models import ChildSpec, Config
-from switchboard_mcp.errors import failure
+from switchboard_mcp.errors import Failure, failure
 
 
 class SharedOffer(Offer):
@@ -47,6 +47,9 @@ class IsolatedChild(Child):
 
     def admit(self, visitor: Visitor) -> None:
         """Send the visitor to the child of its host."""
+        if self._closing is not None and self.successor is not None:
+            self._turn_away(visitor, self._closing)
+            return
         if visitor.only_looks and self.offer.bar() is None and self.offer.locked:
             visitor.admitted(self)
             return
@@ -87,9 +90,20 @@ class IsolatedChild(Child):
             if child.dormant(now):
                 del self._kept[home]
 
-    async def close(self) -> None:
+    @property
+    def at_work(self) -> bool:
+        """Whether any of them is."""
+        return any(child.at_work for child in self._kept.values())
+
+    def retire(self, successor: Child | None) -> None:
+        """With all of them."""
+        super().retire(successor)
+        for child in self._kept.values():
+            child.retire(successor)
+
+    async def close(self, problem: Failure | None = None) -> None:
         """Stop them all."""
-        await asyncio.gather(super().close(), *(child.close() for child in self._kept.values()))
+        await asyncio.gather(super().close(problem), *(child.close(problem) for child in self._kept.values()))
 
     def set_log_level(self, level: str) -> None:
         """For all of them, and those to come."""

@@ -1,4 +1,6 @@
-"""All children of a workspace: finds one by name, sweeps for idle ones, stops them all."""
+"""All children of a workspace: finds one by name, sweeps for idle ones, exchanges those that are configured otherwise,
+stops them all.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,14 @@ import asyncio
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.services import Services
-from switchboard_mcp.config.models import ChildSpec, Config, Workspace
+from switchboard_mcp.config.models import ChildSpec, Config, Suite, Workspace
+from switchboard_mcp.errors import failure
 
 # Often enough that an idle child goes soon after its time, seldom enough to cost nothing.
 LONGEST_SWEEP_S = 30.0
 SWEEPS_PER_IDLE_TIME = 4
+# How often to look whether a child that is to go has done its work.
+LOOK_S = 0.05
 
 
 class Supervisor:
@@ -19,22 +24,63 @@ class Supervisor:
     def __init__(self, workspace: Workspace, services: Services) -> None:
         if workspace.config.governance.mode == "governed" and services.guard is None:
             raise ValueError("governed mode without a guard")
+        self._services = services
+        self._config = workspace.config
+        self._retiring: set[Child] = set()
         specs = sorted(workspace.children, key=lambda spec: spec.name)
         self.children = {spec.name: _child(spec, workspace.config, services) for spec in specs}
-        self._interval = min(LONGEST_SWEEP_S, workspace.config.timeouts.idle_ms / 1000 / SWEEPS_PER_IDLE_TIME)
         self._loop = services.loop
 
     async def sweep_forever(self) -> None:
         """Look after idle children until cancelled."""
         while True:
-            await asyncio.sleep(self._interval)
+            idle_s = self._config.timeouts.idle_ms / 1000
+            await asyncio.sleep(min(LONGEST_SWEEP_S, idle_s / SWEEPS_PER_IDLE_TIME))
             now = self._loop.time()
             for child in self.children.values():
                 child.sweep(now)
 
+    def adopt(self, workspace: Workspace) -> frozenset[str]:
+        """Have the children of another workspace: those that are as they were stay, and their processes with them.
+
+        The others go when their work is done; meanwhile those in their place serve already. Gives the names of all that
+        are new, changed or gone.
+        """
+        before, config = self.children, workspace.config
+        self.children = {}
+        for spec in sorted(workspace.children, key=lambda spec: spec.name):
+            child = before.get(spec.name)
+            same = child is not None and child.spec == spec
+            if child is None or not same or _needs(spec.name, config) != _needs(spec.name, self._config):
+                child = _child(spec, config, self._services)
+            self.children[spec.name] = child
+        self._config = config
+        for name, child in before.items():
+            if self.children.get(name) is not child:
+                child.retire(self.children.get(name))
+                self._retiring.add(child)
+                self._services.start_task(self._let_go(child))
+        names = {*before, *self.children}
+        return frozenset(name for name in names if before.get(name) is not self.children.get(name))
+
+    async def _let_go(self, child: Child) -> None:
+        while child.at_work:  # noqa: ASYNC110 - nobody tells, and calls are not to pay for it
+            await asyncio.sleep(LOOK_S)
+        told = f"Child '{child.name}' is not in the config any more."
+        await child.close(failure("child_removed", told, child=child.name))
+        self._retiring.discard(child)
+        self._services.catalog.forget(child.spec)
+
     async def close(self) -> None:
         """Stop all children at once."""
-        await asyncio.gather(*(child.close() for child in self.children.values()))
+        await asyncio.gather(*(child.close() for child in (*self.children.values(), *self._retiring)))
+
+
+def _needs(name: str, config: Config) -> tuple[object, ...]:
+    """What of a config a child is made with."""
+    suite = config.suites.get(name) or Suite()
+    own = (suite.rpc_ms, suite.isolation, suite.isolation_max)
+    return (*own, config.timeouts, config.health, config.governance)
 
 
 def _child(spec: ChildSpec, config: Config, services: Services) -> Child:

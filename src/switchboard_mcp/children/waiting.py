@@ -25,6 +25,10 @@ class WaitingRoom:
         self._visitors: list[Visitor] = []
         self._ticker: TimerHandle | None = None
 
+    def __bool__(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._visitors)
+
     def add(self, visitor: Visitor) -> None:
         """One more waits."""
         self._visitors.append(visitor)

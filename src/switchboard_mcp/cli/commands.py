@@ -102,6 +102,7 @@ def dispatch(arguments: list[str], console: Console) -> int:
         log_level=given.log_level or ("info" if serving and not given.dry_run else "error"),
         log_style=given.log_format or "text",
         profile=given.profile,
+        reload=not getattr(given, "no_reload", False),
     )
     return execute(command or "serve", Invocation(options, given, console))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from switchboard_mcp.app import Options
 
+NO_RELOAD = "--no-reload"
 FLAGS = {
     "--workspace": "workspace",
     "--config": "config",
@@ -25,6 +26,9 @@ def parse(arguments: list[str]) -> Options | None:
         if place == 0 or rest[place - 1] not in FLAGS:
             del rest[place]
     given: dict[str, Any] = {}
+    if NO_RELOAD in rest:
+        rest.remove(NO_RELOAD)
+        given["reload"] = False
     while rest:
         flag, equals, value = rest[0].partition("=")
         taken = 1 if equals else 2

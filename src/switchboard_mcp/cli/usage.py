@@ -125,6 +125,7 @@ class Parser(argparse.ArgumentParser):
 
 def _serve(parser: Parser) -> None:
     parser.flag("--dry-run", action="store_true", help="connect to every child, list its subtools, exit")
+    parser.flag("--no-reload", action="store_true", help="changes of the config count from the next start on")
     parser.flag(
         "--http",
         metavar="[HOST:]PORT",

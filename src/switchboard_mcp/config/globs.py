@@ -15,6 +15,20 @@ _WILD = "*?["
 
 def find(folder: str, pattern: str) -> list[str]:
     """Files that match, sorted by path. A relative pattern starts at `folder`."""
+    root, parts = _split(folder, pattern)
+    return sorted(set(_files(root, parts, 0))) if parts else []
+
+
+def looked_at(folder: str, pattern: str) -> Iterator[tuple[str, str]]:
+    """Every folder that `find` looks into, and the part that names in it are held to; also such as are not there yet,
+    where a folder above them is.
+    """
+    root, parts = _split(folder, pattern)
+    yield from _looks(root, parts, 0)
+
+
+def _split(folder: str, pattern: str) -> tuple[str, list[str]]:
+    """Where a pattern starts, and its parts."""
     if os.sep != "/":
         pattern = pattern.replace(os.sep, "/")
     root = folder
@@ -23,10 +37,31 @@ def find(folder: str, pattern: str) -> list[str]:
         root = drive + os.sep
     parts = [part for part in pattern.split("/") if part and part != "."]
     # Two in a row find nothing more than one does, and multiply the work.
-    parts = [part for index, part in enumerate(parts) if part != "**" or parts[index - 1 : index] != ["**"]]
-    if not parts:
-        return []
-    return sorted(set(_files(root, parts, 0)))
+    return root, [
+        part for index, part in enumerate(parts) if part != "**" or parts[index - 1 : index] != ["**"]
+    ]
+
+
+def _looks(folder: str, parts: list[str], index: int) -> Iterator[tuple[str, str]]:
+    if index == len(parts):
+        return
+    part = parts[index]
+    if part == "**":
+        for below in _folders_below(folder):
+            yield below, "*"
+            yield from _looks(below, parts, index + 1)
+        return
+    yield folder, part
+    if index == len(parts) - 1:
+        return
+    if not _is_wild(part):
+        path = os.path.join(folder, part)
+        if os.path.isdir(path):
+            yield from _looks(path, parts, index + 1)
+        return
+    for entry in _entries(folder):
+        if matches(entry.name, part) and _is_folder(entry):
+            yield from _looks(entry.path, parts, index + 1)
 
 
 def _files(folder: str, parts: list[str], index: int) -> Iterator[str]:
@@ -54,8 +89,8 @@ def matches(name: str, part: str) -> bool:
     """Whether one name fits one part of a pattern."""
     if name.startswith(".") and not part.startswith("."):
         return False
-    if part == "*":
-        return True
+    if part == "*" or not _is_wild(part):
+        return part in ("*", name)
     from fnmatch import fnmatchcase  # Only for patterns that need it.
 
     return fnmatchcase(name, part)

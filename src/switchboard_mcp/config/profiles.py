@@ -40,6 +40,10 @@ class Token(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
     approve and send with `admin`. The token of each start may all of it."""
 
 
+# Of a token that was taken away while Switchboard serves: its holder sees nothing, until the next start refuses it.
+NOBODY = "\0nobody"
+
+
 def token_text(written: str | Token) -> str:
     """The token itself, as it is written."""
     return written if isinstance(written, str) else written.token

@@ -6,7 +6,7 @@ Owns which of its subtools exist for a host, and what becomes of a call of its s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -43,6 +43,7 @@ class ChildSuite:
 
     def __init__(self, name: str, child: Child, config: Config) -> None:
         settings = config.suites.get(child.name) or SuiteConfig()
+        self.made_of = _made_of(child.name, config)
         self.name = name
         self.source = child.name
         self.child = child
@@ -179,10 +180,23 @@ def shown_directly(name: str, found: Found, *, modern: bool) -> Raw:
     return Raw(encode({**decode(raw, type=dict[str, Raw]), "name": name}))
 
 
-def build(children: Iterable[Child], config: Config) -> dict[str, ChildSuite]:
-    """The children's suites by tool name, sorted."""
+def build(
+    children: Iterable[Child], config: Config, before: Mapping[str, ChildSuite] | None = None
+) -> dict[str, ChildSuite]:
+    """The children's suites by tool name, sorted; what would be the same as `before` stays, with all it remembers."""
     by_name = {child.name: child for child in children}
     configured = {name: suite.suite_name for name, suite in config.suites.items()}
     names = suite_names([(name, configured.get(name, "")) for name in by_name])
-    suites = [ChildSuite(names[name], child, config) for name, child in by_name.items()]
-    return {suite.name: suite for suite in sorted(suites, key=lambda suite: suite.name)}
+    suites: dict[str, ChildSuite] = {}
+    for name, child in sorted(by_name.items(), key=lambda item: names[item[0]]):
+        known = before.get(names[name]) if before else None
+        if known is None or known.child is not child or known.made_of != _made_of(name, config):
+            known = ChildSuite(names[name], child, config)
+        suites[known.name] = known
+    return suites
+
+
+def _made_of(child: str, config: Config) -> tuple[object, ...]:
+    """What of a config a suite depends on."""
+    everywhere = (config.introspection, config.limits, config.middleware, config.governance, config.audit)
+    return (config.suites.get(child), *everywhere)

@@ -81,7 +81,7 @@ class Gateway:
         self.view = View(self.all, log)
         self._listen()
         self.views: dict[str, View] = {}  # by principal, where it is another than that of all
-        self.greeted: Callable[[], None] | None = None  # told once, when the first host has its answer
+        self.greeted: Callable[[], object] | None = None  # told once, when the first host has its answer
         self.audit: Audit | None = None
         self.telemetry: Telemetry | None = None  # where it is on
         self.sessions: list[Session] = []
@@ -104,6 +104,19 @@ class Gateway:
     def absent(self) -> dict[str, Failure]:
         """Suites of children that governed mode does not let exist, with what is said of them."""
         return self.view.absent
+
+    def adopt(self, children: Iterable[Child], config: Config) -> dict[str, ChildSuite]:
+        """Have these children from now on, those of before that are the same as they were; gives the suites that are
+        new. Hosts see them when they have their views.
+        """
+        before = self.all
+        self.all = childsuite.build(children, config, before)
+        self.view, self.views = View(self.all, self._log), {}
+        self._listen()
+        new = {name: suite for name, suite in self.all.items() if before.get(name) is not suite}
+        if self.telemetry is not None:
+            self.telemetry.watch(new.values())
+        return new
 
     def _listen(self) -> None:
         """Of some children hosts should hear when their tools are known for the first time."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from switchboard_mcp.config.profiles import Expose, Profile
+from switchboard_mcp.config.profiles import NOBODY, Expose, Profile
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.childsuite import ChildSuite
@@ -73,7 +73,8 @@ def apply(
 ) -> None:
     """Give everybody their view: whoever has a profile that one, all others the one that is named, if any."""
     wanted = {*of_principal.values(), *([own] if own else [])}
-    made = {name: narrowed(gateway.all, profiles[name], log) for name in sorted(wanted)}
+    known = {**profiles, NOBODY: Profile(suites=[])}
+    made = {name: narrowed(gateway.all, known[name], log) for name in sorted(wanted)}
     if own:
         gateway.view = made[own]
     gateway.views = {principal: made[profile] for principal, profile in of_principal.items()}

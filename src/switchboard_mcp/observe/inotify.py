@@ -1,0 +1,59 @@
+"""The kernel's own news of files: inotify, where there is one.
+
+Owns the calls and the shape of events; what is watched and why is for others.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Iterator
+
+CLOSE_WRITE, MOVED_FROM, MOVED_TO, CREATE, DELETE = 0x8, 0x40, 0x80, 0x100, 0x200
+DELETE_SELF, MOVE_SELF, OVERFLOW, IGNORED, IS_FOLDER = 0x400, 0x800, 0x4000, 0x8000, 0x4000_0000
+ONLY_FOLDERS, NO_LINKS = 0x0100_0000, 0x0200_0000
+_EVENT = struct.Struct("iIII")
+_READ_BYTES = 65_536
+
+
+def open_inotify() -> int:
+    """A new descriptor, to be read when it is ready; negative where there is none."""
+    try:
+        return int(_libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+    except AttributeError:
+        return -errno.ENOSYS
+
+
+def add_watch(descriptor: int, path: str, mask: int) -> int:
+    """The number of a watch; negative where there can be none, `last_error` says why."""
+    return int(_libc().inotify_add_watch(descriptor, os.fsencode(path), ctypes.c_uint32(mask)))
+
+
+def remove_watch(descriptor: int, watch: int) -> None:
+    """Hear no more of it."""
+    _libc().inotify_rm_watch(descriptor, watch)
+
+
+def last_error() -> int:
+    """Why the last call failed."""
+    return ctypes.get_errno()
+
+
+def events(descriptor: int) -> Iterator[tuple[int, int, str]]:
+    """What has come: the number of the watch, what happened, and the name in the folder."""
+    try:
+        data = os.read(descriptor, _READ_BYTES)
+    except BlockingIOError:
+        return
+    at = 0
+    while at < len(data):
+        watch, mask, _, length = _EVENT.unpack_from(data, at)
+        name = os.fsdecode(data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0"))
+        at += _EVENT.size + length
+        yield watch, mask, name
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
