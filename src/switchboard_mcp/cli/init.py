@@ -27,6 +27,7 @@ from switchboard_mcp.setup.places import Places, places
 from switchboard_mcp.setup.plan import NewChild, Outcome, Plan, Present, Settings, decide, make_plan
 from switchboard_mcp.setup.survey import Survey, look
 from switchboard_mcp.setup.traces import Trace, traces
+from switchboard_mcp.setup.undo import take_back_interrupted
 
 Ask = Callable[[str], str]
 NOBODY = "init: nobody is here to choose."
@@ -44,6 +45,8 @@ def initialise(asked: Invocation, ask: Ask) -> int:
     if interactive and (asked.as_json or not sys.stdin.isatty()):
         raise SwitchboardError(usage_failure(NOBODY, "Look with --dry-run first, then say --yes."))
     folder = workspace_folder(asked.options)
+    if not given.dry_run and take_back_interrupted(folder):
+        asked.console.warn("An earlier run was interrupted; what it did was taken back first.")
     workspace = load_workspace(folder, asked.options.config, os.environ)
     here = places(folder, os.environ, sys.platform)
     survey = look(here, _hosts(given.host), given.files, named=bool(given.host))

@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from switchboard_mcp.setup import editors, jsonc_edit
-from switchboard_mcp.setup.journal import FRESH, Record, Run, digest, read, remove, write
+from switchboard_mcp.setup.journal import FRESH, Record, Run, digest, read, remove, runs, write
 from switchboard_mcp.setup.splices import BeyondEditingError
 
 # restored: the old bytes are back; merged: the edits since were kept; removed: a file of ours is gone;
@@ -33,16 +33,16 @@ class Step(Struct, kw_only=True):
     remarks: list[str] = []
 
 
-def active(runs: Sequence[Run]) -> list[Run]:
+def active(found: Sequence[Run]) -> list[Run]:
     """The runs that can be taken back, newest first."""
-    return [run for run in reversed(runs) if run.journal.state != "reverted"]
+    return [run for run in reversed(found) if run.journal.state != "reverted"]
 
 
-def plan_undo(runs: Sequence[Run]) -> list[Step]:
+def plan_undo(taken: Sequence[Run]) -> list[Step]:
     """What taking all these runs back means, newest first. Reads files, writes nothing."""
     steps: list[Step] = []
     now: dict[str, bytes | None] = {}
-    for run in runs:
+    for run in taken:
         for record in reversed(run.journal.records):
             path = record.path
             current = now[path] if path in now else read(path)
@@ -90,6 +90,13 @@ def _merge(run: Run, record: Record, current: bytes) -> Step:
         told = f"it was edited since, and {problem} Put back by hand what you need from {copy}"
         return Step(run=run, record=record, verdict="kept", data=current, remarks=[told])
     return Step(run=run, record=record, verdict="merged", data=text.encode(), remarks=remarks)
+
+
+def take_back_interrupted(workspace: str) -> bool:
+    """Undo a run that came to no end, so that the next one begins with what was there; whether there was one."""
+    begun = [run for run in active(runs(workspace)) if run.journal.state == "begun"]
+    perform_undo(plan_undo(begun), workspace)
+    return bool(begun)
 
 
 def perform_undo(steps: Sequence[Step], workspace: str) -> None:
