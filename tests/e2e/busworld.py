@@ -1,0 +1,258 @@
+"""Two workspaces that only Redis joins, agents that write to each other, and a record of everything for a checker.
+
+The relays are processes that may be killed; between them and Redis stands a proxy that can be cut, in one direction
+or both. What the test itself does, it does through the stores, like any program of an agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.mail.clocks import Clocks
+from switchboard_mcp.mail.letters import Draft
+from switchboard_mcp.mail.post import Post
+from tests.e2e import busnode
+from tests.e2e.redisserver import RedisServer
+
+NODE = Path(busnode.__file__)
+PATIENCE_S = 40.0
+
+
+async def until(true: Callable[[], Awaitable[bool]], pause_s: float = 0.02) -> None:
+    """Wait for something in files of several processes, of which no one event tells."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if await true():
+                return
+            await asyncio.sleep(pause_s)
+
+
+class Proxy:
+    """Between relays and Redis. `up` carries what relays say, `down` what Redis answers; a cut one swallows."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self.up = self.down = self.open = True
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.port = 0
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[Proxy]:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            self.hang_up()
+            await server.wait_closed()
+
+    def hang_up(self) -> None:
+        """Every connection ends now."""
+        for writer in tuple(self._writers):
+            writer.transport.abort()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self.open:
+            writer.transport.abort()
+            return
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._writers |= {writer, back}
+        try:
+            await asyncio.gather(self._carry(reader, back, "up"), self._carry(there, writer, "down"))
+        finally:
+            self._writers -= {writer, back}
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str) -> None:
+        try:
+            while data := await reader.read(65_536):
+                if getattr(self, way):
+                    writer.write(data)
+                    await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.transport.abort()
+
+
+class RelayProcess:
+    """A relay of one workspace, started again whenever it dies."""
+
+    def __init__(self, workspace: Path, url: str, ahead_s: int = 0) -> None:
+        self._words = [str(workspace), url]
+        self._ahead_s = ahead_s
+        self.dies_at = "-"
+        self.deaths = 0
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def run(self) -> None:
+        while True:
+            words = [*self._words, self.dies_at, str(self._ahead_s)]
+            self.dies_at = "-"
+            process = self._process = await asyncio.create_subprocess_exec(sys.executable, str(NODE), *words)
+            try:
+                await process.wait()
+            except asyncio.CancelledError:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+                raise
+            self.deaths += 1
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+
+class Took(Struct, frozen=True):
+    """A message as its claimant got it."""
+
+    id: str
+    sender: str
+    recipient: str
+    text: str
+    fence: int
+
+
+class History:
+    """What was accepted, and what was handed out."""
+
+    def __init__(self) -> None:
+        self.accepted: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+        self.took: list[Took] = []
+
+    @property
+    def whole(self) -> bool:
+        return len({took.id for took in self.took}) >= sum(map(len, self.accepted.values()))
+
+    def faults(self) -> list[str]:
+        """Everything that breaks a promise: lost, doubled, out of order, never sent."""
+        told = []
+        sent = {id: pair for pair, some in self.accepted.items() for id, _ in some}
+        seen: dict[str, int] = defaultdict(int)
+        orders: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+        for took in self.took:
+            seen[took.id] += 1
+            if sent.get(took.id) != (took.sender, took.recipient):
+                told.append(f"{took.id} was not sent by {took.sender} to {took.recipient}")
+            orders[took.sender, took.recipient].append((took.id, took.text))
+        # No lease ends in these runs, so that a second claim is one under a valid lease.
+        told += [f"{id} was handed out {times} times" for id, times in seen.items() if times > 1]
+        told += [f"{id} was accepted and never handed out" for id in sent if id not in seen]
+        for pair, some in self.accepted.items():
+            if orders[pair] != some:
+                told.append(f"{pair[0]} to {pair[1]}: not in the order they were sent")
+        return told
+
+
+class World:
+    """Workspaces `a` and `b`, with alice and carol in the one and bob in the other."""
+
+    def __init__(self, folder: Path, redis: RedisServer, proxy: Proxy, ahead_s: int) -> None:
+        url = f"redis://127.0.0.1:{proxy.port}/0"
+        self.redis = redis
+        self.proxy = proxy
+        self.folders = {name: folder / name for name in ("a", "b")}
+        for each in self.folders.values():
+            each.mkdir()
+        self.relays = {
+            "a": RelayProcess(self.folders["a"], url, ahead_s),
+            "b": RelayProcess(self.folders["b"], url, -ahead_s),
+        }
+        self.clocks: dict[str, Clocks] = {"a": busnode.skewed(ahead_s), "b": busnode.skewed(-ahead_s)}
+        self.posts: dict[str, Post] = {}
+        self.history = History()
+
+    @contextlib.asynccontextmanager
+    async def living(self) -> AsyncIterator[World]:
+        async with contextlib.AsyncExitStack() as stack:
+            for name, folder in self.folders.items():
+                post = await Post.open(str(folder), clocks=self.clocks[name])
+                self.posts[name] = await stack.enter_async_context(post)
+            for name, agent in (("a", "alice"), ("a", "carol"), ("b", "bob")):
+                await self.posts[name].register(agent)
+            async with asyncio.TaskGroup() as tasks:
+                runs = [tasks.create_task(relay.run()) for relay in self.relays.values()]
+                try:
+                    await self.known("a", "bob")
+                    await self.known("b", "carol")
+                    await self.known("b", "alice")
+                    yield self
+                finally:
+                    for run in runs:
+                        run.cancel()
+
+    async def known(self, place: str, agent: str) -> None:
+        """Wait until an agent of the other workspace can be written to."""
+
+        async def there() -> bool:
+            return agent in await self.posts[place].agents()
+
+        await until(there)
+
+    async def send(self, place: str, sender: str, recipient: str, count: int) -> None:
+        """Messages one after the other, each accepted before the next, several senders at a time."""
+        for number in range(count):
+            text = f"{sender} {number}"
+            draft = Draft(action="status_update", payload=text)
+            sent = await self.posts[place].send(draft, sender=sender, recipient=recipient)
+            self.history.accepted[sender, recipient].append((sent.id, text))
+
+    async def receive(self, place: str, agent: str, done: asyncio.Event) -> None:
+        """Claim and settle whatever comes, until everything that was accepted has been seen."""
+        post = self.posts[place]
+        while not (done.is_set() and self.history.whole):
+            for one in await post.claim(agent, most=50):
+                message = one.message
+                self.history.took.append(
+                    Took(message.id, message.sender, message.recipient, message.payload, one.fence)
+                )
+                await post.ack(agent, message.id, fence=one.fence)
+            await post.wait(agent, 0.2)
+
+    async def receipts_home(self) -> None:
+        """Wait until every sender has heard how its messages ended."""
+        for (sender, _), some in self.history.accepted.items():
+            post = self.posts["b" if sender == "bob" else "a"]
+            ids = [id for id, _ in some]
+
+            async def all_done(post: Post = post, sender: str = sender, ids: list[str] = ids) -> bool:
+                receipts = await post.receipts(sender, ids=ids, limit=len(ids))
+                return sum(receipt.status == "done" for receipt in receipts) == len(ids)
+
+            await until(all_done)
+
+    async def settle(self) -> None:
+        """Wait until nothing is on its way any more."""
+        for post in self.posts.values():
+
+            async def arrived(post: Post = post) -> bool:
+                return not (await post.verify()).counts["shipped"]
+
+            await until(arrived)
+
+    async def findings(self) -> list[str]:
+        """What breaks a promise, by the record and by the files."""
+        told = self.history.faults()
+        for name, post in self.posts.items():
+            try:
+                verdict = await post.verify()
+            except SwitchboardError as problem:
+                told.append(str(problem))
+            else:
+                told += (
+                    [] if verdict.sound else [f"{name}: {finding.message}" for finding in verdict.findings]
+                )
+        return told

@@ -1,0 +1,169 @@
+"""Nothing accepted is lost, doubled or out of order, whatever happens to Redis, the network, a relay or a clock.
+
+SWITCHBOARD_BUS_MESSAGES sets how many messages each case sends; without it few, so that all cases are quick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.busworld import PATIENCE_S, Proxy, World, until
+from tests.e2e.redisserver import RedisServer, needs_redis
+
+COUNT = int(os.environ.get("SWITCHBOARD_BUS_MESSAGES", "120"))
+Fault = Callable[[World], Coroutine[None, None, None]]
+pytestmark = [needs_redis, pytest.mark.timeout(90 + COUNT // 5)]
+
+
+async def nothing(world: World) -> None:
+    """All is well."""
+
+
+async def part_sent(world: World, share: float) -> None:
+    """Wait until this share of all messages has been accepted."""
+
+    async def sent() -> bool:
+        return sum(map(len, world.history.accepted.values())) >= COUNT * share
+
+    await until(sent, 0.005)
+
+
+async def redis_killed(world: World) -> None:
+    for share in (0.2, 0.5):
+        await part_sent(world, share)
+        world.redis.kill()
+        await part_sent(world, share + 0.2)
+        await asyncio.to_thread(world.redis.start)
+
+
+async def redis_loses_its_last_second(world: World) -> None:
+    for share in (0.3, 0.6):
+        await part_sent(world, share)
+        world.redis.kill()
+        log = max((world.redis.folder / "appendonlydir").glob("*.incr.aof"))
+        os.truncate(log, log.stat().st_size * 2 // 3)
+        await asyncio.to_thread(world.redis.start)
+
+
+async def redis_comes_back_empty(world: World) -> None:
+    await part_sent(world, 0.5)
+    world.redis.kill()
+    for file in (world.redis.folder / "appendonlydir").iterdir():
+        file.unlink()
+    await asyncio.to_thread(world.redis.start)
+
+
+async def redis_out_of_memory(world: World) -> None:
+    await part_sent(world, 0.2)
+    world.redis.ask("CONFIG", "SET", "maxmemory", "1mb")
+    assert "OOM" in world.redis.ask("SET", "probe", "x")
+    await part_sent(world, 0.8)
+    world.redis.ask("CONFIG", "SET", "maxmemory", "0")
+
+
+async def cut_off(world: World) -> None:
+    await part_sent(world, 0.3)
+    world.proxy.open = False
+    world.proxy.hang_up()
+    await part_sent(world, 0.6)
+    world.proxy.open = True
+
+
+async def relays_not_heard(world: World) -> None:
+    await part_sent(world, 0.3)
+    world.proxy.up = False
+    await part_sent(world, 0.6)
+    world.proxy.hang_up()
+    world.proxy.up = True
+
+
+async def redis_not_heard(world: World) -> None:
+    await part_sent(world, 0.3)
+    world.proxy.down = False
+    await part_sent(world, 0.6)
+    world.proxy.hang_up()
+    world.proxy.down = True
+
+
+async def relays_killed_at_random(world: World) -> None:
+    for share in (0.1, 0.3, 0.5, 0.7):
+        await part_sent(world, share)
+        for relay in world.relays.values():
+            relay.kill()
+
+
+async def live(world: World, fault: Fault) -> None:
+    """Messages both ways while the fault happens; then everything must have arrived, and nothing be wrong."""
+    third = max(1, COUNT // 3)
+    sent = asyncio.Event()
+
+    async def send() -> None:
+        async with asyncio.TaskGroup() as senders:
+            senders.create_task(world.send("a", "alice", "bob", COUNT - 2 * third))
+            senders.create_task(world.send("a", "carol", "bob", third))
+            senders.create_task(world.send("b", "bob", "alice", third))
+        sent.set()
+
+    async with asyncio.timeout(PATIENCE_S + COUNT / 12), asyncio.TaskGroup() as tasks:
+        tasks.create_task(send())
+        tasks.create_task(fault(world))
+        tasks.create_task(world.receive("b", "bob", sent))
+        tasks.create_task(world.receive("a", "alice", sent))
+    await world.settle()
+    await world.receipts_home()
+    assert await world.findings() == []
+
+
+async def in_a_world(
+    tmp_path: Path, fault: Fault, *, ahead_s: int = 0, dies: str = "", at: str = "-"
+) -> World:
+    redis = RedisServer(tmp_path / "redis")
+    redis.start()
+    try:
+        async with Proxy(redis.port).serving() as proxy:
+            world = World(tmp_path, redis, proxy, ahead_s)
+            if dies:
+                world.relays[dies].dies_at = at
+            async with world.living():
+                await live(world, fault)
+            return world
+    finally:
+        redis.kill()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        nothing,
+        redis_killed,
+        redis_loses_its_last_second,
+        redis_comes_back_empty,
+        redis_out_of_memory,
+        cut_off,
+        relays_not_heard,
+        redis_not_heard,
+        relays_killed_at_random,
+    ],
+)
+async def test_no_fault_of_redis_or_the_network_breaks_a_promise(tmp_path: Path, fault: Fault) -> None:
+    await in_a_world(tmp_path, fault)
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize(
+    "step", ["taken", "shipped", "read", "stored", "noted", "confirmed", "put_away", "filed"]
+)
+async def test_a_relay_that_dies_between_two_steps_breaks_no_promise(
+    tmp_path: Path, side: str, step: str
+) -> None:
+    world = await in_a_world(tmp_path, nothing, dies=side, at=f"{step}:1")
+    assert world.relays[side].deaths == 1
+
+
+async def test_clocks_ten_minutes_apart_break_no_promise(tmp_path: Path) -> None:
+    await in_a_world(tmp_path, redis_killed, ahead_s=300)
