@@ -1,4 +1,4 @@
-"""The words of the commands that set a workspace up: `init`, `add`, `remove`, `import`, `revert`.
+"""The words of the commands that set things up: `init`, `add`, `remove`, `import`, `revert`, `completions`.
 
 Owns how their arguments are read. It does not know what they do.
 """
@@ -27,6 +27,7 @@ RUNS = {
     "remove": "add:run_remove",
     "import": "add:run_import",
     "revert": "revert:run",
+    "completions": "completions:run",
 }
 
 
@@ -89,6 +90,10 @@ def _revert(parser: Parser) -> None:
     parser.flag("--dry-run", action="store_true", help="show what would be done, and do nothing")
 
 
+def _completions(parser: Parser) -> None:
+    parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
+
+
 SETUP: dict[str, Row] = {
     "init": Row(
         "init [OPTIONS] [FILE …]",
@@ -128,5 +133,14 @@ SETUP: dict[str, Row] = {
         "was edited since, only what was moved is put back. Mail, state and archive are not touched.",
         "",
         _revert,
+    ),
+    "completions": Row(
+        "completions bash|zsh|fish",
+        "Print what a shell needs to complete commands and flags.",
+        "examples:\n"
+        "  switchboard completions bash > ~/.local/share/bash-completion/completions/switchboard\n"
+        "  switchboard completions zsh > ~/.zfunc/_switchboard\n"
+        "  switchboard completions fish > ~/.config/fish/completions/switchboard.fish",
+        _completions,
     ),
 }

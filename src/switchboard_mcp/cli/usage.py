@@ -53,6 +53,7 @@ usage: switchboard [COMMAND] [OPTIONS]
   evidence              write report, metrics and stamp, the same for the same inputs
   mail COMMAND          letters between agents; `mail --help` shows the commands
   terminal NAME -- CMD  run a program in a terminal that other agents know, with a bell for its mail
+  completions SHELL     print completions for bash, zsh or fish
   help COMMAND          tell more about a command
 
   --workspace DIR       folder with the config and the children (default: here)
