@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import calls, find, governed, mail, over_http, savings, start
+from bench import ask, calls, find, governed, mail, over_http, savings, start
 from bench.client import BenchError
 from bench.report import Goal, Options, Report, render_goals, render_table
 
@@ -27,6 +27,7 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "governed": governed.run,
     "savings": savings.run,
     "find": find.run,
+    "ask": ask.run,
     "mail": mail.run,
 }
 RESULTS = Path(__file__).resolve().parent / "results"

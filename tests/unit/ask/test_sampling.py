@@ -1,0 +1,146 @@
+"""The host's own model: what it is asked, and how its text is read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from switchboard_mcp.ask.hosts import HostConsent, choose
+from switchboard_mcp.ask.models import Brief, CannotAskError, Correction, Results
+from switchboard_mcp.ask.sampling import HostModel, read_turn
+from switchboard_mcp.core.plan import Offered, Step, Turn
+from switchboard_mcp.errors import SwitchboardError, failure
+
+BRIEF = Brief("files", "Be careful.", [Offered("read", "Reads.", {"type": "object"})], "Request: read a")
+DELETE = [Step("delete", {"path": "a"})]
+
+
+class Host:
+    """A client that answers what is written down."""
+
+    def __init__(self, *answers: object, capabilities: tuple[str, ...] = ("sampling", "elicitation")) -> None:
+        self._answers = list(answers)
+        self._capabilities = capabilities
+        self.asked: list[tuple[str, Any]] = []
+
+    def able(self, capability: str) -> bool:
+        return capability in self._capabilities
+
+    async def ask(self, method: str, params: bytes) -> Raw:
+        self.asked.append((method, json.loads(params)))
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return Raw(msgspec.json.encode(answer))
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": {"type": "text", "text": text}, "model": "m"}
+
+
+async def test_the_conversation_grows_and_every_host_can_carry_it() -> None:
+    host = Host(said('{"steps":[{"subtool":"read"}],"done":true}'), said("{}"), said("{}"))
+    talk = HostModel(host.ask).talk(BRIEF)
+    reply = await talk.begin(500)
+    assert reply.turn == Turn(steps=[Step("read", {})], done=True)
+    assert reply.model == "m"
+    assert reply.usage.read > 50
+    assert reply.usage.written > 5
+    await talk.go_on(Correction(["No."]), 500)
+    await talk.go_on(Results(["== data ==", "more"]), 500)
+    method, params = host.asked[-1]
+    assert method == "sampling/createMessage"
+    assert params["maxTokens"] == 500
+    assert '{"subtool":"read","does":"Reads."' in params["systemPrompt"]
+    assert "Be careful." in params["systemPrompt"]
+    assert [message["role"] for message in params["messages"]] == ["user", "assistant"] * 2 + ["user"]
+    assert params["messages"][2]["content"]["text"] == "Nothing was run. No. Try again."
+    assert params["messages"][4]["content"]["text"] == "== data ==\n\nmore"
+
+
+@pytest.mark.parametrize(
+    ("text", "turn"),
+    [
+        ('{"cannot": "no"}', Turn(cannot="no")),
+        ('Sure!\n```json\n{"unclear": "which?"}\n```\nDone.', Turn(unclear="which?")),
+        ('{"steps":[],"later":["a"],"message":"m"}', Turn(later=["a"], message="m")),
+    ],
+)
+def test_the_plan_is_found_in_whatever_stands_around_it(text: str, turn: Turn) -> None:
+    assert read_turn(text) == turn
+
+
+@pytest.mark.parametrize(
+    "text", ["", "I would call read.", "}{", '{"steps": 7}', '{"steps":[{}]}', "{" * 5000 + "}" * 5000]
+)
+def test_what_is_no_plan_is_odd(text: str) -> None:
+    assert "That is no plan" in read_turn(text).odd
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (CannotAskError(failure("host_refused", "Method not found")), "ask_no_model"),
+        (SwitchboardError(failure("host_refused", "User rejected")), "ask_model_failed"),
+        ({"content": 7}, "ask_model_failed"),
+    ],
+)
+async def test_a_host_that_does_not_lend_its_model_is_told_apart(answer: object, code: str) -> None:
+    with pytest.raises(SwitchboardError) as problem:
+        await HostModel(Host(answer).ask).talk(BRIEF).begin(100)
+    assert problem.value.failure.code == code
+
+
+async def test_content_in_several_blocks_is_one_text() -> None:
+    blocks = [{"type": "text", "text": '{"do'}, {"type": "image"}, {"type": "text", "text": 'ne":true}'}]
+    reply = await HostModel(Host({"content": blocks, "model": ""}).ask).talk(BRIEF).begin(100)
+    assert reply.turn.done
+    assert reply.model == "host"
+
+
+@pytest.mark.parametrize(
+    ("answer", "agreed"),
+    [
+        ({"action": "accept", "content": {"agree": True}}, "yes"),
+        ({"action": "accept", "content": {"agree": False}}, "no"),
+        ({"action": "accept", "content": {"agree": "true"}}, "no"),
+        ({"action": "accept"}, "no"),
+        ({"action": "decline"}, "no"),
+        ({"action": "cancel", "content": None}, "no"),
+        (7, "nobody"),
+        (CannotAskError(failure("host_refused", "no")), "nobody"),
+    ],
+)
+async def test_only_a_plain_yes_is_one(answer: object, agreed: str) -> None:
+    host = Host(answer)
+    assert await HostConsent("files", host).agree(DELETE, DELETE) == agreed
+    ((method, params),) = host.asked
+    assert method == "elicitation/create"
+    assert '1. delete {"path":"a"}' in params["message"]
+
+
+async def test_nobody_is_asked_for_nothing_nor_who_cannot_be() -> None:
+    host = Host(capabilities=())
+    assert await HostConsent("files", host).agree(DELETE, []) == "yes"
+    assert await HostConsent("files", host).agree(DELETE, DELETE) == "nobody"
+    assert host.asked == []
+
+
+@pytest.mark.parametrize(
+    ("backend", "host", "told"),
+    [
+        ("auto", Host(capabilities=()), "no key is set, and the host does not lend its model"),
+        ("host", Host(capabilities=()), "ask.backend is 'host', and the host does not lend"),
+        ("api", Host(), "ask.backend is 'api', and no key is set"),
+        ("auto", None, "there is no host to lend one"),
+    ],
+)
+def test_without_any_model_it_is_said_why(backend: Any, host: Host | None, told: str) -> None:
+    with pytest.raises(SwitchboardError) as problem:
+        choose(backend, None, host)
+    assert told in problem.value.failure.message
+    assert "ANTHROPIC_API_KEY" in str(problem.value.failure.hint)
