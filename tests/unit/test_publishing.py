@@ -1,0 +1,76 @@
+"""The files that publish Switchboard say what the rest of the repository says."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+REPO = Path(__file__).resolve().parent.parent.parent
+WORKFLOWS = sorted((REPO / ".github" / "workflows").glob("*.yml"))
+PINNED = re.compile(r"[\w./-]+@[0-9a-f]{40}")
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def jobs(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = read(REPO / ".github" / "workflows" / name)["jobs"]
+    return found
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_every_action_is_pinned_by_commit_and_every_job_has_an_end(path: Path) -> None:
+    workflow = read(path)
+    assert workflow["permissions"] == {"contents": "read"}
+    for name, job in workflow["jobs"].items():
+        assert job["timeout-minutes"] <= 45, name
+        for step in job["steps"]:
+            if "uses" in step:
+                assert PINNED.fullmatch(step["uses"]), step["uses"]
+            if step.get("uses", "").startswith("actions/checkout"):
+                assert step["with"]["persist-credentials"] is False, name
+
+
+def test_tests_run_on_every_system_and_every_python_we_name() -> None:
+    matrix = jobs("ci.yml")["platforms"]["strategy"]["matrix"]
+    assert matrix["os"] == ["ubuntu-latest", "macos-latest", "windows-latest"]
+    project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
+    named = [one.rpartition(" ")[2] for one in project["classifiers"] if re.search(r":: 3\.\d+$", one)]
+    assert matrix["python"] == named
+    assert project["requires-python"] == f">={named[0]}"
+
+
+def test_only_the_job_that_publishes_gets_an_identity_and_it_runs_no_code_of_ours() -> None:
+    release = jobs("release.yml")
+    assert {name for name, job in release.items() if "id-token" in job.get("permissions", {})} == {"publish"}
+    assert release["publish"]["environment"] == "pypi"
+    assert not [step for step in release["publish"]["steps"] if "run" in step or "checkout" in step["uses"]]
+    assert release["version"]["needs"] == "test"
+
+
+def test_the_version_is_where_the_release_looks_for_it() -> None:
+    settings = tomllib.loads((REPO / "pyproject.toml").read_text())["tool"]["semantic_release"]
+    (place,) = settings["version_variables"]
+    file, _, variable = place.partition(":")
+    assert re.search(rf'^{variable} = "\d+\.\d+\.\d+"$', (REPO / file).read_text(), re.MULTILINE)
+
+
+def test_every_form_and_hook_can_be_read_and_runs_what_is_there() -> None:
+    for path in (REPO / ".github" / "ISSUE_TEMPLATE").glob("*.yml"):
+        assert isinstance(read(path), dict)
+    for hook in read(REPO / ".pre-commit-config.yaml")["repos"][0]["hooks"]:
+        assert (REPO / hook["entry"].split()[0]).exists(), hook
+
+
+def test_the_container_runs_as_nobody_in_particular_and_tells_its_health() -> None:
+    last = (REPO / "Dockerfile").read_text().rpartition("\nFROM ")[2]
+    users = re.findall(r"^USER (.+)$", last, re.MULTILINE)
+    assert users
+    assert users[-1] not in ("root", "0")
+    assert "\nHEALTHCHECK " in last
