@@ -16,7 +16,6 @@ import tty
 from contextlib import suppress
 from typing import Any
 
-from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.clipboard import copy
 from switchboard_mcp.cli.invocation import Invocation, usage_failure
 from switchboard_mcp.cli.mailbox import folder_of
@@ -78,7 +77,9 @@ class Session:
             terminal = Terminal(self._program, environ, size_of(0), attributes)
             guard.mind(terminal.pid)
             program = terminal
-            return run_loop(lambda: self._serve(program, place))
+            # Not uvloop: it would make the user's terminal non-blocking, for the shell that comes after us as well.
+            with asyncio.Runner() as runner:
+                return runner.run(self._serve(program, place))
         except StartError as problem:
             told = f"'{self._program[0]}' cannot be run: {problem}."
             raise SwitchboardError(failure("command_not_executable", told)) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -113,7 +114,7 @@ class Desktop:
 
     def say(self, line: str) -> None:
         """A line of our own, while no program has the screen."""
-        _write(line.encode() + b"\r\n")
+        _write(line.encode() + b"\n")
 
     def leave(self) -> None:
         """The screen is the user's again."""
@@ -241,4 +242,7 @@ def _write(data: bytes) -> None:
     view = memoryview(data)
     with suppress(OSError):
         while view:
-            view = view[os.write(1, view) :]
+            try:
+                view = view[os.write(1, view) :]
+            except BlockingIOError:  # Somebody before us has left it so.
+                select.select([], [1], [])
