@@ -40,7 +40,8 @@ def show_survey(survey: Survey, outcomes: Sequence[Outcome], folder: str, out: S
                 shown(server) if server else "",
             )
         )
-    out.table(rows, ("", "HOST", "SCOPE", "NAME", "KIND", "WHAT HAPPENS", "RUNS"), align="r")
+    if rows:
+        out.table(rows, ("", "HOST", "SCOPE", "NAME", "KIND", "WHAT HAPPENS", "RUNS"), align="r")
     for trouble in survey.troubles:
         out.prose(trouble, style="yellow")
 
@@ -82,6 +83,9 @@ def show_done(
     if names:
         moved, made = plural(len(plan.moving), "entry", "entries"), plural(len(names), "child", "children")
         out.prose(f"Moved {moved} into {made}: {', '.join(names)}.", style="green")
+    entered = [_short(each.path) for each in plan.changes if any(edit.entry for edit in each.edits)]
+    if entered:
+        out.prose(f"The entry `switchboard` is in {', '.join(entered)}.", style="green")
     copies = _short(os.path.join(workspace.folder, ".switchboard", "backup"))
     out.prose(f"All files as they were are in {copies}; `switchboard revert` puts them back.")
     for title, lines in _remarks(plan, found, workspace, wanted):
