@@ -147,10 +147,9 @@ class Place:
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._folder)
         found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Paths of sockets are short; that of the open folder always is.
         before = os.umask(0o177)
         try:
-            found.bind(_path(self._folder, name))
+            _bind(found, self._folder, name)
         finally:
             os.umask(before)
         found.listen(8)
@@ -182,9 +181,19 @@ class Place:
         self._folder = -1
 
 
-def _path(folder: int, name: str) -> str:
+def _bind(found: socket.socket, folder: int, name: str) -> None:
+    """Paths of sockets are short; that of an open folder always is, and so is a name in the current one."""
     short = f"/proc/self/fd/{folder}"
-    return f"{short}/{name}" if os.path.isdir(short) else f"/dev/fd/{folder}/{name}"
+    if os.path.isdir(short):
+        found.bind(f"{short}/{name}")
+        return
+    here = os.open(os.curdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fchdir(folder)
+        found.bind(name)
+    finally:
+        os.fchdir(here)
+        os.close(here)
 
 
 async def serve(door: socket.socket, status: Callable[[], dict[str, Any]], look: Callable[[], None]) -> None:

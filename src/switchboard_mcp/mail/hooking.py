@@ -94,7 +94,7 @@ def agent_of(workspace: str, said: str, environ: Mapping[str, str], call: Call) 
         if call.session and host.get("session") == call.session:
             return str(agent)
         ancestors = ancestors or _ancestors(os.getpid())
-        if host.get("pid") in ancestors and os.path.exists(f"/proc/{host.get('server')}"):
+        if host.get("pid") in ancestors and _alive(host.get("server")):
             best = str(agent)
     return best
 
@@ -111,15 +111,44 @@ def _read(path: str) -> dict[str, Any]:
 def _ancestors(pid: int) -> list[int]:
     """Who started us, and who started them, below the first process of all."""
     found: list[int] = []
+    parent = _parent if os.path.isdir("/proc/self") else _parents_by_ps().get
     while pid > 1 and len(found) < _MOST_ANCESTORS:
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                pid = int(file.read().rpartition(b")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            break
+        pid = parent(pid) or 0
         if pid > 1:
             found.append(pid)
     return found
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _parents_by_ps() -> dict[int, int]:
+    """Where there is no /proc."""
+    import subprocess
+
+    try:
+        told = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, timeout=5, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    rows = (line.split() for line in told.splitlines())
+    return {int(row[0]): int(row[1]) for row in rows if len(row) == 2}
+
+
+def _alive(pid: object) -> bool:
+    if not isinstance(pid, int) or not 0 < pid < 2**31:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 class Unread(Struct):
