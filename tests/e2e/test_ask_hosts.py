@@ -15,6 +15,7 @@ from switchboard_mcp.cli.commands import main
 from tests.e2e.asking import NO_KEYS, Planner, step
 from tests.e2e.host import SWITCHBOARD, Host, switchboard
 from tests.e2e.messages_api import MessagesApi, messages_api
+from tests.e2e.web import serving
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, scripted
 
 KEY = {"ANTHROPIC_API_KEY": "sk-ant-test-0123456789abcdef"}
@@ -134,3 +135,16 @@ def test_a_request_that_is_cancelled_is_cancelled_all_the_way(workspace: Path, p
         planner.turns.append(ECHO)
         result = host.call("mock_suite", "natural_language", query="say hello")
         assert result["content"][0]["text"] == "hello"
+
+
+def test_what_requests_cost_is_in_the_metrics(workspace: Path, planner: Planner) -> None:
+    wrap(workspace, "mock")
+    planner.turns.append(ECHO)
+    with serving(workspace, env={**os.environ, **NO_KEYS, **KEY}) as web:
+        host = web.initialize()
+        arguments = {"action": "call", "subtool": "natural_language", "args": {"query": "say hello"}}
+        result = host.result("tools/call", {"name": "mock_suite", "arguments": arguments})
+        assert result["content"] == [{"type": "text", "text": "hello"}]
+        metrics = web.ask("GET", "/metrics").body.decode().splitlines()
+    assert 'switchboard_ask_requests_total{child="mock",outcome="ok"} 1' in metrics
+    assert 'switchboard_ask_tokens_total{child="mock",kind="input"} 100' in metrics

@@ -43,6 +43,9 @@ class Host(Protocol):
     async def ask(self, method: str, params: bytes) -> Raw:
         """Its answer. Raises `SwitchboardError` where it gives none."""
 
+    def tell(self, method: str, params: bytes) -> None:
+        """A notification."""
+
 
 class _Answer(Struct):
     action: str = ""

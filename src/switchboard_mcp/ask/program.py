@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Raw, Struct
 
 from switchboard_mcp.ask.api import ApiModel
 from switchboard_mcp.ask.engine import Party, Toolbox, carry_out
 from switchboard_mcp.ask.engine import Request as Wanted
 from switchboard_mcp.ask.hosts import Host, HostConsent, choose
-from switchboard_mcp.ask.record import Record
-from switchboard_mcp.config.ask import SUBTOOL, Ask
+from switchboard_mcp.ask.record import Record, outcome_of
+from switchboard_mcp.config.ask import SUBTOOL, USED, Ask
 from switchboard_mcp.config.models import Expose
-from switchboard_mcp.errors import SwitchboardError, tool_result
+from switchboard_mcp.core import jsonrpc
+from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.observe.log import Log
 from switchboard_mcp.policy.access import access
 from switchboard_mcp.transport.program import Caller, Request, Resource, Tool
@@ -72,9 +72,22 @@ class Wrapper:
 
     async def answer(self, asked: Query, host: Host, request: Request) -> bytes:
         """Carry one request out."""
+        child = self.toolbox.child
+        try:
+            party = self._party(host)
+        except SwitchboardError as problem:
+            record = Record()
+            result = record.refusal(problem.failure)
+        else:
+            wanted = Wanted(asked.query, asked.context, asked.dry_run)
+            result, record = await carry_out(wanted, party, request.progress)
+        note(self.log, host, child, record, result)
+        return result
+
+    def _party(self, host: Host) -> Party:
         settings, child = self.settings, self.toolbox.child
         trust = access(Expose(allow=settings.trust.get(child, [])), governed=True)
-        party = Party(
+        return Party(
             toolbox=self.toolbox,
             model=choose(settings.backend, self.api, host),
             consent=HostConsent(child, host),
@@ -82,10 +95,6 @@ class Wrapper:
             trusted=trust.permits,
             role=self.role,
         )
-        wanted = Wanted(asked.query, asked.context, asked.dry_run)
-        result, record = await carry_out(wanted, party, request.progress)
-        note(self.log, child, record, result)
-        return result
 
 
 class Sitting:
@@ -107,30 +116,17 @@ class Sitting:
 
 
 async def _serve(sitting: Sitting, asked: Query, request: Request) -> Raw:
-    try:
-        return Raw(await sitting.wrapper.answer(asked, sitting.host, request))
-    except SwitchboardError as problem:
-        return Raw(tool_result(problem.failure))
+    return Raw(await sitting.wrapper.answer(asked, sitting.host, request))
 
 
-class _Told(Struct, rename="camel"):
-    is_error: bool = False
-    structured_content: Any = None
-
-
-def note(log: Log, child: str, record: Record, result: bytes) -> None:
-    """One line for each request: what it came to and cost, nothing of what was said."""
-    told = msgspec.json.decode(result, type=_Told)
-    outcome = "ok"
-    if told.is_error:
-        error = told.structured_content.get("error") if isinstance(told.structured_content, dict) else None
-        code = error.get("code") if isinstance(error, dict) else None
-        outcome = code if isinstance(code, str) else "child_failed"
-    use = record.use()
+def note(log: Log, host: Host, child: str, record: Record, result: bytes) -> None:
+    """A line in the log and one for the metrics: what a request came to and cost, nothing of what was said."""
+    use = record.use(outcome_of(result))
+    host.tell(USED, jsonrpc.encode(use))
     log.info(
         "ask.done",
         child=child,
-        outcome=outcome,
+        outcome=use.outcome,
         model=use.model,
         turns=use.turns,
         steps=sum(taken.ran for taken in record.steps),

@@ -6,13 +6,15 @@ A child's result stays as it came but for one addition to its `_meta`. Nothing h
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.ask.models import Usage
+from switchboard_mcp.config.ask import Used
 from switchboard_mcp.core.plan import Step
-from switchboard_mcp.errors import Failure, tool_result
+from switchboard_mcp.errors import KINDS, Failure, tool_result
 
 NEWLINE = "\n"
 PLAN, USE = "switchboard/plan", "switchboard/use"
@@ -26,19 +28,6 @@ class Taken(Struct, rename="camel", omit_defaults=True):
     ran: bool = False
     is_error: bool = False
     ms: float = 0.0
-
-
-class Use(Struct, rename="camel"):
-    """What a request cost. Tokens of a host's model are estimated."""
-
-    model: str = ""
-    turns: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    model_ms: float = 0.0
-    steps_ms: float = 0.0
-    total_ms: float = 0.0
 
 
 class Record(Struct):
@@ -58,9 +47,10 @@ class Record(Struct):
         self.steps.extend(noted)
         return noted
 
-    def use(self) -> Use:
+    def use(self, outcome: str = "") -> Used:
         """What it cost so far."""
-        return Use(
+        return Used(
+            outcome=outcome,
             model=self.model,
             turns=self.turns,
             input_tokens=self.usage.read,
@@ -75,7 +65,7 @@ class Record(Struct):
         """The result with the plan and its cost in `_meta`; all else stays as it is."""
         members = msgspec.json.decode(result, type=dict[str, Raw])
         theirs = msgspec.json.decode(members["_meta"], type=dict[str, Raw]) if "_meta" in members else {}
-        meta = {**theirs, PLAN: self.steps, USE: self.use()}
+        meta = {**theirs, PLAN: self.steps, USE: self.use(outcome_of(result))}
         return msgspec.json.encode({**members, "_meta": meta})
 
     def refusal(self, problem: Failure) -> bytes:
@@ -84,6 +74,21 @@ class Record(Struct):
         plan = f"\nThe plan:\n{NEWLINE.join(lines)}" if lines else ""
         told = msgspec.structs.replace(problem, message=problem.message + plan)
         return self.onto(tool_result(told))
+
+
+class _Told(Struct, rename="camel"):
+    is_error: bool | None = None
+    structured_content: Any = None
+
+
+def outcome_of(result: bytes) -> str:
+    """`ok`, the code of our failure, or that the child says that it failed."""
+    told = msgspec.json.decode(result, type=_Told)
+    if not told.is_error:
+        return "ok"
+    error = told.structured_content.get("error") if isinstance(told.structured_content, dict) else None
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, str) and code in KINDS else "child_failed"
 
 
 def _line(taken: Taken) -> str:

@@ -83,6 +83,10 @@ class AskingServer(inhouse.Server):
             raise CannotAskError(problem) if said.code == METHOD_NOT_FOUND else SwitchboardError(problem)
         return answer.result
 
+    def tell(self, method: str, params: bytes) -> None:
+        """A notification."""
+        self._peer.notify(method, params)
+
     def requested(self, message: Message) -> None:
         """The client asks."""
         if message.method == "initialize" and message.params is not UNSET:

@@ -9,6 +9,8 @@ from msgspec import Meta, Struct
 # The smallest and quickest of Anthropic's models today; it picks a subtool and fills in arguments.
 MODEL = "claude-haiku-5-5"
 SUBTOOL = "natural_language"
+# How a wrapper tells Switchboard what a request has cost.
+USED = "notifications/switchboard/used"
 
 
 class Ask(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -36,3 +38,17 @@ class Ask(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fiel
     """Subtools that need no confirmation, by child: names, or globs such as `create_*`."""
     passthrough: bool = False
     """Show the subtools of a wrapped child beside `natural_language`, to be called as before."""
+
+
+class Used(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What one request has cost, as a wrapper tells it. Tokens of a host's model are estimated."""
+
+    outcome: str = ""
+    model: str = ""
+    turns: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    model_ms: float = 0.0
+    steps_ms: float = 0.0
+    total_ms: float = 0.0

@@ -36,6 +36,7 @@ def collect(gateway: Gateway, uptime_s: float) -> list[Value]:
         Value("switchboard_requests_under_way", under_way),
         *_of_children(children(gateway.all.values())),
         *_looks(gateway),
+        *_asked(gateway),
         *_of_process(),
     ]
 
@@ -73,6 +74,14 @@ def _looks(gateway: Gateway) -> list[Value]:
         )
         for suite in gateway.all.values()
     ]
+
+
+def _asked(gateway: Gateway) -> list[Value]:
+    if not gateway.used:
+        return []
+    from switchboard_mcp.gateway.used import values  # Only where children are wrapped.
+
+    return values(gateway.used)
 
 
 def _of_process() -> list[Value]:

@@ -42,6 +42,7 @@ from switchboard_mcp.observe.log import Log
 from switchboard_mcp.transport.peer import UNREADABLE, Cancelled, Peer
 
 if TYPE_CHECKING:
+    from switchboard_mcp.gateway.used import Sums
     from switchboard_mcp.gateway.watching import Telemetry
     from switchboard_mcp.observe.audit import Audit
 
@@ -84,6 +85,7 @@ class Gateway:
         self.greeted: Callable[[], object] | None = None  # told once, when the first host has its answer
         self.audit: Audit | None = None
         self.telemetry: Telemetry | None = None  # where it is on
+        self.used: dict[str, Sums] = {}  # by wrapped child
         self.sessions: list[Session] = []
         self.desk = Desk(loop, workspace, self.sessions)
         self.loop = loop
@@ -225,6 +227,12 @@ class Gateway:
     def child_said(self, child: Child, peer: Peer, message: Message) -> None:
         """A notification of a child that is no progress and no change of a list."""
         self._hearing.child_said(child, peer, message)
+
+    def count_use(self, child: str, params: Raw) -> None:
+        """A wrapped child tells what a request in natural language has cost."""
+        from switchboard_mcp.gateway.used import Sums  # Only where children are wrapped.
+
+        self.used.setdefault(child, Sums()).add(params)
 
     def child_changed(self, child: str, method: str, *, first: bool = False) -> None:
         """A child offers something else now, or what it offers is known for the first time."""

@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw, Struct
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.following import UPDATED
+from switchboard_mcp.config.ask import USED
 from switchboard_mcp.core import envelope, jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.gateway.childsuite import ChildSuite
@@ -73,6 +74,9 @@ class Hearing:
         if method == "notifications/cancelled":
             if params is not UNSET:
                 self._desk.child_withdrew(peer, params)
+        elif method == USED and child.spec.wraps:
+            if params is not UNSET:
+                self._gateway.count_use(child.name, params)
         elif method == "notifications/message" and params is not UNSET:
             self._logged(child, peer, params)
         elif (

@@ -53,6 +53,20 @@ METRICS: dict[str, Metric] = {
     "switchboard_child_tokens_saved": Metric(
         "gauge", "Tokens a host has saved: the tools listed flat, less what it saw of them.", ("child",)
     ),
+    "switchboard_ask_requests_total": Metric(
+        "counter",
+        "Requests in natural language to a wrapped child, by what they came to.",
+        ("child", "outcome"),
+    ),
+    "switchboard_ask_turns_total": Metric("counter", "Turns of the model in them.", ("child",)),
+    "switchboard_ask_tokens_total": Metric(
+        "counter",
+        "Tokens that they cost: `input`, `output`, `cached`. Estimated for a host's model.",
+        ("child", "kind"),
+    ),
+    "switchboard_ask_seconds_total": Metric(
+        "counter", "Time that they took: in the `model`, in `steps`, and `all` of it.", ("child", "kind")
+    ),
     DURATION: Metric(
         "histogram",
         "How long requests to the child took, waiting for its start included. Only with `telemetry.metrics`.",

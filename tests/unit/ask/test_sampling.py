@@ -30,6 +30,9 @@ class Host:
     def able(self, capability: str) -> bool:
         return capability in self._capabilities
 
+    def tell(self, method: str, params: bytes) -> None:
+        raise AssertionError
+
     async def ask(self, method: str, params: bytes) -> Raw:
         self.asked.append((method, json.loads(params)))
         answer = self._answers.pop(0)
