@@ -48,6 +48,7 @@ usage: switchboard [COMMAND] [OPTIONS]
   approve CHILD         see what a child really runs, and let it run in governed mode
   status                show how the children of a running server are; starts nothing
   doctor                check everything, and say what to do
+  top                   the same, live: health, calls, latency, what is saved; q quits
   lock                  write down what every child offers; --check, --accept CHILD
   audit verify|show     prove the audit record, or read it
   evidence              write report, metrics and stamp, the same for the same inputs
@@ -369,6 +370,12 @@ COMMANDS = {
     ),
     "doctor": Command(
         "doctor [OPTIONS]",
+    "top": Command(
+        "top [OPTIONS]",
+        "Watch the server that runs here over HTTP: how its children are, their calls and latency, what they\n"
+        "save, what was called last. Keys: s sorts, p holds the picture, arrows scroll, q quits. Piped, or with\n"
+        "--json, it shows everything once; exit code 1 where calls to a child are refused.",
+    ),
         "Check the config, every child's program, variables and folder, and start each child once.\n"
         "Exit code 0 where all is well, 1 where something is to be mended, 2 where the config cannot be used.",
     ),
