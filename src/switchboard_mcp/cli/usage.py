@@ -47,8 +47,8 @@ usage: switchboard [COMMAND] [OPTIONS]
   logout CHILD          forget that login
   approve CHILD         see what a child really runs, and let it run in governed mode
   status                show how the children of a running server are; starts nothing
-  doctor                check everything, and say what to do
   top                   the same, live: health, calls, latency, what is saved; q quits
+  doctor                check everything, and say what to do
   lock                  write down what every child offers; --check, --accept CHILD
   audit verify|show     prove the audit record, or read it
   evidence              write report, metrics and stamp, the same for the same inputs
@@ -134,6 +134,17 @@ def _serve(parser: Parser) -> None:
         nargs="?",
         const="",
         help="serve over HTTP, for any number of hosts (default: host and port of the config)",
+    )
+
+
+def _list(parser: Parser) -> None:
+    parser.flag("--refresh", action="store_true", help="start every child, and look at what it offers now")
+    parser.flag(
+        "--timeout",
+        metavar="SECONDS",
+        type=float,
+        default=None,
+        help="with --refresh, how long each child may take (default: as long as a start may)",
     )
 
 
@@ -261,7 +272,9 @@ COMMANDS = {
     ),
     "list": Command(
         "list [OPTIONS]",
-        "Show the suites as a host sees them. Starts nothing: counts are remembered from earlier runs.",
+        "Show the suites as a host sees them. Starts nothing: counts are remembered from earlier runs. With --refresh\n"
+        "every child is started once, all at the same time, and tells what it offers now; exit code 1 where one fails.",
+        add=_list,
     ),
     "introspect": Command(
         "introspect SUITE [OPTIONS]",
