@@ -103,6 +103,8 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, asked: Invocation) -> No
     diagnosis.findings += _workspace_findings(workspace, os.environ)
     diagnosis.findings += _gate_findings(workspace.folder)
     diagnosis.findings += _mail_findings(workspace)
+    diagnosis.findings += file_findings(workspace, os.environ)
+    diagnosis.findings += machine_findings(workspace, os.environ)
 
 
 def judge(
