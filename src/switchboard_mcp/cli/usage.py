@@ -367,6 +367,12 @@ COMMANDS = {
         "Show how the children are, as the server that runs here over HTTP sees them; without one, what is configured\n"
         "and known of them. Starts nothing. Exit code 1 where calls to a child are refused.",
     ),
+    "top": Command(
+        "top [OPTIONS]",
+        "Watch the server that runs here over HTTP: how its children are, their calls and latency, what they\n"
+        "save, what was called last. Keys: s sorts, p holds the picture, arrows scroll, q quits. Piped, or with\n"
+        "--json, it shows everything once; exit code 1 where calls to a child are refused.",
+    ),
     "mail": Command(
         "mail COMMAND [OPTIONS]", "Letters between agents. `switchboard mail` shows the commands."
     ),
@@ -383,12 +389,6 @@ COMMANDS = {
     ),
     "doctor": Command(
         "doctor [OPTIONS]",
-    "top": Command(
-        "top [OPTIONS]",
-        "Watch the server that runs here over HTTP: how its children are, their calls and latency, what they\n"
-        "save, what was called last. Keys: s sorts, p holds the picture, arrows scroll, q quits. Piped, or with\n"
-        "--json, it shows everything once; exit code 1 where calls to a child are refused.",
-    ),
         "Check the config, every child's program, variables and folder, and start each child once.\n"
         "Exit code 0 where all is well, 1 where something is to be mended, 2 where the config cannot be used.",
     ),
