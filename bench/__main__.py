@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import ask, calls, find, governed, mail, over_http, savings, start
+from bench import ask, bus, calls, find, governed, mail, over_http, savings, start
 from bench.client import BenchError
 from bench.report import Goal, Options, Report, render_goals, render_table
 
@@ -29,6 +29,7 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "find": find.run,
     "ask": ask.run,
     "mail": mail.run,
+    "bus": bus.run,
 }
 RESULTS = Path(__file__).resolve().parent / "results"
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"

@@ -28,7 +28,6 @@ NAV: dict[str, tuple[str, ...]] = {
     "Guides": (
         "setup.md",
         "finding.md",
-        "natural-language.md",
         "http.md",
         "dashboard.md",
         "operations.md",

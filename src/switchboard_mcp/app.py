@@ -16,6 +16,7 @@ from msgspec import Struct
 from switchboard_mcp.children.catalog import Catalog, cache_folder
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.children.supervisor import Supervisor
+from switchboard_mcp.config.bus import settled
 from switchboard_mcp.config.load import demand_profile, load_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.core.redaction import Redactor
@@ -259,6 +260,18 @@ def note_decision(workspace: Workspace, kind: str, child: str, outcome: str) -> 
         audit.close()
 
 
+def _join_bus(switchboard: Switchboard, log: Log, redactor: Redactor) -> asyncio.Task[None] | None:
+    """Carry mail between machines, where there is a bus; else nothing is loaded for it."""
+    settings = settled(switchboard.workspace.config.bus, os.environ)
+    desk = switchboard.services.programs.get("mail")
+    if not settings.enabled or desk is None:
+        return None
+    from switchboard_mcp.bus.station import hide, join
+
+    hide(settings.url, redactor.register)
+    return switchboard.services.start_task(join(desk, settings, log))
+
+
 async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, options: Options) -> int:
     """Serve the host on stdin and stdout until it goes, or a signal comes."""
     from switchboard_mcp.edge.stdio import StdioFront
@@ -272,8 +285,11 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, option
         front = StdioFront(switchboard.gateway, services.cork, services.valve, log)
         keep_current(switchboard, options)
         serving = services.start_task(front.run(done))
+        relay = _join_bus(switchboard, log, redactor)
         await done.wait()
         serving.cancel()
+        if relay is not None:
+            relay.cancel()
     return 0
 
 
@@ -297,6 +313,8 @@ async def serve_http(
         keep_current(switchboard, options)
         await front.listen(place.listener)
         sweeper = services.start_task(front.sweep())
+        relay = _join_bus(switchboard, log, redactor)
+        front.bus_folder = workspace.folder if relay is not None else ""
         link = offer(front, place, workspace, switchboard.gateway, services)
         server_info.write(place.folder, place.info)
         log.info("serving", url=place.url, auth=place.token_file, dashboard=link)
@@ -307,6 +325,8 @@ async def serve_http(
             server_info.remove(place.folder)
             await front.stop()
             sweeper.cancel()
+            if relay is not None:
+                relay.cancel()
     return 0
 
 

@@ -72,7 +72,9 @@ class Homes:
             for name, held in zip(wanted, await self._wire.claim(self._me.id, wanted), strict=True):
                 names[name] = _owner(held)
         self.owned = {name for name in seen.here if names[name].node == self._me.id}
-        foreign = {n: o.node for n, o in names.items() if o.node != self._me.id and is_agent_name(n)}
+        # What Redis has forgotten is remembered here: mail for elsewhere is not handed out for that.
+        foreign = {name: stay.node for name, stay in seen.elsewhere.items() if name not in names}
+        foreign |= {n: o.node for n, o in names.items() if o.node != self._me.id and is_agent_name(n)}
         lived_in = {
             name for name in foreign if name in seen.here and self._presence.here(name)[0] != "offline"
         }

@@ -21,8 +21,9 @@ from switchboard_mcp.mail import incoming
 from switchboard_mcp.mail.letters import Message
 from switchboard_mcp.mail.post import Post
 
-# Handed out this often without being stored, an entry is not tried any more.
-MOST_TRIES = 5
+# After so many failures that nobody foresaw, an entry is not tried any more. Nor is one that was handed out so often
+# without being acknowledged: whoever takes it seems to die of it. A bus that comes and goes hands out a few times too.
+MOST_TRIES, MOST_HANDED_OUT = 5, 50
 # These say that the disk, not the letter, is at fault: it waits for as long as that takes.
 PATIENT = frozenset({"mail_not_stored", "shutting_down", "mail_unsafe"})
 
@@ -33,7 +34,7 @@ class Coming(Struct):
     entry: Entry
     message: Message | None = None
     problem: Exception | None = None
-    known: bool = False
+    doubtful: bool = True
 
 
 class Inward:
@@ -109,7 +110,10 @@ class Inward:
                     continue
                 reached = Mark(reached.epoch, entry.number("seq"))
             coming.append(Coming(entry))
-        await self._store(node, coming)
+        # Cut off in the middle, it is not known what was stored: the next time it is looked for.
+        sure = node in self._sure
+        self._sure.discard(node)
+        await self._store(coming, sure=sure)
         self._step("stored")
         mark, trouble = self._settled(coming, reached, out, acked)
         self._marks[node] = mark
@@ -118,34 +122,25 @@ class Inward:
             self._step("noted")
         if trouble is None:
             self._sure.add(node)
-        else:
-            self._sure.discard(node)
         link: dict[str, str | bytes | int] = {"from": self._me.id, "epoch": mark.epoch}
         out.append((node, {"kind": "stored", **link, "upto": mark.last}))
         if gap:
             out.append((node, {"kind": "resend", **link, "seq": mark.last + 1}))
         return trouble
 
-    async def _store(self, node: str, coming: Sequence[Coming]) -> None:
+    async def _store(self, coming: Sequence[Coming], *, sure: bool) -> None:
         for each in coming:
             try:
                 each.message = incoming.read(each.entry.fields.get("message", b""))
             except SwitchboardError as problem:
                 each.problem = problem
         readable = [each for each in coming if each.message is not None]
-        doubtful = {
-            (each.message.recipient, each.message.id)
-            for each in readable
-            if each.message is not None
-            and (node not in self._sure or each.entry.number("again") or not each.entry.number("seq"))
-        }
-        there = await self._post.work(lambda v: incoming.there_already(v, doubtful)) if doubtful else set()
         new: list[Coming] = []
         for each in readable:
-            if each.message is not None and (each.message.recipient, each.message.id) in there:
-                each.known = True
-            elif max(each.entry.times - 1, self._tries.get(each.entry.id, 0)) >= MOST_TRIES:
-                told = f"It could not be stored in {MOST_TRIES} tries."
+            entry = each.entry
+            each.doubtful = not sure or bool(entry.number("again")) or not entry.number("seq")
+            if self._tries.get(each.entry.id, 0) >= MOST_TRIES or each.entry.times > MOST_HANDED_OUT:
+                told = "It could not be stored, however often it was tried."
                 each.problem = SwitchboardError(failure("mail_message_invalid", told))
             else:
                 new.append(each)
@@ -162,7 +157,11 @@ class Inward:
 
     async def _put(self, letters: Sequence[Coming]) -> Exception | None:
         """Store these together; what went wrong is noted with the first that was not stored."""
-        items = [(e.message, e.entry.fields.get("attachment", b"")) for e in letters if e.message is not None]
+        items = [
+            incoming.Coming(each.message, each.entry.fields.get("attachment", b""), each.doubtful)
+            for each in letters
+            if each.message is not None
+        ]
         gates = self._post.gates
         try:
             told = await self._post.commit(

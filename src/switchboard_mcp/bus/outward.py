@@ -124,6 +124,11 @@ class Outward:
         if unsent:
             parcels = await self._post.work(lambda visit: outgoing.again(visit, unsent, BATCH_BYTES))
             upto = parcels[-1].shipped.sequence if parcels else unsent[-1].sequence
+            # What somebody has taken away cannot go; kept in the window, it would hold up what comes behind it.
+            found = {parcel.shipped.sequence for parcel in parcels}
+            for each in unsent:
+                if each.sequence <= upto and each.sequence not in found:
+                    link.take_out(each.sequence)
         elif agents and len(link.window) < WINDOW:
             parcels = await self._take(link, agents)
             upto = link.next - 1

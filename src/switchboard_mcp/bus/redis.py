@@ -73,6 +73,7 @@ class Wire:
             raise SwitchboardError(failure("config_invalid", told))
         self._prefix = "{" + settings.prefix + "}:"
         self._within_s = answer_within_s
+        self._longest_ms = int(answer_within_s * 500)  # so that waiting for news is not taken for a cut
         options: dict[str, Any] = {
             "socket_connect_timeout": CONNECT_WITHIN_S,
             "socket_timeout": answer_within_s,
@@ -105,9 +106,14 @@ class Wire:
 
     @asynccontextmanager
     async def _asking(self, extra_s: float = 0.0) -> AsyncIterator[None]:
+        task = asyncio.current_task()
+        before = task.cancelling() if task is not None else 0
         try:
             async with asyncio.timeout(self._within_s + CONNECT_WITHIN_S + extra_s):
                 yield
+            if task is not None and task.cancelling() > before:
+                # The client may take a cancellation for a timeout of its own; whoever asked for it still waits.
+                raise asyncio.CancelledError
         except exceptions.OutOfMemoryError as problem:
             raise SwitchboardError(
                 failure("bus_full", f"Redis at {self.shown} is full: {problem}.")
@@ -157,6 +163,7 @@ class Wire:
 
     async def read(self, node: str, consumer: str, count: int, wait_ms: int) -> list[Entry]:
         """The next entries of a node's stream; empty when none came in time."""
+        wait_ms = min(wait_ms, self._longest_ms)
         async with self._asking(wait_ms / 1000):
             stream = {self.key("in", node): ">"}
             told = await self._redis.xreadgroup(GROUP, consumer, stream, count=count, block=wait_ms)
@@ -228,6 +235,7 @@ class Wire:
 
     async def changes(self, after: str, wait_ms: int) -> str:
         """Wait until something shared has changed; the place of the newest change."""
+        wait_ms = min(wait_ms, self._longest_ms)
         async with self._asking(wait_ms / 1000):
             told = await self._redis.xread({self.key("changes"): after}, count=1000, block=wait_ms)
         entries = [entry for _, some in _pairs(told) for entry in _entries(some)]
@@ -238,6 +246,12 @@ class Wire:
         async with self._asking():
             told = _entries(await self._redis.xrevrange(self.key(*stream.split(":")), count=1))
         return told[0].id if told else "0-0"
+
+    async def last(self, stream: str, count: int) -> list[Entry]:
+        """The last entries of a stream, oldest first."""
+        async with self._asking():
+            told = await self._redis.xrevrange(self.key(*stream.split(":")), count=max(1, count))
+        return _entries(told)[::-1]
 
     async def range(self, stream: str, after: str, count: int) -> list[Entry]:
         """Entries of a stream behind an id."""

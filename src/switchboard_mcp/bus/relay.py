@@ -11,9 +11,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Coroutine
-from typing import Literal
 
-from msgspec import Struct
 from msgspec.json import encode
 
 from switchboard_mcp.bus import node as nodes
@@ -22,6 +20,7 @@ from switchboard_mcp.bus.inward import Inward
 from switchboard_mcp.bus.node import Node
 from switchboard_mcp.bus.outward import Outward
 from switchboard_mcp.bus.redis import Entry, Wire
+from switchboard_mcp.bus.report import STATUS_FILE, BusStatus, State
 from switchboard_mcp.bus.tables import Tables
 from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.mail.post import Change, Post
@@ -40,38 +39,8 @@ TRIM_EVERY_S = 10.0
 # After a failure: at first, and at most.
 PAUSE_S, MOST_PAUSE_S = 0.2, 5.0
 STANDBY_S = 1.0
-STATUS_FILE = "status.json"
 
-State = Literal["standby", "away", "full", "refused", "connected"]
 _STATES: dict[str, State] = {"bus_full": "full", "bus_refused": "refused"}
-
-
-class BusStatus(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How the relay of a folder is."""
-
-    state: State
-    node: str
-    url: str
-    pid: int
-    at: float
-    """When this was true, in seconds of the clock here."""
-    problem: str = ""
-    waiting: int = 0
-    """Letters for other machines that have not left."""
-    on_their_way: int = 0
-    """Letters that have left and are not confirmed."""
-    oldest_s: float = 0.0
-    """For how long nothing of what is on its way was confirmed."""
-    backlog: int = 0
-    """Entries in Redis for this machine that are not acknowledged."""
-    shipped: int = 0
-    stored: int = 0
-    dead: int = 0
-    """Letters that could not be stored here, since the relay runs."""
-    agents: int = 0
-    elsewhere: int = 0
-    conflicts: list[str] = []
-    """Names used here that another machine has."""
 
 
 def nothing(_: str) -> None:
@@ -301,11 +270,10 @@ class Relay:
             conflicts=sorted(homes.conflicts) if homes is not None else [],
         )
 
-    async def claim_name(self, name: str) -> str:
-        """Have a name for this machine: the machine that has it then; empty where the bus cannot say."""
-        if self.homes is None or self._state != "connected":
-            return ""
-        return await self.homes.claim(name)
+    @property
+    def is_away(self) -> bool:
+        """Whether it is known that Redis cannot be used now."""
+        return self._state not in ("standby", "connected")
 
 
 async def _within(work: Coroutine[object, object, object], seconds: float) -> None:

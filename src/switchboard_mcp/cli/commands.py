@@ -36,9 +36,9 @@ RUNS = {
     "approve": "approve:run",
     "lock": "lock:run",
     "status": "status:run",
-    "top": "top:run",
     "doctor": "doctor:run",
     "audit": "audit:run",
+    "bus": "bus:run",
     "evidence": "evidence:run",
     "terminal": "terminal:run",
 }

@@ -15,13 +15,11 @@ from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.children.catalog import cache_folder
 from switchboard_mcp.cli.checkup import checks_of
 from switchboard_mcp.cli.console import Console, Screen, one_line, plural
-from switchboard_mcp.cli.doctor_files import file_findings
-from switchboard_mcp.cli.doctor_machine import machine_findings
-from switchboard_mcp.cli.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened
 from switchboard_mcp.cli.status import FOLDER, find
 from switchboard_mcp.cli.survey import Connected, Report, survey
 from switchboard_mcp.config import health
+from switchboard_mcp.config.bus import settled
 from switchboard_mcp.config.load import find_config
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
 from switchboard_mcp.config.variables import missing, secrets
@@ -32,9 +30,19 @@ from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.transport.remote import shown_url
 
+PROBLEM, NOTE = "problem", "note"
 # Their own hint names this command.
 SEND_TO_DOCTOR = frozenset({"child_start_timeout", "child_start_failed"})
 CORRECT_KEY, CORRECT_FILE = "Correct or remove this key.", "Correct or remove this file."
+
+
+class Finding(Struct, frozen=True, omit_defaults=True):
+    """Something to know: a problem is to be mended, a note is not."""
+
+    level: str
+    message: str
+    remedy: str = ""
+    stderr: list[str] = []
 
 
 class Checked(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -103,8 +111,7 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, asked: Invocation) -> No
     diagnosis.findings += _workspace_findings(workspace, os.environ)
     diagnosis.findings += _gate_findings(workspace.folder)
     diagnosis.findings += _mail_findings(workspace)
-    diagnosis.findings += file_findings(workspace, os.environ)
-    diagnosis.findings += machine_findings(workspace, os.environ)
+    diagnosis.findings += _bus_findings(workspace, os.environ)
 
 
 def judge(
@@ -196,6 +203,22 @@ def _mail_findings(workspace: Workspace) -> list[Finding]:
             )
             findings.append(Finding(NOTE, f"{told}, and nobody was woken.", remedy))
     return findings
+
+
+def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
+    """What keeps mail from other machines away."""
+    if not settled(workspace.config.bus, environ).enabled:
+        return []
+    from switchboard_mcp.bus import report  # Only where there is a bus.
+
+    status = report.read(workspace.folder)
+    told = report.trouble(status)
+    if not told:
+        return []
+    remedy = "Serve this workspace, or run: switchboard bus relay"
+    if status is not None and status.problem and not report.is_silent(status):
+        remedy = "Check that Redis runs and that bus.url is right; mail on this machine goes on meanwhile."
+    return [Finding(PROBLEM if status is not None and status.problem else NOTE, told, remedy)]
 
 
 def _idle_rules(child: str, seen: Connected | None, config: Config) -> list[Finding]:

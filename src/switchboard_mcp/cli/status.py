@@ -6,6 +6,7 @@ Starts nothing. Exit code 1 where calls to some child are refused.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct
 
@@ -13,8 +14,13 @@ from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Console, Styled, plural
 from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened, show_warnings
+from switchboard_mcp.config.bus import settled
+from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.edge import server_info, status
 from switchboard_mcp.edge.status import ChildStatus, Status
+
+if TYPE_CHECKING:
+    from switchboard_mcp.bus.report import BusStatus
 
 STYLES = {
     "healthy": "green",
@@ -41,6 +47,7 @@ def run(asked: Invocation) -> int:
     workspace = load(asked.options)
     served = find(os.path.join(workspace.folder, FOLDER), asked.console)
     found = served.status.children if served is not None else run_loop(lambda: _configured(asked))
+    bus = _bus(workspace)
     if asked.as_json:
         server = None
         if served is not None:
@@ -53,11 +60,33 @@ def run(asked: Invocation) -> int:
                 "uptimeSeconds": about.uptime_seconds,
                 "sessions": about.sessions,
             }
-        asked.console.out.json({"server": server, "workspace": workspace.folder, "children": found})
+        told = {"server": server, "workspace": workspace.folder, "children": found}
+        asked.console.out.json(told | ({} if bus is None else {"bus": bus}))
     else:
         show_warnings(workspace.warnings, asked.console)
         show(served, found, workspace.folder, asked.console)
+        if bus is not None:
+            asked.console.out.line(bus_line(bus))
     return 1 if any(child.is_ill for child in found) else 0
+
+
+def _bus(workspace: Workspace) -> BusStatus | None:
+    """How the relay of the workspace is, where there is a bus and one has run."""
+    if not settled(workspace.config.bus, os.environ).enabled:
+        return None
+    from switchboard_mcp.bus import report  # Only where there is a bus.
+
+    return report.read(workspace.folder)
+
+
+def bus_line(bus: BusStatus) -> str:
+    """The bus in one line."""
+    from switchboard_mcp.bus import report
+
+    told = report.trouble(bus)
+    lag = f"{bus.waiting} waiting, {bus.on_their_way} on their way"
+    lag += f" ({bus.oldest_s:.0f} s without an answer)" if bus.on_their_way else ""
+    return f"bus: {told or 'connected'}; {lag}, {bus.backlog} to take in"
 
 
 def find(folder: str, console: Console | None = None) -> Served | None:

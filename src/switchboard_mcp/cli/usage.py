@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
+from switchboard_mcp.cli import bus_usage
 from switchboard_mcp.cli.ask_usage import ASK
 from switchboard_mcp.cli.invocation import usage_failure
 from switchboard_mcp.cli.setup_usage import SETUP
@@ -47,10 +48,10 @@ usage: switchboard [COMMAND] [OPTIONS]
   logout CHILD          forget that login
   approve CHILD         see what a child really runs, and let it run in governed mode
   status                show how the children of a running server are; starts nothing
-  top                   the same, live: health, calls, latency, what is saved; q quits
   doctor                check everything, and say what to do
   lock                  write down what every child offers; --check, --accept CHILD
   audit verify|show     prove the audit record, or read it
+  bus status|relay|…    mail between machines: how it goes, carry it, read it, send it again
   evidence              write report, metrics and stamp, the same for the same inputs
   mail COMMAND          letters between agents; `mail --help` shows the commands
   terminal NAME -- CMD  run a program in a terminal that other agents know, with a bell for its mail
@@ -134,17 +135,6 @@ def _serve(parser: Parser) -> None:
         nargs="?",
         const="",
         help="serve over HTTP, for any number of hosts (default: host and port of the config)",
-    )
-
-
-def _list(parser: Parser) -> None:
-    parser.flag("--refresh", action="store_true", help="start every child, and look at what it offers now")
-    parser.flag(
-        "--timeout",
-        metavar="SECONDS",
-        type=float,
-        default=None,
-        help="with --refresh, how long each child may take (default: as long as a start may)",
     )
 
 
@@ -272,9 +262,7 @@ COMMANDS = {
     ),
     "list": Command(
         "list [OPTIONS]",
-        "Show the suites as a host sees them. Starts nothing: counts are remembered from earlier runs. With --refresh\n"
-        "every child is started once, all at the same time, and tells what it offers now; exit code 1 where one fails.",
-        add=_list,
+        "Show the suites as a host sees them. Starts nothing: counts are remembered from earlier runs.",
     ),
     "introspect": Command(
         "introspect SUITE [OPTIONS]",
@@ -338,6 +326,7 @@ COMMANDS = {
         "same inputs give the same bytes, on every machine. Exit code 1 where a check or a claim does not hold.",
         add=_evidence,
     ),
+    "bus": Command(bus_usage.USAGE, bus_usage.SUMMARY, bus_usage.MORE, bus_usage.add),
     "audit": Command(
         "audit verify|show|tail [OPTIONS]",
         "Read the audit record of the workspace: every decision and call, each line bound to the one before.\n"
@@ -366,12 +355,6 @@ COMMANDS = {
         "status [OPTIONS]",
         "Show how the children are, as the server that runs here over HTTP sees them; without one, what is configured\n"
         "and known of them. Starts nothing. Exit code 1 where calls to a child are refused.",
-    ),
-    "top": Command(
-        "top [OPTIONS]",
-        "Watch the server that runs here over HTTP: how its children are, their calls and latency, what they\n"
-        "save, what was called last. Keys: s sorts, p holds the picture, arrows scroll, q quits. Piped, or with\n"
-        "--json, it shows everything once; exit code 1 where calls to a child are refused.",
     ),
     "mail": Command(
         "mail COMMAND [OPTIONS]", "Letters between agents. `switchboard mail` shows the commands."

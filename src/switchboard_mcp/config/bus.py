@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 URL_VARIABLE = "SWITCHBOARD_BUS_URL"
 
@@ -43,4 +42,8 @@ class Bus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fiel
 def settled(settings: Bus, environ: Mapping[str, str]) -> Bus:
     """The settings with what the environment says."""
     url = environ.get(URL_VARIABLE, "").strip()
-    return replace(settings, url=url) if url else settings
+    if not url:
+        return settings
+    from msgspec.structs import replace
+
+    return replace(settings, url=url)

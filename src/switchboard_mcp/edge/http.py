@@ -80,6 +80,7 @@ class HttpFront:
         self._open_metrics = telemetry is not None and telemetry.public
         self.open_dashboard: Callable[[], Dashboard] | None = None  # made when somebody first looks
         self._dashboard: Dashboard | None = None
+        self.bus_folder = ""  # of the workspace, where machines are joined
         self._passers_by: set[str] = set()  # whoever has come in the era without sessions
 
     @property
@@ -288,7 +289,7 @@ class HttpFront:
             await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
             return
         states = Counter(suite.child.state.value for suite in self._gateway.all.values())
-        told = {
+        told: dict[str, object] = {
             "name": "switchboard",
             "version": __version__,
             "status": "stopping" if self._stopping else "ok",
@@ -297,6 +298,10 @@ class HttpFront:
             "sessions": len(self._sessions.all) + len(self._sse.all),
             "children": dict(sorted(states.items())),
         }
+        if self.bus_folder:
+            from switchboard_mcp.bus import report  # Only where there is a bus.
+
+            told["bus"] = report.in_short(report.read(self.bus_folder))
         await exchange.reply(200, jsonrpc.encode(told))
 
     def _welcome(self, exchange: Exchange, origin: str, host: str) -> bool:

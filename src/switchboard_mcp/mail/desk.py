@@ -63,6 +63,8 @@ class Desk:
             map(agent_name, (*reserved, OVERSEER))
         )  # for those who have a token of that name
         self.taking = asyncio.Lock()
+        # On which other machine an agent of this name lives, where machines are joined; empty for none.
+        self.ask_bus: Callable[[str], Coroutine[Any, Any, str]] | None = None
         self._workspace = workspace
         self._log = log
         self._start_task = start_task

@@ -37,7 +37,7 @@ def read(data: bytes) -> Message:
     return message
 
 
-def there_already(visit: Visit, wanted: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+def _there_already(visit: Visit, wanted: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
     """Which of these (agent, id) are anywhere here."""
     found: set[tuple[str, str]] = set()
     for agent in {agent for agent, _ in wanted}:
@@ -50,36 +50,50 @@ def there_already(visit: Visit, wanted: Collection[tuple[str, str]]) -> set[tupl
     return found
 
 
-def receive(
-    visit: Visit, letters: Sequence[tuple[Message, bytes]], gates: Sequence[Gate]
-) -> Job[list[Failure | None]]:
-    """Store letters that are not here yet, each with its attachment, in this order: all of them or none.
+class Coming(msgspec.Struct):
+    """A letter that came; `doubtful` where it may be here already."""
+
+    message: Message
+    attachment: bytes = b""
+    doubtful: bool = False
+
+
+def receive(visit: Visit, letters: Sequence[Coming], gates: Sequence[Gate]) -> Job[list[Failure | None]]:
+    """Store letters with their attachments, in this order: all of them or none; one that is here already is kept once.
 
     Why one may not be stored at all is returned in its place, and the others are. What the disk refuses is raised.
     """
     told: list[Failure | None] = []
-    written: list[tuple[str, str, Draftfile, sending.Attached | None]] = []
+    written: list[tuple[Message, str, Draftfile, sending.Attached | None]] = []
     drafts: list[Draftfile] = []
-    for message, attachment in letters:
+    for each in letters:
+        message = each.message
         stem = Stem(visit.number(), "file-" + message.id.removeprefix("msg_"))
         try:
             passed = sending.gated(message, gates)
-            attached = _attached(visit, passed, attachment)
+            attached = _attached(visit, passed, each.attachment)
         except SwitchboardError as problem:
             told.append(problem.failure)
             continue
         draft = visit.write(seals.sealed(visit.key(), stem, passed))
-        written.append((passed.recipient, waiting_name(stem), draft, attached))
+        written.append((passed, waiting_name(stem), draft, attached))
         drafts += [draft, attached.draft] if attached is not None else [draft]
         told.append(None)
     yield drafts
-    for recipient in {recipient for recipient, *_ in written}:
+    recipients = {message.recipient for message, *_ in written}
+    for recipient in recipients:
         visit.folder("inbox", recipient, make=True)
-    with visit.locked(*{recipient for recipient, *_ in written}):
-        for recipient, name, draft, attached in written:
+    doubtful = {(each.message.recipient, each.message.id) for each in letters if each.doubtful}
+    with visit.locked(*recipients):
+        # Not earlier: the same letter may have been on its way to the disk while this one was.
+        there = _there_already(visit, doubtful)
+        for message, name, draft, attached in written:
+            if (message.recipient, message.id) in there:
+                visit.drop(draft)
+                continue
             if attached is not None:
                 attached.publish(visit)
-            visit.publish(draft, visit.folder("inbox", recipient), name)
+            visit.publish(draft, visit.folder("inbox", message.recipient), name)
     yield None
     return told
 

@@ -98,6 +98,10 @@ class Seat:
         if self.caller.principal and desk.shared_hold(name, self):
             self.named = name
             return
+        elsewhere = await desk.ask_bus(name) if desk.ask_bus is not None else ""
+        if elsewhere:
+            told = f"'{name}' lives on another machine (node {elsewhere})."
+            raise SwitchboardError(failure("mail_name_taken", told))
         try:
             hold = desk.vacate(name, self) or await asyncio.to_thread(desk.presence.hold, name)
         except OSError as problem:

@@ -52,7 +52,6 @@ async function begin() {
   $("line").hidden = false;
   drawTabs();
   show();
-  performance.mark("shown");
 }
 
 function theme(next) {

@@ -1,0 +1,221 @@
+"""Scenario: messages from one machine to another, over a Redis that is append-only and synced every second.
+
+Beside Switchboard stands what one would write with redis-py, at the same durability: a producer that has each message
+on its disk before it hands it to Redis, and a consumer that has it on its own before it acknowledges. And, to know what
+the disks cost, the same without any files, which loses what either side held when it dies. Two processes and one Redis
+each, 32 senders, every message waits for its answer; a message counts when the receiver has it for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.bus_peer import STREAM
+from bench.client import BenchError
+from bench.report import Goal, Options, Report, Samples, Table, cell, percentile
+
+SENDERS = 32
+PAYLOAD = "x" * 600
+DESK, BARE, PLAIN = "switchboard", "bare", "plain"
+TITLES = {
+    DESK: "Switchboard: message, receipt, order, once",
+    BARE: "redis-py, each message a synced file on both sides",
+    PLAIN: "redis-py, nothing on disk but Redis itself",
+}
+PEER = Path(__file__).resolve().parent / "bus_peer.py"
+
+
+@contextmanager
+def redis_server(folder: Path) -> Iterator[str]:
+    program = shutil.which("redis-server") or shutil.which("valkey-server")
+    if program is None:
+        raise BenchError("redis-server is missing (Debian: apt-get install redis-server)")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder.mkdir()
+    options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+    options += ["--appendonly", "yes", "--appendfsync", "everysec"]
+    process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(200):
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def peer(how: str, folder: Path, url: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, str(PEER), how, str(folder), url], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def measure_desk(folder: Path, url: str, count: int) -> tuple[float, list[float]]:
+    """Messages a second, and milliseconds from sending to having arrived, one at a time."""
+    from switchboard_mcp.bus.redis import Wire
+    from switchboard_mcp.bus.relay import Relay
+    from switchboard_mcp.config.bus import Bus
+    from switchboard_mcp.mail.letters import Draft
+    from switchboard_mcp.mail.post import Post
+    from switchboard_mcp.observe.log import Log
+
+    near, far = folder / "near", folder / "far"
+    near.mkdir(parents=True)
+    far.mkdir()
+    draft = Draft(action="delegate_task", payload=PAYLOAD)
+
+    async def arrived(wanted: int) -> None:
+        inbox = far / ".switchboard" / "inbox" / "bob"
+        while True:
+            if len(os.listdir(inbox)) >= wanted:
+                return
+            await asyncio.sleep(0.002)
+
+    async def work(post: Post) -> tuple[float, list[float]]:
+        while True:
+            if "bob" in await post.agents():
+                break
+            await asyncio.sleep(0.05)
+        taken = []
+        for number in range(50):
+            begin = time.perf_counter()
+            await post.send(draft, sender="ada", recipient="bob")
+            await arrived(number + 1)
+            taken.append((time.perf_counter() - begin) * 1000)
+        begin = time.perf_counter()
+
+        async def send(mine: int) -> None:
+            for _ in range(mine):
+                await post.send(draft, sender="ada", recipient="bob")
+
+        await asyncio.gather(*(send(count // SENDERS) for _ in range(SENDERS)))
+        total = count // SENDERS * SENDERS
+        await arrived(50 + total)
+        return total / (time.perf_counter() - begin), taken
+
+    async def main() -> tuple[float, list[float]]:
+        async with await Post.open(str(near)) as post:
+            await post.register("ada")
+            async with asyncio.TaskGroup() as tasks:
+                relay = tasks.create_task(Relay(post, Wire(Bus(url=url)), Log(level="error")).run())
+                try:
+                    return await work(post)
+                finally:
+                    relay.cancel()
+
+    with peer("relay", far, url):
+        return asyncio.run(main())
+
+
+def measure_bare(folder: Path, url: str, count: int, *, durable: bool) -> tuple[float, list[float]]:
+    from redis import Redis
+
+    (folder / "near").mkdir(parents=True)
+    (folder / "far").mkdir()
+    outbox = os.open(folder / "near", os.O_RDONLY)
+
+    def producer(number: int) -> Callable[[int], None]:
+        client: Any = Redis.from_url(url)
+
+        def send(each: int) -> None:
+            if durable:
+                name = f"msg_{number}_{each}.json"
+                file = os.open(f".{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=outbox)
+                os.write(file, PAYLOAD.encode())
+                os.fsync(file)
+                os.close(file)
+                os.rename(f".{name}", name, src_dir_fd=outbox, dst_dir_fd=outbox)
+                os.fsync(outbox)
+            client.xadd(STREAM, {"message": PAYLOAD})
+
+        return send
+
+    def work(number: int, mine: int) -> None:
+        send = producer(number)
+        for each in range(mine):
+            send(each)
+
+    with peer("bare" if durable else "plain", folder / "far", url) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+
+        def arrived(wanted: int) -> None:
+            assert process.stdout is not None
+            while int(process.stdout.readline()) < wanted:
+                pass
+
+        taken = []
+        alone = producer(SENDERS)
+        for number in range(50):
+            begin = time.perf_counter()
+            alone(number)
+            arrived(number + 1)
+            taken.append((time.perf_counter() - begin) * 1000)
+        threads = [threading.Thread(target=work, args=[n, count // SENDERS]) for n in range(SENDERS)]
+        begin = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        total = count // SENDERS * SENDERS
+        arrived(50 + total)
+        rate = total / (time.perf_counter() - begin)
+    os.close(outbox)
+    return rate, taken
+
+
+def run(options: Options) -> Report:
+    count = options.pick(6_400, 1_280)
+    samples = Samples()
+    folder = os.environ.get("BENCH_FOLDER") or Path(__file__).resolve().parent
+    with tempfile.TemporaryDirectory(prefix=".bench-bus-", dir=folder) as name:
+        for turn in range(options.pick(3, 1)):
+            for key in TITLES:
+                place = Path(name) / f"{key}-{turn}"
+                with redis_server(Path(name) / f"redis-{key}-{turn}") as url:
+                    if key == DESK:
+                        rate, taken = measure_desk(place, url, count)
+                    else:
+                        rate, taken = measure_bare(place, url, count, durable=key == BARE)
+                samples.add(key, "per_s", rate)
+                samples.add(key, "p50_ms", percentile(taken, 50))
+                samples.add(key, "p99_ms", percentile(taken, 99))
+    return report(samples)
+
+
+def report(samples: Samples) -> Report:
+    figures = samples.medians()
+    rows = [
+        [TITLES[key], cell(mine["per_s"], 0), cell(mine["p50_ms"], 1), cell(mine["p99_ms"], 1)]
+        for key, mine in figures.items()
+    ]
+    title = f"From machine to machine over Redis Streams, {SENDERS} senders, medians"
+    table = Table(title, ["", "messages/s", "p50 ms, one at a time", "p99 ms"], rows)
+    ratio = figures[DESK]["per_s"] / figures[BARE]["per_s"]
+    goals = [Goal("messages a second, of redis-py's at the same durability", ratio, "at least", 0.5)]
+    notes = [f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"]
+    return Report([table], goals, figures, notes)

@@ -1,0 +1,60 @@
+"""The bus beside a message desk: runs the relay of its workspace, and asks for names before anybody takes them.
+
+Owns putting the parts together for a server; what they do is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from switchboard_mcp.bus import node as nodes
+from switchboard_mcp.bus.homes import Homes
+from switchboard_mcp.bus.redis import Wire
+from switchboard_mcp.bus.relay import Relay
+from switchboard_mcp.config.bus import Bus
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.mail.desk import Desk
+from switchboard_mcp.observe.log import Log
+from switchboard_mcp.transport.program import Program
+
+# Whoever registers does not wait long for a Redis that may be away.
+NAME_WITHIN_S = 2.0
+
+
+def hide(url: str, register: Callable[[str], None]) -> None:
+    """Never show the address with its password."""
+    password = urlsplit(url).password
+    if password:
+        register(password)
+        register(url)
+
+
+async def join(program: Program, settings: Bus, log: Log) -> None:
+    """Carry the mail of the workspace whose desk this is, until it is cancelled."""
+    desk = program
+    if not isinstance(desk, Desk):
+        return
+    post = await desk.post()
+    me = await post.work(nodes.identify)
+    asking = Wire(settings, answer_within_s=NAME_WITHIN_S)
+    names = Homes(post, asking, me)
+    relay = Relay(post, Wire(settings), log)
+
+    async def taken(name: str) -> str:
+        """On which other machine an agent of this name lives. While Redis is away, what was known last counts."""
+        if not relay.is_away:
+            try:
+                owner = await names.claim(name)
+                return "" if owner == me.id else owner
+            except SwitchboardError as problem:
+                log.warning("bus.name", agent=name, problem=str(problem))
+        stay = desk.presence.elsewhere(name)
+        return "" if stay is None else stay.node
+
+    desk.ask_bus = taken
+    try:
+        await relay.run()
+    finally:
+        desk.ask_bus = None
+        await asking.close()

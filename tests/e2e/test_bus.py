@@ -1,0 +1,118 @@
+"""Mail between machines, as its users see it: the commands, the servers, one name for one agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.redisserver import RedisServer, needs_redis
+
+pytestmark = needs_redis
+SWITCHBOARD = [sys.executable, "-m", "switchboard_mcp"]
+PASSWORD = "correct-horse-battery-staple"
+
+
+class Machine:
+    """A workspace folder with what is run in it."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        folder.mkdir()
+        (folder / "switchboard.config.json").write_text('{"mail": {"enabled": true}}')
+        self.env = {**os.environ, "SWITCHBOARD_BUS_URL": url, "XDG_CACHE_HOME": str(folder / "cache")}
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [*SWITCHBOARD, *words, "--workspace", str(self.folder)]
+        return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=30, check=False)
+
+    def ask(self, *words: str) -> Any:
+        done = self.run(*words, "--json")
+        assert done.stdout, done.stderr
+        return json.loads(done.stdout)
+
+    @contextmanager
+    def relay(self) -> Iterator[subprocess.Popen[str]]:
+        command = [*SWITCHBOARD, "bus", "relay", "--workspace", str(self.folder)]
+        process = subprocess.Popen(command, env=self.env, stderr=subprocess.PIPE, text=True)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            told = process.communicate(timeout=20)[1]
+            assert PASSWORD not in told
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for what another process does."""
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path / "redis")
+    server.start("--requirepass", PASSWORD)
+    server.url = f"redis://:{PASSWORD}@127.0.0.1:{server.port}/0"
+    yield server
+    server.kill()
+
+
+def test_letters_and_receipts_cross_between_two_workspaces(redis: RedisServer, tmp_path: Path) -> None:
+    near, far = Machine(tmp_path / "near", redis.url), Machine(tmp_path / "far", redis.url)
+    near.run("mail", "agents", "add", "ada")
+    far.run("mail", "agents", "add", "bob")
+    with ExitStack() as stack:
+        stack.enter_context(near.relay())
+        stack.enter_context(far.relay())
+        until(lambda: near.run("mail", "send", "bob", "hello over there", "--as", "ada").returncode == 0)
+        until(lambda: bool(far.ask("mail", "inbox", "--as", "bob")["messages"]))
+        message = far.ask("mail", "claim", "--as", "bob")["messages"][0]["message"]
+        assert (message["payload"], message["sender"]) == ("hello over there", "ada")
+        done = far.run("mail", "ack", message["id"], "done", "--result", "hello back", "--as", "bob")
+        assert done.returncode == 0, done.stderr
+        until(lambda: "hello back" in json.dumps(near.ask("mail", "inbox", "--as", "ada")))
+        until(lambda: '"done"' in json.dumps(near.ask("mail", "receipts", message["id"], "--as", "ada")))
+        status = near.ask("bus", "status")
+        assert PASSWORD not in json.dumps(status)
+        assert sorted(name for each in status["redis"]["machines"] for name in each["agents"]) == [
+            "ada",
+            "bob",
+        ]
+        assert near.ask("status")["bus"]["state"] == "connected"
+        refused = near.run("bus", "relay")
+        assert refused.returncode == 1
+        assert "already" in refused.stderr
+
+
+def test_without_redis_the_commands_say_so_and_local_mail_goes_on(tmp_path: Path) -> None:
+    alone = Machine(tmp_path / "alone", "redis://127.0.0.1:1/0")
+    alone.run("mail", "agents", "add", "ada")
+    alone.run("mail", "agents", "add", "bob")
+    with alone.relay():
+        until(lambda: alone.ask("bus", "status")["relay"] is not None)
+        told = alone.run("bus", "status")
+        assert told.returncode == 1
+        assert "cannot be used" in told.stdout
+        assert "Redis" in alone.run("doctor").stdout
+        assert alone.run("mail", "send", "bob", "still here", "--as", "ada").returncode == 0
+        assert alone.ask("mail", "inbox", "--as", "bob")["messages"]
+
+
+def test_a_password_that_redis_refuses_is_told_without_showing_it(redis: RedisServer, tmp_path: Path) -> None:
+    wrong = Machine(tmp_path / "wrong", redis.url.replace(PASSWORD, "not-the-password-at-all"))
+    told = wrong.run("bus", "status")
+    assert told.returncode == 1
+    assert "refuses" in told.stdout
+    assert "not-the-password-at-all" not in told.stdout + told.stderr
