@@ -5,7 +5,7 @@ PYTHON_BIN := .venv/bin/python
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test conformance check fmt bench schema docs site picture lock clean
+.PHONY: help demo test conformance check fmt bench schema docs site picture screenshot lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -15,7 +15,7 @@ demo: ## see in half a minute what Switchboard does
 	@$(PYTHON_BIN) examples/demo.py
 
 test: ## all checks and all tests, with real servers (ARGS="-k name" goes to pytest)
-	@scripts/setup dev servers npm conformance hosts redis
+	@scripts/setup dev servers npm conformance browser hosts redis tmux
 	@scripts/check
 	@$(PYTHON_BIN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
@@ -53,6 +53,10 @@ docs: ## write docs/reference anew from the code
 site: ## make a site of docs/, in build/site
 	@scripts/setup dev
 	@$(PYTHON_BIN) scripts/build_site.py
+
+screenshot: ## take docs/images/dashboard.png anew, of a server that does something
+	@scripts/setup dev browser
+	@$(PYTHON_BIN) scripts/screenshot.py
 
 picture: ## draw docs/picture.svg anew from what the demo prints
 	@scripts/setup core
