@@ -28,6 +28,7 @@ NAV: dict[str, tuple[str, ...]] = {
     "Guides": (
         "setup.md",
         "finding.md",
+        "natural-language.md",
         "http.md",
         "dashboard.md",
         "operations.md",

@@ -7,7 +7,8 @@ argument or environment is another entry. A cache only: any file may be missing,
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -16,6 +17,13 @@ from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.core import sanitise
 
 FORMAT = 2
+# How much is kept: entries of children that nobody has run for long, or beyond so many, are removed.
+MOST_ENTRIES = 1_000
+LONGEST_KEPT_S = 90 * 24 * 3600.0
+# A temporary file that is older than this was left by somebody who died.
+LEFT_BEHIND_S = 3600.0
+# More words of a command than this are not looked up as files.
+MOST_WORDS = 32
 
 
 class Annotations(Struct, rename="camel", gc=False):
@@ -146,13 +154,16 @@ class _Known(Struct, eq=False):
 
     spec: ChildSpec
     knowledge: Knowledge | None
+    learned_at: float = 0.0
 
 
 class Catalog:
     """Reads entries when asked, keeps them, writes what is learned."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
+        self._clock = clock
+        self._is_tidy = False
         # By name; where a child was changed while it ran, its earlier self is known for a while beside it.
         self._known: dict[str, list[_Known]] = {}
 
@@ -161,16 +172,25 @@ class Catalog:
         known = self._find(spec)
         if known is None:
             kept = self._folder and spec.kind != "builtin"
-            known = self._note(spec, self._read(fingerprint(spec)) if kept else None)
+            known = self._note(spec, *(self._read(fingerprint(spec)) if kept else (None, 0.0)))
         return known.knowledge
+
+    def is_fresh(self, spec: ChildSpec, within_s: float) -> bool:
+        """Whether a child told so lately what it offers, and from the program that it still has."""
+        if self.recall(spec) is None:
+            return False
+        known = self._find(spec)
+        assert known is not None
+        age_s = self._clock() - known.learned_at
+        return 0 <= age_s < within_s and not changed_since(spec, known.learned_at)
 
     def remember(self, spec: ChildSpec, knowledge: Knowledge) -> None:
         """Keep what a child told."""
         known = self._find(spec)
         if known is None:
-            self._note(spec, knowledge)
+            self._note(spec, knowledge, self._clock())
         else:
-            known.knowledge = knowledge
+            known.knowledge, known.learned_at = knowledge, self._clock()
         if self._folder and spec.kind != "builtin":  # which is as new as this program
             self._write(fingerprint(spec), msgspec.json.encode(knowledge))
 
@@ -186,22 +206,24 @@ class Catalog:
                 return known
         return None
 
-    def _note(self, spec: ChildSpec, knowledge: Knowledge | None) -> _Known:
-        known = _Known(spec, knowledge)
+    def _note(self, spec: ChildSpec, knowledge: Knowledge | None, learned_at: float) -> _Known:
+        known = _Known(spec, knowledge, learned_at)
         self._known.setdefault(spec.name, []).append(known)
         return known
 
-    def _read(self, name: str) -> Knowledge | None:
+    def _read(self, name: str) -> tuple[Knowledge | None, float]:
+        """What is known, and since when."""
         try:
             fd = os.open(os.path.join(self._folder, name), os.O_RDONLY)
         except OSError:
-            return None
+            return None, 0.0
         try:
             with open(fd, "rb") as file:
                 known = _decode(file.read())
+                learned_at = os.fstat(fd).st_mtime
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-            return None
-        return known if known.format == FORMAT else None
+            return None, 0.0
+        return (known, learned_at) if known.format == FORMAT else (None, 0.0)
 
     def _write(self, name: str, data: bytes) -> None:
         path = os.path.join(self._folder, name)
@@ -214,3 +236,40 @@ class Catalog:
             os.replace(temporary, path)
         except OSError:
             return
+        if not self._is_tidy:
+            self._is_tidy = True
+            tidy(self._folder, self._clock())
+
+
+def changed_since(spec: ChildSpec, moment: float) -> bool:
+    """Whether a file that a child's command names is newer: its program, or a script of its own."""
+    if spec.kind != "stdio":
+        return False
+    named = [spec.command] if os.path.dirname(spec.command) else []
+    named += [word for word in spec.args[:MOST_WORDS] if "." in word or "/" in word]
+    for word in named:
+        try:
+            if os.stat(os.path.join(spec.cwd, word)).st_mtime > moment:
+                return True
+        except (OSError, ValueError):  # no file, but a word like any other
+            continue
+    return False
+
+
+def tidy(folder: str, now: float) -> int:
+    """Remove what nobody has had a use for in a long time; how many files that were."""
+    try:
+        found = [(entry.stat().st_mtime, entry.name) for entry in os.scandir(folder) if entry.is_file()]
+    except OSError:
+        return 0
+    kept = sorted((item for item in found if "." not in item[1]), reverse=True)
+    old = [
+        name for place, (at, name) in enumerate(kept) if place >= MOST_ENTRIES or now - at > LONGEST_KEPT_S
+    ]
+    left = [name for at, name in found if "." in name and now - at > LEFT_BEHIND_S]
+    for name in (*old, *left):
+        try:
+            os.unlink(os.path.join(folder, name))
+        except OSError:  # another process was quicker
+            continue
+    return len(old) + len(left)

@@ -71,6 +71,7 @@ class Child(Patient):
         self.home: object = None
         self.user: object = None
         self._timeouts = config.timeouts
+        self._fresh_s = config.introspection.fresh_ms / 1000
         self._connection: Connection | None = None
         self._waiting = WaitingRoom(self, services)
         self._quiet_since = 0.0
@@ -113,7 +114,7 @@ class Child(Patient):
         if barred is not None:
             self._turn_away(visitor, barred)
             return
-        if visitor.only_looks and self.offer.locked:
+        if visitor.only_looks and self._may_be_shown():
             visitor.admitted(self)
             return
         self._review()
@@ -128,6 +129,10 @@ class Child(Patient):
             if action is Action.START:
                 self._modern_first, self._capabilities = visitor.modern, visitor.capabilities
                 self._services.start_task(self._start())
+
+    def _may_be_shown(self) -> bool:
+        """Whether what it offers is known well enough to be looked at, without starting it."""
+        return self.offer.locked or (self.state not in ALIVE and self.offer.is_fresh(self._fresh_s))
 
     def _turn_away(self, visitor: Visitor, problem: Failure) -> None:
         """Nobody is let in any more: whoever comes late is sent to the child that is in this one's place."""

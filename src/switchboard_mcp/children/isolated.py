@@ -50,10 +50,10 @@ class IsolatedChild(Child):
         if self._closing is not None and self.successor is not None:
             self._turn_away(visitor, self._closing)
             return
-        if visitor.only_looks and self.offer.bar() is None and self.offer.locked:
+        child = self._kept.get(visitor.home)
+        if visitor.only_looks and self.offer.bar() is None and self._is_shown_by(child):
             visitor.admitted(self)
             return
-        child = self._kept.get(visitor.home)
         if child is None:
             if len(self._kept) >= self._most:
                 told = f"Child '{self.name}' already runs for {self._most} hosts, each with its own."
@@ -66,6 +66,10 @@ class IsolatedChild(Child):
                 child.set_log_level(self._log_level)
         visitor.moved(child)
         child.admit(visitor)
+
+    def _is_shown_by(self, child: Child | None) -> bool:
+        """Whether nobody need be asked; one that runs for the host knows better than what is remembered."""
+        return self.offer.locked or (child is None and self._closing is None and self._may_be_shown())
 
     def another(self) -> Child:
         """One more process."""

@@ -90,6 +90,10 @@ class Offer:
         """Whether what it offers can be told from its lock, without starting it."""
         return self._pin is not None and self._pin.knowledge is not None
 
+    def is_fresh(self, within_s: float) -> bool:
+        """Whether it told so lately what it offers that it need not be started to look at it."""
+        return not self.governed and self._services.catalog.is_fresh(self._spec, within_s)
+
     @property
     def governed(self) -> bool:
         """Whether hosts see what was pinned and nothing else."""

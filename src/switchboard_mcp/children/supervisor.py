@@ -80,7 +80,7 @@ def _needs(name: str, config: Config) -> tuple[object, ...]:
     """What of a config a child is made with."""
     suite = config.suites.get(name) or Suite()
     own = (suite.rpc_ms, suite.isolation, suite.isolation_max)
-    return (*own, config.timeouts, config.health, config.governance)
+    return (*own, config.timeouts, config.health, config.governance, config.introspection.fresh_ms)
 
 
 def _child(spec: ChildSpec, config: Config, services: Services) -> Child:

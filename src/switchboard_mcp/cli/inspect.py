@@ -12,13 +12,22 @@ from switchboard_mcp.app import Switchboard
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Screen, Styled, one_line, plural
 from switchboard_mcp.cli.host import ToolResult, connected
-from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, find_suite, opened, show_warnings
+from switchboard_mcp.cli.invocation import (
+    ADD_ONE,
+    Invocation,
+    find_suite,
+    opened,
+    show_warnings,
+    usage_failure,
+)
 from switchboard_mcp.cli.live import Live
 from switchboard_mcp.cli.outcome import error_of, show_error
+from switchboard_mcp.cli.survey import survey
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.core.signature import signature
 from switchboard_mcp.core.tokens import estimate
+from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.gateway.childsuite import ChildSuite
 
 SHOWN_DIRECTLY = "Its tools are listed as they are."
@@ -45,26 +54,39 @@ class Listing(Struct, frozen=True):
     tools: Raw
     children: list[SuiteInfo]
     warnings: list[ConfigWarning]
+    failed: dict[str, Failure] = {}
 
 
 def run_list(asked: Invocation) -> int:
-    """Show the suites; nothing is started."""
+    """Show the suites; nothing is started, unless all is to be looked at anew."""
+    if asked.given.timeout is not None and asked.given.timeout <= 0:
+        raise SwitchboardError(
+            usage_failure("list: --timeout takes seconds, more than 0.", "Leave it out, or 30.")
+        )
     listing = run_loop(lambda: gather_listing(asked))
     if asked.as_json:
         members = msgspec.json.decode(listing.tools, type=dict[str, Raw])
         warnings = [str(warning) for warning in listing.warnings]
-        asked.console.out.json({**members, "children": listing.children, "warnings": warnings})
+        told = {**members, "children": listing.children, "warnings": warnings}
+        asked.console.out.json({**told, "failed": listing.failed} if asked.given.refresh else told)
     else:
         show_listing(listing, asked)
-    return 0
+    return 1 if listing.failed else 0
 
 
 async def gather_listing(asked: Invocation) -> Listing:
     """Ask for the tools as a host does."""
     async with opened(asked) as switchboard, connected(switchboard.gateway) as host:
         workspace = switchboard.workspace
+        failed = await refresh(switchboard, asked) if asked.given.refresh else {}
         children = [suite_info(suite) for suite in switchboard.gateway.suites.values()]
-        return Listing(workspace.folder, await host.list_tools(), children, workspace.warnings)
+        return Listing(workspace.folder, await host.list_tools(), children, workspace.warnings, failed)
+
+
+async def refresh(switchboard: Switchboard, asked: Invocation) -> dict[str, Failure]:
+    """Start every child at once and have it tell what it offers; why not, for those that do not."""
+    reports = await survey(switchboard, asked.console.err, draw=asked.may_draw, within_s=asked.given.timeout)
+    return {report.child: report.error for report in reports if isinstance(report.error, Failure)}
 
 
 def suite_info(suite: ChildSuite) -> SuiteInfo:
@@ -109,9 +131,12 @@ def show_listing(listing: Listing, asked: Invocation) -> None:
         for info in listing.children
     ]
     out.table(rows, header=("SUITE", "CHILD", "SUBTOOLS", "DESCRIPTION"))
-    if any(info.subtools is None for info in listing.children):
+    for problem in listing.failed.values():
+        asked.console.complain(problem)
+    if not asked.given.refresh and any(info.subtools is None for info in listing.children):
         out.line(
-            f"{UNKNOWN}: not started here yet; `switchboard --dry-run` starts every child and looks.", "dim"
+            f"{UNKNOWN}: not started here yet; `switchboard list --refresh` starts every child and looks.",
+            "dim",
         )
 
 

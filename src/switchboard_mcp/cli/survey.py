@@ -18,7 +18,7 @@ from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.cli.console import Screen, Styled, one_line, plural
 from switchboard_mcp.cli.live import Live
 from switchboard_mcp.core.summary import summarise
-from switchboard_mcp.errors import Failure
+from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.childsuite import ChildSuite
 
 # Enough to keep any machine busy. With more at once, slow starters would miss their limit for want of a processor.
@@ -111,9 +111,17 @@ class Board:
 
 
 async def survey(
-    switchboard: Switchboard, screen: Screen, *, draw: bool, skip: frozenset[str] = frozenset()
+    switchboard: Switchboard,
+    screen: Screen,
+    *,
+    draw: bool,
+    skip: frozenset[str] = frozenset(),
+    within_s: float | None = None,
 ) -> list[Report]:
-    """Connect to every child that is not skipped; reports in the order of the suites' names."""
+    """Connect to every child that is not skipped; reports in the order of the suites' names.
+
+    Each has `within_s` from when its turn comes, where that is given; else as long as its start may take.
+    """
     suites = [suite for suite in switchboard.gateway.suites.values() if suite.child.name not in skip]
     board = Board([suite.child.name for suite in suites])
     turns = asyncio.Semaphore(AT_ONCE)
@@ -121,7 +129,7 @@ async def survey(
     async def visit(suite: ChildSuite) -> Report:
         async with turns:
             board.started(suite.child.name)
-            report = await connect(suite)
+            report = await connect(suite, within_s)
             board.finished(report)
             return report
 
@@ -131,14 +139,20 @@ async def survey(
     return [task.result() for task in tasks]
 
 
-async def connect(suite: ChildSuite) -> Report:
+async def connect(suite: ChildSuite, within_s: float | None = None) -> Report:
     """Start one child, or be told why it does not start."""
     child = suite.child
     loop = asyncio.get_running_loop()
     began = loop.time()
     visit = Visit(loop)
     child.admit(visit)
-    problem = await visit.outcome
+    try:
+        async with asyncio.timeout(within_s):
+            problem = await visit.outcome
+    except TimeoutError:
+        child.withdraw(visit)
+        told = f"Child '{child.name}' was not ready within {within_s:g} s."
+        problem = failure("child_start_timeout", told, child=child.name)
     if problem is not None:
         return Report(child=child.name, suite=suite.name, source=child.spec.source, ok=False, error=problem)
     seen = describe(suite, round((loop.time() - began) * 1000))

@@ -95,6 +95,9 @@ class Introspection(Model, frozen=True):
     """Longest summary of a subtool, in characters."""
     budget_tokens: Annotated[int, Meta(ge=50)] = 1_200
     """About how many tokens one answer may cost before it says less per tool."""
+    fresh_ms: Annotated[int, Meta(ge=0)] = 86_400_000
+    """What a child told within this time is shown again without starting it, unless its program has changed since;
+    0 always starts it."""
 
 
 class Find(Model, frozen=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
@@ -69,7 +69,7 @@ class Live:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._real = services.audit
-        self._restore: list[tuple[ChildSuite, Chain | None, Audit | None]] = []
+        self._restore: list[tuple[ChildSuite, Chain | None, Audit | None, Callable[[], float]]] = []
         self.pending: list[tuple[str, str, str, str, bytes, str, float, float]] = []
         self.calls: deque[LiveCall] = deque(maxlen=MOST_CALLS)
         self.tallies: dict[str, Tally] = {}
@@ -139,14 +139,16 @@ class Live:
                 settings = config.suites.get(suite.source) or SuiteConfig()
                 suite.chain = Chain(suite, settings, NO_LIMITS, self._services, (), None)
             chain = cast(Any, suite.chain)
-            self._restore.append((suite, had, chain.audit))
+            self._restore.append((suite, had, chain.audit, chain.now))
             chain.audit = self
+            if chain.gates is None:  # which go by the loop's own clock; some loops' knows milliseconds only
+                chain.now = time.monotonic
 
     def end(self) -> None:
         """Nobody looks any more: all is as it was, and nothing is lost."""
-        for suite, had, audit in self._restore:
+        for suite, had, audit, now in self._restore:
             if suite.chain is not None:
-                suite.chain.audit = audit
+                suite.chain.audit, suite.chain.now = audit, now
             suite.chain = had
         self._restore.clear()
         self.flush()

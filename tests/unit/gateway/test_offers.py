@@ -258,12 +258,12 @@ def test_tools_that_are_others_than_last_time_are_told(board: Board) -> None:
     start(host, kid)
     assert host.heard("notifications/tools/list_changed") == []
     kid.server.die()
-    start(host, kid)
+    host.call()
     assert host.heard("notifications/tools/list_changed") == []
     kid.lists["tools/list"] = [{"name": "another"}]
     kid.server.die()
     board.advance(5)
-    start(host, kid)
+    host.call()
     assert len(kid.runs) == 3
     assert len(host.heard("notifications/tools/list_changed")) == 1
     assert "another" in host.get("tools/list")["tools"][0]["description"]

@@ -48,8 +48,8 @@ export function clock(at) {
 export const badge = (text, kind, title) => h("span", { class: `badge ${kind || ""}`, title }, text);
 
 const KINDS = {
-  healthy: "good", ready: "good", idle: "good", ok: "good", done: "good", finished: "good", online: "good", accepted: "good", approved: "good", started: "good",
-  starting: "busy", probation: "warn", running: "busy", claimed: "busy", working: "busy",
+  healthy: "good", ready: "good", idle: "good", ok: "good", allowed: "good", locked: "good", done: "good", finished: "good", online: "good", accepted: "good", approved: "good", started: "good",
+  starting: "busy", probation: "warn", told: "warn", running: "busy", stopped: "idle", cancelled: "idle", configured: "idle", input_required: "busy", completed: "good", skipped: "warn", lapsed: "warn", claimed: "busy", working: "busy",
   unhealthy: "bad", quarantined: "bad", failed: "bad", backoff: "bad", rejected: "bad", deadletter: "bad", blocked: "bad", error: "bad", absent: "bad",
 };
 export const state = (word) => badge(word, KINDS[word] || "");

@@ -52,6 +52,7 @@ async function begin() {
   $("line").hidden = false;
   drawTabs();
   show();
+  performance.mark("shown");
 }
 
 function theme(next) {

@@ -1,0 +1,362 @@
+"""The dashboard over plain HTTP: who may look, who may act, and what the API tells."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard_mcp.mail import directory
+from switchboard_mcp.mail.letters import Draft
+from switchboard_mcp.mail.post import Post
+from tests.e2e.host import Json
+from tests.e2e.web import Answer, Stream, Web, headers_of, modern, serving
+
+CHILDREN = Path(__file__).resolve().parent.parent / "children"
+ECHO = {
+    "name": "echo",
+    "description": "Says it again.",
+    "inputSchema": {"type": "object", "properties": {"message": {"type": "string"}}},
+}
+READER, AGENT = "reader-token-0123456789", "agent-token-0123456789"
+
+
+def make_workspace(folder: Path, **config: object) -> Path:
+    """A workspace with a child whose tools stand in a file, and one that cannot start."""
+    folder.mkdir(exist_ok=True)
+    (folder / "offer.json").write_text(json.dumps({"tools": [ECHO]}))
+    settings = {
+        "mcpServers": {
+            "pinned": {"command": sys.executable, "args": [str(CHILDREN / "pinned.py"), str(folder)]},
+            "missing": {"command": "/no/such/program"},
+        },
+        "http": {
+            "tokens": {"reader": {"token": READER, "dashboard": "read"}, "agent": AGENT},
+            "allowedOrigins": ["https://app.example.com"],
+        },
+        "mail": {"enabled": True},
+        "audit": {"enabled": True},
+        **config,
+    }
+    (folder / "switchboard.config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def seed_mail(folder: Path) -> dict[str, str]:
+    """Some agents who have written to each other; the ids of their messages."""
+
+    async def write() -> dict[str, str]:
+        async with await Post.open(str(folder), watch=False) as post:
+            for name in ("ann", "ben", "builder"):
+                await post.register(name)
+                await post.update(directory.enrol(name, interface="test"))
+            await post.update(directory.form_team("ann", "crew", ["ann", "ben"], []))
+            task = Draft(action="delegate_task", payload="Make the parser quick.")
+            first = await post.send(task, sender="ann", recipient="ben")
+            result = Draft(action="submit_result", payload="It was read twice.", reply_to=first.id)
+            second = await post.send(result, sender="ben", recipient="ann")
+            order = await post.send(
+                Draft(action="execute", payload="make release"), sender="ben", recipient="builder"
+            )
+            return {"task": first.id, "result": second.id, "execute": order.id}
+
+    return asyncio.run(write())
+
+
+@pytest.fixture(scope="module")
+def mail(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory: pytest.TempPathFactory, mail: dict[str, str]) -> Iterator[Web]:
+    folder = make_workspace(tmp_path_factory.mktemp("board") / "ws")
+    mail.update(seed_mail(folder))
+    with serving(folder) as running:
+        yield running
+
+
+def api(web: Web, path: str, body: object = None, **headers: str | None) -> Answer:
+    return web.ask("GET" if body is None else "POST", f"/api/{path}", body, headers)
+
+
+def call(web: Web, subtool: str = "echo") -> Answer:
+    arguments = {"action": "call", "subtool": subtool, "args": {"message": "secret words"}}
+    message = modern("tools/call", {"name": "pinned_suite", "arguments": arguments})
+    return web.ask("POST", "/mcp", message, headers_of(message))
+
+
+def until(stream: Stream, name: str) -> Json:
+    """What the next event of that name tells."""
+    while (event := stream.event()) is not None:
+        if event.name == name:
+            return event.json
+    raise AssertionError(f"the stream has ended without {name}")
+
+
+def test_the_page_needs_no_token_runs_no_script_but_its_own_and_is_in_no_frame(web: Web) -> None:
+    answer = web.ask("GET", "/", None, {"Authorization": None})
+    assert answer.status == 200
+    assert b"Switchboard" in answer.body
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert b"<script>" not in answer.body
+    assert b"style=" not in answer.body
+    assert b"http://" not in answer.body
+    assert b"https://" not in answer.body
+
+
+def test_a_file_that_the_browser_has_is_not_sent_again(web: Web) -> None:
+    first = web.ask("GET", "/static/main.js", None, {"Authorization": None})
+    again = web.ask("GET", "/static/main.js", None, {"If-None-Match": first.headers["etag"]})
+    assert (first.status, again.status, again.body) == (200, 304, b"")
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/../dashboard.py", "/static/%2e%2e/dashboard.py", "/static/none.js"]
+)
+def test_no_other_file_is_served(web: Web, path: str) -> None:
+    assert web.ask("GET", path).status == 404
+
+
+@pytest.mark.parametrize("path", ["/api/overview", "/api/children", "/events", "/api/mail/messages"])
+@pytest.mark.parametrize("token", [None, "Bearer wrong", f"Bearer {AGENT}"])
+def test_without_a_token_that_may_look_nothing_is_told(web: Web, path: str, token: str | None) -> None:
+    answer = web.ask("GET", path, None, {"Authorization": token})
+    assert answer.status == 401
+    assert set(answer.json) == {"error"}
+
+
+def test_a_token_that_may_look_may_not_act(web: Web) -> None:
+    bearer = f"Bearer {READER}"
+    told = api(web, "overview", Authorization=bearer).json
+    assert (told["viewer"], told["mayAct"]) == ("reader", False)
+    assert api(web, "children/pinned/start", {}, Authorization=bearer).status == 403
+    sent = api(web, "mail/send", {"to": "ann", "payload": "x"}, Authorization=bearer)
+    assert sent.status == 403
+
+
+def test_the_printed_link_logs_one_browser_in_once(web: Web) -> None:
+    link = next(
+        word for word in web.log.read_text().split() if word.startswith("dashboard=http")
+    ).removeprefix("dashboard=")
+    code = link.partition("#")[2]
+    first = web.ask("POST", "/api/login", {"code": code}, {"Authorization": None})
+    assert first.status == 200
+    cookie = first.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    with_cookie = {"Authorization": None, "Cookie": cookie.partition(";")[0]}
+    assert web.ask("GET", "/api/overview", None, with_cookie).json["mayAct"] is True
+    assert web.ask("POST", "/api/login", {"code": code}, {"Authorization": None}).status == 401
+    assert web.ask("POST", "/api/logout", {}, with_cookie).status == 200
+    assert web.ask("GET", "/api/overview", None, with_cookie).status == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "https://app.example.com"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "null"},
+    ],
+)
+def test_a_page_of_another_origin_gets_nothing_even_with_a_good_token(
+    web: Web, headers: dict[str, str]
+) -> None:
+    answer = web.ask("POST", "/api/children/pinned/stop", {}, headers)
+    assert answer.status == 403
+    assert (
+        "access-control-allow-origin" not in answer.headers
+        or answer.headers.get("access-control-allow-credentials") is None
+    )
+
+
+def test_a_form_cannot_act_since_only_json_is_taken(web: Web) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        assert web.ask("POST", "/api/children/pinned/stop", b"{}", {"Content-Type": kind}).status == 415
+
+
+def test_children_are_told_with_their_trouble_and_what_to_do(web: Web) -> None:
+    answer = api(web, "children/missing/start", {})
+    assert answer.status == 409
+    assert answer.json["error"]["code"] == "command_not_found"
+    rows = {row["child"]: row for row in api(web, "children").json["children"]}
+    assert rows["missing"]["health"] == "unhealthy"
+    assert rows["missing"]["trouble"]["hint"]
+    assert rows["mail"]["kind"] == "builtin"
+
+
+def test_a_child_is_started_stopped_and_restarted(web: Web) -> None:
+    assert api(web, "children/pinned/start", {}).json["state"] == "ready"
+    first = api(web, "children/pinned").json
+    assert [tool["name"] for tool in first["subtoolList"]] == ["echo"]
+    assert first["startedAt"] > 0
+    assert api(web, "children/pinned/restart", {}).json["state"] == "ready"
+    second = api(web, "children/pinned").json
+    assert second["pid"] != first["pid"]
+    assert api(web, "children/pinned/stop", {}).json["state"] == "stopped"
+    assert "pid" not in api(web, "children/pinned").json
+    assert b"secret words" in call(web).body  # and the next call starts it anew
+    assert api(web, "children/nobody/start", {}).status == 404
+    assert api(web, "children/mail/stop", {}).status == 409
+
+
+def test_calls_are_told_live_without_their_arguments(web: Web) -> None:
+    with web.open("GET", "/events") as stream:
+        assert stream.headers["content-type"] == "text/event-stream"
+        until(stream, "hello")
+        until(stream, "children")
+        call(web)
+        call(web, "nope")
+        told = until(stream, "calls")["calls"]
+        while len(told) < 2:
+            told += until(stream, "calls")["calls"]
+        assert [(each["subtool"], each["outcome"]) for each in told] == [
+            ("echo", "ok"),
+            ("nope", "subtool_unknown"),
+        ]
+        assert "secret words" not in json.dumps(told)
+        row = next(row for row in api(web, "children").json["children"] if row["child"] == "pinned")
+        assert (row["watchedCalls"], row["watchedErrors"]) == (2, 1)
+        assert 0 < row["p50"] <= row["p95"]
+
+
+def test_the_record_is_told_in_pages_and_can_be_searched(web: Web) -> None:
+    for _ in range(5):
+        call(web)
+    seen: list[int] = []
+    before = 0
+    while True:
+        page = api(web, f"audit?limit=3&before={before}").json
+        seen += [entry["seq"] for entry in page["entries"]]
+        before = page["next"]
+        if not before:
+            break
+    assert seen == list(range(seen[0], 0, -1))
+    found = api(web, "audit?kind=call&q=ECHO").json["entries"]
+    assert found
+    assert all(entry["kind"] == "call" and entry["subtool"] == "echo" for entry in found)
+    assert b"secret words" not in api(web, "audit?limit=500").body
+
+
+def test_what_is_done_here_is_recorded_with_who_did_it(web: Web) -> None:
+    api(web, "children/pinned/restart", {})
+    with web.open("GET", "/api/audit?kind=restart") as stream:
+        entry = json.loads(stream.response.read())["entries"][0]
+    assert (entry["who"], entry["child"], entry["outcome"]) == ("dashboard", "pinned", "ok")
+
+
+def test_mail_is_read_in_pages_searched_and_followed_along_a_thread(web: Web, mail: dict[str, str]) -> None:
+    page = api(web, "mail/messages?limit=2").json
+    assert page["total"] >= 3
+    older = api(web, f"mail/messages?limit=50&before={page['next']}").json
+    assert mail["task"] in {message["id"] for message in older["messages"]}
+    found = api(web, "mail/messages?q=PARSER").json["messages"]
+    assert [message["id"] for message in found] == [mail["task"]]
+    assert [m["id"] for m in api(web, "mail/messages?agent=ann&sender=ben").json["messages"]] == [
+        mail["result"]
+    ]
+    told = api(web, f"mail/messages/ben/{mail['task']}").json
+    assert told["payload"] == "Make the parser quick."
+    assert [each["id"] for each in told["thread"]] == [mail["task"], mail["result"]]
+    same = api(web, f"mail/messages/ann/{mail['result']}").json["thread"]
+    assert [each["id"] for each in same] == [mail["task"], mail["result"]]
+    assert api(web, "mail/messages/ann/msg_none").status == 404
+    assert api(web, "mail/messages?agent=../..").status == 409
+
+
+def test_agents_and_teams_are_told(web: Web) -> None:
+    told = api(web, "mail/agents").json
+    assert {"ann", "ben", "builder"} <= {agent["name"] for agent in told["agents"]}
+    assert told["teams"][0]["name"] == "crew"
+    assert told["counts"]["inbox"] >= 2
+
+
+def test_the_overseer_writes_to_an_agent_and_to_a_team(web: Web) -> None:
+    sent = api(web, "mail/send", {"to": "ann", "payload": "Please look at this."}).json["sent"]
+    told = api(web, f"mail/messages/ann/{sent[0]}").json
+    assert (told["from"], told["verified"]) == ("overseer", True)
+    crew = api(web, "mail/send", {"to": "team:crew", "payload": "All of you.", "action": "delegate_task"})
+    assert len(crew.json["sent"]) == 2
+    nobody = api(web, "mail/send", {"to": "nobody", "payload": "x"})
+    assert (nobody.status, nobody.json["error"]["code"]) == (409, "mail_recipient_unknown")
+    assert api(web, "mail/send", {"to": "ann", "payload": "  "}).status == 400
+    assert api(web, "mail/send", {"to": "ann", "payload": "x", "sender": "ben"}).status == 400
+
+
+def test_an_execute_is_approved_once_and_typed_in_the_overseers_name(web: Web, mail: dict[str, str]) -> None:
+    approved = api(web, f"mail/messages/builder/{mail['execute']}/approve", {})
+    assert approved.status == 200, approved
+    anew = api(web, f"mail/messages/builder/{approved.json['sent'][0]}").json
+    assert (anew["from"], anew["action"], anew["payload"]) == ("overseer", "execute", "make release")
+    asked = api(web, f"mail/messages/builder/{mail['execute']}").json
+    assert (asked["place"], asked["outcome"]) == ("archive", "done")
+    assert api(web, f"mail/messages/builder/{mail['execute']}/approve", {}).status == 409
+    refused = api(web, f"mail/messages/builder/{approved.json['sent'][0]}/reject", {"reason": "Not now."})
+    assert refused.status == 200
+    told = api(web, f"mail/messages/builder/{approved.json['sent'][0]}").json
+    assert told["place"] == "deadletter"
+    assert "Not now." in told["reason"]
+    assert api(web, f"mail/messages/ben/{mail['task']}/approve", {}).status == 409
+
+
+def test_nobody_comes_as_the_overseer_by_the_mail_tools(web: Web) -> None:
+    arguments = {"action": "call", "subtool": "register_chat_agent", "args": {"name": "overseer"}}
+    message = modern("tools/call", {"name": "mail_suite", "arguments": arguments})
+    told: Any = web.ask("POST", "/mcp", message, headers_of(message)).json
+    assert told["result"]["isError"] is True
+
+
+def test_drift_is_shown_and_what_was_seen_can_be_accepted(tmp_path: Path) -> None:
+    folder = make_workspace(tmp_path / "ws", mail={}, audit={})
+    with serving(folder) as web:
+        lock = api(web, "children/pinned/start", {})
+        assert lock.status == 200
+    _lock(folder)
+    changed = {**ECHO, "description": "Says it again, and more."}
+    (folder / "offer.json").write_text(json.dumps({"tools": [changed]}))
+    with serving(folder) as web:
+        api(web, "children/pinned/start", {})
+        told = api(web, "children/pinned").json
+        assert told["drift"] == 1
+        assert "and more" in told["driftChanges"][0]["told"]
+        assert api(web, "children/pinned/approve", {"mark": "another"}).status == 409
+        assert api(web, "children/pinned/approve", {"mark": told["driftMark"]}).status == 200
+        after = api(web, "children/pinned").json
+        assert "drift" not in after
+        assert api(web, "children/pinned/approve", {"mark": told["driftMark"]}).status == 409
+    assert "and more" in (folder / "switchboard.lock.json").read_text()
+
+
+def test_what_is_off_is_said_to_be_off(tmp_path: Path) -> None:
+    folder = make_workspace(tmp_path / "ws", mail={}, audit={})
+    with serving(folder) as web:
+        assert "mail.enabled" in api(web, "mail/messages").json["error"]["message"]
+        assert "audit.enabled" in api(web, "audit").json["error"]["message"]
+        told = api(web, "overview").json
+        assert (told["mail"], told["audit"]) == (False, False)
+
+
+def _lock(folder: Path) -> None:
+    import subprocess
+
+    from tests.e2e.host import SWITCHBOARD
+
+    subprocess.run(
+        [*SWITCHBOARD, "lock", "pinned", "--workspace", str(folder)],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
