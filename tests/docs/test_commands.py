@@ -65,8 +65,8 @@ def runnable(line: Line) -> bool:
         return True
     try:
         parser_for(command or "serve").read(cut_off(rest)[0])
-    except SwitchboardError:
-        return False  # a command's name alone, which the page speaks of
+    except (SwitchboardError, KeyError):
+        return False  # a command's name alone, which the page speaks of; what there is not is told by another test
     return bool(command or "--dry-run" in rest) and (
         command not in ASKING or bool(ASKING[command] & set(rest))
     )
@@ -87,7 +87,7 @@ def suites() -> dict[str, set[str]]:
             for each in words if command == "lock" else [name]:
                 found.setdefault(each, {"look"})
             if command == "call":
-                found[name].add(words[1])
+                found[name].update(words[1:2])
             if "--subtool" in rest:
                 found[name].add(rest[rest.index("--subtool") + 1])
     return found

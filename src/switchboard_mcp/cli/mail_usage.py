@@ -286,7 +286,7 @@ MAIL: dict[str, Row] = {
         "Show the workflows that can be started and those under way, or move one on.",
         "examples:\n"
         "  switchboard mail workflow start review --part author=coder --part reviewer=bob --as lead\n"
-        "  switchboard mail workflow complete write --artifact src/parser.py --as coder\n"
+        "  switchboard mail workflow complete submit --artifact src/parser.py --as coder\n"
         '  switchboard mail workflow stop --reason "not needed any more" --as lead',
         _workflow,
     ),
