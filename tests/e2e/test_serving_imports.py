@@ -20,7 +20,7 @@ try:
 except ImportError:
     pass
 before = set(sys.modules)
-sys.argv = ["switchboard"]
+sys.argv = ["switchboard", *sys.argv[1:]]
 from switchboard_mcp.__main__ import main
 code = main()
 added = sorted(set(sys.modules) - before)
@@ -56,14 +56,14 @@ NEVER = {
 }
 
 
-def loaded(workspace: Path, requests: list[tuple[str, Json]]) -> set[str]:
+def loaded(workspace: Path, requests: list[tuple[str, Json]], *arguments: str) -> set[str]:
     """Modules that serving these requests adds."""
     lines = [
         json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
         for id, (method, params) in enumerate(requests)
     ]
     ran = subprocess.run(
-        [sys.executable, "-c", SPY],
+        [sys.executable, "-c", SPY, *arguments],
         cwd=workspace,
         input="\n".join(lines) + "\n",
         capture_output=True,
@@ -93,8 +93,9 @@ def served(workspace: Path) -> Path:
 
 
 def test_serving_loads_nothing_beyond_a_few_cheap_modules(served: Path) -> None:
+    # A child that takes long to start gives changes of the config the time to be watched for.
     assert strangers(loaded(served, LIST)) <= CHEAP
-    assert strangers(loaded(served, [*LIST, CALL, INTROSPECT])) <= CHEAP
+    assert strangers(loaded(served, [*LIST, CALL, INTROSPECT], "--no-reload")) <= CHEAP
 
 
 def test_what_is_never_needed_is_never_loaded(served: Path) -> None:
@@ -121,8 +122,40 @@ def test_what_is_switched_off_costs_no_import(served: Path) -> None:
         "switchboard_mcp.transport.inhouse",
         "switchboard_mcp.transport.program",
         "switchboard_mcp.children.builtin",
+        "switchboard_mcp.children.recent",
+        "switchboard_mcp.core.savings",
+        "switchboard_mcp.core.search",
+        "switchboard_mcp.gateway.house",
+        "switchboard_mcp.gateway.profiles",
+        "switchboard_mcp.gateway.weighing",
     )
     assert not [name for name in modules if name.startswith(parts)]
+
+
+def test_watching_for_changes_loads_little_and_not_before_the_first_answer(served: Path) -> None:
+    assert not {name for name in loaded(served, LIST) if "reloading" in name or "filewatch" in name}
+    slow = {"action": "call", "subtool": "slow", "args": {"seconds": 2}}
+    modules = loaded(served, [*LIST, ("tools/call", {"name": "mock_suite", "arguments": slow})])
+    assert "switchboard_mcp.observe.filewatch" in modules
+    assert not {name.partition(".")[0] for name in modules} & NEVER
+    assert strangers(modules) <= CHEAP | {
+        "_ctypes",
+        "_queue",
+        "concurrent.futures.thread",
+        "ctypes",
+        "ctypes._endian",
+        "queue",
+    }
+
+
+def test_the_switchboard_suite_loads_nothing_that_serving_avoids(served: Path) -> None:
+    (served / "switchboard.config.json").write_text('{"find": {"enabled": true}}')
+    arguments = {"action": "call", "subtool": "find", "args": {"query": "echo"}}
+    modules = loaded(
+        served, [*LIST, ("tools/call", {"name": "switchboard_suite", "arguments": arguments})], "--no-reload"
+    )
+    assert "switchboard_mcp.gateway.house" in modules
+    assert not {name.partition(".")[0] for name in modules} & NEVER
 
 
 def test_mail_loads_nothing_that_serving_avoids(workspace: Path) -> None:
