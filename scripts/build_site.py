@@ -24,7 +24,13 @@ DOCS = ROOT / "docs"
 # In this order; a page that is not named here comes after the others of its group.
 NAV: dict[str, tuple[str, ...]] = {
     "Start": ("index.md", "tutorial.md", "concepts.md", "troubleshooting.md", "comparison.md"),
-    "Hosts": ("hosts/README.md", "hosts/claude-code.md", "hosts/claude-desktop.md", "hosts/cursor.md"),
+    "Hosts": (
+        "hosts/README.md",
+        "hosts/claude-code.md",
+        "hosts/claude-desktop.md",
+        "hosts/cursor.md",
+        "hosts/vscode.md",
+    ),
     "Guides": (
         "setup.md",
         "finding.md",
@@ -58,11 +64,10 @@ PAGE = """\
 </head>
 <body>
 <a class="skip" href="#main">Skip to the text</a>
-<nav aria-label="Pages">
+<header><a class="home" href="{up}index.html">Switchboard</a> <a href="#pages">All pages</a></header>
+<nav id="pages" aria-label="Pages">
 <a class="home" href="{up}index.html">Switchboard</a>
-<details open><summary>Pages</summary>
 {nav}
-</details>
 </nav>
 <main id="main">
 {body}
@@ -84,8 +89,8 @@ a { color: var(--link); }
 .skip:focus { left: 1rem; top: 1rem; background: var(--paper); padding: .5rem; }
 nav { background: var(--shade); border-right: 1px solid var(--rule); padding: 1.5rem 1.25rem; font-size: .925rem;
   position: sticky; top: 0; height: 100vh; overflow-y: auto; }
-nav summary { display: none; }
-nav .home { font-weight: 700; font-size: 1.1rem; color: var(--ink); text-decoration: none; }
+header { display: none; }
+.home { font-weight: 700; font-size: 1.1rem; color: var(--ink); text-decoration: none; }
 nav h2 { font-size: .8rem; text-transform: uppercase; letter-spacing: .06em; color: var(--dim);
   margin: 1.25rem 0 .25rem; }
 nav ul { list-style: none; margin: 0; padding: 0; }
@@ -107,9 +112,9 @@ img { max-width: 100%; height: auto; }
 svg.states { max-width: 100%; height: auto; font: 13px system-ui, sans-serif; }
 svg.states .state { fill: none; stroke: var(--dim); }
 @media (max-width: 48rem) {
-  body { display: block; }
-  nav { position: static; height: auto; border-right: 0; border-bottom: 1px solid var(--rule); padding: 1rem; }
-  nav summary { display: list-item; cursor: pointer; }
+  body { display: flex; flex-direction: column; }
+  header { display: flex; justify-content: space-between; padding: 1rem; border-bottom: 1px solid var(--rule); }
+  nav { order: 3; position: static; height: auto; border: 0; border-top: 1px solid var(--rule); padding: 1rem; }
 }
 """
 
