@@ -36,6 +36,7 @@ RUNS = {
     "approve": "approve:run",
     "lock": "lock:run",
     "status": "status:run",
+    "top": "top:run",
     "doctor": "doctor:run",
     "audit": "audit:run",
     "bus": "bus:run",

@@ -15,6 +15,9 @@ from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.children.catalog import cache_folder
 from switchboard_mcp.cli.checkup import checks_of
 from switchboard_mcp.cli.console import Console, Screen, one_line, plural
+from switchboard_mcp.cli.doctor_files import file_findings
+from switchboard_mcp.cli.doctor_machine import machine_findings
+from switchboard_mcp.cli.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened
 from switchboard_mcp.cli.status import FOLDER, find
 from switchboard_mcp.cli.survey import Connected, Report, survey
@@ -30,19 +33,9 @@ from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.transport.remote import shown_url
 
-PROBLEM, NOTE = "problem", "note"
 # Their own hint names this command.
 SEND_TO_DOCTOR = frozenset({"child_start_timeout", "child_start_failed"})
 CORRECT_KEY, CORRECT_FILE = "Correct or remove this key.", "Correct or remove this file."
-
-
-class Finding(Struct, frozen=True, omit_defaults=True):
-    """Something to know: a problem is to be mended, a note is not."""
-
-    level: str
-    message: str
-    remedy: str = ""
-    stderr: list[str] = []
 
 
 class Checked(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -111,6 +104,8 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, asked: Invocation) -> No
     diagnosis.findings += _workspace_findings(workspace, os.environ)
     diagnosis.findings += _gate_findings(workspace.folder)
     diagnosis.findings += _mail_findings(workspace)
+    diagnosis.findings += file_findings(workspace, os.environ)
+    diagnosis.findings += machine_findings(workspace, os.environ)
     diagnosis.findings += _bus_findings(workspace, os.environ)
 
 

@@ -48,6 +48,7 @@ usage: switchboard [COMMAND] [OPTIONS]
   logout CHILD          forget that login
   approve CHILD         see what a child really runs, and let it run in governed mode
   status                show how the children of a running server are; starts nothing
+  top                   the same, live: health, calls, latency, what is saved; q quits
   doctor                check everything, and say what to do
   lock                  write down what every child offers; --check, --accept CHILD
   audit verify|show     prove the audit record, or read it
@@ -135,6 +136,17 @@ def _serve(parser: Parser) -> None:
         nargs="?",
         const="",
         help="serve over HTTP, for any number of hosts (default: host and port of the config)",
+    )
+
+
+def _list(parser: Parser) -> None:
+    parser.flag("--refresh", action="store_true", help="start every child, and look at what it offers now")
+    parser.flag(
+        "--timeout",
+        metavar="SECONDS",
+        type=float,
+        default=None,
+        help="with --refresh, how long each child may take (default: as long as a start may)",
     )
 
 
@@ -262,7 +274,9 @@ COMMANDS = {
     ),
     "list": Command(
         "list [OPTIONS]",
-        "Show the suites as a host sees them. Starts nothing: counts are remembered from earlier runs.",
+        "Show the suites as a host sees them. Starts nothing: counts are remembered from earlier runs. With --refresh\n"
+        "every child is started once, all at the same time, and tells what it offers now; exit code 1 where one fails.",
+        add=_list,
     ),
     "introspect": Command(
         "introspect SUITE [OPTIONS]",
@@ -355,6 +369,12 @@ COMMANDS = {
         "status [OPTIONS]",
         "Show how the children are, as the server that runs here over HTTP sees them; without one, what is configured\n"
         "and known of them. Starts nothing. Exit code 1 where calls to a child are refused.",
+    ),
+    "top": Command(
+        "top [OPTIONS]",
+        "Watch the server that runs here over HTTP: how its children are, their calls and latency, what they\n"
+        "save, what was called last. Keys: s sorts, p holds the picture, arrows scroll, q quits. Piped, or with\n"
+        "--json, it shows everything once; exit code 1 where calls to a child are refused.",
     ),
     "mail": Command(
         "mail COMMAND [OPTIONS]", "Letters between agents. `switchboard mail` shows the commands."
