@@ -1,0 +1,108 @@
+"""`switchboard top` against a server that runs: piped, for programs, and on a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.host import PATIENCE_S, SWITCHBOARD
+from tests.e2e.test_dashboard_api import api, call, make_workspace
+from tests.e2e.web import Web, serving
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[Web]:
+    with serving(make_workspace(tmp_path / "ws", mail={}, audit={})) as running:
+        yield running
+
+
+def top(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*SWITCHBOARD, "top", "--workspace", str(folder), *arguments]
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
+    )
+
+
+def test_piped_it_tells_everything_once_and_whether_all_is_well(web: Web) -> None:
+    told = top(web.workspace)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "\x1b" not in told.stdout
+    assert "2 suites" in told.stdout
+    api(web, "children/missing/start", {})
+    told = top(web.workspace)
+    assert told.returncode == 1
+    assert "→ Install the program" in told.stdout
+
+
+def test_a_program_gets_json(web: Web) -> None:
+    told = json.loads(top(web.workspace, "--json").stdout)
+    assert sorted(row["child"] for row in told["children"]) == ["missing", "pinned"]
+
+
+def test_without_a_server_it_says_how_to_start_one(tmp_path: Path) -> None:
+    told = top(make_workspace(tmp_path / "ws"))
+    assert told.returncode == 2
+    assert "switchboard serve --http" in told.stderr
+
+
+class Terminal:
+    """A program on a terminal of 100 columns and 20 rows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execv(SWITCHBOARD[0], [*SWITCHBOARD, "top", "--workspace", str(folder)])
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 100, 0, 0))
+        self.seen = ""
+
+    def until(self, text: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while text not in self.seen:
+            assert time.monotonic() < deadline, f"no {text!r} in {self.seen[-2000:]!r}"
+            if select.select([self.fd], [], [], 0.2)[0]:
+                self.seen += os.read(self.fd, 65_536).decode("utf-8", "replace")
+
+    def press(self, key: str) -> None:
+        self.seen = ""
+        os.write(self.fd, key.encode())
+
+    def end(self) -> int:
+        while True:
+            try:
+                if not os.read(self.fd, 65_536):
+                    break
+            except OSError:
+                break
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def test_on_a_terminal_it_follows_calls_sorts_by_key_and_leaves_the_screen_as_it_was(web: Web) -> None:
+    screen = Terminal(web.workspace)
+    screen.until("by trouble")
+    screen.press("s")
+    screen.until("by calls")
+    call(web)
+    screen.until("pinned echo")
+    screen.press("q")
+    screen.until("\x1b[?1049l")
+    assert screen.end() == 0
+
+
+def test_it_ends_with_the_server(web: Web) -> None:
+    screen = Terminal(web.workspace)
+    screen.until("by trouble")
+    web.process.terminate()
+    screen.until("The server has gone.")
+    assert screen.end() == 0
