@@ -91,7 +91,11 @@ def plan_of(person: Person) -> Plan:
     survey = look(places(folder, person.environment(), "linux"), list(BY_NAME), (), named=False)
     outcomes, children = decide(survey, present, folder)
     wanted = Settings(
-        workspace=folder, command=["/bin/switchboard", "--workspace", folder], environ={}, enable=("mail",)
+        workspace=folder,
+        config=os.path.join(folder, "switchboard.config.json"),
+        command=["/bin/switchboard", "--workspace", folder],
+        environ={},
+        enable=("mail",),
     )
     return make_plan(survey, outcomes, children, wanted)
 

@@ -20,18 +20,21 @@ from switchboard_mcp.setup import editors
 from switchboard_mcp.setup.children import (
     FOLDER,
     RESERVED,
+    SECRETS,
     child_path,
     child_text,
+    demand_found,
+    known_secrets,
     literals,
     problem_of,
     safe_name,
     shown,
-    without_literals,
+    with_secrets,
 )
 from switchboard_mcp.setup.dialects import Kind, Server
 from switchboard_mcp.setup.journal import make_folders, private_folder, read, remove, write
 from switchboard_mcp.setup.places import places
-from switchboard_mcp.setup.plan import GITIGNORE
+from switchboard_mcp.setup.plan import GITIGNORE, move_secrets
 from switchboard_mcp.setup.splices import BeyondEditingError
 from switchboard_mcp.setup.survey import look
 
@@ -42,6 +45,7 @@ def run(asked: Invocation) -> int:
     """Add one child."""
     folder = workspace_folder(asked.options)
     workspace = load_workspace(folder, asked.options.config, os.environ)
+    demand_found(workspace.config, workspace.source)
     name = asked.given.name
     if name != safe_name(name) or name in RESERVED:
         told = f"add: '{name}' cannot be the name of a child."
@@ -171,22 +175,19 @@ def run_import(asked: Invocation) -> int:
     """Take the servers of files as children; the files stay as they are."""
     folder = workspace_folder(asked.options)
     workspace = load_workspace(folder, asked.options.config, os.environ)
+    demand_found(workspace.config, workspace.source)
     survey = look(places(folder, os.environ, sys.platform), (), asked.given.files, named=False)
     outcomes, children = decided(survey, workspace)
     if not survey.findings and survey.troubles:
         raise SwitchboardError(failure("setup_refused", "\n".join(survey.troubles)))
-    values: dict[str, str] = {}
-    for child in children:
-        if asked.given.secrets == "env":
-            child.server, found = without_literals(child.name, child.server, values)
-            values |= found
+    path = os.path.join(folder, SECRETS)
+    kept = read(path) or b""
+    values = move_secrets(children, known_secrets(kept)) if asked.given.secrets == "env" else {}
     if not asked.given.dry_run:
         for child in children:
             _put(folder, child.name, child.server)
         if values:
-            path = os.path.join(folder, FOLDER, "secrets.env")
-            lines = "".join(f"{name}={value!r}\n" for name, value in sorted(values.items()))
-            write(path, (read(path) or b"") + lines.encode(), 0o600)
+            write(path, with_secrets(kept, values), 0o600)
     added = sorted(child.name for child in children)
     if asked.as_json:
         stays = {each.finding.name: each.stays for each in outcomes if not each.moves}

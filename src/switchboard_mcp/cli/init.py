@@ -16,11 +16,11 @@ from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import one_line, plural
 from switchboard_mcp.cli.init_view import answer, show_done, show_plan, show_survey
 from switchboard_mcp.cli.invocation import Invocation, usage_failure
-from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.load import JSON_NAME, load_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.setup.children import names_there, server_of
+from switchboard_mcp.setup.children import demand_found, names_there, server_of
 from switchboard_mcp.setup.hosts import ANY_FILE, BY_NAME
 from switchboard_mcp.setup.journal import begin, perform
 from switchboard_mcp.setup.places import Places, places
@@ -48,6 +48,7 @@ def initialise(asked: Invocation, ask: Ask) -> int:
     if not given.dry_run and take_back_interrupted(folder):
         asked.console.warn("An earlier run was interrupted; what it did was taken back first.")
     workspace = load_workspace(folder, asked.options.config, os.environ)
+    demand_found(workspace.config, workspace.source)
     here = places(folder, os.environ, sys.platform)
     survey = look(here, _hosts(given.host), given.files, named=bool(given.host))
     outcomes, children = decide(survey, present(workspace), folder)
@@ -95,6 +96,7 @@ def settings(asked: Invocation, workspace: Workspace, enable: tuple[str, ...]) -
     more = ["--config", os.path.abspath(asked.options.config)] if asked.options.config else []
     return Settings(
         workspace=workspace.folder,
+        config=workspace.source or os.path.join(workspace.folder, JSON_NAME),
         command=[*command, "--workspace", workspace.folder, *more],
         environ=os.environ,
         move_secrets=asked.given.secrets == "env",

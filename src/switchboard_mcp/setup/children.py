@@ -18,12 +18,16 @@ from switchboard_mcp.config.entries import Place, read_entry
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
 from switchboard_mcp.config.variables import secrets
 from switchboard_mcp.core.redaction import Redactor, is_secret_name
+from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.setup.descriptions import Description, describe
 from switchboard_mcp.setup.dialects import Server
 
 FOLDER = ".switchboard"
 HOME = os.path.join(FOLDER, "mcps")
 FILE = ".mcp.json"
+# Variables that secrets were made into, for a shell to read.
+SECRETS = os.path.join(FOLDER, "secrets.env")
+GLOB = ".switchboard/mcps/*/.mcp.json"
 # From the file of a child to its workspace, so that a workspace can be moved.
 TO_WORKSPACE = "../../.."
 # Names that children of Switchboard itself have.
@@ -204,6 +208,30 @@ def _variable(child: str, each: Literal, taken: Mapping[str, str]) -> str:
     return next(
         name for name in wanted if taken.get(name, each.value) == each.value and not name[0].isdigit()
     )
+
+
+def known_secrets(data: bytes) -> dict[str, str]:
+    """The variables in the file of secrets."""
+    found = re.findall(
+        r"^([A-Za-z_][A-Za-z0-9_]*)='(.*?)'$", data.decode("utf-8", "replace"), re.MULTILINE | re.DOTALL
+    )
+    return {name: value.replace("'\\''", "'") for name, value in found}
+
+
+def with_secrets(data: bytes, values: Mapping[str, str]) -> bytes:
+    """The file of secrets with more in it."""
+    known = known_secrets(data)
+    fresh = {name: value.replace("'", "'\\''") for name, value in values.items() if known.get(name) != value}
+    return data + "".join(f"{name}='{value}'\n" for name, value in sorted(fresh.items())).encode()
+
+
+def demand_found(config: Config, source: str) -> None:
+    """Refuse where the settings would not find a child that is put into its folder."""
+    if GLOB not in config.discover_globs:
+        told = f"{source}: discoverGlobs leaves out {GLOB}, where children are put."
+        raise SwitchboardError(
+            failure("setup_refused", told, hint="Add it to discoverGlobs, then try again.")
+        )
 
 
 def names_there(workspace: str, known: Sequence[ChildSpec]) -> set[str]:

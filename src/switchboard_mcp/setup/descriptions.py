@@ -49,7 +49,7 @@ def library() -> Library:
 def describe(command: str, args: Sequence[str], url: str = "") -> Description | None:
     """What is known of a server with this command line, or at this address."""
     names = {_bare(word) for word in (command, *args)}
-    host = re.sub(r"^[a-z]+://", "", url).partition("/")[0].partition(":")[0].rpartition("@")[2].lower()
+    host = re.sub(r"^[a-z]+://", "", url).partition("/")[0].rpartition("@")[2].partition(":")[0].lower()
     for known in library().mcps.values():
         if names.intersection(known.packages) or (host and host in known.urls):
             return Description(known.switchboard, known.claude)

@@ -49,6 +49,7 @@ class Host(Struct, frozen=True, kw_only=True):
     logins: tuple[str, ...] = ()
 
 
+CLAUDE_FILE = ("{CLAUDE_CONFIG_DIR}/.claude.json", "{home}/.claude.json")
 CLAUDE_SETTINGS = (
     "{claude}/settings.json",
     "{claude}/settings.local.json",
@@ -58,21 +59,18 @@ CLAUDE_SETTINGS = (
     "{workspace}/.claude/agents/*.md",
 )
 
+VSCODE: tuple[tuple[str, Platform], ...] = (("config", "linux"), ("support", "darwin"), ("APPDATA", "win32"))
+
 HOSTS: tuple[Host, ...] = (
     Host(
         name="claude-code",
         title="Claude Code",
         spots=(
-            Spot(scope="user", paths=("{CLAUDE_CONFIG_DIR}/.claude.json", "{home}/.claude.json")),
-            Spot(
-                scope="local",
-                paths=("{CLAUDE_CONFIG_DIR}/.claude.json", "{home}/.claude.json"),
-                keys=(("projects", "{workspace}", "mcpServers"),),
-            ),
-            Spot(
-                scope="local",
-                paths=("{CLAUDE_CONFIG_DIR}/.claude.json", "{home}/.claude.json"),
-                keys=(("projects", "{repository}", "mcpServers"),),
+            Spot(scope="user", paths=CLAUDE_FILE),
+            # It knows a project by its real path, in a repository by the root.
+            *(
+                Spot(scope="local", paths=CLAUDE_FILE, keys=(("projects", folder, "mcpServers"),))
+                for folder in ("{workspace}", "{real}", "{repository}")
             ),
             Spot(
                 scope="project",
@@ -129,38 +127,17 @@ HOSTS: tuple[Host, ...] = (
         name="vscode",
         title="VS Code",
         spots=(
-            Spot(
-                scope="user",
-                paths=("{config}/Code/User/mcp.json",),
-                keys=(("servers",),),
-                platforms=("linux",),
+            *(
+                Spot(
+                    scope=scope,
+                    paths=(f"{{{field}}}/{folder}/User/mcp.json",),
+                    keys=(("servers",),),
+                    platforms=(platform,),
+                )
+                for scope, folder in (("user", "Code"), ("insiders", "Code - Insiders"))
+                for field, platform in VSCODE
             ),
-            Spot(
-                scope="user",
-                paths=("{support}/Code/User/mcp.json",),
-                keys=(("servers",),),
-                platforms=("darwin",),
-            ),
-            Spot(
-                scope="user",
-                paths=("{APPDATA}/Code/User/mcp.json",),
-                keys=(("servers",),),
-                platforms=("win32",),
-            ),
-            Spot(
-                scope="insiders",
-                paths=(
-                    "{config}/Code - Insiders/User/mcp.json",
-                    "{support}/Code - Insiders/User/mcp.json",
-                    "{APPDATA}/Code - Insiders/User/mcp.json",
-                ),
-                keys=(("servers",),),
-            ),
-            Spot(
-                scope="remote",
-                paths=("{home}/.vscode-server/data/User/mcp.json",),
-                keys=(("servers",),),
-            ),
+            Spot(scope="remote", paths=("{home}/.vscode-server/data/User/mcp.json",), keys=(("servers",),)),
             Spot(scope="project", paths=("{workspace}/.vscode/mcp.json",), keys=(("servers",),)),
         ),
         syntax="prefixed",

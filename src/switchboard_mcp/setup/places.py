@@ -55,6 +55,8 @@ def places(workspace: str, environ: Mapping[str, str], platform: str) -> Places:
         if known == "darwin":
             fields["support"] = os.path.join(home, "Library", "Application Support")
     fields |= {"workspace": workspace, "platform": known}
+    if (real := os.path.realpath(workspace)) != workspace:
+        fields["real"] = real
     repository = repository_of(workspace)
     if repository and repository != workspace:
         fields["repository"] = repository

@@ -14,15 +14,18 @@ from msgspec import Struct, structs
 from switchboard_mcp.setup import editors, jsonc_edit
 from switchboard_mcp.setup.children import (
     FOLDER,
+    SECRETS,
     child_path,
     child_text,
+    known_secrets,
     problem_of,
     safe_name,
+    with_secrets,
     without_literals,
 )
 from switchboard_mcp.setup.dialects import ENTRY_NAME, Server, switchboard_entry
 from switchboard_mcp.setup.hosts import ANY_FILE
-from switchboard_mcp.setup.journal import Change, Edit
+from switchboard_mcp.setup.journal import Change, Edit, read
 from switchboard_mcp.setup.splices import BeyondEditingError
 from switchboard_mcp.setup.survey import Finding, Source, Survey
 from switchboard_mcp.setup.syntax import references
@@ -137,6 +140,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """What the person wants."""
 
     workspace: str
+    # The settings of the workspace, whether the file exists or not.
+    config: str
     command: list[str]
     environ: Mapping[str, str]
     move_secrets: bool = False
@@ -153,9 +158,7 @@ def make_plan(
     kept = [child for child in children if child.name in used]
     values: dict[str, str] = {}
     if wanted.move_secrets:
-        for child in kept:
-            child.server, found = without_literals(child.name, child.server, values)
-            values |= found
+        values = move_secrets(kept, known_secrets(read(os.path.join(wanted.workspace, SECRETS)) or b""))
     plan = Plan(
         outcomes=list(outcomes),
         children=kept,
@@ -175,11 +178,11 @@ def make_plan(
     if not os.path.exists(ignore):
         plan.changes.append(Change.creating(ignore, GITIGNORE, mode=0o644))
     if values:
-        lines = "".join(f"{name}={_quoted(value)}\n" for name, value in sorted(values.items()))
-        path = os.path.join(folder, FOLDER, "secrets.env")
-        before = _read(path)
-        data = (before or b"") + lines.encode()
-        plan.changes.append(Change(path=path, before=before, after=data, mode=0o600))
+        path = os.path.join(folder, SECRETS)
+        before = read(path)
+        after = with_secrets(before or b"", values)
+        if after != before:
+            plan.changes.append(Change(path=path, before=before, after=after, mode=0o600))
     plan.changes += [*_config_change(kept, wanted, plan), *hosts]
     return plan
 
@@ -202,8 +205,13 @@ def _variables(children: Sequence[NewChild]) -> list[str]:
     return [name for name in found if name not in ("HOME", "PATH")]
 
 
-def _quoted(value: str) -> str:
-    return "'" + value.replace("'", "'\\''") + "'"
+def move_secrets(children: Sequence[NewChild], known: Mapping[str, str]) -> dict[str, str]:
+    """Write variables in place of secrets; gives their values."""
+    values: dict[str, str] = {}
+    for child in children:
+        child.server, found = without_literals(child.name, child.server, {**known, **values})
+        values |= found
+    return values
 
 
 def _host_changes(survey: Survey, outcomes: Sequence[Outcome], plan: Plan, wanted: Settings) -> list[Change]:
@@ -313,9 +321,8 @@ def _config_change(children: Sequence[NewChild], wanted: Settings, plan: Plan) -
     }
     if not filters and not wanted.enable:
         return []
-    toml = os.path.join(wanted.workspace, "switchboard.config.toml")
-    path = toml if os.path.exists(toml) else os.path.join(wanted.workspace, "switchboard.config.json")
-    before = _read(path)
+    path = wanted.config
+    before = read(path)
     try:
         text = editors.decode(before or b"")
         form = editors.format_of(path)
@@ -343,11 +350,3 @@ def _set(
     if present:
         raise BeyondEditingError(f"has `{'.'.join((*key, name))}` already.")
     return editors.swap(text, form, key, [], {name: value})
-
-
-def _read(path: str) -> bytes | None:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from switchboard_mcp.config.documents import Unreadable, read_bytes
+from switchboard_mcp.config.documents import Unreadable
 from switchboard_mcp.setup import editors
 from switchboard_mcp.setup.dialects import Reading, read_entry
 from switchboard_mcp.setup.editors import Format
 from switchboard_mcp.setup.hosts import ANY_FILE, HOSTS, SERVERS, Host, Spot
+from switchboard_mcp.setup.journal import read
 from switchboard_mcp.setup.places import Places, candidates, filled, key_of, paths_of
 from switchboard_mcp.setup.splices import BeyondEditingError
 
@@ -29,6 +30,10 @@ _GUESSES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("mcp", "servers"), "opencode"),
     (("mcp",), "opencode"),
 )
+
+
+# Claude Code keeps more in its file than settings; what is larger than this was named by mistake.
+MAX_BYTES = 64 * 1024 * 1024
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -79,6 +84,16 @@ def look(here: Places, hosts: Sequence[str], files: Sequence[str], named: bool) 
         if named and len(survey.sources) == before:
             _add_absent(host, here, survey)
     return survey
+
+
+def read_bytes(path: str) -> bytes | Unreadable | None:
+    """The content of a file; None where there is none."""
+    try:
+        if os.path.exists(path) and (not os.path.isfile(path) or os.path.getsize(path) > MAX_BYTES):
+            return Unreadable("is no plain file, or too large.")
+        return read(path)
+    except OSError as problem:
+        return Unreadable(f"cannot be read ({problem.strerror}). Check its permissions.")
 
 
 def _look_at(host: Host, spot: Spot, path: str, here: Places, survey: Survey) -> None:

@@ -135,6 +135,8 @@ def _find(lines: list[str], key: str) -> _Block:
     last = end
     while end < len(lines):
         line = lines[end].rstrip("\r\n")
+        if line.startswith("\t"):
+            raise BeyondEditingError(f"has a tab at line {end + 1}, which is beyond this small YAML editor.")
         if (line and line[0] not in " #-") or line.startswith("---"):
             break
         end += 1

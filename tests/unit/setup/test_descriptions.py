@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from switchboard_mcp.setup.descriptions import describe, describe_name, library
+from tests.conftest import REPO
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "url", "name"),
+    [
+        ("npx", ["-y", "@modelcontextprotocol/server-github@2025.4.8"], "", "github"),
+        ("docker", ["run", "-i", "--rm", "ghcr.io/github/github-mcp-server:v1"], "", "github"),
+        ("uvx", ["mcp-server-git==1.0", "--repository", "."], "", "git"),
+        ("/opt/bin/mcp-server-time", [], "", "time"),
+        ("cmd", ["/c", "npx", "-y", "@playwright/mcp@latest"], "", "playwright"),
+        ("C:\\tools\\mcp-server-fetch.exe", [], "", "fetch"),
+        ("", [], "https://mcp.linear.app/mcp", "linear"),
+        ("", [], "https://user:pw@mcp.sentry.dev:443/mcp", "sentry"),
+    ],
+)
+def test_a_server_is_known_by_what_it_runs_or_where_it_is(
+    command: str, args: list[str], url: str, name: str
+) -> None:
+    assert describe(command, args, url) == describe_name(name)
+    assert describe_name(name) is not None
+
+
+def test_what_is_not_known_is_nothing() -> None:
+    assert describe("npx", ["-y", "my-own-server"]) is None
+    assert describe("", [], "https://example.com/mcp") is None
+    assert describe_name("nobody") is None
+
+
+def test_the_library_says_something_useful_of_every_server_and_names_each_once() -> None:
+    mcps = library().mcps
+    assert len(mcps) >= 60
+    packages = [package for known in mcps.values() for package in known.packages]
+    urls = [url for known in mcps.values() for url in known.urls]
+    assert len(set(packages)) == len(packages)
+    assert len(set(urls)) == len(urls)
+    for name, known in mcps.items():
+        assert known.packages or known.urls, name
+        assert 10 <= len(known.switchboard) <= 160, name
+        assert known.switchboard.endswith("."), name
+        assert known.claude.startswith("You "), name
+
+
+def test_it_is_a_part_of_the_package() -> None:
+    assert (REPO / "src" / "switchboard_mcp" / "setup" / "mcp-descriptions.json").is_file()

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from switchboard_mcp.setup.dialects import read_entry, switchboard_entry
+from switchboard_mcp.setup.hosts import BY_NAME, HOSTS
+
+HERE = {"workspace": "/w", "platform": "linux"}
+COMMAND = ["/bin/switchboard", "--workspace", "/w"]
+
+
+def server(host: str, entry: dict[str, Any]) -> Any:
+    reading = read_entry(BY_NAME[host], entry, HERE)
+    assert reading.server is not None, reading.stays
+    return reading.server
+
+
+def why(host: str, entry: object) -> str:
+    return read_entry(BY_NAME[host], entry, HERE).stays
+
+
+def test_a_program_in_every_dialect_is_the_same_server() -> None:
+    told = [
+        server("claude-code", {"command": "p", "args": ["-a"], "env": {"K": "v"}}),
+        server("opencode", {"type": "local", "command": ["p", "-a"], "environment": {"K": "v"}}),
+        server("goose", {"type": "stdio", "cmd": "p", "args": ["-a"], "envs": {"K": "v"}}),
+        server("cline", {"transport": {"type": "stdio", "command": "p", "args": ["-a"], "env": {"K": "v"}}}),
+        server("zed", {"source": "custom", "command": {"path": "p", "args": ["-a"], "env": {"K": "v"}}}),
+        server("codex", {"command": "p", "args": ["-a"], "env": {"K": "v"}}),
+        server("vscode", {"type": "stdio", "command": "p", "args": ["-a"], "env": {"K": "v", "GONE": None}}),
+    ]
+    assert len({repr(each.identity) for each in told}) == 1
+
+
+def test_an_address_in_every_dialect_is_the_same_server() -> None:
+    head, url = {"Authorization": "Bearer ${T}"}, "https://x.example/mcp"
+    told = [
+        server("claude-code", {"type": "http", "url": url, "headers": head}),
+        server("windsurf", {"serverUrl": url, "headers": {"Authorization": "Bearer ${env:T}"}}),
+        server("gemini", {"httpUrl": url, "headers": {"Authorization": "Bearer $T"}}),
+        server("codex", {"url": url, "bearer_token_env_var": "T"}),
+        server(
+            "codex", {"url": url, "env_http_headers": {}, "http_headers": {}, "bearer_token_env_var": "T"}
+        ),
+        server(
+            "cline", {"type": "streamableHttp", "url": url, "headers": {"Authorization": "Bearer ${env:T}"}}
+        ),
+        server("opencode", {"type": "remote", "url": url, "headers": {"Authorization": "Bearer {env:T}"}}),
+        server("continue", {"type": "streamable-http", "url": url, "apiKey": "${{ secrets.T }}"}),
+    ]
+    assert len({repr(each.identity) for each in told}) == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "entry", "kind"),
+    [
+        ("cline", {"url": "https://x.example/mcp"}, "sse"),
+        ("cursor", {"url": "https://x.example/sse"}, "sse"),
+        ("cursor", {"url": "https://x.example/mcp"}, "http"),
+        ("cursor", {"url": "wss://x.example/mcp"}, "ws"),
+        ("opencode", {"type": "remote", "url": "https://x.example/sse"}, "sse"),
+        ("goose", {"type": "sse", "uri": "https://x.example/mcp"}, "sse"),
+    ],
+)
+def test_what_kind_of_server_an_address_is(host: str, entry: dict[str, Any], kind: str) -> None:
+    assert server(host, entry).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("host", "entry", "milliseconds"),
+    [
+        ("claude-code", {"command": "p", "timeout": 5000}, 5000),
+        ("codex", {"command": "p", "tool_timeout_sec": 2.5}, 2500),
+        ("zed", {"command": "p", "timeout": 60}, 60000),
+        (
+            "opencode",
+            {"type": "local", "command": ["p"], "timeout": 5000},
+            None,
+        ),  # of its listing, not of calls
+        ("cline", {"command": "p", "timeout": True}, None),
+    ],
+)
+def test_seconds_and_milliseconds(host: str, entry: dict[str, Any], milliseconds: int | None) -> None:
+    assert server(host, entry).timeout_ms == milliseconds
+
+
+def test_lists_of_tools_become_rules_and_approvals_become_none() -> None:
+    assert server("gemini", {"command": "p", "includeTools": ["b", "a"], "excludeTools": ["c"]}).allow == [
+        "a",
+        "b",
+    ]
+    assert server("gemini", {"command": "p", "excludeTools": ["c"]}).deny == ["c"]
+    assert server("copilot", {"type": "local", "command": "p", "tools": ["*"]}).allow == []
+    assert server("copilot", {"type": "local", "command": "p", "tools": ["read"]}).allow == ["read"]
+    reading = read_entry(BY_NAME["cline"], {"command": "p", "autoApprove": ["rm"]}, HERE)
+    assert reading.server is not None
+    assert reading.server.allow == []
+    assert "approved" in reading.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("host", "entry", "reason"),
+    [
+        ("goose", {"type": "builtin", "name": "developer"}, "part of Goose"),
+        ("goose", {"type": "stdio", "cmd": "p", "env_keys": ["K"]}, "keyring"),
+        ("zed", {"settings": {"token": "t"}}, "extension"),
+        ("cursor", {"command": "p", "envFile": ".env"}, "envFile"),
+        ("vscode", {"url": "unix:///tmp/x"}, "only this host knows"),
+        ("vscode", {"command": "p", "args": ["${input:a}"]}, "asks the person"),
+        ("cursor", {"type": "stdio"}, "neither a program nor an address"),
+        ("cursor", "text", "no entry"),
+    ],
+)
+def test_what_cannot_move_says_why(host: str, entry: object, reason: str) -> None:
+    assert reason in why(host, entry)
+
+
+@pytest.mark.parametrize(
+    ("entry", "serves"),
+    [
+        ({"command": "/x/bin/switchboard", "args": ["--workspace", "/w/"]}, "/w"),
+        ({"type": "local", "command": ["switchboard"]}, "."),
+        ({"command": "python3", "args": ["-m", "switchboard_mcp", "--workspace", "/o"]}, "/o"),
+        ({"command": "C:\\x\\switchboard.exe"}, "."),
+        ({"command": "npx", "args": ["-y", "some-switchboard"]}, ""),
+    ],
+)
+def test_switchboard_itself_is_recognised_and_the_folder_it_serves(
+    entry: dict[str, Any], serves: str
+) -> None:
+    assert read_entry(BY_NAME["cursor"], entry, HERE).serves == serves
+
+
+@pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
+def test_the_entry_of_every_host_is_read_as_switchboard_for_this_folder(host: Any) -> None:
+    entry = switchboard_entry(host, "switchboard", COMMAND, ["GITHUB_TOKEN", "PLAIN"])
+    assert read_entry(host, entry, HERE).serves == "/w"
+
+
+def test_hosts_that_hand_down_little_are_told_what_is_needed() -> None:
+    assert switchboard_entry(BY_NAME["codex"], "s", COMMAND, ["A"])["env_vars"] == ["A"]
+    gemini = switchboard_entry(BY_NAME["gemini"], "s", COMMAND, ["GITHUB_TOKEN", "PLAIN"])
+    assert gemini["env"] == {"GITHUB_TOKEN": "$GITHUB_TOKEN"}
+    assert switchboard_entry(BY_NAME["copilot"], "s", COMMAND, [])["tools"] == ["*"]

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from switchboard_mcp.setup.dialects import Server
+from switchboard_mcp.setup.hosts import BY_NAME
+from switchboard_mcp.setup.places import places
+from switchboard_mcp.setup.plan import Plan, Present, Settings, decide, make_plan
+from switchboard_mcp.setup.survey import look
+
+NOTHING = Present(children={}, names=set())
+
+
+class World:
+    """A home with files of hosts, and what would be planned there."""
+
+    def __init__(self, folder: Path, **files: object) -> None:
+        self.home, self.workspace = folder / "home", folder / "workspace"
+        self.workspace.mkdir(parents=True, exist_ok=True)
+        for host, servers in files.items():
+            path = {
+                "cursor": ".cursor/mcp.json",
+                "warp": ".warp/.mcp.json",
+                "windsurf": ".codeium/windsurf/mcp_config.json",
+            }[host]
+            file = self.home / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps({"mcpServers": servers}))
+
+    def plan(self, present: Present = NOTHING, **more: Any) -> Plan:
+        folder = str(self.workspace)
+        survey = look(places(folder, {"HOME": str(self.home)}, "linux"), list(BY_NAME), (), named=False)
+        outcomes, children = decide(survey, present, folder)
+        wanted = Settings(
+            workspace=folder,
+            config=os.path.join(folder, "switchboard.config.json"),
+            command=["/bin/switchboard", "--workspace", folder],
+            environ={},
+            **more,
+        )
+        return make_plan(survey, outcomes, children, wanted)
+
+    def after(self, plan: Plan, name: str) -> Any:
+        return json.loads(next(change.after for change in plan.changes if change.path.endswith(name)))[
+            "mcpServers"
+        ]
+
+
+A = {"command": "a"}
+B = {"command": "b"}
+
+
+def test_the_same_server_of_several_hosts_is_one_child(tmp_path: Path) -> None:
+    plan = World(tmp_path, cursor={"x": A}, warp={"y": A}).plan()
+    assert [child.name for child in plan.children] == ["x"]
+    assert {outcome.child for outcome in plan.moving} == {"x"}
+
+
+def test_different_servers_of_the_same_name_are_two_children(tmp_path: Path) -> None:
+    plan = World(tmp_path, cursor={"x": A}, warp={"x": B}).plan()
+    assert sorted(child.name for child in plan.children) == ["x", "x-warp"]
+
+
+def test_a_child_that_is_there_already_is_not_made_again_and_never_overwritten(tmp_path: Path) -> None:
+    world = World(tmp_path, cursor={"x": A, "y": B})
+    present = Present(children={"mine": Server(kind="stdio", command="a")}, names={"mine", "y"})
+    plan = world.plan(present)
+    assert [child.name for child in plan.children] == ["y-cursor"]
+    assert {outcome.child for outcome in plan.moving} == {"mine", "y-cursor"}
+
+
+def test_where_one_host_uses_it_and_another_does_not_it_is_used(tmp_path: Path) -> None:
+    plan = World(tmp_path, cursor={"x": {**A, "disabled": True}}, windsurf={"x": A}).plan()
+    assert [child.server.disabled for child in plan.children] == [False]
+    plan = World(
+        tmp_path, cursor={"x": {**A, "disabled": True}}, windsurf={"x": {**A, "disabled": True}}
+    ).plan()
+    assert [child.server.disabled for child in plan.children] == [True]
+
+
+def test_a_host_that_has_an_entry_for_another_folder_gets_one_of_its_own_name(tmp_path: Path) -> None:
+    other = {"command": "switchboard", "args": ["--workspace", "/other"]}
+    world = World(tmp_path, cursor={"switchboard": other, "x": A})
+    servers = world.after(world.plan(), ".cursor/mcp.json")
+    assert servers["switchboard"] == other
+    assert servers["switchboard-workspace"]["args"] == ["--workspace", str(world.workspace)]
+
+
+def test_a_host_that_has_the_entry_already_gets_no_second_one(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    ours = {"command": "switchboard", "args": ["--workspace", str(world.workspace)]}
+    world = World(tmp_path, cursor={"sb": ours, "x": A})
+    assert world.after(world.plan(), ".cursor/mcp.json") == {"sb": ours}
+
+
+def test_a_server_that_is_called_switchboard_and_is_none_moves_like_any_other(tmp_path: Path) -> None:
+    world = World(tmp_path, cursor={"switchboard": A})
+    present = Present(children={}, names={"switchboard"})
+    plan = world.plan(present)
+    assert [child.name for child in plan.children] == ["switchboard-cursor"]
+    assert world.after(plan, ".cursor/mcp.json")["switchboard"]["command"] == "/bin/switchboard"
+
+
+def test_a_file_that_cannot_be_changed_keeps_its_servers(tmp_path: Path) -> None:
+    world = World(tmp_path, warp={"y": B})
+    file = world.home / ".codex" / "config.toml"
+    file.parent.mkdir()
+    file.write_text('mcp_servers = { x = { command = "a" } }\n')
+    plan = world.plan()
+    assert [child.name for child in plan.children] == ["y"]
+    assert "config.toml" in plan.troubles[0]
+    assert not any(change.path.endswith("config.toml") for change in plan.changes)
+
+
+def test_settings_that_are_there_are_kept(tmp_path: Path) -> None:
+    world = World(tmp_path, windsurf={"x": {**A, "disabledTools": ["rm"]}})
+    config = world.workspace / "switchboard.config.json"
+    config.write_text('{\n  // mine\n  "timeouts": { "rpcMs": 5 }\n}\n')
+    plan = world.plan(enable=("mail", "find"))
+    after = next(change.after for change in plan.changes if change.path == str(config)).decode()
+    assert "// mine" in after
+    assert '"deny": ["rm"]' in after
+    assert '"mail": {\n    "enabled": true\n  }' in after
