@@ -115,6 +115,12 @@ def test_a_program_that_a_signal_ended_is_told_as_a_shell_would(desk: Path) -> N
         assert here.ended() == 128 + 9
 
 
+def test_it_ends_with_its_program_whoever_still_holds_the_screen(desk: Path) -> None:
+    with window(desk, "terminal", "term", "--", "sh", "-c", "sleep 600 & echo last; exit 3") as here:
+        assert here.ended() == 3
+        assert b"last" in here.written
+
+
 def test_much_in_both_directions_arrives_whole(desk: Path) -> None:
     count = 150_000
     script = f"stty raw -echo; echo go; head -c {count} | wc -c; yes 1234567 | head -c 2000000; echo all"

@@ -1,7 +1,7 @@
 """`switchboard mail wait`: until there is mail. With --host it is what wakes a host that is idle.
 
 A host that starts this in the background at its turn's end is woken by its end with code 2 (see docs/messaging.md). One
-such waiter is enough for an agent: a newer one, or a new prompt, sends the older home (`mail.hooknotes`).
+such waiter is enough for an agent: a newer one, or a new prompt, sends the older home (`mail.hooking`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def run(asked: Invocation) -> int:
             asked.console.err.line("No mail came.", "dim")
         return 0 if letters else 1
 
-    return with_mailbox(asked, work)
+    return with_mailbox(asked, work, watch=True)
 
 
 def _wake_host(asked: Invocation) -> int:
@@ -70,4 +70,4 @@ def _wake_host(asked: Invocation) -> int:
         sys.stderr.write(f"{told}\n")
         return WAKE
 
-    return with_mailbox(asked, work)
+    return with_mailbox(asked, work, watch=True)

@@ -103,16 +103,23 @@ class Mailbox(Struct):
 
 
 def with_mailbox(
-    asked: Invocation, work: Callable[[Mailbox], Coroutine[None, None, T]], *, make: bool = False
+    asked: Invocation,
+    work: Callable[[Mailbox], Coroutine[None, None, T]],
+    *,
+    make: bool = False,
+    watch: bool = False,
 ) -> T:
-    """Run a command's work. Only where `make` says so is a mailbox made that was not there."""
+    """Run a command's work. Only where `make` says so is a mailbox made that was not there.
+
+    Without `watch` dropped files are delivered when somebody looks; whoever waits wants to hear of them.
+    """
     folder = folder_of(asked)
     if not make and not os.path.isdir(os.path.join(folder, FOLDER, "inbox")):
         hint = "Add the first agent with `switchboard mail agents add NAME`, or name another folder: --workspace."
         raise SwitchboardError(failure("mail_not_found", f"There is no mail in {folder}.", hint=hint))
 
     async def run() -> T:
-        async with opened(asked, folder) as mailbox:
+        async with opened(asked, folder, watch=watch) as mailbox:
             return await work(mailbox)
 
     return run_loop(run)
@@ -132,12 +139,12 @@ def agent_of(asked: Invocation) -> str:
 
 
 @asynccontextmanager
-async def opened(asked: Invocation, folder: str) -> AsyncIterator[Mailbox]:
-    """The store. Dropped files are delivered when somebody looks, so that nothing is watched."""
+async def opened(asked: Invocation, folder: str, *, watch: bool) -> AsyncIterator[Mailbox]:
+    """The store."""
     source = find_config(folder, asked.options.config)
     config = read_config(source) if source else Config()
     agent = agent_of(asked) if hasattr(asked.given, "agent") else ""
-    async with await Post.open(folder, gates=gates(folder), watch=False) as post:
+    async with await Post.open(folder, gates=gates(folder), watch=watch) as post:
         presence = Presence(os.path.join(folder, FOLDER))
         yield Mailbox(post, presence, folder, config, agent)
 

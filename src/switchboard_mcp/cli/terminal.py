@@ -139,6 +139,7 @@ class Session:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
             loop.add_signal_handler(number, _end, ended, SIGNALLED + number)
         loop.add_signal_handler(signal.SIGWINCH, lambda: terminal.resize(*size_of(0)))
+        terminal.resize(*size_of(0))  # It may have changed before anybody listened.
         presence = Presence(post.path)
 
         async def wait_for_end() -> None:
