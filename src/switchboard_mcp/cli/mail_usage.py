@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 ACTIONS = ("delegate_task", "request_review", "submit_result", "status_update", "execute")
 PRIORITIES = ("low", "normal", "high", "urgent")
 OUTCOMES = ("done", "failed", "rejected")
-PLACES = ("inbox", "claimed", "archive", "deadletter")
+PLACES = ("inbox", "claimed", "shipped", "archive", "deadletter")
 HOSTS = ("claude-code", "codex", "gemini")
 # Options that take a value may stand before the command's word: what follows them is no command.
 VALUED = frozenset({"--as"})
