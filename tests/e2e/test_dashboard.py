@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from switchboard_mcp.mail import workflows
+from switchboard_mcp.mail.post import Post
 from tests.e2e.browser import Browser, browser, needs_browser
 from tests.e2e.test_dashboard_api import AGENT, CHILDREN, ECHO, READER, api, call, make_workspace, seed_mail
 from tests.e2e.test_dashboard_api import _lock as lock
@@ -63,6 +66,12 @@ def _unhurt(request: pytest.FixtureRequest) -> Iterator[None]:
         shown: Browser = request.getfixturevalue("page")
         assert shown.run("return await page.evaluate(() => window.hacked ?? null)") is None
         assert shown.heard == []
+
+
+async def begin_workflow(folder: Path) -> None:
+    async with await Post.open(str(folder), watch=False) as post:
+        parts = {"giver": "ann", "taker": "ben"}
+        await workflows.start(post, "ann", "hand-off", agents=parts, subject=f"Hand over {HOSTILE}")
 
 
 def link_of(web: Web) -> str:
@@ -159,9 +168,12 @@ def test_an_execute_is_approved_after_a_second_look(page: Browser, web: Web) -> 
     assert [message["excerpt"] for message in sent] == ["make release"]
 
 
-def test_workflows_have_a_view(page: Browser) -> None:
+def test_a_workflow_shows_up_by_itself_with_the_phase_it_stands_in(page: Browser, web: Web) -> None:
     page.view("workflows")
     page.sees("No workflow is under way.")
+    asyncio.run(begin_workflow(web.workspace))
+    page.sees(f"Hand over {HOSTILE}")
+    assert page.run("return await page.locator('[aria-current=step]').innerText()") == "prepare ann"
     page.picture(SHOTS / "workflows.png")
 
 

@@ -297,6 +297,8 @@ def test_the_overseer_writes_to_an_agent_and_to_a_team(web: Web) -> None:
 
 
 def test_an_execute_is_approved_once_and_typed_in_the_overseers_name(web: Web, mail: dict[str, str]) -> None:
+    own = api(web, "mail/send", {"to": "builder", "payload": "make all", "action": "execute"}).json["sent"][0]
+    assert api(web, f"mail/messages/builder/{own}/approve", {}).status == 409
     approved = api(web, f"mail/messages/builder/{mail['execute']}/approve", {})
     assert approved.status == 200, approved
     anew = api(web, f"mail/messages/builder/{approved.json['sent'][0]}").json

@@ -8,6 +8,7 @@ import time
 from switchboard_mcp import __version__
 from switchboard_mcp.children.byhand import drift, mark
 from switchboard_mcp.children.child import Child
+from switchboard_mcp.core.roles import OVERSEER
 from switchboard_mcp.core.summary import summarise
 from switchboard_mcp.edge.api import Asked, RefusedError
 from switchboard_mcp.edge.dashboard_board import Board
@@ -27,6 +28,7 @@ async def overview(board: Board, asked: Asked) -> object:
         "now": int(time.time() * 1000),
         "workspace": board.workspace.folder,
         "viewer": asked.viewer.principal or "the token of this start",
+        "sender": asked.viewer.principal or OVERSEER,
         "mayAct": asked.viewer.may_act,
         "sessions": board.sessions(),
         "hostsServed": board.hosts(),

@@ -65,6 +65,8 @@ async def approve(board: Board, asked: Asked) -> object:
     letter = await _waiting(post, asked)
     message = letter.message
     sender = await _sender(post, asked)
+    if message.sender == sender:
+        raise RefusedError(409, "You sent it yourself: there is nothing to approve.")
     # The key makes of two approvals one.
     draft = Draft(
         action="execute",

@@ -84,10 +84,11 @@ export function mailView(view, go, chosen) {
         h("div", { class: "row wrapping" }, h("b", {}, each.from), h("span", { class: "dim" }, "→"), h("span", {}, each.to), badge(each.action.replace("_", " "), each.action === "execute" ? "warn" : ""), each.place === "inbox" ? badge("waits", "busy") : state(each.outcome || each.place), each.verified ? "" : badge("unverified", "warn", "The sender is only said, not known"), each.priority !== "normal" && badge(each.priority, "warn"), h("span", { class: "dim small" }, clock(each.at))),
         h("pre", { class: "payload", tabIndex: 0 }, each.payload),
         each.reason && h("p", { class: "remedy wrap" }, each.reason))),
-      may && told.action === "execute" && OPEN.includes(told.place) && h("div", { class: "row" }, h("button", { type: "button", class: "main", onclick: () => decide("approve") }, "Approve"), h("button", { type: "button", onclick: () => decide("reject") }, "Refuse")),
+      may && told.action === "execute" && told.from !== known.overview.sender && OPEN.includes(told.place) && h("div", { class: "row" }, h("button", { type: "button", class: "main", onclick: () => decide("approve") }, "Approve"), h("button", { type: "button", onclick: () => decide("reject") }, "Refuse")),
       may && h("div", { class: "row" }, h("button", { type: "button", onclick: () => write(told) }, "Reply")),
       h("p", { class: "dim wrap small" }, told.id));
     aside.hidden = false;
+    if (matchMedia("(max-width: 1100px)").matches) aside.querySelector("h3").focus();
   };
 
   const write = (answering) => {
@@ -106,7 +107,7 @@ export function mailView(view, go, chosen) {
           await news();
         } catch (problem) { problemLine.textContent = [problem.message, problem.hint].filter(Boolean).join(" "); }
       } },
-        h("h2", {}, answering ? `Reply to ${answering.from}` : "Write as the overseer"),
+        h("h2", {}, answering ? `Reply to ${answering.from}` : `Write as ${known.overview.sender === "overseer" ? "the overseer" : known.overview.sender}`),
         h("div", { class: "row wrapping" }, h("label", {}, "To ", to), h("label", {}, "Action ", action), h("label", {}, "Priority ", priority)),
         text, problemLine,
         h("div", { class: "row end" }, h("button", { type: "button", onclick: () => { box.close(); box.remove(); } }, "Cancel"), h("button", { class: "main" }, "Send"))));
@@ -119,7 +120,9 @@ export function mailView(view, go, chosen) {
   list.draw();
   if (chosen && chosen.includes("/")) { const cut = chosen.indexOf("/"); read(chosen.slice(0, cut), chosen.slice(cut + 1)); }
   const end = on("mail", () => { news().catch(() => {}); fetchPeople().catch(() => {}); });
-  return () => { turn++; end(); };
+  const escape = (event) => { if (event.key === "Escape" && !aside.hidden && !document.querySelector("dialog[open]")) { aside.hidden = true; list.node.focus(); } };
+  document.addEventListener("keydown", escape);
+  return () => { turn++; end(); document.removeEventListener("keydown", escape); };
 }
 
 export function workflowsView(view) {

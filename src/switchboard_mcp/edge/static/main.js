@@ -3,7 +3,7 @@
 import { $, clear, h, notice } from "/static/dom.js";
 import { mailView, workflowsView } from "/static/mail.js";
 import { auditView, callsView } from "/static/records.js";
-import { connect, disconnect, known, name, on, post, request } from "/static/server.js";
+import { connect, disconnect, forget, known, name, on, post, request } from "/static/server.js";
 import { overview, suitesView } from "/static/suites.js";
 
 const VIEWS = [["overview", "Overview", overview], ["suites", "Suites", suitesView], ["calls", "Calls", callsView], ["audit", "Audit", auditView], ["mail", "Mail", mailView], ["workflows", "Workflows", workflowsView]];
@@ -29,6 +29,7 @@ function drawTabs() {
 
 function login(told) {
   disconnect();
+  forget();
   leave();
   leave = () => {};
   $("logout").hidden = true;
@@ -80,7 +81,7 @@ on("line", () => {
   $("line").textContent = known.line;
   $("line").dataset.line = known.line;
 });
-on("out", () => login("Please log in again."));
+on("out", () => login(known.overview ? "Please log in again." : ""));
 $("theme").addEventListener("click", toggleTheme);
 $("help").addEventListener("click", () => $("keys").showModal());
 $("logout").addEventListener("click", async () => {

@@ -87,6 +87,10 @@ export async function connect() {
   hear("mail", () => emit("mail"));
 }
 
+export function forget() {
+  Object.assign(known, { overview: null, children: new Map(), calls: [], points: [] });
+}
+
 function line(word) {
   known.line = word;
   emit("line");

@@ -68,7 +68,7 @@ export function overview(view, go) {
     if (!known.overview.mail) return;
     const [about, waitingOrders] = await Promise.all([get("/api/mail/agents"), get("/api/mail/messages", { place: "inbox", action: "execute", limit: 10 })]);
     waiting = about.counts.inbox;
-    orders = waitingOrders.messages;
+    orders = waitingOrders.messages.filter((order) => order.from !== known.overview.sender);
     drawTiles();
     drawTroubles();
   };
@@ -172,4 +172,5 @@ async function detail(aside, id, close) {
     h("h4", {}, told.subtoolList && told.subtoolList.length ? plural(told.subtoolList.length, "subtool") : "No subtools known yet"),
     h("ul", { class: "plain subtools" }, (told.subtoolList || []).slice(0, 200).map((tool) => h("li", {}, h("code", { class: "wrap" }, tool.name), h("p", { class: "dim wrap" }, tool.summary)))));
   aside.hidden = false;
+  if (matchMedia("(max-width: 1100px)").matches) aside.querySelector("h3").focus();
 }
