@@ -25,7 +25,7 @@ from switchboard_mcp.gateway.assembling import Parts, arrange, equip, load_middl
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observe.log import Level, Log, Style
 from switchboard_mcp.transport.pipes import Cork
-from switchboard_mcp.transport.process import Launcher
+from switchboard_mcp.transport.process import open_launcher
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.pinning import Pins
@@ -39,6 +39,10 @@ T = TypeVar("T")
 StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 GARBAGE_THRESHOLD = 10_000
+# Windows has no SIGHUP.
+END_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 # A host that has been greeted lists tools and perhaps calls one: that comes first.
 RELOAD_AFTER_S = 0.5
 # Over HTTP a child serves hosts of different abilities; which of them can be asked is seen when it asks.
@@ -116,7 +120,7 @@ async def running(
     middleware = load_middleware(workspace.config)
     telemetry = _telemetry(workspace, log)
     # The launcher goes last: a child that is just being stopped still has its keeper.
-    async with aclosing(Launcher(loop)) as launcher, asyncio.TaskGroup() as tasks:
+    async with aclosing(open_launcher(loop)) as launcher, asyncio.TaskGroup() as tasks:
 
         async def guarded(work: Coroutine[Any, Any, None]) -> None:
             try:
@@ -269,7 +273,9 @@ def _join_bus(switchboard: Switchboard, log: Log, redactor: Redactor) -> asyncio
     from switchboard_mcp.bus.station import hide, join
 
     hide(settings.url, redactor.register)
-    return switchboard.services.start_task(join(desk, settings, log))
+    workspace = switchboard.workspace
+    record = os.path.join(workspace.folder, workspace.config.audit.path) if switchboard.services.audit else ""
+    return switchboard.services.start_task(join(desk, settings, log, record))
 
 
 async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, options: Options) -> int:
@@ -278,7 +284,7 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, option
 
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in END_SIGNALS:
         loop.add_signal_handler(number, done.set)
     async with running(workspace, log, redactor, profile=options.profile) as switchboard:
         services = switchboard.services
@@ -303,7 +309,7 @@ async def serve_http(
 
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in END_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup, to outlive a terminal
             loop.add_signal_handler(number, done.set)
     async with running(workspace, log, redactor, profile=options.profile) as switchboard:
@@ -338,18 +344,22 @@ def serve_over_http(options: Options, address: str) -> int:
         told = f"Serving over HTTP needs a package that is not installed: {problem.name}."
         raise SwitchboardError(failure("http_missing", told)) from None
 
-    redactor, log, workspace = _prepare(options)
+    redactor, log, workspace = _prepare(options, http=True)
     place = take_place(workspace, address, os.environ, redactor.register)
     return run(lambda: serve_http(place, workspace, log, redactor, options))
 
 
-def _prepare(options: Options) -> tuple[Redactor, Log, Workspace]:
+def _prepare(options: Options, *, http: bool = False) -> tuple[Redactor, Log, Workspace]:
     """What every way of serving begins with."""
     _open_what_is_closed()
     redactor = Redactor()
     sys.excepthook = lambda kind, problem, trace: _last_words(redactor, problem)
     log = Log(level=options.log_level, style=options.log_style, redactor=redactor)
     workspace = load(options)
+    if sys.platform == "win32":
+        from switchboard_mcp.config.windows import refuse_what_is_missing
+
+        refuse_what_is_missing(workspace, http=http)
     for warning in workspace.warnings:
         log.warning("config.warning", problem=str(warning))
     return redactor, log, workspace
@@ -385,8 +395,13 @@ def _open_what_is_closed() -> None:
 def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run on uvloop where it is installed: it cuts the added latency."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    with suppress(ImportError):
-        from uvloop import new_event_loop as factory
+    if sys.platform == "win32":
+        from switchboard_mcp.transport.windows import PipeLoop
+
+        factory = PipeLoop
+    else:
+        with suppress(ImportError):
+            from uvloop import new_event_loop as factory
     # What is loaded now stays. What a call leaves is freed by counting, so that looking for cycles can be rare.
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)

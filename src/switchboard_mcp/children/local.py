@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections import deque
 from collections.abc import Callable
 
@@ -25,6 +24,8 @@ STDIN_GRACE_S = 1.0
 LAST_WORDS_S = 0.5
 # After TERM and KILL only a process that the kernel itself cannot end is left; its keeper stays with it, we go on.
 KEEPER_GRACE_S = 2.0
+# The wait status of a process that was killed, as is assumed of one that does not end.
+KILLED = 9
 STDERR_LINES = 20
 STDERR_LINE_CHARS = 500
 
@@ -87,7 +88,7 @@ class LocalCarrier:
         if not exited.done():
             self._process.end()
             await asyncio.wait([exited], timeout=KEEPER_GRACE_S)
-        return exited.result() if exited.done() else int(signal.SIGKILL)
+        return exited.result() if exited.done() else KILLED
 
     def _release(self) -> None:
         self._over = True

@@ -9,7 +9,8 @@ Switchboard; for each child it forks a *keeper*. Bytes never pass through here: 
 The lifeline is a socket. The keeper reports on it, in lines: `started PID`, `error ERRNO WHERE`, `exited STATUS`. When
 it ends (Switchboard closed it, or died however abruptly) the keeper ends everything beneath itself and goes. Each
 keeper is a subreaper, so that even a daemonised grandchild stays beneath it; the launcher is one too, for the case that
-a keeper is killed. Where the system has no subreapers (macOS), the child's process group is what is ended.
+a keeper is killed. Where the system has no subreapers (macOS), the child's process group is what is ended, and whoever
+is beneath it at that moment; a daemon that has left both survives. That has not been tested. Windows is `windows`'.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ def become_subreaper() -> None:
 
 
 def family() -> dict[int, list[int]]:
-    """Every living process by its parent, from one look at /proc; empty where there is none."""
+    """Every living process by its parent, from one look at /proc, or at what `ps` says where there is none."""
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")
     except OSError:
-        return children
+        return family_by_ps()
     for name in names:
         if name.isdigit():
             try:
@@ -61,6 +62,24 @@ def family() -> dict[int, list[int]]:
                 continue
             if state not in b"ZX":
                 children.setdefault(int(parent), []).append(int(name))
+    return children
+
+
+def family_by_ps() -> dict[int, list[int]]:
+    """The same on macOS and other systems without /proc; empty where there is no `ps` either."""
+    import subprocess
+
+    children: dict[int, list[int]] = {}
+    try:
+        told = subprocess.run(
+            ["/bin/ps", "-axo", "pid=,ppid=,stat="], capture_output=True, check=False
+        ).stdout
+    except OSError:
+        return children
+    for line in told.splitlines():
+        pid, parent, state = line.split()[:3]
+        if state[:1] not in b"ZX":
+            children.setdefault(int(parent), []).append(int(pid))
     return children
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 
@@ -257,6 +258,8 @@ class PipeLink:
 
 
 def _hung_up(fd: int) -> bool:
+    if sys.platform == "win32":
+        return False  # nobody tells
     import select
 
     poll = select.poll()
