@@ -22,6 +22,8 @@ TOP = frozenset(SCHEMA["properties"])
 DOTTED = re.compile(r"`([a-z][A-Za-z]*(?:\.[A-Za-z<>_*-]+)+)`")
 # Files, and the keys of other things, that look the same.
 FILES = re.compile(r"\.(json|toml|md|py|pyi|yaml|yml|js|ts|env|svg|txt|lock|key|sh)$")
+# Names of events in the log.
+EVENTS = frozenset({"ask.done"})
 
 
 def resolve(node: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +50,11 @@ def exists(path: str) -> bool:
 
 def named(page: Path) -> set[str]:
     words = DOTTED.findall(prose(page.read_text(encoding="utf-8")))
-    return {word for word in words if word.partition(".")[0] in TOP and not FILES.search(word)}
+    return {
+        word
+        for word in words
+        if word.partition(".")[0] in TOP and not FILES.search(word) and word not in EVENTS
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
