@@ -321,7 +321,7 @@ async def serve_http(
         sweeper = services.start_task(front.sweep())
         relay = _join_bus(switchboard, log, redactor)
         front.bus_folder = workspace.folder if relay is not None else ""
-        link = offer(front, place, workspace, switchboard.gateway, services)
+        link = offer(front, place, switchboard)
         server_info.write(place.folder, place.info)
         log.info("serving", url=place.url, auth=place.token_file, dashboard=link)
         try:

@@ -342,6 +342,24 @@ def test_drift_is_shown_and_what_was_seen_can_be_accepted(tmp_path: Path) -> Non
     assert "and more" in (folder / "switchboard.lock.json").read_text()
 
 
+def test_a_child_that_comes_with_a_new_config_is_told_and_its_calls_too(tmp_path: Path) -> None:
+    folder = make_workspace(tmp_path / "ws", mail={}, audit={})
+    file = folder / "switchboard.config.json"
+    config = json.loads(file.read_text())
+    pinned = config["mcpServers"].pop("pinned")
+    file.write_text(json.dumps(config))
+    with serving(folder) as web:
+        web.initialize()
+        with web.open("GET", "/events") as stream:
+            assert [row["child"] for row in until(stream, "children")["changed"]] == ["missing"]
+            config["mcpServers"]["pinned"] = pinned
+            file.write_text(json.dumps(config))
+            while "pinned" not in {row["child"] for row in until(stream, "children")["changed"]}:
+                pass
+            call(web)
+            assert until(stream, "calls")["calls"][0]["child"] == "pinned"
+
+
 def test_what_is_off_is_said_to_be_off(tmp_path: Path) -> None:
     folder = make_workspace(tmp_path / "ws", mail={}, audit={})
     with serving(folder) as web:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.services import Services
     from switchboard_mcp.config.models import Workspace
     from switchboard_mcp.edge.dashboard_mail import MailView
+    from switchboard_mcp.gateway.assembling import Parts
     from switchboard_mcp.gateway.gateway import Gateway
     from switchboard_mcp.mail.desk import Desk
 
@@ -32,20 +33,18 @@ class Board:
 
     def __init__(
         self,
-        workspace: Workspace,
-        gateway: Gateway,
-        services: Services,
+        parts: Parts,
         hosts: Callable[[], int],
         sessions: Callable[[], int],
         began_s: float,
     ) -> None:
-        self.workspace = workspace
-        self.gateway = gateway
-        self.services = services
+        self._parts = parts
+        self.gateway: Gateway = parts.gateway
+        self.services: Services = parts.services
         self.hosts = hosts
         self.sessions = sessions
         self.began_ms = round((time.time() - time.monotonic() + began_s) * 1000)
-        self.live = Live(services)
+        self.live = Live(self.services)
         self.savings = Savings(self.began_ms)
         self.watched = False
         self._mail: MailView | None = None
@@ -67,11 +66,15 @@ class Board:
             self._mail = MailView(self.workspace.folder)
         return self._mail
 
+    @property
+    def workspace(self) -> Workspace:
+        """As it is now: its files may change while we serve."""
+        return self._parts.workspace
+
     def watch(self) -> None:
         """Somebody looks."""
-        if not self.watched:
-            self.watched = True
-            self.live.begin(self.gateway, self.workspace.config)
+        self.watched = True
+        self.live.begin(self.gateway, self.workspace.config)
 
     async def unwatch(self) -> None:
         """Nobody does any more."""

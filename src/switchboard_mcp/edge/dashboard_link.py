@@ -14,15 +14,13 @@ from switchboard_mcp.edge.auth import TOKEN_BYTES
 from switchboard_mcp.edge.listening import shown
 
 if TYPE_CHECKING:
-    from switchboard_mcp.children.services import Services
-    from switchboard_mcp.config.models import Workspace
     from switchboard_mcp.edge.dashboard import Dashboard
     from switchboard_mcp.edge.http import HttpFront
     from switchboard_mcp.edge.place import Place
-    from switchboard_mcp.gateway.gateway import Gateway
+    from switchboard_mcp.gateway.assembling import Parts
 
 
-def offer(front: HttpFront, place: Place, workspace: Workspace, gateway: Gateway, services: Services) -> str:
+def offer(front: HttpFront, place: Place, parts: Parts) -> str:
     """Let the front open the dashboard when it is asked for; the link that logs one browser in."""
     code = secrets.token_urlsafe(TOKEN_BYTES)
 
@@ -32,17 +30,15 @@ def offer(front: HttpFront, place: Place, workspace: Workspace, gateway: Gateway
         from switchboard_mcp.edge.dashboard_board import Board
 
         board = Board(
-            workspace,
-            gateway,
-            services,
+            parts,
             hosts=lambda: front.hosts_served,
             sessions=lambda: front.sessions,
             began_s=front.began,
         )
         now = asyncio.get_running_loop().time
-        allowed = rights(workspace.config.http.tokens)
+        allowed = rights(parts.workspace.config.http.tokens)
         access = Access(place.tokens, allowed, code, place.info.port, now)
-        return Dashboard(board, access, services.log, lambda: front.stopping)
+        return Dashboard(board, access, parts.services.log, lambda: front.stopping)
 
     front.open_dashboard = open_dashboard
     return f"http://{shown(place.info.host, place.info.port)}/#{code}"

@@ -69,7 +69,7 @@ class Live:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._real = services.audit
-        self._restore: list[tuple[ChildSuite, Chain | None, Audit | None, Callable[[], float]]] = []
+        self._restore: dict[int, tuple[ChildSuite, Chain | None, Audit | None, Callable[[], float]]] = {}
         self.pending: list[tuple[str, str, str, str, bytes, str, float, float]] = []
         self.calls: deque[LiveCall] = deque(maxlen=MOST_CALLS)
         self.tallies: dict[str, Tally] = {}
@@ -132,21 +132,23 @@ class Live:
                 real.rouse()
 
     def begin(self, gateway: Gateway, config: Config) -> None:
-        """Somebody looks."""
+        """Somebody looks; again for suites that a new config has brought since."""
         for suite in _suites(gateway):
+            if id(suite) in self._restore:
+                continue
             had = suite.chain
             if had is None:
                 settings = config.suites.get(suite.source) or SuiteConfig()
                 suite.chain = Chain(suite, settings, NO_LIMITS, self._services, (), None)
             chain = cast(Any, suite.chain)
-            self._restore.append((suite, had, chain.audit, chain.now))
+            self._restore[id(suite)] = (suite, had, chain.audit, chain.now)
             chain.audit = self
             if chain.gates is None:  # which go by the loop's own clock; some loops' knows milliseconds only
                 chain.now = time.monotonic
 
     def end(self) -> None:
         """Nobody looks any more: all is as it was, and nothing is lost."""
-        for suite, had, audit, now in self._restore:
+        for suite, had, audit, now in self._restore.values():
             if suite.chain is not None:
                 suite.chain.audit, suite.chain.now = audit, now
             suite.chain = had

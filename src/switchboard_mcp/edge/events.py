@@ -97,6 +97,7 @@ class Events:
 
     def _tell(self) -> None:
         board = self._board
+        board.watch()  # a new config may have brought others
         told: list[bytes] = []
         rows = {str(row["id"]): (encode(row), row) for row in board.rows()}
         changed = [row for id, (body, row) in rows.items() if self._rows.get(id) != body]
