@@ -46,10 +46,9 @@ SETTINGS = """\
 `switchboard.config.json` (comments allowed) or `switchboard.config.toml` in the workspace. All keys are optional.
 An unknown key is an error that names file, key and the nearest known key.
 
-| key | value | default | meaning |
-| --- | --- | --- | --- |
-{rows}
+{sections}
 """
+HEAD = "| key | value | default | meaning |\n| --- | --- | --- | --- |\n"
 
 FAILURES = """\
 # Failures
@@ -183,8 +182,16 @@ def keys(node: Node, path: str, schema: Node) -> Iterator[str]:
 
 
 def settings() -> str:
+    """A table for each group of settings, and before them one for what stands alone."""
     schema = json_schema()
-    return SETTINGS.format(note=NOTE, rows="\n".join(keys(resolve(schema, schema), "", schema)))
+    alone, groups = [], []
+    for name, entry in schema["properties"].items():
+        rows = list(keys({"properties": {name: entry}}, "", schema))
+        if len(rows) == 1:
+            alone += rows
+        elif rows:
+            groups.append(f"## {name}\n\n{HEAD}" + "\n".join(rows))
+    return SETTINGS.format(note=NOTE, sections="\n\n".join([HEAD + "\n".join(alone), *groups]))
 
 
 def failures() -> str:
