@@ -77,8 +77,8 @@ class OpenTelemetry:
         carrier = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in headers if name in HEADERS
         }
-        if carrier:
-            context.attach(_PROPAGATOR.extract(carrier, Context()))
+        # Without one too: requests that come close after another on one connection begin where that was served.
+        context.attach(_PROPAGATOR.extract(carrier, Context()))
 
     def begin(self, method: str, target: str, told: Mapping[str, str], meta: Meta) -> tuple[Span, Meta]:
         """A request begins. Gives its span, and the `_meta` for the child, in which that span is the parent."""

@@ -124,6 +124,21 @@ def test_a_host_that_leaves_ends_what_it_waited_for(board: Board) -> None:
     assert counted(timings) == {("kid", "tools/call", "cancelled"): 1}
 
 
+def test_children_that_come_with_a_changed_config_are_watched(board: Board) -> None:
+    board.child()
+    host = board.host()
+    board.gateway.telemetry = telemetry = Telemetry(Settings(metrics=True))
+    child = board.child("late")
+    board.gateway.adopt(board.children.values(), board.config)
+    late = board.host()
+    late.call(suite="late_suite")
+    child.server.give(child.server.last(), OK)
+    board.settle()
+    assert telemetry.timings is not None
+    assert counted(telemetry.timings) == {("late", "tools/call", "ok"): 1}
+    assert host.session is not late.session
+
+
 def test_tools_that_are_shown_directly_are_watched_too(board: Board) -> None:
     child = board.child(exposure="direct")
     host = board.host()

@@ -58,6 +58,22 @@ async def opened(rig: Rig) -> None:
     rig.received.clear()
 
 
+async def test_the_trace_of_a_request_is_in_its_headers_in_both_eras() -> None:
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+    async def handle(request: Request, reply: Reply) -> None:
+        await reply.result(request, request.headers.get("traceparent"))
+
+    async with serving(after_greeting(handle)) as web, dialled(StreamableLink, web.url) as rig:
+        await opened(rig)
+        traced = {"_meta": {"traceparent": parent}}
+        modern = {"_meta": {**traced["_meta"], **json.loads(ENVELOPE)["_meta"]}}
+        for number, params in enumerate((traced, modern, {}), 1):
+            rig.ask("tools/call", number, json.dumps(params).encode())
+            await rig.until_received(number)
+        assert [answer["result"] for answer in decoded(rig)] == [parent, parent, None]
+
+
 async def never(request: Request, reply: Reply) -> None:
     await asyncio.Event().wait()
 
