@@ -52,6 +52,7 @@ class Reloader:
         self._seen: Workspace | None = None
         self._refused = ""
         self._cold: list[str] = []
+        self._masks = _masks(parts.workspace.config)
         self._places: dict[str, frozenset[str]] = {}
         self._watch = FileWatch(parts.services.loop, self._changed.set)
 
@@ -92,14 +93,13 @@ class Reloader:
 
     def _tell_cold(self, fresh: Workspace) -> None:
         """Say once what will count at the next start."""
-        cold = _cold(self.parts.workspace.config, fresh.config)
-        if cold != self._cold:
-            self._cold = cold
-            names = dict(zip(Config.__struct_fields__, Config.__struct_encode_fields__, strict=True))
-            if cold:
-                self.parts.services.log.warning(
-                    "config.restart_needed", keys=", ".join(names[name] for name in cold)
-                )
+        names = dict(zip(Config.__struct_fields__, Config.__struct_encode_fields__, strict=True))
+        cold = [names[name] for name in _cold(self.parts.workspace.config, fresh.config)]
+        if self.parts.services.audit is not None and _masks(fresh.config) != self._masks:
+            cold.append("suites.*.redactArgs for the audit record")
+        if cold and cold != self._cold:
+            self.parts.services.log.warning("config.restart_needed", keys=", ".join(cold))
+        self._cold = cold
 
     def _refuse(self, problem: Failure) -> None:
         if problem.message != self._refused:  # told once, however often it is looked at
@@ -139,6 +139,11 @@ def _cold(current: Config, fresh: Config) -> list[str]:
     """The names of settings that are others now and only count at a start."""
     names = (name for name in Config.__struct_fields__ if name not in HOT)
     return [name for name in names if getattr(fresh, name) != getattr(current, name)]
+
+
+def _masks(config: Config) -> dict[str, list[str]]:
+    """What the audit record was begun with."""
+    return {name: suite.redact_args for name, suite in config.suites.items() if suite.redact_args}
 
 
 def _kept(current: Workspace, fresh: Workspace) -> Workspace:
