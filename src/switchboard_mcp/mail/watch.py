@@ -6,23 +6,20 @@ the files is for others.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import struct
 from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
 
 from msgspec import Struct
 
 from switchboard_mcp.core.agentnames import is_agent_name
+from switchboard_mcp.observe import inotify
 
 POLL_S = 0.5
 PLACES = ("inbox", "outbox")
-_CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x8, 0x40, 0x80, 0x100, 0x200
-_ONLY_FOLDERS, _NO_LINKS, _OVERFLOW, _IGNORED = 0x0100_0000, 0x0200_0000, 0x4000, 0x8000
-_EVENT = struct.Struct("iIII")
-_READ_BYTES = 65_536
+_FOLDERS = inotify.CREATE | inotify.MOVED_TO | inotify.ONLY_FOLDERS | inotify.NO_LINKS
+_FILES = _FOLDERS | inotify.CLOSE_WRITE | inotify.MOVED_FROM | inotify.DELETE
 
 
 class Change(Struct, frozen=True):
@@ -55,7 +52,7 @@ class Watcher:
 
     def start(self) -> None:
         """Begin."""
-        self._descriptor = _inotify()
+        self._descriptor = inotify.open_inotify()
         if self._descriptor >= 0 and self._watch_all():
             self._loop.add_reader(self._descriptor, self._read)
             return
@@ -84,11 +81,10 @@ class Watcher:
         self._watched.clear()
 
     def _watch_all(self) -> bool:
-        whole = _CREATE | _MOVED_TO | _ONLY_FOLDERS | _NO_LINKS
-        if not self._watch("", "", whole):
+        if not self._watch("", "", _FOLDERS):
             return False
         for place in PLACES:
-            if not self._watch(place, "", whole):
+            if not self._watch(place, "", _FOLDERS):
                 return False
             names = os.listdir(os.path.join(self._path, place))
             if not all(self._watch_agent(place, name) for name in names):
@@ -97,33 +93,27 @@ class Watcher:
 
     def _watch_agent(self, place: str, name: str) -> bool:
         """False where there is no room for another watch; what is no agent's folder needs none."""
-        mask = _CLOSE_WRITE | _MOVED_TO | _MOVED_FROM | _DELETE | _CREATE | _ONLY_FOLDERS | _NO_LINKS
-        return not is_agent_name(name) or self._watch(place, name, mask) or ctypes.get_errno() != errno.ENOSPC
+        return (
+            not is_agent_name(name)
+            or self._watch(place, name, _FILES)
+            or inotify.last_error() != errno.ENOSPC
+        )
 
     def _watch(self, place: str, agent: str, mask: int) -> bool:
-        path = os.fsencode(os.path.join(self._path, place, agent))
-        watch = int(_libc().inotify_add_watch(self._descriptor, path, ctypes.c_uint32(mask)))
+        watch = inotify.add_watch(self._descriptor, os.path.join(self._path, place, agent), mask)
         if watch >= 0:
             self._watched[watch] = (place, agent)
         return watch >= 0
 
     def _read(self) -> None:
-        try:
-            data = os.read(self._descriptor, _READ_BYTES)
-        except BlockingIOError:
-            return
         changes: dict[Change, None] = {}
         blind = False
-        at = 0
-        while at < len(data):
-            watch, mask, _, length = _EVENT.unpack_from(data, at)
-            name = os.fsdecode(data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0"))
-            at += _EVENT.size + length
-            if mask & _OVERFLOW:
+        for watch, mask, name in inotify.events(self._descriptor):
+            if mask & inotify.OVERFLOW:
                 changes[Change("inbox")] = None
             elif watch in self._watched:
                 place, agent = self._watched[watch]
-                if mask & _IGNORED:
+                if mask & inotify.IGNORED:
                     del self._watched[watch]
                     blind = blind or not agent
                 else:
@@ -175,15 +165,3 @@ def _stamp(found: dict[tuple[str, str], int], key: tuple[str, str], path: str) -
         found[key] = os.stat(path, follow_symlinks=False).st_mtime_ns
     except OSError:
         pass
-
-
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _inotify() -> int:
-    """A new inotify descriptor; -1 where there is none."""
-    try:
-        return int(_libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
-    except AttributeError:
-        return -1

@@ -83,6 +83,8 @@ class FileWatch:
                 watched[watch] = folder
             elif os.path.isdir(folder):  # there is no room for another watch
                 return False
+        if not watched:  # all of it is gone, and nobody would tell when it is back
+            return False
         for gone in self._watched.keys() - watched.keys():
             inotify.remove_watch(self._descriptor, gone)
         self._watched = watched

@@ -17,6 +17,7 @@ from switchboard_mcp.mail import delivering, watch
 from switchboard_mcp.mail.clocks import Clocks, system_clocks
 from switchboard_mcp.mail.letters import Draft, Message, Sent
 from switchboard_mcp.mail.post import Change, Post
+from switchboard_mcp.observe import inotify
 
 
 def draft(payload: str = "hello", **more: object) -> Draft:
@@ -393,7 +394,7 @@ class TestDroppedFiles:
 def watching(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Watching with and without inotify."""
     if request.param == "poll":
-        monkeypatch.setattr(watch, "_inotify", lambda: -1)
+        monkeypatch.setattr(inotify, "open_inotify", lambda: -1)
         monkeypatch.setattr(watch, "POLL_S", 0.02)
     return str(request.param)
 
