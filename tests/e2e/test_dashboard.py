@@ -38,13 +38,22 @@ HOSTILE_TOOL = {
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
     """A server with drift, an ill child, and mail, some of it hostile."""
     folder = make_workspace(tmp_path_factory.mktemp("dashboard") / "ws")
+    file = folder / "switchboard.config.json"
+    config = json.loads(file.read_text())
+    config["mcpServers"]["evil"] = {"command": f"/no/{HOSTILE}", "description": HOSTILE}
+    config["mcpServers"]["loud"] = {
+        "command": sys.executable,
+        "args": ["-c", f"raise SystemExit({HOSTILE!r})"],
+    }
+    file.write_text(json.dumps(config))
     seed_mail(folder)
     lock(folder)
     changed = {**ECHO, "description": f"Says it again. {HOSTILE}"}
     (folder / "offer.json").write_text(json.dumps({"tools": [changed, HOSTILE_TOOL]}))
     with serving(folder) as running:
         api(running, "children/pinned/start", {})
-        api(running, "children/missing/start", {})
+        for child in ("missing", "evil", "loud"):
+            api(running, f"children/{child}/start", {})
         api(running, "mail/send", {"to": "ann", "payload": f"Hello {HOSTILE}"})
         yield running
 
@@ -183,6 +192,11 @@ def test_hostile_names_descriptions_and_messages_are_only_text(page: Browser) ->
     page.sees("differences from the lock")
     assert HOSTILE in page.text()
     page.picture(SHOTS / "drift.png")
+    page.run("await page.click('tr[data-id=evil] button.link')")
+    page.sees(f"command '/no/{HOSTILE}'")
+    page.run("await page.click('tr[data-id=loud] button.link')")
+    page.run("await page.locator('aside pre', {hasText: '<script>window.hacked=2'}).waitFor()")
+    page.picture(SHOTS / "stderr.png")
     page.view("mail")
     page.run("await page.locator('.list-row', {hasText: 'Hello <img'}).click()")
     page.run("await page.locator('pre.payload', {hasText: 'Hello <img'}).waitFor()")

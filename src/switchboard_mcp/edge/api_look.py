@@ -67,7 +67,7 @@ async def child(board: Board, asked: Asked) -> object:
 
 async def savings(board: Board, asked: Asked) -> object:
     """The series so far, with a point for now."""
-    board.note_savings()
+    board.note_savings(board.rows())
     suites = sorted(board.savings.suites.items(), key=lambda pair: -pair[1])
     return {
         "points": board.savings.points,

@@ -99,7 +99,8 @@ class Events:
         board = self._board
         board.watch()  # a new config may have brought others
         told: list[bytes] = []
-        rows = {str(row["id"]): (encode(row), row) for row in board.rows()}
+        found = board.rows()
+        rows = {str(row["id"]): (encode(row), row) for row in found}
         changed = [row for id, (body, row) in rows.items() if self._rows.get(id) != body]
         gone = [id for id in self._rows if id not in rows]
         self._rows = {id: body for id, (body, _) in rows.items()}
@@ -109,7 +110,7 @@ class Events:
             calls = list(board.live.since(self._seq))
             self._seq = board.live.seq
             told.append(event("calls", {"calls": calls[-MOST_CALLS:], "seq": self._seq}))
-        point = board.note_savings()
+        point = board.note_savings(found)
         if point is not None:
             told.append(event("savings", {"point": point}))
         hosts = (board.sessions(), board.hosts())
