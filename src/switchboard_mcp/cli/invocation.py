@@ -85,8 +85,8 @@ def find_suite(switchboard: Switchboard, name: str, console: Console) -> ChildSu
 
 
 ADD_ONE = (
-    "Put a file mcps/NAME/.mcp.json there, or an `mcpServers` map into switchboard.config.json, or name another "
-    "folder with --workspace."
+    "`switchboard init` brings the servers of your hosts here, `switchboard add NAME -- CMD` adds one; or put a file "
+    "mcps/NAME/.mcp.json there, or name another folder with --workspace."
 )
 
 
