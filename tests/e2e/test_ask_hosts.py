@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -23,6 +24,7 @@ ECHO = {"steps": [step("echo", message="hello")], "done": True}
 DROP = {"steps": [step("drop", message="7")], "done": True}
 # Its tools say nothing of themselves, which counts as destructive.
 STORE = scripted("class Store(Child):\n    tools = ('drop',)\nStore().serve()")
+ASKED = {"action": "call", "subtool": "natural_language", "args": {"query": "do it"}}
 Json = dict[str, Any]
 
 
@@ -36,7 +38,6 @@ def api() -> Iterator[MessagesApi]:
 def planner(api: MessagesApi, workspace: Path) -> Planner:
     """Who plans in this workspace."""
     add_child(workspace, "mock", MOCK_CHILD)
-    add_child(workspace, "store", STORE)
     configure(workspace, {"ask": {"baseUrl": api.url}})
     planner = Planner()
     planner.over_api(api)
@@ -69,82 +70,137 @@ def test_a_person_at_a_terminal_is_asked(workspace: Path, planner: Planner, answ
     assert out == (b"hello\n" if code == 0 else b"")
 
 
-def connect(workspace: Path, *, capabilities: Json | None = None, env: Json | None = None) -> Host:
-    host = switchboard(workspace, env={**os.environ, **NO_KEYS, **(env or {})})
+def connect(workspace: Path, turn: Json | None = None, **more: Json) -> Host:
+    """A host that lends its model, where a turn is given that this says each time it is asked. No library to load, no
+    service to ask: that is much quicker.
+    """
+    host = switchboard(workspace, env={**os.environ, **NO_KEYS})
+    if turn is not None:
+        say(host, turn)
     info = {"name": "test-host", "version": "1"}
-    told = {"protocolVersion": "2025-11-25", "capabilities": capabilities or {}, "clientInfo": info}
+    able = {"sampling": {}, **more} if turn is not None else more
+    told = {"protocolVersion": "2025-11-25", "capabilities": able, "clientInfo": info}
     host.result("initialize", told)
     host.notify("notifications/initialized")
     return host
 
 
+def say(host: Host, turn: Json) -> None:
+    """What the model says from now on."""
+    content = {"type": "text", "text": json.dumps(turn)}
+    host.replies["sampling/createMessage"] = {"role": "assistant", "content": content, "model": "lent"}
+
+
+@pytest.fixture
+def mock(workspace: Path) -> Path:
+    """A workspace with the mock child."""
+    add_child(workspace, "mock", MOCK_CHILD)
+    return workspace
+
+
 def test_a_host_that_cannot_ask_its_user_gets_a_refusal_with_the_plan_unless_the_settings_trust_it(
-    workspace: Path, planner: Planner, api: MessagesApi
+    workspace: Path,
 ) -> None:
+    add_child(workspace, "store", STORE)
     wrap(workspace, "store")
-    planner.turns += [DROP, DROP]
-    with connect(workspace, env=KEY) as host:
-        asked = {"action": "call", "subtool": "natural_language", "args": {"query": "drop 7"}}
-        failure = host.failure("store_suite", **asked)
+    with connect(workspace, DROP) as host:
+        failure = host.failure("store_suite", **ASKED)
         assert host.subtools("store_suite") == ["natural_language"]
     assert failure["code"] == "ask_unconfirmed"
     assert '1. drop {"message":"7"} (not run)' in failure["message"]
     assert "ask.trust" in failure["hint"]
-    configure(workspace, {"ask": {"baseUrl": api.url, "trust": {"store": ["dr*"]}}})
-    with connect(workspace, env=KEY) as host:
-        assert host.use("store_suite", **asked)["content"] == [{"type": "text", "text": "7"}]
+    configure(workspace, {"ask": {"trust": {"store": ["dr*"]}}})
+    with connect(workspace, DROP) as host:
+        assert host.use("store_suite", **ASKED)["content"] == [{"type": "text", "text": "7"}]
 
 
 @pytest.mark.parametrize("capabilities", [{}, {"sampling": {}}])
-def test_a_host_that_lends_no_model_or_only_says_so_hears_what_to_set(
-    workspace: Path, planner: Planner, capabilities: Json
-) -> None:
-    wrap(workspace, "mock")
-    with connect(workspace, capabilities=capabilities) as host:  # which answers: method not found
-        failure = host.failure("mock_suite", action="call", subtool="natural_language", args={"query": "x"})
+def test_a_host_that_lends_no_model_or_only_says_so_hears_what_to_set(mock: Path, capabilities: Json) -> None:
+    wrap(mock, "mock")
+    with connect(mock, **capabilities) as host:  # which answers: method not found
+        failure = host.failure("mock_suite", **ASKED)
     assert failure["code"] == "ask_no_model"
     assert "ANTHROPIC_API_KEY" in failure["hint"]
 
 
-def test_with_passthrough_the_subtools_stay_as_they_were(
-    workspace: Path, planner: Planner, api: MessagesApi
-) -> None:
-    suites = {"mock": {"expose": {"deny": ["crash"]}}}
-    configure(workspace, {"ask": {"baseUrl": api.url, "passthrough": True}, "suites": suites})
-    with connect(workspace) as host:
+def test_with_passthrough_the_subtools_stay_as_they_were(mock: Path) -> None:
+    configure(mock, {"ask": {"passthrough": True}, "suites": {"mock": {"expose": {"deny": ["crash"]}}}})
+    with connect(mock, ECHO) as host:
         before = host.subtools("mock_suite")
         straight = host.call("mock_suite", "echo", message="hi")
-    wrap(workspace, "mock")
-    planner.turns.append(ECHO)
-    with connect(workspace, env=KEY) as host:
+    wrap(mock, "mock")
+    with connect(mock, ECHO) as host:
         assert host.subtools("mock_suite") == ["natural_language", *before]
         assert host.call("mock_suite", "echo", message="hi") == straight
-        assert host.call("mock_suite", "natural_language", query="x")["content"][0]["text"] == "hello"
+        assert host.use("mock_suite", **ASKED)["content"][0]["text"] == "hello"
 
 
-def test_a_request_that_is_cancelled_is_cancelled_all_the_way(workspace: Path, planner: Planner) -> None:
-    wrap(workspace, "mock")
-    planner.turns.append({"steps": [step("slow", seconds=60, steps=600)], "done": True})
-    with connect(workspace, env=KEY) as host:
-        arguments = {"action": "call", "subtool": "natural_language", "args": {"query": "be slow"}}
-        params = {"name": "mock_suite", "arguments": arguments, "_meta": {"progressToken": "p"}}
+def test_a_request_that_is_cancelled_is_cancelled_all_the_way(mock: Path) -> None:
+    wrap(mock, "mock")
+    with connect(mock, {"steps": [step("slow", seconds=60, steps=600)], "done": True}) as host:
+        params = {"name": "mock_suite", "arguments": ASKED, "_meta": {"progressToken": "p"}}
         asked = host.ask("tools/call", params)
         while "calling slow" not in host.notification("notifications/progress").get("message", ""):
             pass
         host.notify("notifications/cancelled", {"requestId": asked})
-        planner.turns.append(ECHO)
-        result = host.call("mock_suite", "natural_language", query="say hello")
-        assert result["content"][0]["text"] == "hello"
+        say(host, ECHO)
+        assert host.use("mock_suite", **ASKED)["content"][0]["text"] == "hello"
 
 
-def test_what_requests_cost_is_in_the_metrics(workspace: Path, planner: Planner) -> None:
-    wrap(workspace, "mock")
-    planner.turns.append(ECHO)
-    with serving(workspace, env={**os.environ, **NO_KEYS, **KEY}) as web:
+def test_what_requests_cost_is_in_the_metrics(mock: Path) -> None:
+    wrap(mock, "mock")
+    with serving(mock, env={**os.environ, **NO_KEYS}) as web:
         host = web.initialize()
-        arguments = {"action": "call", "subtool": "natural_language", "args": {"query": "say hello"}}
-        result = host.result("tools/call", {"name": "mock_suite", "arguments": arguments})
-        assert result["content"] == [{"type": "text", "text": "hello"}]
+        result = host.result("tools/call", {"name": "mock_suite", "arguments": ASKED})
+        assert result["structuredContent"]["error"]["code"] == "ask_no_model"
         metrics = web.ask("GET", "/metrics").body.decode().splitlines()
-    assert 'switchboard_ask_requests_total{child="mock",outcome="ok"} 1' in metrics
-    assert 'switchboard_ask_tokens_total{child="mock",kind="input"} 100' in metrics
+    assert 'switchboard_ask_requests_total{child="mock",outcome="ask_no_model"} 1' in metrics
+    assert 'switchboard_ask_tokens_total{child="mock",kind="input"} 0' in metrics
+
+
+ASKING = scripted("""
+    class Asking(Child):
+        tools = ("sign",)
+
+        def call(self, request_id, params, line):
+            self.waiting = request_id
+            schema = {"type": "object", "properties": {"agree": {"type": "boolean"}}}
+            asked = {"message": "Sign here?", "requestedSchema": schema}
+            send({"id": "q", "method": "elicitation/create", "params": asked})
+
+        def hear(self, message):
+            self.answer(self.waiting, text(json.dumps(message.get("result") or message.get("error"))))
+
+    import json
+    Asking().serve()
+""")
+
+
+def test_what_the_original_asks_reaches_the_host(workspace: Path) -> None:
+    add_child(workspace, "asking", ASKING)
+    wrap(workspace, "asking")
+    answer = {"action": "accept", "content": {"agree": True}}
+    turn = {"steps": [step("sign", message="x")], "done": True}
+    with connect(workspace, turn, elicitation={}) as host:
+        host.replies["elicitation/create"] = answer
+        result = host.use("asking_suite", **ASKED)
+        heard = [told.json for told in host.heard if told.json.get("method") == "elicitation/create"]
+    assert json.loads(result["content"][0]["text"]) == answer
+    assert [message["params"]["message"].splitlines()[0] for message in heard] == [
+        "Run this with 'asking'? It may change or delete things.",
+        "Sign here?",
+    ]
+
+
+def test_wrapping_and_denying_count_while_hosts_are_served(mock: Path) -> None:
+    with connect(mock, ECHO) as host:
+        assert "echo" in host.subtools("mock_suite")
+        wrap(mock, "mock")
+        while host.subtools("mock_suite") != ["natural_language"]:
+            pass  # each look takes a moment; the change is seen within a few
+        assert host.use("mock_suite", **ASKED)["content"][0]["text"] == "hello"
+        configure(mock, {"suites": {"mock": {"expose": {"deny": ["echo"]}}}})
+        result: Json = {}
+        while not result.get("isError"):
+            result = host.use("mock_suite", **ASKED)
+        assert result["structuredContent"]["error"]["code"] == "ask_plan_invalid"

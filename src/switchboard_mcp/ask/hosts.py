@@ -6,6 +6,7 @@ Owns which model serves, and the words a user is asked with. It knows no transpo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Literal, Protocol
 
 import msgspec
@@ -64,6 +65,12 @@ def api_model(settings: Ask, environ: Mapping[str, str]) -> ApiModel | None:
     """The API, where the settings want it and a key is set."""
     key = find_key(environ)
     return ApiModel(settings, key) if key and settings.backend != "host" else None
+
+
+async def warm(api: ApiModel) -> None:
+    """Load what takes long before it is needed. What goes wrong with it is told when it is."""
+    with suppress(SwitchboardError):
+        await api.client()
 
 
 def choose(backend: Backend, api: ApiModel | None, host: Host | None) -> Model:

@@ -6,7 +6,6 @@ Owns the tool, and that nothing of a request's words is logged. Who plans and wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Annotated, Any
 
 from msgspec import Meta, Raw, Struct
@@ -63,12 +62,6 @@ class Wrapper:
     async def sit(self, voice: Any, caller: Caller) -> Sitting:
         """One more client; our own server, whose voice can ask too."""
         return Sitting(self, voice)
-
-    async def warm(self) -> None:
-        """Load what takes long before it is needed. What goes wrong with it is told when it is."""
-        if self.api is not None:
-            with suppress(SwitchboardError):
-                await self.api.client()
 
     async def answer(self, asked: Query, host: Host, request: Request) -> bytes:
         """Carry one request out."""

@@ -63,11 +63,11 @@ class AskingServer(inhouse.Server):
         super().__init__(loop, link, menu, start_task, wrong)
         self._gone = gone
         self._through = through
-        self._capabilities: dict[str, Raw] = {}
+        self.capabilities: dict[str, Raw] = {}
 
     def able(self, capability: str) -> bool:
         """Whether the client said that it can."""
-        return capability in self._capabilities
+        return capability in self.capabilities
 
     async def ask(self, method: str, params: bytes) -> Raw:
         """The client's answer. Raises where it gives none."""
@@ -90,7 +90,7 @@ class AskingServer(inhouse.Server):
     def requested(self, message: Message) -> None:
         """The client asks."""
         if message.method == "initialize" and message.params is not UNSET:
-            self._capabilities = _decode_hello(message.params).capabilities
+            self.capabilities = _decode_hello(message.params).capabilities
         through = self._through
         if through is not None and message.id is not UNSET:
             params = message.params if message.params is not UNSET else Raw(b"{}")

@@ -12,10 +12,10 @@ import msgspec
 from switchboard_mcp.app import Switchboard
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.ask.engine import Agreement, Party, Request, carry_out
-from switchboard_mcp.ask.hosts import api_model, choose, find_key, line
+from switchboard_mcp.ask.hosts import api_model, choose, find_key, line, warm
 from switchboard_mcp.ask.record import Record
 from switchboard_mcp.cli.console import Console, one_line, plural
-from switchboard_mcp.cli.host import ToolResult, connected
+from switchboard_mcp.cli.host import Host, ToolResult, connected
 from switchboard_mcp.cli.invocation import Invocation, find_suite, opened, show_warnings, usage_failure
 from switchboard_mcp.cli.outcome import show_result
 from switchboard_mcp.cli.toolbox import SuiteToolbox, originals
@@ -51,8 +51,14 @@ async def gather(asked: Invocation) -> tuple[bytes, Record]:
             switchboard.services.redactor.register(find_key(os.environ))
             suite = pick(switchboard, asked, query)
             async with connected(switchboard.gateway) as host:
+
+                async def meet() -> Host:
+                    return host
+
+                if api is not None:
+                    switchboard.services.start_task(warm(api))
                 party = Party(
-                    toolbox=SuiteToolbox(suite, host),
+                    toolbox=SuiteToolbox(switchboard.gateway, suite.source, meet),
                     model=model,
                     consent=ShellConsent(asked.console, suite.child.name, yes=asked.given.yes),
                     settings=settings,

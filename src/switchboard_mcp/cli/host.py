@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import AbstractEventLoop
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -87,6 +87,8 @@ class ToolCall(Inquiry):
 class Host:
     """See the module. Made by `connected`."""
 
+    capabilities: Mapping[str, object] = {}
+
     def __init__(self, link: MemoryLink, tell_log: TellLog | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._link = link
@@ -98,7 +100,7 @@ class Host:
         """The handshake."""
         hello = {
             "protocolVersion": LATEST_HANDSHAKE,
-            "capabilities": {},
+            "capabilities": self.capabilities,
             "clientInfo": {"name": "switchboard-cli", "version": __version__},
         }
         await self._ask(Inquiry(self._loop, "initialize", jsonrpc.encode(hello), PATIENCE_S))

@@ -5,7 +5,9 @@ Owns how the originals of a workspace are opened, and how a suite is used by a p
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -20,6 +22,7 @@ from switchboard_mcp.config.models import Find, Workspace
 from switchboard_mcp.core.plan import Offered, Step
 from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.gateway.childsuite import ChildSuite
+from switchboard_mcp.gateway.gateway import Gateway
 
 
 def originals(options: Options, child: str = "") -> Workspace:
@@ -48,17 +51,14 @@ class _Call(Struct):
 
 
 class SuiteToolbox:
-    """See the module."""
+    """See the module. The host is met when it is first needed; the suite is looked up each time, as settings change."""
 
-    def __init__(self, suite: ChildSuite, host: Host) -> None:
-        self._suite = suite
-        self._host = host
-        self._met = False
-
-    @property
-    def child(self) -> str:
-        """Its name."""
-        return self._suite.child.name
+    def __init__(self, gateway: Gateway, child: str, meet: Callable[[], Awaitable[Host]]) -> None:
+        self.child = child
+        self._gateway = gateway
+        self._meet = meet
+        self._meeting = asyncio.Lock()
+        self._host: Host | None = None
 
     async def offered(self) -> list[Offered]:
         """The subtools that may be used, by name."""
@@ -78,19 +78,33 @@ class SuiteToolbox:
         return await self._use(call.name, call.arguments)
 
     async def _use(self, subtool: str, args: object) -> bytes:
+        host = await self._met()
         asked = {"action": "call", "subtool": subtool, "args": args}
-        return (await self._host.call(self._suite.name, asked)).raw
+        return (await host.call(self._suite().name, asked)).raw
 
     async def _tools(self) -> list[Tool]:
-        """Started where it is not yet: what it offers now counts, and later what it says has changed."""
-        if not self._met:
-            looked = {"action": "introspect", "verbosity": "names"}
-            result = await self._host.call(self._suite.name, looked)
-            problem = error_of(result)
-            if problem is not None:
-                raise SwitchboardError(problem)
-            self._met = True
-        return self._suite.permitted(self._suite.child.offer.known_tools())
+        await self._met()
+        suite = self._suite()
+        return suite.permitted(suite.child.offer.known_tools())
+
+    async def _met(self) -> Host:
+        """The host, once the child has been started: what it offers now counts, and later what it says has changed."""
+        async with self._meeting:
+            if self._host is None:
+                host = await self._meet()
+                looked = {"action": "introspect", "verbosity": "names"}
+                problem = error_of(await host.call(self._suite().name, looked))
+                if problem is not None:
+                    raise SwitchboardError(problem)
+                self._host = host
+            return self._host
+
+    def _suite(self) -> ChildSuite:
+        for suite in self._gateway.suites.values():
+            if suite.source == self.child:
+                return suite
+        told = f"There is no child '{self.child}' any more."
+        raise SwitchboardError(failure("unknown_tool", told, child=self.child))
 
 
 def _offered(tool: Tool) -> Offered:
