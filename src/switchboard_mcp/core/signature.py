@@ -128,7 +128,8 @@ class _Reader:
             fields.append(f"{keys}: {self.expression(others, depth + 1)[0]}")
         if fields:
             return "{" + ", ".join(fields) + "}"
-        if isinstance(node.get("items"), dict):  # says nothing to a validator, yet its author means what it holds
+        if isinstance(node.get("items"), dict):
+            # Says nothing to a validator, yet its author means what it holds.
             return f"{BARE_OBJECT}<{self.expression(node['items'], depth + 1)[0]}>"
         return "{}" if others is False else BARE_OBJECT
 
