@@ -44,6 +44,7 @@ NAV: dict[str, tuple[str, ...]] = {
         "lock.md",
         "audit.md",
         "messaging.md",
+        "bus.md",
         "workflows.md",
         "protocol.md",
     ),

@@ -116,3 +116,31 @@ def test_a_password_that_redis_refuses_is_told_without_showing_it(redis: RedisSe
     assert told.returncode == 1
     assert "refuses" in told.stdout
     assert "not-the-password-at-all" not in told.stdout + told.stderr
+
+
+def test_what_happens_is_told_as_events_once_though_the_relay_was_not_there(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    machine = Machine(tmp_path / "one", redis.url)
+    machine.run("mail", "agents", "add", "ada")
+    machine.run("mail", "agents", "add", "bob")
+    sent = machine.ask("mail", "send", "bob", "do it", "--as", "ada")["sent"][0]["id"]
+    for _ in range(2):
+        with machine.relay():
+            until(lambda: bool(events_of(machine)))
+        machine.run("mail", "claim", "--as", "bob")
+        machine.run("mail", "ack", sent, "done", "--as", "bob")
+    with machine.relay():
+        until(lambda: len(events_of(machine)) == 2)
+    events = events_of(machine)
+    assert [(event["kind"], event["subject"], event["outcome"], event["who"]) for event in events] == [
+        ("message", sent, "delivered", "ada"),
+        ("message", sent, "done", "ada"),
+    ]
+    assert {event["v"] for event in events} == {1}
+    assert len({event["id"] for event in events}) == 2
+
+
+def events_of(machine: Machine) -> list[dict[str, Any]]:
+    lines = machine.run("bus", "tail", "--stream", "events", "--json").stdout.splitlines()
+    return [json.loads(json.loads(line)["event"]) for line in lines]

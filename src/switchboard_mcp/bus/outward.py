@@ -181,14 +181,14 @@ class Outward:
         return fields
 
     async def _send_slips(self, homes: Mapping[str, str]) -> bool:
-        slips: list[Slip] = await self._post.work(lambda visit: outgoing.slips(visit, homes, MOST_SLIPS))
         now = time.monotonic()
-        due = [s for s in slips if now - self._slips.get((s.agent, s.name), -MOST_AGAIN_S) >= AGAIN_S]
+        on_the_bus = {slip for slip, at in self._slips.items() if now - at < AGAIN_S}
+        due = await self._post.work(lambda visit: outgoing.slips(visit, homes, MOST_SLIPS, on_the_bus))
         if not due:
             return False
         await self._wire.ship([(homes[slip.agent], self._receipt(slip)) for slip in due])
         self._slips.update(((slip.agent, slip.name), now) for slip in due)
-        return len(slips) >= MOST_SLIPS
+        return len(due) >= MOST_SLIPS
 
     def _receipt(self, slip: Slip) -> Fields:
         named = {"from": self._me.id, "agent": slip.agent, "name": slip.name}

@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from msgspec.json import encode
 
 from switchboard_mcp.bus import node as nodes
+from switchboard_mcp.bus.events import Events
 from switchboard_mcp.bus.homes import Homes
 from switchboard_mcp.bus.inward import Inward
 from switchboard_mcp.bus.node import Node
@@ -36,6 +37,7 @@ READ, READ_WAIT_MS = 512, 1_000
 # Entries that another consumer of this folder was given and has not acknowledged for so long are ours.
 INHERIT_MS, INHERIT_EVERY_S = 60_000, 30.0
 TRIM_EVERY_S = 10.0
+EVENTS_EVERY_S = 0.5
 # After a failure: at first, and at most.
 PAUSE_S, MOST_PAUSE_S = 0.2, 5.0
 STANDBY_S = 1.0
@@ -50,11 +52,15 @@ def nothing(_: str) -> None:
 class Relay:
     """See the module. `step` is called between any two steps with the name of the one that is done."""
 
-    def __init__(self, post: Post, wire: Wire, log: Log, step: Callable[[str], None] = nothing) -> None:
+    def __init__(
+        self, post: Post, wire: Wire, log: Log, step: Callable[[str], None] = nothing, audit: str = ""
+    ) -> None:
+        """`audit` is the folder of the audit record, where one is kept: its lines become events."""
         self._post = post
         self._wire = wire
         self._log = log
         self._step = step
+        self._audit = audit
         self._token = os.urandom(6).hex()
         self._machine = nodes.machine()
         self._state: State = "standby"
@@ -140,6 +146,7 @@ class Relay:
                 self._out(outward, homes),
                 self._in(inward, outward),
                 self._trims(),
+                self._tell_events(),
             ):
                 tasks.create_task(loop)
 
@@ -220,6 +227,12 @@ class Relay:
                 await outward.hear(entry)
         await inward.take(entries)
         self._stirred.set()
+
+    async def _tell_events(self) -> None:
+        events = Events(self._post, self._wire, self.me, self._audit)
+        while True:
+            if not await events.pump():
+                await asyncio.sleep(EVENTS_EVERY_S)
 
     async def _trims(self) -> None:
         while True:

@@ -30,7 +30,7 @@ def hide(url: str, register: Callable[[str], None]) -> None:
         register(url)
 
 
-async def join(program: Program, settings: Bus, log: Log) -> None:
+async def join(program: Program, settings: Bus, log: Log, audit: str = "") -> None:
     """Carry the mail of the workspace whose desk this is, until it is cancelled."""
     desk = program
     if not isinstance(desk, Desk):
@@ -39,7 +39,7 @@ async def join(program: Program, settings: Bus, log: Log) -> None:
     me = await post.work(nodes.identify)
     asking = Wire(settings, answer_within_s=NAME_WITHIN_S)
     names = Homes(post, asking, me)
-    relay = Relay(post, Wire(settings), log)
+    relay = Relay(post, Wire(settings), log, audit=audit)
 
     async def taken(name: str) -> str:
         """On which other machine an agent of this name lives. While Redis is away, what was known last counts."""

@@ -165,7 +165,8 @@ async def _relay(workspace: Workspace, settings: Bus, asked: Invocation) -> int:
     _demand_lock(workspace)
     store = await Post.open(workspace.folder, gates=gates(workspace.folder))
     async with store as post, asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(Relay(post, Wire(settings), log).run())
+        audit = os.path.join(workspace.folder, workspace.config.audit.path)
+        running = tasks.create_task(Relay(post, Wire(settings), log, audit=audit).run())
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     return 0

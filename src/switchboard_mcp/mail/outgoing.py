@@ -6,7 +6,7 @@ leaves, so that it never goes under two numbers. Owns these moves; does not know
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -168,8 +168,8 @@ def set_aside(visit: Visit, shipped: Shipped, problem: Failure) -> None:
     visit.sync_folders()
 
 
-def slips(visit: Visit, agents: Iterable[str], most: int) -> list[Slip]:
-    """Receipts that wait here for senders who live elsewhere."""
+def slips(visit: Visit, agents: Iterable[str], most: int, unless: Container[tuple[str, str]]) -> list[Slip]:
+    """Receipts that wait here for senders who live elsewhere, but for these (agent, name)."""
     found: list[Slip] = []
     for agent in agents:
         if not visit.has("outbox", agent):
@@ -177,7 +177,7 @@ def slips(visit: Visit, agents: Iterable[str], most: int) -> list[Slip]:
         for name, _ in files.entries(visit.folder("outbox", agent)):
             if len(found) >= most:
                 return found
-            if receipt_for(name) is None:
+            if (agent, name) in unless or receipt_for(name) is None:
                 continue
             read = files.read(visit.folder("outbox", agent), name, receipts.MOST_RECEIPT_BYTES)
             if isinstance(read, files.Found):

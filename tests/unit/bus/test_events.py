@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from switchboard_mcp.bus import node as nodes
+from switchboard_mcp.bus.events import Events
+from switchboard_mcp.bus.redis import Fields, Wire
+from switchboard_mcp.config.audit import Audit as Settings
+from switchboard_mcp.core.redaction import Redactor
+from switchboard_mcp.mail.letters import Draft
+from switchboard_mcp.mail.post import Post
+from switchboard_mcp.observe.audit import Audit
+
+
+class Stream:
+    """Takes what is told, unless it is away."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.away = False
+
+    async def append(self, stream: str, entries: Sequence[Fields], most: int) -> None:
+        if self.away:
+            raise ConnectionError
+        self.told += [msgspec.json.decode(cast(bytes, entry["event"])) for entry in entries]
+
+
+def record(folder: Path, *outcomes: str) -> None:
+    audit = Audit(Settings(), str(folder), Redactor(), masks={}, deny=False, warn=lambda problem: None)
+    audit.start()
+    for outcome in outcomes:
+        audit.record("child", child="github", outcome=outcome)
+    audit.close()
+
+
+async def test_lines_of_the_record_and_receipts_are_told_once_and_in_order(tmp_path: Path) -> None:
+    record(tmp_path, "started", "failed")
+    stream = Stream()
+    async with await Post.open(str(tmp_path), watch=False) as post:
+        await post.register("bob")
+        sent = await post.send(Draft(action="execute", payload=""), sender="ada", recipient="bob")
+        me = await post.work(nodes.identify)
+        # Each as after another start.
+        tellers = [
+            Events(post, cast(Wire, stream), me, str(tmp_path / ".switchboard/audit")) for _ in range(3)
+        ]
+        for events in tellers[:2]:
+            await events.pump()
+            await events.pump()
+        record(tmp_path, "quarantined")
+        await tellers[2].pump()
+    told = [(each["kind"], each.get("child", ""), each["outcome"]) for each in stream.told]
+    assert told == [
+        ("child", "github", "started"),
+        ("child", "github", "failed"),
+        ("message", "", "delivered"),
+        ("child", "github", "quarantined"),
+    ]
+    assert stream.told[2]["subject"] == sent.id
+    assert stream.told[0]["at"][:2] == "20"
+    assert len({each["id"] for each in stream.told}) == 4
+
+
+async def test_what_could_not_be_told_is_told_later(tmp_path: Path) -> None:
+    record(tmp_path, "started")
+    stream = Stream()
+    stream.away = True
+    async with await Post.open(str(tmp_path), watch=False) as post:
+        events = Events(
+            post, cast(Wire, stream), await post.work(nodes.identify), str(tmp_path / ".switchboard/audit")
+        )
+        try:
+            await events.pump()
+        except ConnectionError:
+            stream.away = False
+        await events.pump()
+    assert [each["outcome"] for each in stream.told] == ["started"]
