@@ -23,9 +23,13 @@ def show_survey(survey: Survey, outcomes: Sequence[Outcome], folder: str, out: S
     """A table of what was found."""
     if not outcomes:
         files = len({source.path for source in survey.sources})
-        looked = f"in {plural(files, 'file')} of your hosts" if files else "on this machine: no host keeps any"
+        looked = (
+            f"in {plural(files, 'file')} of your hosts" if files else "on this machine: no host keeps any"
+        )
         out.line(f"No MCP servers were found {looked}.")
-        out.line("`switchboard add NAME -- CMD` adds one here, `switchboard init --host HOST` connects a host.")
+        out.line(
+            "`switchboard add NAME -- CMD` adds one here, `switchboard init --host HOST` connects a host."
+        )
     number = 0
     rows = []
     for outcome in outcomes:
