@@ -52,7 +52,8 @@ class Glance:
             fresh = {row["id"]: row for row in told["changed"]}
             self.rows = {id: row for id, row in (self.rows | fresh).items() if id not in told["gone"]}
         elif event == "calls":
-            self.calls = [*self.calls, *told["calls"]][-MOST_CALLS:]
+            last = self.calls[-1]["seq"] if self.calls else 0
+            self.calls = [*self.calls, *(call for call in told["calls"] if call["seq"] > last)][-MOST_CALLS:]
         elif event == "server":
             self.about = {**self.about, **told}
 

@@ -154,6 +154,7 @@ class Dashboard:
         body = await self._body(exchange) if exchange.method == "POST" else b""
         if body is None:
             return
+        self.events.look()
         query = dict(parse_qsl(exchange.query.decode("latin-1"), keep_blank_values=True))
         try:
             told = await api.handler(route)(self.board, Asked(viewer, names, query, body))

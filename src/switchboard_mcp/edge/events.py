@@ -35,6 +35,7 @@ class Events:
         self._rows: dict[str, bytes] = {}
         self._seq = 0
         self._hosts = (-1, -1)
+        self._alone_s = 0.0
         self._mail_news = False
         self._hush: Callable[[], None] | None = None
 
@@ -46,13 +47,18 @@ class Events:
         outlet = Outlet(self._loop, exchange.guard)
         self._viewers.add(outlet)
         outlet.put(b"retry: 2000\n\n" + event("hello", {"seq": self._board.live.seq}))
-        if self._looking is None:
-            self._board.watch()
-            self._looking = self._board.services.start_task(self._look_forever())
+        self.look()
         try:
             await exchange.stream(outlet)
         finally:
             self._viewers.discard(outlet)
+
+    def look(self) -> None:
+        """Somebody looks, if only once: all is kept ready for a while."""
+        self._alone_s = 0.0
+        if self._looking is None:
+            self._board.watch()
+            self._looking = self._board.services.start_task(self._look_forever())
 
     async def stop(self) -> None:
         """The server ends."""
@@ -67,15 +73,14 @@ class Events:
 
     async def _look_forever(self) -> None:
         """Until nobody has looked for a while."""
-        alone_s = 0.0
         try:
             await self._follow_mail()
-            while alone_s < LINGER_S:
+            while self._alone_s < LINGER_S:
                 if self._viewers:
-                    alone_s = 0.0
+                    self._alone_s = 0.0
                     self._tell()
                 else:
-                    alone_s += TICK_S
+                    self._alone_s += TICK_S
                 await asyncio.sleep(TICK_S)
         finally:
             self._looking = None

@@ -49,7 +49,10 @@ def test_a_picture_is_never_larger_than_the_terminal(size: tuple[int, int]) -> N
     shown = glance(100)
     shown.take(
         "calls",
-        {"calls": [{"child": "x" * 300, "subtool": "y", "ms": 1.0, "outcome": "ok", "who": "me"}] * 9},
+        {
+            "calls": [{"child": "x" * 300, "subtool": "y", "ms": 1.0, "outcome": "ok", "who": "me", "seq": 1}]
+            * 9
+        },
     )
     lines = draw(shown, NOW, size=os.terminal_size(size))
     assert len(lines) <= size[1]
@@ -79,6 +82,9 @@ def test_what_changes_replaces_what_was_known() -> None:
     )
     shown.take("server", {"sessions": 7})
     shown.take("mail", {})
+    shown.take("calls", {"calls": [{"seq": 1}, {"seq": 2}]})
+    shown.take("calls", {"calls": [{"seq": 2}, {"seq": 3}]})
+    assert [call["seq"] for call in shown.calls] == [1, 2, 3]
     assert (shown.rows["0"]["health"], sorted(shown.rows), shown.about["sessions"]) == (
         "quarantined",
         ["0", "1"],

@@ -78,9 +78,11 @@ export async function connect() {
     emit("children");
   });
   hear("calls", ({ calls }) => {
-    known.calls.push(...calls);
+    const last = known.calls.length ? known.calls[known.calls.length - 1].seq : 0;
+    const fresh = calls.filter((call) => call.seq > last);
+    known.calls.push(...fresh);
     if (known.calls.length > 2000) known.calls.splice(0, known.calls.length - 1000);
-    emit("calls", calls);
+    emit("calls", fresh);
   });
   hear("savings", ({ point }) => { known.points.push(point); emit("savings"); });
   hear("server", (told) => { Object.assign(known.overview, told); emit("server"); });
