@@ -52,3 +52,11 @@ def test_a_broken_link_fails_the_site(tmp_path: Path) -> None:
 def test_the_picture_shows_what_the_demo_prints() -> None:
     told = script("picture.py", "--check")
     assert told.returncode == 0, told.stderr
+
+
+def test_every_decision_has_a_number_of_its_own() -> None:
+    pages = sorted((REPO / "docs" / "adr").glob("[0-9]*.md"))
+    numbers = [int(page.name.partition("-")[0]) for page in pages]
+    titles = [page.read_text(encoding="utf-8").partition(".")[0] for page in pages]
+    assert titles == [f"# {number}" for number in numbers]
+    assert len(set(numbers)) == len(numbers) > 10
