@@ -36,7 +36,7 @@ async def overview(board: Board, asked: Asked) -> object:
         "audit": audit is not None,
         "auditTrouble": audit.trouble if audit is not None else None,
         "mail": board.desk is not None,
-        "warnings": [str(warning) for warning in board.workspace.warnings],
+        "warnings": [board.services.redactor.text(str(warning)) for warning in board.workspace.warnings],
     }
 
 
@@ -55,7 +55,7 @@ async def child(board: Board, asked: Asked) -> object:
     return {
         **row,
         "source": spec.source,
-        "command": spec.command or spec.url,
+        "command": board.services.redactor.text(spec.command or spec.url),
         "weight": suite.weighed().weight if found.knowledge is not None else None,
         "subtoolList": [
             {"name": tool.name, "summary": summarise(tool.description or "", SUMMARY_CHARS)} for tool in tools

@@ -1,0 +1,38 @@
+"""The dashboard of a governed server: what drifted is blocked until it is approved there, by whoever saw it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.e2e.test_dashboard_api import api, recorded
+from tests.e2e.test_governed_lock import ENABLED, READS, add_pinned, cli, govern, offer, tool
+from tests.e2e.web import Web, headers_of, modern, serving
+
+
+def call(web: Web) -> bool:
+    """Whether the child's tool can be called."""
+    arguments = {"action": "call", "subtool": "echo", "args": {"message": "hi"}}
+    message = modern("tools/call", {"name": "kid_suite", "arguments": arguments})
+    return not web.ask("POST", "/mcp", message, headers_of(message)).json["result"].get("isError")
+
+
+def test_drift_is_blocked_until_it_is_approved_and_then_the_running_child_serves(workspace: Path) -> None:
+    add_pinned(workspace)
+    add_pinned(workspace, "stranger")
+    govern(workspace, "kid")
+    cli(workspace, "lock")
+    offer(workspace, tool(description=READS.replace("file", "folder")))
+    with serving(workspace, env=ENABLED) as web:
+        rows = {row["child"]: row for row in api(web, "children").json["children"]}
+        assert rows["stranger"]["health"] == "absent"
+        assert "switchboard approve" in rows["stranger"]["trouble"]["hint"]
+        assert not call(web)
+        told = api(web, "children/kid").json
+        locked = len(api(web, "audit?kind=lock").json["entries"])
+        assert told["driftChanges"][0]["tool"] == "echo"
+        assert api(web, "children/kid/approve", {"mark": told["driftMark"]}).status == 200
+        assert call(web)
+        assert "drift" not in api(web, "children/kid").json
+        record = recorded(web, "lock", locked + 1)
+        assert (record["who"], record["child"], record["outcome"]) == ("dashboard", "kid", "accepted")
+    assert "All as locked." in cli(workspace, "lock", "--check")
