@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -60,3 +61,14 @@ def test_every_decision_has_a_number_of_its_own() -> None:
     titles = [page.read_text(encoding="utf-8").partition(".")[0] for page in pages]
     assert titles == [f"# {number}" for number in numbers]
     assert len(set(numbers)) == len(numbers) > 10
+
+
+def test_every_page_that_the_code_speaks_of_exists() -> None:
+    named = {
+        (source, page)
+        for source in (REPO / "src").rglob("*.py")
+        for page in re.findall(r"docs/[\w/-]+\.md", source.read_text(encoding="utf-8"))
+        if page != "docs/plan.md"  # a file of the reader's, in an example
+    }
+    assert named
+    assert [(name_of(source), page) for source, page in sorted(named) if not (REPO / page).exists()] == []
