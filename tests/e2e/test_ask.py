@@ -262,6 +262,7 @@ async def test_logs_say_what_it_cost_and_nothing_of_what_was_said(road: Road) ->
     search = {"steps": [step("search_nodes", query=secret)], "done": True}
     await road.ask("memory", f"look for {secret}", search)
     logged = (road.workspace / "stderr.log").read_text()
+    assert "info ask.done child=memory outcome=ok" in logged
     assert secret not in logged
     assert KEY not in logged
 

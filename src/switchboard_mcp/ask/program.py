@@ -1,6 +1,6 @@
 """The server that a wrapped child is: one tool that takes a sentence. A program for `inhouse`.
 
-Owns the tool, and that nothing of a request's words is logged. Who plans and who agrees is settled in `hosts`.
+Owns the tool, and what is told of a request besides its result. Who plans and who agrees is settled in `hosts`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from switchboard_mcp.config.ask import SUBTOOL, USED, Ask
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.observe.log import Log
 from switchboard_mcp.policy.access import access
 from switchboard_mcp.transport.program import Caller, Request, Resource, Tool
 
@@ -41,7 +40,6 @@ class Wrapper:
         self,
         toolbox: Toolbox,
         settings: Ask,
-        log: Log,
         *,
         role: str = "",
         api: ApiModel | None = None,
@@ -49,7 +47,6 @@ class Wrapper:
         self.toolbox = toolbox
         self.settings = settings
         self.role = role
-        self.log = log
         self.api = api
         self.name = toolbox.child
         self.instructions = f"Tell `{SUBTOOL}` what you want done with '{toolbox.child}', in a sentence."
@@ -65,7 +62,6 @@ class Wrapper:
 
     async def answer(self, asked: Query, host: Host, request: Request) -> bytes:
         """Carry one request out."""
-        child = self.toolbox.child
         try:
             party = self._party(host)
         except SwitchboardError as problem:
@@ -74,7 +70,8 @@ class Wrapper:
         else:
             wanted = Wanted(asked.query, asked.context, asked.dry_run)
             result, record = await carry_out(wanted, party, request.progress)
-        note(self.log, host, child, record, result)
+        # For the log and the metrics of the Switchboard in front: what it came to and cost, nothing of what was said.
+        host.tell(USED, jsonrpc.encode(record.use(outcome_of(result))))
         return result
 
     def _party(self, host: Host) -> Party:
@@ -110,24 +107,3 @@ class Sitting:
 
 async def _serve(sitting: Sitting, asked: Query, request: Request) -> Raw:
     return Raw(await sitting.wrapper.answer(asked, sitting.host, request))
-
-
-def note(log: Log, host: Host, child: str, record: Record, result: bytes) -> None:
-    """A line in the log and one for the metrics: what a request came to and cost, nothing of what was said."""
-    use = record.use(outcome_of(result))
-    host.tell(USED, jsonrpc.encode(use))
-    log.info(
-        "ask.done",
-        child=child,
-        outcome=use.outcome,
-        model=use.model,
-        turns=use.turns,
-        steps=sum(taken.ran for taken in record.steps),
-        subtools=",".join(dict.fromkeys(taken.subtool for taken in record.steps)),
-        input_tokens=use.input_tokens,
-        output_tokens=use.output_tokens,
-        cached_tokens=use.cached_tokens,
-        model_ms=use.model_ms,
-        steps_ms=use.steps_ms,
-        total_ms=use.total_ms,
-    )

@@ -52,6 +52,7 @@ class Record(Struct):
         return Used(
             outcome=outcome,
             model=self.model,
+            subtools=list(dict.fromkeys(taken.subtool for taken in self.steps if taken.ran)),
             turns=self.turns,
             input_tokens=self.usage.read,
             output_tokens=self.usage.written,

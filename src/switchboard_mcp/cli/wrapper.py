@@ -63,7 +63,7 @@ async def serve(asked: Invocation, workspace: Workspace, folder: str, log: Log, 
     # What was locked is the wrapper; the switch of governed mode has been looked at.
     async with running(workspace, log, redactor, pinned=False) as switchboard, joined(switchboard) as relay:
         toolbox = SuiteToolbox(switchboard.gateway, spec.name, relay.meet)
-        program = Wrapper(toolbox, workspace.config.ask, log, role=read_role(folder), api=api)
+        program = Wrapper(toolbox, workspace.config.ask, role=read_role(folder), api=api)
         relay.server = open_server(program, toolbox, switchboard, done.set)
         await relay.server.open(Caller())
         reloader = Reloader(switchboard, lambda: originals(asked.options, spec.name), asked.options.config)

@@ -45,6 +45,7 @@ class Used(Struct, frozen=True, kw_only=True, rename="camel"):
 
     outcome: str = ""
     model: str = ""
+    subtools: list[str] = []
     turns: int = 0
     input_tokens: int = 0
     output_tokens: int = 0

@@ -232,7 +232,8 @@ class Gateway:
         """A wrapped child tells what a request in natural language has cost."""
         from switchboard_mcp.gateway.used import Sums  # Only where children are wrapped.
 
-        self.used.setdefault(child, Sums()).add(params)
+        used = self.used.setdefault(child, Sums()).add(params)
+        self._log.info("ask.done", child=child, **msgspec.structs.asdict(used))
 
     def child_changed(self, child: str, method: str, *, first: bool = False) -> None:
         """A child offers something else now, or what it offers is known for the first time."""

@@ -25,8 +25,8 @@ class Sums(Struct):
     tokens: dict[str, int] = {}
     seconds: dict[str, float] = {}
 
-    def add(self, params: Raw) -> None:
-        """One more request."""
+    def add(self, params: Raw) -> Used:
+        """One more request, which is given back as it was told."""
         used = _decode(params)
         outcome = used.outcome if used.outcome in OUTCOMES else "other"
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
@@ -37,6 +37,7 @@ class Sums(Struct):
         spent = {"model": used.model_ms, "steps": used.steps_ms, "all": used.total_ms}
         for kind, milliseconds in spent.items():
             self.seconds[kind] = self.seconds.get(kind, 0.0) + max(milliseconds, 0.0) / 1000
+        return used
 
 
 def values(sums: dict[str, Sums]) -> list[Value]:
