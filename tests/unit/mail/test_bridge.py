@@ -157,10 +157,13 @@ def roles(folder: Path) -> None:
         (True, message(verified=False), "Only verified senders"),
         (True, message(sender="bob"), "'bob' is tester"),
         (True, message(sender="ann"), "'ann' is without a role"),
+        (True, message(sender="overseer"), ""),
+        (True, message(verified=False, sender="overseer"), "Only verified senders"),
+        (False, message(sender="overseer"), "without --allow-execute"),
         (False, message("delegate_task", verified=False, sender="ann"), ""),
     ],
 )
-def test_execute_is_refused_before_it_is_accepted_unless_a_verified_lead_may_type(
+def test_execute_is_refused_before_it_is_accepted_unless_a_verified_lead_or_the_overseer_may_type(
     folder: Path, allow: bool, sent: Message, told: str
 ) -> None:
     roles(folder)

@@ -60,7 +60,7 @@ export function notice(text, kind = "bad") {
   const box = $("notice");
   clear(box, h("div", { class: `toast ${kind}` }, text));
   clearTimeout(hiding);
-  hiding = setTimeout(() => clear(box), 7000);
+  hiding = setTimeout(() => clear(box), kind === "good" ? 3500 : 9000);
 }
 
 // A question before something is done that cannot be undone; the answer is what was typed, or null.
