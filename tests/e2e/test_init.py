@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from switchboard_mcp.setup import editors
 from switchboard_mcp.setup.survey import guess
+from tests.conftest import REPO
 from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Host
 from tests.hostfiles import HOSTS, Person
 
@@ -294,9 +297,9 @@ def test_secrets_become_variables_where_that_is_wanted(tmp_path: Path) -> None:
 def test_features_that_are_switched_on(tmp_path: Path) -> None:
     person = Person(tmp_path, "warp")
     before = person.files()
-    assert run(person, "init", "--yes", "--mail").code == 0
+    assert run(person, "init", "--yes", "--mail", "--find").code == 0
     listed = {tool["name"] for tool in run(person, "list", "--json").json["tools"]}
-    assert listed == {"mail_suite", "mock_suite", "web_suite"}
+    assert listed == {"mail_suite", "switchboard_suite", "mock_suite", "web_suite"}
     run(person, "revert", "--yes")
     assert person.files() == before
 
@@ -347,3 +350,38 @@ def test_the_form_of_a_file_is_told_by_what_is_in_it() -> None:
     found = guess("x.toml", b'[mcp_servers.a]\ncommand = "a"\n')
     assert found is not None
     assert found.host.name == "codex"
+
+
+def test_from_servers_in_three_hosts_to_a_working_suite_host_with_three_commands(
+    tmp_path: Path, npm_bin: Callable[[str], str], server_bin: Callable[[str], str]
+) -> None:
+    """Seven servers, five of them as they are published: `init`, `doctor`, `tokens`."""
+    person = Person(tmp_path)
+    examples = REPO / "examples"
+    mock = {"command": sys.executable, "args": ["-S", str(examples / "mock-child" / "server.py")]}
+    demo = {"command": sys.executable, "args": ["-S", str(examples / "demo" / "tracker.py")]}
+    claude = {
+        "everything": {"type": "stdio", "command": npm_bin("mcp-server-everything")},
+        "files": {"command": npm_bin("mcp-server-filesystem"), "args": [str(person.workspace)]},
+        "memory": {"command": npm_bin("mcp-server-memory"), "args": []},
+    }
+    (person.home / ".claude.json").write_text(json.dumps({"mcpServers": claude}))
+    (person.home / ".cursor").mkdir()
+    cursor = {"memory": claude["memory"], "mock": mock, "tracker": demo}
+    (person.home / ".cursor" / "mcp.json").write_text(json.dumps({"mcpServers": cursor}))
+    (person.home / ".codex").mkdir()
+    git, time = server_bin("mcp-server-git"), server_bin("mcp-server-time")
+    config = (
+        f"[mcp_servers.git]\ncommand = {json.dumps(git)}\n[mcp_servers.time]\ncommand = {json.dumps(time)}\n"
+    )
+    (person.home / ".codex" / "config.toml").write_text(config)
+
+    assert run(person, "init", "--yes").code == 0
+    checked = run(person, "doctor", "--json")
+    assert checked.code == 0, checked.out
+    saved = run(person, "tokens", "--json").json
+    assert saved["listing"]["median"] > 75
+    names = {tool["name"] for tool in run(person, "list", "--json").json["tools"]}
+    assert names == {
+        f"{name}_suite" for name in ("everything", "files", "memory", "mock", "tracker", "git", "time")
+    }

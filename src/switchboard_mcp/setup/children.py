@@ -204,10 +204,13 @@ def _variable(child: str, each: Literal, taken: Mapping[str, str]) -> str:
     plain = re.sub(r"[^A-Za-z0-9]+", "_", each.name).strip("_").upper()
     own = re.sub(r"[^A-Za-z0-9]+", "_", child).strip("_").upper()
     wanted = [plain] if each.where.startswith("env.") else []
-    wanted += [f"{own}_{plain}", *(f"{own}_{plain}_{number}" for number in range(2, 100))]
-    return next(
-        name for name in wanted if taken.get(name, each.value) == each.value and not name[0].isdigit()
-    )
+    wanted += [
+        f"{own}_{plain}",
+        f"MCP_{own}_{plain}",
+        *(f"MCP_{own}_{plain}_{number}" for number in range(2, 1000)),
+    ]
+    free = (name for name in wanted if taken.get(name, each.value) == each.value)
+    return next(name for name in free if re.fullmatch(r"[A-Z_][A-Z0-9_]*", name))
 
 
 def known_secrets(data: bytes) -> dict[str, str]:

@@ -18,22 +18,45 @@ from switchboard_mcp.setup.splices import BeyondEditingError, position
 
 # Deeper than any settings file, and far from Python's own limit.
 MAX_DEPTH = 100
+Kind = Literal["object", "array", "string", "scalar"]
+_decode = json.JSONDecoder().raw_decode
 _SCALAR = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _STRING = re.compile(r'"(?:[^"\\\n\r]|\\.)*+"')
 _BLANK = re.compile(r"[ \t\r\n\ufeff]*+")
 
 
-class Node(Struct):
-    """A value: `text[start:end]`."""
+class Node:
+    """A value: `text[start:end]`.
 
-    kind: Literal["object", "array", "string", "scalar"]
-    start: int
-    end: int
-    members: list[Member]
-    items: list[Item]
+    What is inside is looked at when it is asked for: some files are large, and most of it is no matter here.
+    """
+
+    __slots__ = ("_items", "_members", "end", "kind", "start", "text")
+
+    def __init__(self, text: str, kind: Kind, start: int, end: int) -> None:
+        self.text = text
+        self.kind = kind
+        self.start = start
+        self.end = end
+        self._members: list[Member] | None = None
+        self._items: list[Item] | None = None
+
+    @property
+    def members(self) -> list[Member]:
+        """The members of an object."""
+        if self._members is None:
+            self._members = _members(self.text, self.start, 0)[0] if self.kind == "object" else []
+        return self._members
+
+    @property
+    def items(self) -> list[Item]:
+        """The values of an array."""
+        if self._items is None:
+            self._items = _items(self.text, self.start, 0)[0] if self.kind == "array" else []
+        return self._items
 
 
-class Member(Struct):
+class Member(Struct, eq=False):
     """A name and its value. `comma` is where the comma after it is, or -1."""
 
     name: str
@@ -47,7 +70,7 @@ class Member(Struct):
         return self.value.end
 
 
-class Item(Struct):
+class Item(Struct, eq=False):
     """A value of an array."""
 
     value: Node
@@ -76,11 +99,14 @@ def scan(text: str) -> Node:
 
 def value_of(text: str, node: Node) -> object:
     """The plain value of a node."""
+    try:
+        # Nearly all values are plain JSON, for which this is the quick way.
+        return json.loads(text[node.start : node.end])
+    except (ValueError, RecursionError):
+        pass
     if node.kind == "object":
         return {member.name: value_of(text, member.value) for member in node.members}
-    if node.kind == "array":
-        return [value_of(text, item.value) for item in node.items]
-    return json.loads(text[node.start : node.end])
+    return [value_of(text, item.value) for item in node.items]
 
 
 def skip(text: str, at: int) -> int:
@@ -113,20 +139,33 @@ def _value(text: str, at: int, depth: int) -> Node:
     if depth > MAX_DEPTH:
         raise BeyondEditingError("is nested too deeply.")
     opening = text[at : at + 1]
-    if opening == "{":
-        return _object(text, at, depth)
-    if opening == "[":
-        return _array(text, at, depth)
+    if opening in ("{", "["):
+        return _container(text, at, depth)
     if opening == '"':
-        return Node("string", at, _string_end(text, at), [], [])
+        return Node(text, "string", at, _string_end(text, at))
     found = _SCALAR.match(text, at)
     if found is None:
         raise _wrong(text, at, "a value is missing" if opening in ("", "}", "]", ",") else "this is no value")
-    return Node("scalar", at, found.end(), [], [])
+    return Node(text, "scalar", at, found.end())
 
 
-def _object(text: str, at: int, depth: int) -> Node:
-    node = Node("object", at, at, [], [])
+def _container(text: str, at: int, depth: int) -> Node:
+    """An object or an array. Where it is plain JSON, the standard library finds its end many times faster."""
+    kind: Kind = "object" if text[at] == "{" else "array"
+    try:
+        return Node(text, kind, at, _decode(text, at)[1])
+    except (ValueError, RecursionError):
+        pass  # There are comments in it, or commas at an end, or a mistake.
+    node = Node(text, kind, at, at)
+    if kind == "object":
+        node._members, node.end = _members(text, at, depth)
+    else:
+        node._items, node.end = _items(text, at, depth)
+    return node
+
+
+def _members(text: str, at: int, depth: int) -> tuple[list[Member], int]:
+    members: list[Member] = []
     at = skip(text, at + 1)
     while text[at : at + 1] != "}":
         if text[at : at + 1] != '"':
@@ -137,21 +176,19 @@ def _object(text: str, at: int, depth: int) -> Node:
         if text[colon : colon + 1] != ":":
             raise _wrong(text, colon, "a colon is missing")
         member = Member(name, at, _value(text, skip(text, colon + 1), depth + 1))
-        node.members.append(member)
+        members.append(member)
         at, member.comma = _after(text, member.end, "}")
-    node.end = at + 1
-    return node
+    return members, at + 1
 
 
-def _array(text: str, at: int, depth: int) -> Node:
-    node = Node("array", at, at, [], [])
+def _items(text: str, at: int, depth: int) -> tuple[list[Item], int]:
+    items: list[Item] = []
     at = skip(text, at + 1)
     while text[at : at + 1] != "]":
         item = Item(_value(text, at, depth + 1))
-        node.items.append(item)
+        items.append(item)
         at, item.comma = _after(text, item.end, "]")
-    node.end = at + 1
-    return node
+    return items, at + 1
 
 
 def _after(text: str, at: int, closing: str) -> tuple[int, int]:

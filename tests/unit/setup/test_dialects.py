@@ -3,12 +3,33 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from switchboard_mcp.setup.children import child_text, literals, problem_of, shown, without_literals
 from switchboard_mcp.setup.dialects import read_entry, switchboard_entry
 from switchboard_mcp.setup.hosts import BY_NAME, HOSTS
 
 HERE = {"workspace": "/w", "platform": "linux"}
 COMMAND = ["/bin/switchboard", "--workspace", "/w"]
+KEYS = st.sampled_from(
+    """
+    type command cmd args env environment envs url serverUrl uri httpUrl headers http_headers env_http_headers cwd tools
+    bearer_token_env_var requestOptions apiKey oauth disabled enabled timeout tool_timeout_sec includeTools transport
+    settings env_vars description trust working_directory disabledTools
+    """.split()
+)
+ODD = st.sampled_from(
+    ("${env:A}", "${input:x}", "http://a:b@c/d?token=123456789", "https://[bad", "--api-key=abcdef", "a\0b")
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8) | ODD,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5) | st.sampled_from(("path", "cmd", "args")), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
 
 
 def server(host: str, entry: dict[str, Any]) -> Any:
@@ -144,3 +165,14 @@ def test_hosts_that_hand_down_little_are_told_what_is_needed() -> None:
     gemini = switchboard_entry(BY_NAME["gemini"], "s", COMMAND, ["GITHUB_TOKEN", "PLAIN"])
     assert gemini["env"] == {"GITHUB_TOKEN": "$GITHUB_TOKEN"}
     assert switchboard_entry(BY_NAME["copilot"], "s", COMMAND, [])["tools"] == ["*"]
+
+
+@given(st.sampled_from(HOSTS), st.dictionaries(KEYS, VALUES, max_size=6))
+def test_whatever_stands_in_an_entry_it_is_read_or_stays(host: Any, entry: dict[str, Any]) -> None:
+    reading = read_entry(host, entry, HERE)
+    assert bool(reading.server) != bool(reading.stays)
+    if reading.server is not None and not problem_of("x", reading.server, "/w"):
+        assert isinstance(shown(reading.server), str)
+        clean, values = without_literals("x", reading.server, {})
+        assert len(values) == len(literals(reading.server))
+        assert child_text("x", clean, "/w")

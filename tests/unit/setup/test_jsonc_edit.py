@@ -176,7 +176,7 @@ def test_what_is_new_looks_like_its_neighbours(text: str, after: str) -> None:
         ('{"mcpServers": {} /* ', "never ends"),
         ('{"mcpServers": {}, "mcpServers": {}}', "twice"),
         ('{"mcpServers": []}', "no map of servers"),
-        ("[" * 200 + "]" * 200, "nested too deeply"),
+        ("[" * 5000 + "]" * 5000, "nested too deeply"),
         ('{"a": "\\x"}', "not valid JSON"),
     ],
 )
