@@ -49,12 +49,14 @@ class Inward:
         # Links whose letters may be here although the mark does not say so: after a start, and after a failure.
         self._sure: set[str] = set()
         self._tries: dict[str, int] = {}
+        self._asked: dict[str, Mark] = {}
         self.stored = 0
         self.dead = 0
 
     def lost_sight(self) -> None:
         """What was confirmed may not have been heard; nothing here depends on it."""
         self._tries.clear()
+        self._asked.clear()
 
     async def take(self, entries: Sequence[Entry]) -> None:
         """Store what the entries bring, then confirm and acknowledge them. Raises where the disk or the bus fails."""
@@ -124,7 +126,9 @@ class Inward:
             self._sure.add(node)
         link: dict[str, str | bytes | int] = {"from": self._me.id, "epoch": mark.epoch}
         out.append((node, {"kind": "stored", **link, "upto": mark.last}))
-        if gap:
+        # Once for each gap: what is asked for twice comes twice.
+        if gap and self._asked.get(node) != mark:
+            self._asked[node] = mark
             out.append((node, {"kind": "resend", **link, "seq": mark.last + 1}))
         return trouble
 

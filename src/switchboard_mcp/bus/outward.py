@@ -24,7 +24,8 @@ from switchboard_mcp.mail.tree import Visit
 BATCH, BATCH_BYTES = 256, 4 * 1_048_576
 # Letters on their way to one machine; more wait in their inbox.
 WINDOW = 4_096
-# Without a confirmation for so long, everything goes again; each time it waits twice as long.
+# Without a confirmation for so long, and with nothing left in Redis that is still to be read, everything goes again;
+# each time it waits twice as long, and at the latest after the longer one.
 AGAIN_S, MOST_AGAIN_S = 3.0, 60.0
 MOST_SLIPS = 512
 
@@ -38,7 +39,7 @@ class Link:
         self.window = deque(window)
         # The highest number that was put on the bus; 0 sends everything again.
         self.sent = 0
-        self.moved_at = time.monotonic()
+        self.moved_at = self.looked_at = time.monotonic()
         self.again_s = AGAIN_S
 
     @property
@@ -68,11 +69,15 @@ class Link:
             self.window.remove(found)
         return found
 
+    def is_silent(self, now: float) -> bool:
+        """Whether no answer has come for long, and that was not looked into yet."""
+        waiting = bool(self.window) and self.sent > 0
+        return waiting and now - max(self.moved_at, self.looked_at) >= self.again_s
+
     def rewind(self, now: float) -> None:
-        """Send everything again where no answer has come for too long."""
-        if self.window and self.sent and now - self.moved_at >= self.again_s:
-            self.sent, self.moved_at = 0, now
-            self.again_s = min(self.again_s * 2, MOST_AGAIN_S)
+        """Send everything again."""
+        self.sent, self.moved_at = 0, now
+        self.again_s = min(self.again_s * 2, MOST_AGAIN_S)
 
 
 class Outward:
@@ -115,9 +120,18 @@ class Outward:
         more = False
         for node in {*agents, *self.links}:
             link = await self._link(node)
-            link.rewind(time.monotonic())
+            now = time.monotonic()
+            if link.is_silent(now):
+                link.looked_at = now
+                if now - link.moved_at >= MOST_AGAIN_S or await self._has_drained(node):
+                    link.rewind(now)
             more = await self._send(link, agents.get(node, [])) or more
         return await self._send_slips(homes) or more
+
+    async def _has_drained(self, node: str) -> bool:
+        """Whether a machine has taken in all that Redis has for it: else its answer is yet to come, not lost."""
+        _, pending, lag = await self._wire.lengths(node)
+        return pending + lag == 0
 
     async def _send(self, link: Link, agents: Sequence[str]) -> bool:
         unsent = link.unsent()
@@ -182,6 +196,9 @@ class Outward:
 
     async def _send_slips(self, homes: Mapping[str, str]) -> bool:
         now = time.monotonic()
+        late = {slip for slip, at in self._slips.items() if now - at >= AGAIN_S and slip[0] in homes}
+        drained = {node for node in {homes[agent] for agent, _ in late} if await self._has_drained(node)}
+        self._slips.update((slip, now) for slip in late if homes[slip[0]] not in drained)
         on_the_bus = {slip for slip, at in self._slips.items() if now - at < AGAIN_S}
         due = await self._post.work(lambda visit: outgoing.slips(visit, homes, MOST_SLIPS, on_the_bus))
         if not due:

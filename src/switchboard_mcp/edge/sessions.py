@@ -7,6 +7,7 @@ Somebody who did not open it does not learn that it exists.
 from __future__ import annotations
 
 import asyncio
+import os
 from secrets import token_urlsafe
 
 from switchboard_mcp.core.eras import LATEST_HANDSHAKE
@@ -14,6 +15,8 @@ from switchboard_mcp.edge.outlet import Outlet
 from switchboard_mcp.edge.streams import Post, Stream
 from switchboard_mcp.gateway.gateway import Gateway
 
+# The name of this one of several servers behind one address.
+REPLICA = "SWITCHBOARD_REPLICA"
 # Long enough that nobody guesses one.
 KEY_BYTES = 24
 # A client resumes a stream within seconds; it has only a few requests under way.
@@ -27,7 +30,9 @@ class HostSession:
     """One session."""
 
     def __init__(self, gateway: Gateway, principal: str) -> None:
-        self.key = token_urlsafe(KEY_BYTES)
+        # Before the dot stands who has the session, for a load balancer in front of several.
+        replica = os.environ.get(REPLICA, "")
+        self.key = f"{replica}.{token_urlsafe(KEY_BYTES)}" if replica else token_urlsafe(KEY_BYTES)
         self.principal = principal
         self.own = Stream(0)
         self.session = gateway.open(self.own, principal)
