@@ -12,7 +12,6 @@ from typing import Unpack
 from urllib.parse import urljoin, urlsplit
 
 import httpx2
-from anyio import CancelScope
 from msgspec import UNSET
 
 from switchboard_mcp.core import jsonrpc
@@ -30,6 +29,8 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 class EventsLink(RemoteLink):
     """See the module."""
+
+    scoped = True
 
     def __init__(self, server: Server, start_task: StartTask, **options: Unpack[Options]) -> None:
         super().__init__(server, start_task, **options)
@@ -153,10 +154,6 @@ class EventsLink(RemoteLink):
     async def _leave(self) -> None:
         await self._outbox.until_empty()
         self.farewell_done.set()
-
-    def scope(self) -> CancelScope:
-        """What requests run in."""
-        return CancelScope()
 
     async def release(self) -> None:
         """Close the connections."""

@@ -141,33 +141,40 @@ class Parcel:
 class Errand:
     """A task that ends with its link. The HTTP libraries tidy up when a scope of theirs is cancelled, not a task."""
 
-    __slots__ = ("_scope", "task")
+    __slots__ = ("_scope", "_waiting", "task")
 
-    def __init__(
-        self, start_task: StartTask, work: Coroutine[Any, Any, None], scope: CancelScope | None
-    ) -> None:
-        self._scope = scope
-        self.task = start_task(work if scope is None else self._within(scope, work))
+    def __init__(self, start_task: StartTask, work: Coroutine[Any, Any, None], *, scoped: bool) -> None:
+        self._scope: CancelScope | None = None
+        self._waiting = work if scoped else None
+        self.task = start_task(self._within(work) if scoped else work)
 
-    @staticmethod
-    async def _within(scope: CancelScope, work: Coroutine[Any, Any, None]) -> None:
-        with scope:
+    async def _within(self, work: Coroutine[Any, Any, None]) -> None:
+        from anyio import CancelScope
+
+        self._waiting = None
+        # Made here, since a scope can be made inside a task only.
+        with CancelScope() as self._scope:
             await work
 
     def cancel(self) -> None:
-        """Stop it at its next wait."""
-        if self._scope is None:
-            self.task.cancel()
-        else:
+        """Stop it at its next wait; what has not begun has nothing to tidy up."""
+        if self._scope is not None:
             self._scope.cancel()
+            return
+        self.task.cancel()
+        if self._waiting is not None:
+            self._waiting.close()
 
 
 class RemoteLink:
     """The common part of a remote link: see `link.Link`.
 
     `mirrors` has, by tool, the arguments that headers repeat, where there are headers. `problem` says why the link has
-    ended by itself. `note` hears of what goes wrong without failing anything.
+    ended by itself. `note` hears of what goes wrong without failing anything. `scoped` where tasks of the link run in a
+    scope of the HTTP library.
     """
+
+    scoped = False
 
     def __init__(self, server: Server, start_task: StartTask, **options: Unpack[Options]) -> None:
         self.server = server
@@ -248,14 +255,10 @@ class RemoteLink:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> Errand:
         """Start a task that ends with the link."""
-        errand = Errand(self._start_task, work, self.scope())
+        errand = Errand(self._start_task, work, scoped=self.scoped)
         self._errands[errand.task] = errand
         errand.task.add_done_callback(self._errands.pop)
         return errand
-
-    def scope(self) -> CancelScope | None:
-        """What a task of the link runs in, where its library wants that."""
-        return None
 
     def finish(self, problem: Failure) -> None:
         """The other side is gone."""

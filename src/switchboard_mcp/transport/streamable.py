@@ -16,7 +16,6 @@ from typing import Unpack
 
 import httpx2
 import msgspec
-from anyio import CancelScope
 from msgspec import UNSET, Struct
 
 from switchboard_mcp.core import headers, jsonrpc, tracecontext
@@ -84,6 +83,8 @@ class Exchange:
 
 class StreamableLink(RemoteLink):
     """See the module."""
+
+    scoped = True
 
     def __init__(self, server: Server, start_task: StartTask, **options: Unpack[Options]) -> None:
         super().__init__(server, start_task, **options)
@@ -349,10 +350,6 @@ class StreamableLink(RemoteLink):
             except SwitchboardError as problem:
                 self.note(problem.failure.message)
         self.farewell_done.set()
-
-    def scope(self) -> CancelScope:
-        """What requests run in."""
-        return CancelScope()
 
     async def release(self) -> None:
         """Close the connections."""
