@@ -97,7 +97,7 @@ nav h2 { font-size: .8rem; text-transform: uppercase; letter-spacing: .06em; col
 nav ul { list-style: none; margin: 0; padding: 0; }
 nav li a { display: block; padding: .15rem 0; text-decoration: none; }
 nav li a[aria-current] { font-weight: 700; color: var(--ink); }
-main { padding: 2rem clamp(1rem, 4vw, 4rem); max-width: 62rem; }
+main { padding: 2rem clamp(1rem, 4vw, 4rem); max-width: 72rem; }
 h1, h2, h3 { line-height: 1.25; text-wrap: balance; }
 h2 { margin-top: 2.25rem; }
 h1 a, h2 a, h3 a, h4 a { color: inherit; text-decoration: none; }
