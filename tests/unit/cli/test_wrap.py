@@ -182,3 +182,22 @@ def test_a_wrapper_whose_original_is_gone_says_so(workspace: Path, run: Run) -> 
     told = run("wrapper", "memory")
     assert told.startswith("2: ")
     assert "the original of the wrapped child 'memory' is not there." in told
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_child_in_a_file_of_another_name_stays_there_whichever_is_found_first(
+    workspace: Path, run: Run, first: bool
+) -> None:
+    globs = ["servers/*.json", ".switchboard/mcps/*/.mcp.json"]
+    configure(workspace, {"discoverGlobs": globs if first else globs[::-1]})
+    (workspace / "servers").mkdir()
+    (workspace / "servers" / "notes.json").write_text('{"command": "notes"}')
+    before = tree(workspace)
+    run("wrap", "notes")
+    loaded = load_workspace(str(workspace), None, {})
+    assert [(spec.name, spec.wraps) for spec in loaded.children] == [("notes", "elsewhere")]
+    assert loaded.warnings == []
+    inside = load_workspace(str(workspace), None, {}, originals=True)
+    assert [(spec.command, spec.cwd) for spec in inside.children] == [("notes", str(workspace / "servers"))]
+    run("unwrap", "notes")
+    assert tree(workspace) == before
