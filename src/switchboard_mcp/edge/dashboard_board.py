@@ -52,9 +52,11 @@ class Board:
     @property
     def desk(self) -> Desk | None:
         """The message desk, where it is on."""
+        found = self.services.programs.get("mail")
+        if found is None:
+            return None
         from switchboard_mcp.mail.desk import Desk  # Not on the way of who has no mail.
 
-        found = self.services.programs.get("mail")
         return found if isinstance(found, Desk) else None
 
     @property
