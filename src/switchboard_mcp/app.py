@@ -270,8 +270,11 @@ def _join_bus(switchboard: Switchboard, log: Log, redactor: Redactor) -> asyncio
     desk = switchboard.services.programs.get("mail")
     if not settings.enabled or desk is None:
         return None
-    from switchboard_mcp.bus.station import hide, join
-
+    try:
+        from switchboard_mcp.bus.station import hide, join
+    except SwitchboardError as problem:
+        log.error("bus.off", problem=str(problem))
+        return None
     hide(settings.url, redactor.register)
     workspace = switchboard.workspace
     record = os.path.join(workspace.folder, workspace.config.audit.path) if switchboard.services.audit else ""

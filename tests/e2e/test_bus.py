@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.redisserver import RedisServer, needs_redis
+from tests.e2e.web import HostSession, serving
 
 pytestmark = needs_redis
 SWITCHBOARD = [sys.executable, "-m", "switchboard_mcp"]
@@ -144,3 +145,50 @@ def test_what_happens_is_told_as_events_once_though_the_relay_was_not_there(
 def events_of(machine: Machine) -> list[dict[str, Any]]:
     lines = machine.run("bus", "tail", "--stream", "events", "--json").stdout.splitlines()
     return [json.loads(json.loads(line)["event"]) for line in lines]
+
+
+def tool(session: HostSession, subtool: str, **args: Any) -> Any:
+    params = {"name": "mail_suite", "arguments": {"action": "call", "subtool": subtool, "args": args}}
+    return session.result("tools/call", params)
+
+
+def test_servers_on_two_machines_are_one_desk_and_a_name_is_one_agent(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        webs = []
+        for name in ("near", "far"):
+            machine = Machine(tmp_path / name, redis.url)
+            webs.append(stack.enter_context(serving(machine.folder, env=machine.env)))
+        near, far = (web.initialize() for web in webs)
+        until(lambda: all(web.ask("GET", "/health").json["bus"]["state"] == "connected" for web in webs))
+        assert not tool(near, "register_chat_agent", name="ada").get("isError")
+        assert not tool(far, "register_chat_agent", name="bob").get("isError")
+
+        def presence() -> dict[str, str]:
+            agents = tool(near, "list_agents")["structuredContent"]["agents"]
+            return {agent["name"]: agent["presence"] for agent in agents}
+
+        until(lambda: presence() == {"ada": "online", "bob": "online"})
+        taken = tool(webs[1].initialize(), "register_chat_agent", name="ada")
+        assert taken["structuredContent"]["error"]["code"] == "mail_name_taken"
+        assert "another machine" in taken["structuredContent"]["error"]["message"]
+        sent = tool(near, "send_message", recipient="bob", action="delegate_task", payload="hello")
+        assert not sent.get("isError"), sent
+        told = tool(far, "wait_for_mail")
+        assert "hello" in json.dumps(told)
+        logs = "".join(web.log.read_text() for web in webs)
+        assert PASSWORD not in logs
+
+
+@pytest.mark.parametrize(
+    ("url", "said"), [("http://not.redis", "no address of Redis"), ("redis://127.0.0.1:1", "cannot be used")]
+)
+def test_a_server_whose_bus_cannot_be_used_serves_all_the_same_and_says_so(
+    tmp_path: Path, url: str, said: str
+) -> None:
+    machine = Machine(tmp_path / "one", url)
+    with serving(machine.folder, env=machine.env) as web:
+        session = web.initialize()
+        assert not tool(session, "register_chat_agent", name="ada").get("isError")
+        until(lambda: said in web.log.read_text())

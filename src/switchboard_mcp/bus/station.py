@@ -37,9 +37,13 @@ async def join(program: Program, settings: Bus, log: Log, audit: str = "") -> No
         return
     post = await desk.post()
     me = await post.work(nodes.identify)
-    asking = Wire(settings, answer_within_s=NAME_WITHIN_S)
+    try:
+        asking, carrying = Wire(settings, answer_within_s=NAME_WITHIN_S), Wire(settings)
+    except SwitchboardError as problem:
+        log.error("bus.off", problem=str(problem))
+        return
     names = Homes(post, asking, me)
-    relay = Relay(post, Wire(settings), log, audit=audit)
+    relay = Relay(post, carrying, log, audit=audit)
 
     async def taken(name: str) -> str:
         """On which other machine an agent of this name lives. While Redis is away, what was known last counts."""
