@@ -98,10 +98,11 @@ def test_a_host_has_one_entry_that_works_and_afterwards_its_own_bytes_again(
     assert not (person.workspace / ".switchboard").exists()
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_no_secret_is_ever_shown(host: str, tmp_path: Path) -> None:
-    expected, person = HOSTS[host], Person(tmp_path, host)
+def test_no_secret_is_ever_shown(tmp_path: Path) -> None:
+    person = Person(tmp_path, *HOSTS)
+    secrets = {secret for expected in HOSTS.values() for secret in expected.secrets}
     said = ""
+    journal = b""
     for words in (
         ("init", "--dry-run"),
         ("init", "--dry-run", "--json"),
@@ -116,12 +117,12 @@ def test_no_secret_is_ever_shown(host: str, tmp_path: Path) -> None:
         told = run(person, *words)
         assert told.code == 0, told.err
         said += told.out + told.err
-    for secret in expected.secrets:
+        written = (person.workspace / ".switchboard").rglob("journal.json")
+        journal += b"".join(path.read_bytes() for path in written)
+    assert journal
+    for secret in secrets:
         assert secret not in said
-    journal = b"".join(
-        path.read_bytes() for path in (person.workspace / ".switchboard").rglob("journal.json")
-    )
-    assert not any(secret.encode() in journal for secret in expected.secrets)
+        assert secret.encode() not in journal
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
