@@ -9,13 +9,17 @@ from msgspec import Raw
 from switchboard_mcp.core.introspect import Settings, ToolView
 from switchboard_mcp.core.savings import (
     MOST_SETS,
+    WRAPPING,
+    WRAPPING_TOKENS,
     Costs,
     Server,
+    Weight,
     flat_listing,
     measure,
     saving,
     session,
     summarise,
+    weigh,
 )
 from switchboard_mcp.core.tokens import estimate
 
@@ -86,3 +90,40 @@ def test_the_same_servers_give_the_same_figures_in_order(flats: list[int]) -> No
     assert figures == summarise(servers, estimate)
     for spread in (figures.listing, figures.session):
         assert spread.worst <= spread.p10 <= spread.median
+
+
+# --- flat or behind a suite ---------------------------------------------------------------------------
+
+
+def test_what_wrapping_a_call_costs_is_what_is_counted() -> None:
+    assert estimate(WRAPPING) == WRAPPING_TOKENS
+
+
+def test_a_weight_is_what_the_measurement_says() -> None:
+    for count in (2, 60, 150):
+        one = server("any", count, 12)
+        measured, weight = measure(one, estimate, Settings()), weigh(one, estimate, Settings())
+        assert (weight.flat, weight.suite) == (measured.flat, measured.suite)
+        assert weight.opening == measured.introspect + measured.lookup
+
+
+@pytest.mark.parametrize(
+    ("flat", "suite", "opening", "cheaper"),
+    [
+        (0, 80, 0.0, False),
+        (50, 80, 60.0, True),
+        (112, 80, 60.0, True),
+        (113, 80, 60.0, False),
+        (9_999, 80, 1_200.0, False),
+    ],
+)
+def test_tools_are_listed_flat_where_that_costs_no_more_than_a_usual_session(
+    flat: int, suite: int, opening: float, cheaper: bool
+) -> None:
+    """A session opens two suites of five and makes two calls in each: 80 + 0.4 × (60 + 2 × 10) = 112."""
+    assert Weight(flat, suite, opening).flat_is_cheaper is cheaper
+
+
+def test_a_server_without_tools_weighs_nothing_but_its_suite_tool() -> None:
+    weight = weigh(server("empty", 0), estimate, Settings())
+    assert (weight.flat, weight.opening, weight.flat_is_cheaper) == (0, 0.0, False)
