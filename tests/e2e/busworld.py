@@ -223,12 +223,13 @@ class World:
         """Claim and settle whatever comes, until everything that was accepted has been seen."""
         post = self.posts[place]
         while not (done.is_set() and self.history.whole):
-            for one in await post.claim(agent, most=50):
+            claimed = await post.claim(agent, most=100)
+            for one in claimed:
                 message = one.message
                 self.history.took.append(
                     Took(message.id, message.sender, message.recipient, message.payload, one.fence)
                 )
-                await post.ack(agent, message.id, fence=one.fence)
+            await asyncio.gather(*(post.ack(agent, one.message.id, fence=one.fence) for one in claimed))
             await post.wait(agent, 0.2)
 
     async def receipts_home(self) -> None:

@@ -1,0 +1,169 @@
+"""What becomes of letters that cannot be stored, of names whose machine is gone, and of streams that grow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard_mcp.bus.redis import Wire
+from switchboard_mcp.bus.relay import Relay
+from switchboard_mcp.config.bus import Bus
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.mail.letters import Draft, Message
+from switchboard_mcp.mail.post import Post
+from switchboard_mcp.observe.log import Log
+from tests.e2e.redisserver import RedisServer, needs_redis
+
+pytestmark = needs_redis
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path / "redis")
+    server.start()
+    yield server
+    server.kill()
+
+
+async def soon(true: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            if await true():
+                return
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def joined(
+    redis: RedisServer, folder: Path, refuse: Callable[[Message], bool]
+) -> AsyncIterator[list[Post]]:
+    """ada's and bob's stores with their relays; bob's does not take what `refuse` is true of."""
+
+    def gate(message: Message) -> Message | Failure:
+        return failure("mail_forbidden", "Not here.") if refuse(message) else message
+
+    async with AsyncExitStack() as stack:
+        posts = []
+        for name in ("ada", "bob"):
+            (folder / name).mkdir()
+            opened = await Post.open(str(folder / name), gates=[gate] if name == "bob" else [])
+            posts.append(await stack.enter_async_context(opened))
+            await posts[-1].register(name)
+        async with asyncio.TaskGroup() as tasks:
+            relays = [
+                tasks.create_task(Relay(post, Wire(Bus(url=redis.url)), Log(level="error")).run())
+                for post in posts
+            ]
+            try:
+                for post in posts:
+                    await soon(lambda post=post: _knows_both(post))  # type: ignore[misc]
+                yield posts
+            finally:
+                for relay in relays:
+                    relay.cancel()
+
+
+async def _knows_both(post: Post) -> bool:
+    return await post.agents() == ["ada", "bob"]
+
+
+async def test_a_letter_its_machine_will_not_have_is_dead_told_to_its_sender_and_can_be_sent_again(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    strict = [True]
+    async with joined(redis, tmp_path, lambda m: strict[0] and m.payload == "bad") as (ada, bob):
+        ids = [
+            (await ada.send(Draft(action="execute", payload=text), sender="ada", recipient="bob")).id
+            for text in ("one", "bad", "two")
+        ]
+
+        async def rejected() -> bool:
+            return any(each.status == "rejected" for each in await ada.receipts("ada", ids=[ids[1]]))
+
+        await soon(rejected)
+        assert [letter.message.payload for letter in await bob.peek("bob")] == ["one", "two"]
+        assert (await ada.read("bob", ids[1])).reason == "Not here."
+        wire = Wire(Bus(url=redis.url))
+        (dead,) = await wire.last("dead", 10)
+        assert dead.text("reason") == "Not here."
+        strict[0] = False
+        kept = ("to", "reason", "seq", "base")
+        fields = {name: value for name, value in dead.fields.items() if name not in kept}
+        for _ in range(2):  # twice is once
+            await wire.ship([(dead.text("to"), fields)])
+
+        async def there() -> bool:
+            return len(await bob.peek("bob")) == 3
+
+        await soon(there)
+        await wire.close()
+        assert (await bob.verify()).sound
+
+
+async def test_trimming_keeps_what_any_group_still_needs(redis: RedisServer) -> None:
+    wire = Wire(Bus(url=redis.url))
+    client: Any = wire._redis
+    key = wire.key("in", "n")
+    await wire.open_stream("n")
+    await client.xgroup_create(key, "slow", id="0")
+    for number in range(10):
+        await wire.ship([("n", {"kind": "letter", "seq": number})])
+    entries = await wire.read("n", "one", 10, 1)
+    await wire.ship([], "n", [entry.id for entry in entries[:4] + entries[5:]])
+    await client.xreadgroup("slow", "two", {key: ">"}, count=7)
+    await client.xack(key, "slow", *(entry.id for entry in entries[:7]))
+    await wire.trim("n")
+    left = [entry.id for entry in await wire.range("in:n", "0-0", 100)]
+    assert left == [entry.id for entry in entries[4:]]
+    await wire.ship([], "n", [entries[4].id])
+    await wire.trim("n")
+    # The slow group has read seven, and needs what comes behind.
+    left = [entry.id for entry in await wire.range("in:n", "0-0", 100)]
+    assert left == [entry.id for entry in entries[6:]]
+    assert (await wire.inherit("n", "three", 0, 10)) == []
+    await wire.close()
+
+
+async def test_what_a_dead_consumer_was_given_is_taken_over_in_its_order(redis: RedisServer) -> None:
+    wire = Wire(Bus(url=redis.url))
+    await wire.open_stream("n")
+    for number in range(5):
+        await wire.ship([("n", {"kind": "letter", "seq": number})])
+    given = await wire.read("n", "dead", 3, 1)
+    taken = await wire.inherit("n", "heir", 0, 10)
+    assert [entry.id for entry in taken] == [entry.id for entry in given]
+    assert {entry.times for entry in taken} == {2}
+    assert [entry.number("seq") for entry in await wire.read("n", "heir", 10, 1)] == [3, 4]
+    await wire.close()
+
+
+async def test_a_name_is_had_by_one_machine_until_that_has_been_silent_for_its_lease(
+    redis: RedisServer,
+) -> None:
+    wire = Wire(Bus(url=redis.url))
+    await wire.beat("first", "t1", "m1", 60_000, b"{}")
+    assert b"first" in (await wire.claim("first", ["ada"]))[0]
+    assert b"first" in (await wire.claim("second", ["ada"]))[0]
+    await wire.leave("first", "t1", "m1")
+    taken = (await wire.claim("second", ["ada"]))[0]
+    assert b"second" in taken
+    assert b'"fence":2' in taken
+    await wire.close()
+
+
+async def test_a_copied_folder_is_not_the_same_machine_but_a_new_start_on_it_is(redis: RedisServer) -> None:
+    wire = Wire(Bus(url=redis.url))
+    assert await wire.beat("n", "token-1", "here/boot", 60_000, b"{}")
+    assert not await wire.beat("n", "token-2", "elsewhere/boot", 60_000, b"{}")
+    assert await wire.beat("n", "token-3", "here/boot", 60_000, b"{}")
+    await wire.close()
+
+
+async def test_a_prefix_that_could_leave_its_keys_is_refused() -> None:
+    with pytest.raises(SwitchboardError, match=r"bus\.prefix"):
+        Wire(Bus(url="redis://127.0.0.1:1", prefix="a}:b"))
