@@ -11,10 +11,9 @@ from collections.abc import Mapping
 import msgspec
 
 from switchboard_mcp.config import mail
-from switchboard_mcp.config.ask import SUBTOOL
 from switchboard_mcp.config.discover import discover
 from switchboard_mcp.config.documents import Unreadable, read_document
-from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Suite, Workspace
+from switchboard_mcp.config.models import Config, ConfigWarning, Suite, Workspace
 from switchboard_mcp.config.profiles import Token
 from switchboard_mcp.errors import SwitchboardError, failure
 
@@ -38,7 +37,10 @@ def load_workspace(
     source = find_config(folder, config_file)
     config = _with_builtin(read_config(source) if source else Config())
     children, warnings = discover(folder, config, environ, source=source, originals=originals)
-    config = _with_wrapped(config, children)
+    if any(spec.wraps for spec in children):
+        from switchboard_mcp.config.wrapped import adjusted  # Only where children are wrapped.
+
+        config = adjusted(config, children)
     return Workspace(folder=folder, config=config, children=children, warnings=warnings, source=source)
 
 
@@ -99,21 +101,6 @@ def _with_builtin(config: Config) -> Config:
         return config
     own = msgspec.structs.replace(config.suites.get(mail.NAME) or Suite(), exposure=config.mail.exposure)
     return msgspec.structs.replace(config, suites={**config.suites, mail.NAME: own})
-
-
-def _with_wrapped(config: Config, children: list[ChildSpec]) -> Config:
-    """What a suite allows is said of the original's subtools; that its wrapper may be asked goes without saying."""
-    wrapped = {
-        spec.name: config.suites[spec.name] for spec in children if spec.wraps and spec.name in config.suites
-    }
-    suites = {
-        name: msgspec.structs.replace(
-            suite, expose=msgspec.structs.replace(suite.expose, allow=[*suite.expose.allow, SUBTOOL])
-        )
-        for name, suite in wrapped.items()
-        if suite.expose.allow
-    }
-    return msgspec.structs.replace(config, suites=config.suites | suites) if suites else config
 
 
 def _refused(path: str, document: object, reason: str) -> SwitchboardError:

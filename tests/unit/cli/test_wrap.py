@@ -201,3 +201,25 @@ def test_a_child_in_a_file_of_another_name_stays_there_whichever_is_found_first(
     assert [(spec.command, spec.cwd) for spec in inside.children] == [("notes", str(workspace / "servers"))]
     run("unwrap", "notes")
     assert tree(workspace) == before
+
+
+def test_a_profile_that_denies_subtools_of_the_original_does_not_see_the_wrapper_unless_it_names_it(
+    workspace: Path, run: Run
+) -> None:
+    write_child(workspace, "memory", ODD)
+    rules: Json = {
+        "denies": {"memory": {"deny": ["delete_*"]}},
+        "by-suite": {"memory_suite": {"deny": ["delete_*"]}},
+        "names": {"memory": {"allow": ["natural_language"], "deny": ["delete_*"]}},
+        "other": {"files": {"deny": ["delete_*"]}},
+    }
+    configure(workspace, {"profiles": {name: {"expose": rule} for name, rule in rules.items()}})
+    run("wrap", "memory")
+    profiles = load_workspace(str(workspace), None, {}).config.profiles
+    denied = {name: next(iter(profile.expose.values())).deny for name, profile in profiles.items()}
+    assert denied == {
+        "denies": ["delete_*", "natural_language"],
+        "by-suite": ["delete_*", "natural_language"],
+        "names": ["delete_*"],
+        "other": ["delete_*"],
+    }
