@@ -123,14 +123,15 @@ STARTS = {
     "launcher.spawn": {"children/launch.py"},
     "dial": {"children/remote.py"},
     # The program that stands between us and every child, and that program itself.
-    "Popen": {"transport/process.py"},
-    "execvpe": {"transport/keeper.py"},
-    "fork": {"transport/keeper.py"},
+    "Popen": {"transport/process.py", "transport/windows.py"},
+    # A terminal runs the program that its user names behind `--`, as any shell would.
+    "execvpe": {"transport/keeper.py", "transport/pty.py"},
+    "fork": {"transport/keeper.py", "transport/pty.py"},
     # The writer of the audit record: our own interpreter with our own module.
     "posix_spawn": {"observe/audit_scribe.py"},
 }
 NEVER = {
-    "system", "popen", "posix_spawnp", "spawnv", "execv", "execve", "execvp", "execl", "forkpty",
+    "os.system", "popen", "posix_spawnp", "spawnv", "execv", "execve", "execvp", "execl", "forkpty",
     "create_subprocess_exec", "create_subprocess_shell", "subprocess_exec", "subprocess_shell", "check_output",
     "check_call", "getoutput", "getstatusoutput",
 }  # fmt: skip
@@ -141,8 +142,9 @@ def called(node: ast.Call) -> str:
     if not isinstance(node.func, ast.Attribute):
         return node.func.id if isinstance(node.func, ast.Name) else ""
     name = node.func.attr
-    # A link's `spawn` starts a task.
-    return f"{ast.unparse(node.func.value).rpartition('.')[2]}.{name}" if name == "spawn" else name
+    # A link's `spawn` starts a task, and a prompt's `system` is words.
+    told = name in ("spawn", "system")
+    return f"{ast.unparse(node.func.value).rpartition('.')[2]}.{name}" if told else name
 
 
 def test_processes_and_connections_begin_in_one_place_each() -> None:
