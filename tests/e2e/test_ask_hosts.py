@@ -200,7 +200,10 @@ def test_wrapping_and_denying_count_while_hosts_are_served(mock: Path) -> None:
             pass  # each look takes a moment; the change is seen within a few
         assert host.use("mock_suite", **ASKED)["content"][0]["text"] == "hello"
         configure(mock, {"suites": {"mock": {"expose": {"deny": ["echo"]}}}})
-        result: Json = {}
-        while not result.get("isError"):
+        outcomes: list[str] = []
+        while "ask_plan_invalid" not in outcomes:
             result = host.use("mock_suite", **ASKED)
-        assert result["structuredContent"]["error"]["code"] == "ask_plan_invalid"
+            error = result["structuredContent"]["error"]["code"] if result.get("isError") else "ok"
+            outcomes.append(error)
+        # One that was planned just before may be refused when it is run.
+        assert set(outcomes) <= {"ok", "subtool_denied", "ask_plan_invalid"}
