@@ -287,6 +287,7 @@ def test_a_wrong_token_is_refused_a_right_one_let_in_and_one_that_may_look_sees_
         other.sees("Log in")
 
 
+@pytest.mark.timeout(600)  # to write 100,000 files takes its time
 def test_a_hundred_children_and_very_many_messages_are_quick(tmp_path: Path) -> None:
     folder = make_workspace(tmp_path / "ws", mcpServers=many_children(tmp_path))
     many_messages(folder, MESSAGES)
