@@ -131,7 +131,7 @@ STARTS = {
     "posix_spawn": {"observe/audit_scribe.py"},
 }
 NEVER = {
-    "os.system", "popen", "posix_spawnp", "spawnv", "execv", "execve", "execvp", "execl", "forkpty",
+    "system", "popen", "posix_spawnp", "spawnv", "execv", "execve", "execvp", "execl", "forkpty",
     "create_subprocess_exec", "create_subprocess_shell", "subprocess_exec", "subprocess_shell", "check_output",
     "check_call", "getoutput", "getstatusoutput",
 }  # fmt: skip
@@ -143,8 +143,8 @@ def called(node: ast.Call) -> str:
         return node.func.id if isinstance(node.func, ast.Name) else ""
     name = node.func.attr
     # A link's `spawn` starts a task, and a prompt's `system` is words.
-    told = name in ("spawn", "system")
-    return f"{ast.unparse(node.func.value).rpartition('.')[2]}.{name}" if told else name
+    owner = ast.unparse(node.func.value).rpartition(".")[2]
+    return f"{owner}.{name}" if name == "spawn" or (owner, name) == ("prompt", "system") else name
 
 
 def test_processes_and_connections_begin_in_one_place_each() -> None:
