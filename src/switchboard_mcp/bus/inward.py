@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus.node import Node
+from switchboard_mcp.bus.outward import BATCH, WINDOW
 from switchboard_mcp.bus.redis import Entry, Fields, Wire
 from switchboard_mcp.core.buslink import Mark, judge
 from switchboard_mcp.errors import SwitchboardError, failure
@@ -24,6 +25,8 @@ from switchboard_mcp.mail.post import Post
 # After so many failures that nobody foresaw, an entry is not tried any more. Nor is one that was handed out so often
 # without being acknowledged: whoever takes it seems to die of it. A bus that comes and goes hands out a few times too.
 MOST_TRIES, MOST_HANDED_OUT = 5, 50
+# As many entries are taken in together.
+MOST_AT_ONCE = 512
 # These say that the disk, not the letter, is at fault: it waits for as long as that takes.
 PATIENT = frozenset({"mail_not_stored", "shutting_down", "mail_unsafe"})
 
@@ -46,8 +49,9 @@ class Inward:
         self._me = me
         self._step = step
         self._marks: dict[str, Mark] = {}
-        # Links whose letters may be here although the mark does not say so: after a start, and after a failure.
-        self._sure: set[str] = set()
+        # By link, up to which number letters may be here although the mark does not say so: what was being stored when
+        # somebody was cut off.
+        self._doubt: dict[str, int] = {}
         self._tries: dict[str, int] = {}
         self._asked: dict[str, Mark] = {}
         self.stored = 0
@@ -112,10 +116,14 @@ class Inward:
                     continue
                 reached = Mark(reached.epoch, entry.number("seq"))
             coming.append(Coming(entry))
+        # Of an earlier run it is only known how much it took in at once; of a sender that lost its memory, how much it
+        # had on its way.
+        doubt = self._doubt.get(node, before.last + MOST_AT_ONCE)
+        if reached.epoch != before.epoch:
+            doubt = reached.last + WINDOW + BATCH
         # Cut off in the middle, it is not known what was stored: the next time it is looked for.
-        sure = node in self._sure
-        self._sure.discard(node)
-        await self._store(coming, sure=sure)
+        self._doubt[node] = max(doubt, reached.last)
+        await self._store(coming, doubt)
         self._step("stored")
         mark, trouble = self._settled(coming, reached, out, acked)
         self._marks[node] = mark
@@ -123,7 +131,7 @@ class Inward:
             await self._post.work(lambda v: nodes.save(v, nodes.mark_file(node), mark, durable=False))
             self._step("noted")
         if trouble is None:
-            self._sure.add(node)
+            self._doubt[node] = doubt
         link: dict[str, str | bytes | int] = {"from": self._me.id, "epoch": mark.epoch}
         out.append((node, {"kind": "stored", **link, "upto": mark.last}))
         # Once for each gap: what is asked for twice comes twice.
@@ -132,7 +140,7 @@ class Inward:
             out.append((node, {"kind": "resend", **link, "seq": mark.last + 1}))
         return trouble
 
-    async def _store(self, coming: Sequence[Coming], *, sure: bool) -> None:
+    async def _store(self, coming: Sequence[Coming], doubt: int) -> None:
         for each in coming:
             try:
                 each.message = incoming.read(each.entry.fields.get("message", b""))
@@ -142,7 +150,7 @@ class Inward:
         new: list[Coming] = []
         for each in readable:
             entry = each.entry
-            each.doubtful = not sure or bool(entry.number("again")) or not entry.number("seq")
+            each.doubtful = entry.number("seq") <= doubt or bool(entry.number("again"))
             if self._tries.get(each.entry.id, 0) >= MOST_TRIES or each.entry.times > MOST_HANDED_OUT:
                 told = "It could not be stored, however often it was tried."
                 each.problem = SwitchboardError(failure("mail_message_invalid", told))

@@ -17,7 +17,7 @@ from msgspec.json import encode
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus.events import Events
 from switchboard_mcp.bus.homes import Homes
-from switchboard_mcp.bus.inward import Inward
+from switchboard_mcp.bus.inward import MOST_AT_ONCE, Inward
 from switchboard_mcp.bus.node import Node
 from switchboard_mcp.bus.outward import Outward
 from switchboard_mcp.bus.redis import Entry, Wire
@@ -33,7 +33,7 @@ LEASE_MS = 60_000
 BEAT_S = 5.0
 # How often the directory is compared although nothing is known to have changed.
 LOOK_S = 2.0
-READ, READ_WAIT_MS = 512, 1_000
+READ_WAIT_MS = 1_000
 # Entries that another consumer of this folder was given and has not acknowledged for so long are ours.
 INHERIT_MS, INHERIT_EVERY_S = 60_000, 30.0
 TRIM_EVERY_S = 10.0
@@ -164,8 +164,8 @@ class Relay:
         if self.inward is None or self.outward is None:
             return
         try:
-            entries = await self._wire.inherit(self.me.id, self._token, 0, READ)
-            entries = entries or await self._wire.read(self.me.id, self._token, READ, 1)
+            entries = await self._wire.inherit(self.me.id, self._token, 0, MOST_AT_ONCE)
+            entries = entries or await self._wire.read(self.me.id, self._token, MOST_AT_ONCE, 1)
             await self._heard(entries, self.inward, self.outward)
             await self._wire.trim(self.me.id)
         except SwitchboardError:
@@ -212,11 +212,11 @@ class Relay:
         while True:
             entries = []
             if not idle_ms or time.monotonic() - inherited >= INHERIT_EVERY_S:
-                entries = await self._wire.inherit(self.me.id, self._token, idle_ms, READ)
+                entries = await self._wire.inherit(self.me.id, self._token, idle_ms, MOST_AT_ONCE)
                 if not entries:
                     idle_ms, inherited = INHERIT_MS, time.monotonic()
             if not entries:
-                entries = await self._wire.read(self.me.id, self._token, READ, READ_WAIT_MS)
+                entries = await self._wire.read(self.me.id, self._token, MOST_AT_ONCE, READ_WAIT_MS)
             if entries:
                 await self._heard(entries, inward, outward)
 
