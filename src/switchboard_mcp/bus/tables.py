@@ -43,6 +43,7 @@ class Tables:
             there = {name: _read(value) for name, value in (await self._wire.all(part)).items()}
             here = _entries(state, part)
             takes: dict[str, Value] = {}
+            earlier: dict[str, Agreed | None] = {}
             for name in sorted({*here, *there, *agreed}):
                 known = there.get(name, Agreed())
                 step = compare(agreed.get(name, Agreed()), here.get(name), known, merge=merge)
@@ -54,10 +55,15 @@ class Tables:
                 if (step.takes or step.pushes) and value != here.get(name):
                     takes[name] = value
                 if agreed.get(name) != final and final.revision:
+                    if merge or not step.pushes:
+                        earlier[name] = agreed.get(name)
                     agreed[name] = final
                     changed = True
             if takes:
-                await self._post.update(partial(_apply, part=part, takes=takes))
+                missed: list[str] = []
+                await self._post.update(partial(_apply, part=part, takes=takes, here=here, missed=missed))
+                for name in missed:  # Changed here meanwhile: the next round compares anew.
+                    _put_back(agreed, name, earlier)
         if changed:
             kept = self._agreed
             await self._post.work(lambda visit: nodes.save(visit, FILE, kept, durable=False))
@@ -87,10 +93,25 @@ def _entries(state: State, part: str) -> dict[str, Value]:
     }
 
 
-def _apply(state: State, part: str, takes: dict[str, Value]) -> None:
+def _put_back(agreed: dict[str, Agreed], name: str, earlier: dict[str, Agreed | None]) -> None:
+    before = earlier.get(name, agreed.get(name))
+    if before is None:
+        agreed.pop(name, None)
+    else:
+        agreed[name] = before
+
+
+def _apply(
+    state: State, part: str, takes: dict[str, Value], here: dict[str, Value], missed: list[str]
+) -> None:
+    """Take over what was decided, but for entries that are no longer as they were when it was."""
     table = state.setdefault(part, {})
+    now = _entries(state, part)
+    missed.clear()  # An update may be tried again.
     for name, value in takes.items():
-        if value is None:
+        if now.get(name) != here.get(name):
+            missed.append(name)
+        elif value is None:
             table.pop(name, None)
         else:
             before = table.get(name)
