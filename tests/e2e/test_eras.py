@@ -248,7 +248,8 @@ async def test_each_host_session_has_its_own_process_where_that_is_wanted(
                 assert len({first, second, third}) == (1 if isolation == "shared" else 3)
                 if isolation == "session":
                     async with sdk_web_host(web, "session") as four:
-                        full = await four.client.call_tool("kid_suite", {"action": "introspect"})
+                        asked = {"action": "call", "subtool": "echo", "args": {}}
+                        full = await four.client.call_tool("kid_suite", asked)
                         assert full.structured_content is not None
                         assert full.structured_content["error"]["code"] == "child_isolation_full"
             if isolation == "session":

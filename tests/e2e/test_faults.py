@@ -47,7 +47,8 @@ def serve(workspace: Path) -> Iterator[Serve]:
             add_child(workspace, name, command, env={"FAULTY_PIDS": str(workspace / f"{name}.pids")})
         if config is not None:
             configure(workspace, config)
-        host = switchboard(workspace)
+        # What watches files has descriptors of its own, which come at some time after the first answer.
+        host = switchboard(workspace, "--no-reload")
         hosts.append(host)
         host.initialize()
         return host

@@ -90,7 +90,7 @@ async def test_two_sdk_hosts_and_a_shell_script_complete_a_round_with_receipts(d
     async with await Post.open(str(desk), watch=False) as post:
         found = await post.verify()
     assert found.sound, found.findings
-    assert found.counts == {"inbox": 0, "claimed": 0, "archive": 3, "deadletter": 0}
+    assert found.counts == {"inbox": 0, "claimed": 0, "shipped": 0, "archive": 3, "deadletter": 0}
 
 
 async def test_hosts_of_either_era_hear_of_mail_by_following_their_inbox(desk: Path) -> None:

@@ -225,7 +225,7 @@ def test_ten_thousand_calls_while_children_are_killed_at_random(
 ) -> None:
     chance = random.Random(SEED)
     began = time.monotonic()
-    with Host(command, cwd=grove) as host:
+    with Host([*command, "--no-reload"], cwd=grove) as host:  # what watches files has descriptors of its own
         host.initialize()
         bare = descriptors(host.process.pid)
         warm_up(host)
