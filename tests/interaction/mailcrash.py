@@ -104,7 +104,9 @@ class History:
         os.write(self._file, (json.dumps([kind, message_id, *more]) + "\n").encode())
 
     def lines(self) -> list[list[Any]]:
-        return [json.loads(line) for line in self.path.read_text().splitlines()]
+        # What is being written has no end yet.
+        whole, _, _ = self.path.read_text().rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines()]
 
 
 def fork(work: Callable[[], None]) -> int:

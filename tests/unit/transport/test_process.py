@@ -261,7 +261,8 @@ class TestTheEnd:
         await read_line(process.stdout)
         process.end()
         assert describe_status(await exit_status(process)) == "exited with code 5"
-        assert await read_all(process.stdout) == b"bye\n"
+        # A copy of the shell that was about to become `sleep` may say it as well.
+        assert set((await read_all(process.stdout)).split()) == {b"bye"}
 
     async def test_a_process_deaf_to_everything_is_killed(self, nursery: Nursery) -> None:
         process, pids = await nursery.spawn_tree("deaf")
