@@ -14,7 +14,7 @@ from msgspec import structs
 from switchboard_mcp.config.approvals import Approval, Approvals, Pin, Words
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.variables import expand
-from switchboard_mcp.core.redaction import is_secret_name
+from switchboard_mcp.core.redaction import Redactor, is_secret_name
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.policy import launch_files as files
 from switchboard_mcp.policy.launch import Guard
@@ -23,6 +23,7 @@ from switchboard_mcp.policy.launch_runners import resolve
 from switchboard_mcp.policy.launch_text import (
     STEERING,
     Fault,
+    argument_key,
     command_key,
     origin_of,
     text_fault,
@@ -37,7 +38,7 @@ def propose(spec: ChildSpec, guard: Guard, allow_env: frozenset[str]) -> Approva
     filled = expand(spec, guard.environ)
     if isinstance(filled, Failure):
         return filled
-    fault = text_fault(filled) or _steering_fault(filled, allow_env)
+    fault = text_fault(filled) or _steering_fault(filled, allow_env) or _secret_fault(spec)
     if fault is not None:
         return guard.refusal(filled, fault)
     approval = _remote(filled) if filled.kind != "stdio" else _local(spec, filled, guard)
@@ -59,6 +60,18 @@ def _steering_fault(spec: ChildSpec, allow_env: frozenset[str]) -> Fault | None:
         if name not in allow_env:
             told = f"changes what runs; if that is meant, approve with --allow-env {name}"
             return Fault(variable_key(spec, name), told)
+    return None
+
+
+def _secret_fault(spec: ChildSpec) -> Fault | None:
+    """An approval is kept in git, and has the arguments as they are written."""
+    mask = Redactor().text
+    for place, word in enumerate(spec.args):
+        literal = _REFERENCE.sub("", word)
+        flag = f"{spec.args[place - 1]} " if place else ""
+        if literal and (mask(literal) != literal or mask(flag + literal) != mask(flag) + literal):
+            told = "looks like a secret, and approvals are kept in git; write it as ${VAR}"
+            return Fault(argument_key(spec, place), told)
     return None
 
 

@@ -57,6 +57,8 @@ def test_a_script_is_pinned_with_its_interpreter(place: Place, tool: Path) -> No
     ("changes", "told"),
     [
         ({"args": ["; rm -rf /"]}, "args[0]: holds `;`"),
+        ({"args": ["--token", "hunter2hunter2"]}, "args[1]: looks like a secret"),
+        ({"args": ["ghp_" + "a1B2" * 9]}, "args[0]: looks like a secret"),
         ({"env": {"LD_PRELOAD": "/x.so"}}, "env.LD_PRELOAD: makes the system load other code"),
         ({"env": {"NODE_OPTIONS": "--x"}}, "approve with --allow-env NODE_OPTIONS"),
         ({"env": {"PYTHON_TOKEN": "x"}}, "may be a secret"),
