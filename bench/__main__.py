@@ -76,7 +76,9 @@ def as_text(reports: dict[str, Report], goals: list[Goal]) -> str:
     parts = [render_table(table) for report in reports.values() for table in report.tables]
     parts.append(render_goals(goals))
     notes = dict.fromkeys(note for report in reports.values() for note in report.notes)
-    parts.append("\n".join([f"Python {platform.python_version()}, {platform.system()} {platform.machine()}", *notes]))
+    parts.append(
+        "\n".join([f"Python {platform.python_version()}, {platform.system()} {platform.machine()}", *notes])
+    )
     return "\n\n".join(parts) + "\n"
 
 
