@@ -18,9 +18,8 @@ from switchboard_mcp.core.middleware import Answer, ToolCall, is_error
 from switchboard_mcp.core.suitecall import SuiteCall
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure
 from switchboard_mcp.gateway.calls import PlainParams, Retried, SubtoolCall
+from switchboard_mcp.gateway.chain_ends import Ending
 from switchboard_mcp.gateway.forward import Forward
-from switchboard_mcp.gateway.limits import Gate
-from switchboard_mcp.gateway.request import HostRequest
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.chain import Chain
@@ -32,18 +31,16 @@ CALL = "tools/call"
 OF_CHILD = frozenset({"ok", "cached"})
 
 
-class Guarded(HostRequest):
+class Guarded(Ending):
     """See the module."""
 
     chain: Chain
     began: float
-    gate: Gate | None  # where it has a place among the calls under way
     given: bytes  # its fingerprint as the host sent it, once middleware has changed it
     inner: Future[Answer] | None  # what middleware waits for
     key: Hashable | None  # by which the cache knows its answer
     age: int  # of the cache, when it was asked; below 0 where the call may change something
     outcome: str
-    over: bool
     walk: Task[None] | None  # through the middleware
     clock: Timeout  # how long the middleware may take, the child's own time not counted
 
@@ -101,24 +98,13 @@ class Guarded(HostRequest):
             if verdict is not True:
                 self.refused(verdict)
                 return
-        try:
-            self.child.admit(self)
-        except BaseException:
-            self._leave()
-            raise
-
-    def go(self) -> None:
-        """The wait for a turn is over."""
-        try:
-            self.child.admit(self)
-        except Exception as problem:  # noqa: BLE001 - nobody else would answer the host
-            self.refused(failure("internal", f"The call went wrong: {type(problem).__name__}."))
+        self.admit()
 
     def finish(self, result: Raw | bytes) -> None:
         """The child has answered, or a failure says why not."""
         if self.over:
             return
-        self._leave()
+        self.leave()
         body = bytes(result)
         if not self.outcome:
             self.outcome = "error" if is_error(body) else "ok"
@@ -135,29 +121,16 @@ class Guarded(HostRequest):
             return
         self.outcome = problem.code
         if self.inner is not None and not self.inner.done():
-            self._leave()
+            self.leave()
             self.inner.set_result(problem)
         else:
             super().refused(problem)
-
-    def finish_with_error(self, body: Raw | bytes) -> None:
-        """An error of the protocol is for the host, and no matter of middleware."""
-        if not self.over:
-            self._close("protocol_error")
-            super().finish_with_error(body)
-
-    def explained(self, error: Raw) -> bool:
-        """Answer the host of an error that is about the host itself."""
-        told = super().explained(error)
-        if told and not self.over:
-            self._close("input_required")
-        return told
 
     def cancel(self, reason: str) -> None:
         """The host no longer waits."""
         if not self.over:
             self._withdraw()
-            self._close("cancelled")
+            self.close("cancelled")
             if self.walk is not None:
                 self.walk.cancel()
         super().cancel(reason)
@@ -167,28 +140,24 @@ class Guarded(HostRequest):
         cap = self.chain.cap
         if cap is not None and len(body) > cap.most and self.kind == "call":
             body = cap.cut(body, self.session.principal, self.subtool)
-        self._close(self.outcome)
+        self.close(self.outcome)
         super().finish(body)
 
-    def _close(self, outcome: str) -> None:
+    def close(self, outcome: str) -> None:
         """However it ended: leave nothing behind, and write it down."""
         self.over = True
-        self._leave()
+        self.leave()
         if self.age < 0 and self.chain.cache is not None:
             self.chain.cache.clear()
         if self.walk is not None and self.inner is not None and not self.inner.done():
             self.walk.cancel()
         self.chain.recorded(self.kind, self.session.principal, self.subtool, self.args, outcome, self.began)
 
-    def _leave(self) -> None:
-        if self.gate is not None:
-            self.gate.leave(self)
-
     def _withdraw(self) -> None:
         """Leave, or wait no longer for a turn."""
         if self.gate is None and self.chain.gates is not None:
             self.chain.gates.of(self.session.principal).give_up(self)
-        self._leave()
+        self.leave()
 
     def _from_cache(self) -> bool:
         """Answer from the cache, where that can be; a call that may change something empties it."""

@@ -12,8 +12,9 @@ from msgspec import UNSET, Raw
 
 from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.middleware import is_error
-from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure
+from switchboard_mcp.errors import INVALID_REQUEST, Failure
 from switchboard_mcp.gateway.calls import PlainParams, SubtoolCall
+from switchboard_mcp.gateway.chain_ends import Ending
 from switchboard_mcp.gateway.limits import Gate
 from switchboard_mcp.gateway.request import HostRequest
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.session import Route, Session
 
 
-class CountedCall(SubtoolCall):
-    """See the module. `gate` is where it has a place among the calls under way."""
+class CountedCall(Ending, SubtoolCall):
+    """See the module."""
 
     __slots__ = ("began", "chain", "gate", "outcome", "over")
 
@@ -70,18 +71,7 @@ class CountedCall(SubtoolCall):
                 if verdict is not False:
                     self.refused(verdict)
                 return
-        try:
-            self.child.admit(self)
-        except BaseException:
-            self._leave()
-            raise
-
-    def go(self) -> None:
-        """The wait for a turn is over."""
-        try:
-            self.child.admit(self)
-        except Exception as problem:  # noqa: BLE001 - nobody else would answer the host
-            self.refused(failure("internal", f"The call went wrong: {type(problem).__name__}."))
+        self.admit()
 
     def finish(self, result: Raw | bytes) -> None:
         """The child has answered, or a failure says why not."""
@@ -117,34 +107,18 @@ class CountedCall(SubtoolCall):
         self.outcome = problem.code
         super().refused(problem)
 
-    def finish_with_error(self, body: Raw | bytes) -> None:
-        """An error of the protocol."""
-        if not self.over:
-            self._close("protocol_error")
-            super().finish_with_error(body)
-
-    def explained(self, error: Raw) -> bool:
-        """Answer the host of an error that is about the host itself."""
-        told = super().explained(error)
-        if told and not self.over:
-            self._close("input_required")
-        return told
-
     def cancel(self, reason: str) -> None:
         """The host no longer waits."""
         if not self.over:
             if self.gate is None and self.chain.gates is not None:
                 self.chain.gates.of(self.session.principal).give_up(self)
-            self._close("cancelled")
+            self.close("cancelled")
         super().cancel(reason)
 
-    def _close(self, outcome: str) -> None:
+    def close(self, outcome: str) -> None:
+        """However it ended, but for the ordinary end: write it down."""
         self.over = True
-        self._leave()
+        self.leave()
         asked = self.params.arguments
         args = bytes(asked.args)  # type: ignore[arg-type]  # as above
         self.chain.recorded("call", self.session.principal, asked.subtool, args, outcome, self.began)
-
-    def _leave(self) -> None:
-        if self.gate is not None:
-            self.gate.leave(self)
