@@ -15,7 +15,7 @@ demo: ## see in half a minute what Switchboard does
 	@$(PYTHON_BIN) examples/demo.py
 
 test: ## all checks and all tests, with real servers (ARGS="-k name" goes to pytest)
-	@scripts/setup dev servers npm conformance browser hosts redis tmux
+	@scripts/setup dev servers npm conformance browser hosts nginx redis tmux
 	@scripts/check
 	@$(PYTHON_BIN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 

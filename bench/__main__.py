@@ -39,9 +39,8 @@ PREFACE = """\
 Written by `make bench`, which measures everything in one run; `bench/README.md` tells how, and how to read it. Machines
 differ: compare figures of one run only.
 
-The token estimate that Switchboard uses where no tokenizer is installed is off by 2 % in the median for a tool (90th
-percentile 6 %), and 3 % (10 %) for a signature, against the o200k vocabulary; `pip install 'switchboard-mcp[tokens]'`
-counts with the real one.
+How far the token estimate, which Switchboard uses where no tokenizer is installed, is off stands beside the savings;
+`pip install 'switchboard-mcp[tokens]'` counts with the o200k vocabulary itself.
 """
 
 

@@ -21,6 +21,7 @@ from mcp.client.stdio import stdio_client
 
 from tests.e2e.host import SWITCHBOARD
 from tests.e2e.messages_api import Answer, Fails, MessagesApi, Says, text, use
+from tests.e2e.sdk import entered
 
 Json = dict[str, Any]
 Turn = Json | Callable[[str], Json]
@@ -156,26 +157,8 @@ async def lender(
             elicitation_callback=host.elicit,
             cache=None,
         )
-        ready, done = asyncio.Event(), asyncio.Event()
-
-        async def hold() -> None:
-            # Task groups must be left by the task that entered them, which a fixture's two halves are not.
-            try:
-                async with host.client:
-                    ready.set()
-                    await done.wait()
-            finally:
-                ready.set()
-
-        holding = asyncio.create_task(hold())
-        await ready.wait()
-        if holding.done():
-            await holding
-        try:
+        async with entered(host.client):
             yield host
-        finally:
-            done.set()
-            await holding
 
 
 def code_of(result: Json) -> str:

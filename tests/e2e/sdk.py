@@ -157,12 +157,20 @@ async def _held(transport: Any, mode: Mode, name: str) -> AsyncIterator[Sdk]:
         message_handler=host.handle,
         cache=None,
     )
+    async with entered(host.client):
+        yield host
+
+
+@asynccontextmanager
+async def entered(client: Client) -> AsyncIterator[None]:
+    """A client connected, by a task of its own: task groups must be left by the task that entered them, which a
+    fixture's two halves are not.
+    """
     ready, done = asyncio.Event(), asyncio.Event()
 
     async def hold() -> None:
-        # Task groups must be left by the task that entered them, which a fixture's two halves are not.
         try:
-            async with host.client:
+            async with client:
                 ready.set()
                 await done.wait()
         finally:
@@ -173,7 +181,7 @@ async def _held(transport: Any, mode: Mode, name: str) -> AsyncIterator[Sdk]:
     if holding.done():
         await holding
     try:
-        yield host
+        yield
     finally:
         done.set()
         await holding
