@@ -59,6 +59,7 @@ class Index:
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.size = len(entries)
         self._known: dict[str, str] = {}  # the same words come again and again
+        self._rarity: dict[str, float] = {}
         self._postings = self._weighed(entries)
         self._vocabulary: list[str] = []
         self._pieces: dict[str, list[str]] = {}
@@ -93,8 +94,8 @@ class Index:
                 for one, times in Counter(stems).items():
                     holders = postings.setdefault(one, {})
                     holders[place] = holders.get(place, 0.0) + share * times
-        for holders in postings.values():
-            rarity = log(1 + (self.size - len(holders) + 0.5) / (len(holders) + 0.5))
+        for one, holders in postings.items():
+            rarity = self._rarity[one] = log(1 + (self.size - len(holders) + 0.5) / (len(holders) + 0.5))
             for place, weight in holders.items():
                 holders[place] = rarity * weight / (weight + SATURATION)
         return postings
@@ -121,9 +122,12 @@ class Index:
     def _group(self, word: str) -> dict[str, float]:
         """The stems that stand for one word of the query, with what each is worth."""
         group = {word: 1.0} if word in self._postings else self._near(word)
+        # A near word that happens to be rarer than the one that was said must not count for more.
+        most = self._rarity.get(word)
         for other in kin().get(word, ()):
             if other in self._postings:
-                group.setdefault(other, KIN_WORTH)
+                share = 1.0 if most is None else min(1.0, most / self._rarity[other])
+                group.setdefault(other, KIN_WORTH * share)
         return group
 
     def _near(self, word: str) -> dict[str, float]:

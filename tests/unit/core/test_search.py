@@ -53,6 +53,14 @@ def test_the_first_sentence_of_a_description_counts_more_than_the_rest() -> None
     assert [hit.place for hit in index.search("weather")] == [1, 0]
 
 
+def test_the_word_itself_counts_more_than_a_rarer_one_that_means_nearly_the_same() -> None:
+    common = [Entry(f"tool_{number}", "Whatever was created.") for number in range(9)]
+    index = Index(
+        [*common, Entry("add_comment", "Write under an issue."), Entry("create_issue", "Open an issue.")]
+    )
+    assert index.search("create an issue")[0].place == len(common) + 1
+
+
 def test_no_more_hits_than_asked_for_best_first() -> None:
     hits = Index(ENTRIES).search("search the issue file", limit=2)
     assert len(hits) == 2
