@@ -33,6 +33,8 @@ from switchboard_mcp.transport.peer import Inquiry
 READY = State.READY  # looked up once: an enum member through its class is slow
 # A child that does not read its stdin must not fill our memory: beyond this, calls to it are refused.
 MAX_BACKLOG = 96 * 1024 * 1024
+# A call that misses its subtool has the list fetched again, unless it is younger than this: callers may be in a loop.
+LIST_BELIEVED_S = 2.0
 FAULTS = frozenset(
     {
         "config_invalid",
@@ -63,6 +65,7 @@ class Child(Meeting):
         self._quiet_since = 0.0
         self._log_level = ""
         self._visits_seen = 0
+        self._missing: list[Visitor] = []  # who waits for the list of tools to be fetched again
         self.following = Following(services, self.timeout_s, self._missed)
 
     @property
@@ -165,9 +168,14 @@ class Child(Meeting):
             return self._closing or self.last_failure or gone
         return failure("child_busy", f"Child '{self.name}' does not read its input.", child=self.name)
 
-    def relist(self, visitor: Visitor) -> None:
-        """Ask the child for its tools again, then let the visitor in."""
-        self._services.start_task(self._relist(visitor))
+    def relist(self, visitor: Visitor, *, believed_s: float = 0.0) -> None:
+        """Let the visitor in with a list of tools no older than that. Single flight, however many want one."""
+        if self._services.loop.time() - self.offer.listed_at < believed_s:
+            visitor.admitted(self)
+            return
+        self._missing.append(visitor)
+        if len(self._missing) == 1:
+            self._services.start_task(self._relist())
 
     def set_log_level(self, level: str) -> None:
         """Log messages the host wants from now on; told to the child where it can be, now or when it starts."""
@@ -323,10 +331,14 @@ class Child(Meeting):
         for visitor in self._waiting.empty():
             self.admit(visitor)
 
-    async def _relist(self, visitor: Visitor) -> None:
-        if self._connection is not None and self.peer is not None:
-            await self.offer.fetch(self._connection, "tools/list")
-        if self.peer is None:
-            visitor.refused(self.unable())
-        else:
-            self._waiting.let_in(visitor)
+    async def _relist(self) -> None:
+        try:
+            if self._connection is not None and self.peer is not None:
+                await self.offer.fetch(self._connection, "tools/list")
+        finally:
+            visitors, self._missing = self._missing, []
+            for visitor in visitors:
+                if self.peer is None:
+                    visitor.refused(self.unable())
+                else:
+                    self._waiting.let_in(visitor)

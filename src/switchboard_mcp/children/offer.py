@@ -59,6 +59,7 @@ class Offer:
         )  # tools of a handshake-era child that run in no other way
         self.special = False  # whether results may need a closer look
         self.first_known: Callable[[], None] | None = None  # told when nothing was known before
+        self.listed_at = float("-inf")  # when its tools were last fetched again, by the loop's clock
         self._spec = spec
         self._services = services
         self._timeout_s = timeout_s
@@ -225,6 +226,8 @@ class Offer:
         """Fetch one list again; whether it is another now."""
         knowledge = self._knowledge
         listed = await source.fetch(method, self._timeout_s)
+        if method == "tools/list":
+            self.listed_at = self._services.loop.time()  # also where it failed: it was asked
         if knowledge is None or not isinstance(listed, Listed) or knowledge is not self._knowledge:
             return False
         entries = listed.entries
@@ -273,8 +276,7 @@ class Offer:
         assert knowledge is not None
         told = tools = read_tools(knowledge.tools)
         if pin is not None:
-            pin.judge(knowledge)
-            if self._services.audit is not None:
+            if pin.judge(knowledge) and self._services.audit is not None:
                 outcome = "blocked" if pin.governed else "told"
                 for tool in sorted({change.tool for change in pin.changes}):
                     self._services.audit.record("drift", child=self._spec.name, subtool=tool, outcome=outcome)

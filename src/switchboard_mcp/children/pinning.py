@@ -41,13 +41,14 @@ class Pins:
         self._workspace = workspace
         self._log = log
         self._governed = governed
+        self._told: dict[str, list[Change]] = {}  # what was last told of each child: once, whoever meets it
 
     def of(self, spec: ChildSpec) -> Pin | None:
         """What holds for one child; None where nothing does."""
         entry = self._children.get(spec.name)
         if spec.kind == "builtin" or (entry is None and not self._governed):
             return None
-        pin = Pin(spec, entry, self._path, self._workspace, self._log, governed=self._governed)
+        pin = Pin(spec, entry, self._path, self._workspace, self._log, self._told, governed=self._governed)
         pin.edition = self._edition
         return pin
 
@@ -76,6 +77,7 @@ class Pin:
         path: str,
         workspace: str,
         log: Log,
+        told: dict[str, list[Change]],
         *,
         governed: bool,
     ) -> None:
@@ -87,6 +89,7 @@ class Pin:
         self._path = path
         self._workspace = workspace
         self._log = log
+        self._told = told
         self._knowledge: Knowledge | None = None
         self._checked = False
         self._problem: Failure | None = None
@@ -109,23 +112,25 @@ class Pin:
                 self._entry = self._knowledge = None
         return self._problem if self.governed else None
 
-    def judge(self, knowledge: Knowledge) -> None:
-        """The child has told what it has: find what is different."""
+    def judge(self, knowledge: Knowledge) -> bool:
+        """The child has told what it has: find what is different. Whether it is news."""
         tools = read_tools(knowledge.tools)
         self._real = frozenset(tool.name for tool in tools)
         self.bar()
-        before, self.changes = self.changes, []
-        if self._entry is None or not self._is_current():
-            return
-        self.changes = differences(self._entry, lock_child(self._spec, self._workspace, knowledge))
-        if self.changes and self.changes != before:
-            self._log.warning(
-                "child.drifted",
-                child=self._spec.name,
-                changes=[_sentence(change) for change in self.changes[:MOST_TOLD]],
-                count=len(self.changes),
-                blocked=self.governed,
-            )
+        name, self.changes = self._spec.name, []
+        if self._entry is not None and self._is_current():
+            self.changes = differences(self._entry, lock_child(self._spec, self._workspace, knowledge))
+        before, self._told[name] = self._told.get(name, []), self.changes
+        if not self.changes or self.changes == before:
+            return False
+        self._log.warning(
+            "child.drifted",
+            child=name,
+            changes=[_sentence(change) for change in self.changes[:MOST_TOLD]],
+            count=len(self.changes),
+            blocked=self.governed,
+        )
+        return True
 
     def stands(self, name: str) -> bool:
         """Whether the child has a pinned tool, and has it as it was pinned."""

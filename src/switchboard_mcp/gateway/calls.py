@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.children.catalog import Tool
-from switchboard_mcp.children.child import MAX_BACKLOG, Child
+from switchboard_mcp.children.child import LIST_BELIEVED_S, MAX_BACKLOG, Child
 from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.core import introspect, jsonrpc
 from switchboard_mcp.core.envelope import Meta
@@ -122,7 +122,8 @@ class SubtoolCall(SuiteRequest):
             if blocked is not None:
                 self.refused(blocked)
                 return
-            child.relist(SecondLook(self))  # since a child may change its tools without telling
+            # Since a child may change its tools without telling.
+            child.relist(SecondLook(self), believed_s=LIST_BELIEVED_S)
             return
         id = next_id()
         args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET

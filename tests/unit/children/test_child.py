@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from switchboard_mcp.children.child import LIST_BELIEVED_S
 from tests.unit.gateway.board import Board, FakeChild, Json
 
 
@@ -101,3 +102,54 @@ def test_a_slow_child_that_came_to_the_probe_after_all_is_met_as_a_modern_one(bo
     board.advance(10)
     assert greetings(kid) == [["server/discover", "initialize", "server/discover"]]
     assert len(kid.server.requests("tools/call")) == 1
+
+
+def test_subtools_that_a_child_does_not_have_are_looked_for_once_however_many_ask(board: Board) -> None:
+    held: list[Json] = []
+
+    def script(message: Json) -> Json | None:
+        if message["method"] == "tools/list" and kid.server.requests("tools/call"):
+            held.append(message)
+            return {}
+        return None
+
+    kid = board.child(script=script)
+    host = board.host()
+    host.call()
+    called = [host.call(f"gone_{number}") for number in range(20)]
+    assert len(held) == 1
+    kid.server.give(held[0], {"tools": [{"name": "echo", "inputSchema": {}}]})
+    board.settle()
+    assert {error_code(host.result(id)) for id in called} == {"subtool_unknown"}
+
+
+def test_a_list_that_was_just_fetched_again_is_believed_for_a_while(board: Board) -> None:
+    kid = board.child()
+    host = board.host()
+    for _ in range(50):
+        assert error_code(host.result(host.call("new"))) == "subtool_unknown"
+    assert len(kid.server.requests("tools/list")) == 2, "the start, and the first that missed something"
+    kid.lists["tools/list"] = [{"name": "new", "inputSchema": {}}]
+    board.advance(LIST_BELIEVED_S)
+    host.call("new")
+    assert len(kid.server.requests("tools/list")) == 3
+    assert kid.server.last()["params"]["name"] == "new"
+
+
+def test_who_waits_for_the_list_of_a_child_that_dies_is_told(board: Board) -> None:
+    kid = board.child(
+        script=lambda message: (
+            {} if message["method"] == "tools/list" and kid.server.requests("tools/call") else None
+        )
+    )
+    host = board.host()
+    host.call()
+    waiting = [host.call("new"), host.call("newer")]
+    kid.server.die()
+    board.settle()
+    assert [error_code(host.result(id)) for id in waiting] == ["child_crashed"] * 2
+
+
+def error_code(result: Json) -> str:
+    code: str = result["structuredContent"]["error"]["code"]
+    return code

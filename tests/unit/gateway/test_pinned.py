@@ -129,3 +129,34 @@ def test_a_child_of_ones_own_is_looked_at_without_a_process(board: PinnedBoard) 
     child.offer.__init__(child.spec, board.services, child.timeout_s)  # type: ignore[misc]  # anew, with its pins
     assert names(introspect(board)) == ["echo"]
     assert child.made == []
+
+
+class Record:
+    """An audit that only keeps."""
+
+    def __init__(self) -> None:
+        self.drift: list[str] = []
+
+    def record(self, event: str, **more: str) -> None:
+        if event == "drift":
+            self.drift.append(more["subtool"])
+
+
+def test_drift_is_recorded_once_however_often_the_list_is_looked_at(board: PinnedBoard) -> None:
+    child = board.child(tools=[{**ECHO, "description": "Says it twice."}, LOOK])
+    board.lock(child, ECHO, LOOK, governed=True)
+    record = Record()
+    board.services.audit = record  # type: ignore[assignment]  # as much of one as is asked for here
+    host = board.host()
+    for _ in range(3):
+        host.call("gone")
+        child.server.notify("notifications/tools/list_changed")
+        board.advance(60)
+    child.server.die()
+    board.advance(600)
+    host.call("look")
+    assert (len(child.runs), record.drift) == (2, ["echo"])
+    child.lists["tools/list"] = [{**ECHO, "description": "Says it thrice."}, LOOK]
+    child.server.notify("notifications/tools/list_changed")
+    board.settle()
+    assert record.drift == ["echo", "echo"], "another drift is another record"
