@@ -12,37 +12,13 @@ from importlib import import_module
 
 from switchboard_mcp import __version__
 from switchboard_mcp.app import Options, serve, serve_over_http
-from switchboard_mcp.cli import mail_usage, setup_usage
+from switchboard_mcp.cli import mail_usage
 from switchboard_mcp.cli.console import Console
 from switchboard_mcp.cli.invocation import Invocation, usage_failure
-from switchboard_mcp.cli.usage import COMMANDS, OVERVIEW, parser_for
+from switchboard_mcp.cli.usage import COMMANDS, OVERVIEW, command_of, parser_for
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import Failure, SwitchboardError
 
-# Where each command is, so that only the one that is run is loaded. `serve` comes here for --dry-run alone.
-RUNS = {
-    "serve": "dryrun:run",
-    "list": "inspect:run_list",
-    "introspect": "inspect:run_introspect",
-    "call": "call:run",
-    "find": "find:run",
-    "ask": "ask:run",
-    "wrap": "wrap:run",
-    "unwrap": "wrap:run_unwrap",
-    "wrapper": "wrapper:run",
-    "tokens": "tokens:run",
-    "login": "login:run",
-    "logout": "login:run_logout",
-    "approve": "approve:run",
-    "lock": "lock:run",
-    "status": "status:run",
-    "top": "top:run",
-    "doctor": "doctor:run",
-    "audit": "audit:run",
-    "bus": "bus:run",
-    "evidence": "evidence:run",
-    "terminal": "terminal:run",
-}
 # Common options that take a value: what follows them is no command.
 VALUED = frozenset({"--workspace", "--config", "--profile", "--log-level", "--log-format"})
 SEE_HELP = "`switchboard --help` shows the commands."
@@ -145,7 +121,7 @@ def execute(command: str, asked: Invocation) -> int:
         if asked.given.http is not None:
             return serve_over_http(asked.options, asked.given.http)
         return serve(asked.options)
-    module, _, function = (RUNS | mail_usage.RUNS | setup_usage.RUNS)[command].partition(":")
+    module, _, function = command_of(command).run.partition(":")
     run: Callable[[Invocation], int] = getattr(import_module(f"switchboard_mcp.cli.{module}"), function)
     return run(asked)
 

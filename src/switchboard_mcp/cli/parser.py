@@ -1,0 +1,108 @@
+"""How a command is written down, and how its arguments are read.
+
+Owns the words for arguments, the common options, and refusing in our words. It does not know which commands there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from msgspec import Struct
+
+from switchboard_mcp.cli.invocation import usage_failure
+from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.observe.log import LEVELS
+
+
+class Argument(NamedTuple):
+    """One argument, as `argparse` takes it."""
+
+    name: str
+    how: dict[str, Any]
+
+
+def word(name: str, help: str, **how: Any) -> Argument:
+    """A word by its place."""
+    return Argument(name, {"metavar": name.upper(), "help": help} | how)
+
+
+def switch(flag: str, help: str) -> Argument:
+    """A flag that is there or not."""
+    return Argument(flag, {"action": "store_true", "help": help})
+
+
+def value(flag: str, metavar: str, help: str, default: Any = "", **how: Any) -> Argument:
+    """A flag with a value, which is of the kind of its default."""
+    kind = {} if default is None else {"type": type(default)}
+    return Argument(flag, {"metavar": metavar, "help": help, "default": default} | kind | how)
+
+
+def choice(flag: str, choices: Sequence[str], help: str, default: str = "") -> Argument:
+    """A flag with one of a few values."""
+    return Argument(flag, {"choices": tuple(choices), "help": help, "default": default})
+
+
+def many(flag: str, metavar: str, help: str, **how: Any) -> Argument:
+    """A flag that may be given more than once."""
+    return Argument(flag, {"action": "append", "metavar": metavar, "help": help, "default": []} | how)
+
+
+COMMON = (
+    switch("--json", "answer for programs"),
+    value("--workspace", "DIR", "folder with config and children (default: here)"),
+    value("--config", "FILE", "config file, if not the one in the workspace", default=None),
+    value("--profile", "NAME", "see what clients of this profile see"),
+    choice("--log-level", tuple(LEVELS), "what to log to stderr"),
+    choice("--log-format", ("text", "json"), "how to log it"),
+)
+
+
+class Command(Struct, frozen=True):
+    """One command: what it is called and does, and where it is, so that only the one that is run is loaded."""
+
+    usage: str
+    summary: str
+    run: str = ""
+    takes: Sequence[Argument] = ()
+    more: str = ""
+
+
+class Parser(argparse.ArgumentParser):
+    """Reads the arguments of one command, which takes the common options too."""
+
+    def __init__(self, name: str, command: Command) -> None:
+        self.flags: list[str] = []
+        self._called = f"switchboard {name}"
+        super().__init__(
+            prog=self._called,
+            usage=f"switchboard {command.usage}",
+            description=command.summary,
+            epilog=command.more or None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        for argument in (*command.takes, *COMMON):
+            if argument.name.startswith("-"):
+                self.flags.append(argument.name)
+            self.add_argument(argument.name, **argument.how)
+
+    def read(self, arguments: list[str]) -> argparse.Namespace:
+        """The arguments, in whatever order options and words come."""
+        given, unknown = self.parse_known_intermixed_args(arguments)
+        if unknown:
+            near = nearest(unknown[0], self.flags) if unknown[0].startswith("-") else []
+            self.error(f"unknown argument {unknown[0]}{f'; did you mean {near[0]}?' if near else ''}")
+        return given
+
+    def error(self, message: str) -> NoReturn:
+        """Raise, so that one place writes all errors."""
+        _, required, names = message.partition("the following arguments are required: ")
+        if required:
+            message = f"{names.removesuffix(', ARGS').replace(', ', ' and ')} missing"
+        told = f"{self._called.removeprefix('switchboard ')}: {message}"
+        raise SwitchboardError(
+            usage_failure(told, f"{self.format_usage()}`{self._called} --help` tells more.")
+        )
