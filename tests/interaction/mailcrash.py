@@ -27,7 +27,7 @@ from switchboard_mcp.mail.verify import verify
 
 # Calls that change something, or that a change depends on: a process may die between any two of them.
 STEPS = frozenset(
-    {"open", "write", "fsync", "link", "rename", "unlink", "mkdir", "pwrite", "close", "scandir"}
+    {"open", "write", "fsync", "link", "rename", "unlink", "mkdir", "pwrite", "close", "scandir", "listdir"}
 )
 
 

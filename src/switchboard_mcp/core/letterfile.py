@@ -24,6 +24,7 @@ ORDER_DIGITS = 16
 MESSAGE_ID = r"msg_[A-Za-z0-9_-]{1,100}"
 _ID = re.compile(MESSAGE_ID)
 _STEM = r"msg_(\d{16})_([0-9a-f]{16}|key-[0-9a-f]{24}|file-[A-Za-z0-9_-]{1,100})"
+_OWN = re.compile(r"msg_\d{16}_(?:[0-9a-f]{16}|key-[0-9a-f]{24})")
 _WAITING = re.compile(rf"{_STEM}\.json")
 _CLAIMED = re.compile(rf"({_STEM})\.(\d{{16}})\.([0-9a-f]{{8}})\.(\d{{1,14}})\.(\d{{1,15}})\.json")
 _SHIPPED = re.compile(rf"({_STEM})\.([0-9a-f]{{12}})\.(\d{{16}})\.json")
@@ -96,6 +97,14 @@ def lease_until(fence: int, now: Now, lease_ms: int) -> Lease:
 def is_message_id(text: str) -> bool:
     """Whether a message may have this id."""
     return _ID.fullmatch(text) is not None
+
+
+def names_of(message_id: str) -> list[tuple[str, int]]:
+    """How the name of a message's file may go on from which place: our own ids are how it begins, any other comes
+    behind an order that the id does not tell. What came from another machine has an id like our own.
+    """
+    begins = [(f"{message_id}.", 0)] if _OWN.fullmatch(message_id) else []
+    return [*begins, (f"_file-{message_id.removeprefix('msg_')}.", len("msg_") + ORDER_DIGITS)]
 
 
 def waiting_name(stem: Stem) -> str:

@@ -44,8 +44,11 @@ class Settling(msgspec.Struct, kw_only=True):
 
 def in_turn(inbox: Inbox) -> list[Entry]:
     """What waits, in the order it is to be claimed."""
-    turns = claim_order([Waiting(e.stem.order, h.sender, h.priority) for e, h in inbox.waiting])
-    return [inbox.waiting[place][0] for place in turns]
+    waiting = inbox.waiting
+    if all(each.priority == "normal" for each in waiting):
+        return [each.entry for each in waiting]
+    turns = claim_order([Waiting(each.entry.stem.order, each.sender, each.priority) for each in waiting])
+    return [waiting[place].entry for place in turns]
 
 
 def claim(
@@ -71,6 +74,7 @@ def claim(
                 # It was changed since it was looked at: back, where it is looked at again as a dropped file.
                 visit.move(target, name, source, entry.name)
                 continue
+            visit.tree.held[agent, entry.stem.id] = held
             taken.append(_claimed(visit, found[0], found[1], held, lease, lease_s))
     return taken
 
@@ -100,6 +104,7 @@ def _give_back(visit: Visit, agent: str, entry: Entry) -> bool:
         visit.move(source, entry.name, target, waiting_name(entry.stem))
     except FileNotFoundError:
         return False  # Settled or renewed in this very moment.
+    visit.tree.held.pop((agent, entry.stem.id), None)
     return True
 
 
@@ -120,7 +125,7 @@ def renew(visit: Visit, agent: str, message_id: str, fence: int, lease_s: float)
         name = claimed_name(entry.stem, lease)
         if name != entry.name:
             visit.move(folder, entry.name, folder, name)
-        held = entry._replace(name=name, lease=lease)
+        held = visit.tree.held[agent, message_id] = entry._replace(name=name, lease=lease)
         found = lookup.read(visit, agent, held)
     if isinstance(found, files.Unfit):
         raise lost(message_id)
@@ -186,6 +191,7 @@ def _settle(visit: Visit, agent: str, entry: Entry, how: Settling) -> None:
     place = "deadletter" if how.outcome == "rejected" else "archive"
     name = settled_name(entry.stem, entry.fence or visit.number(), how.outcome)
     visit.move(visit.folder(entry.place, agent), entry.name, visit.folder(place, agent, make=True), name)
+    visit.tree.held.pop((agent, entry.stem.id), None)
 
 
 def _to_settle(visit: Visit, agent: str, message_id: str, how: Settling) -> Entry:

@@ -21,19 +21,17 @@ from switchboard_mcp.mail.letters import Delivery, Gate, Message, Receipt
 from switchboard_mcp.mail.lookup import REASON
 from switchboard_mcp.mail.rounds import Job
 from switchboard_mcp.mail.sending import Posting
-from switchboard_mcp.mail.tree import Header, Visit
+from switchboard_mcp.mail.tree import Known, Visit
 
 # A file that makes no sense yet may still be being written.
 SETTLE_S = 1.0
-# More than any inbox holds in practice; the oldest are forgotten, and read again when they matter.
-MOST_KNOWN = 100_000
 _LONGEST_KEPT_NAME = 120
 
 
 class Inbox(msgspec.Struct):
     """What was found in an inbox."""
 
-    waiting: list[tuple[Entry, Header]]
+    waiting: list[Known]
     dropped: list[str]
     settling: bool = False
     """Something there may still be being written: look again soon."""
@@ -44,35 +42,39 @@ def look(visit: Visit, agent: str) -> Inbox:
     found = Inbox([], [])
     if not visit.has("inbox", agent):
         return found
-    for name, inode in files.entries(visit.folder("inbox", agent)):
-        if name.startswith(".") or name.endswith(".tmp"):
-            continue
-        entry = parse("inbox", name)
-        header = _header(visit, agent, entry, inode) if entry else None
-        if entry is not None and header is not None:
-            found.waiting.append((entry, header))
+    before = visit.tree.known.get(agent, {})
+    now: dict[str, Known] = {}
+    for name, inode in sorted(files.entries(visit.folder("inbox", agent))):
+        known = before.get(name)
+        if known is None or known.inode != inode:
+            if name.startswith(".") or name.endswith(".tmp"):
+                continue
+            known = _known(visit, agent, name)
+        if known is not None:
+            now[name] = known
         else:
             found.dropped.append(name)
-    found.waiting.sort(key=lambda each: each[0].stem.order)
+    # Names begin with the order, so that they stand in it; what is gone is forgotten.
+    found.waiting = list(now.values())
+    visit.tree.known[agent] = now
     return found
 
 
-def _header(visit: Visit, agent: str, entry: Entry, inode: int) -> Header | None:
-    known = visit.tree.known
-    key = (agent, entry.name, inode)
-    header = known.get(key)
-    if header is None:
-        found = files.read(visit.folder("inbox", agent), entry.name, seals.MOST_FILE_BYTES)
-        if isinstance(found, files.Unfit):
-            return None
-        message = seals.unsealed(visit.key(), entry.stem, agent, found.data)
-        if message is None:
-            return None
-        header = Header(message.sender, message.priority)
-        if len(known) >= MOST_KNOWN:
-            known.clear()
-        known[agent, entry.name, found.inode] = header
-    return header
+def _known(visit: Visit, agent: str, name: str) -> Known | None:
+    """What is to be known of a message that has been delivered; None of what has not."""
+    entry = parse("inbox", name)
+    if entry is None:
+        return None
+    found = files.read(visit.folder("inbox", agent), name, seals.MOST_FILE_BYTES)
+    if isinstance(found, files.Unfit):
+        return None
+    message = seals.unsealed(visit.key(), entry.stem, agent, found.data)
+    return None if message is None else Known(entry, found.inode, message.sender, message.priority)
+
+
+def is_delivered(visit: Visit, agent: str, entry: Entry) -> bool:
+    """Whether a message that was found is one of ours, and no file that somebody has named like one."""
+    return entry.place != "inbox" or _known(visit, agent, entry.name) is not None
 
 
 def deliver(visit: Visit, agent: str, gates: Sequence[Gate]) -> tuple[Inbox, list[Delivery]]:

@@ -178,6 +178,11 @@ def links(folder: int, name: str) -> int:
         return 0
 
 
+def names(folder: int) -> list[str]:
+    """Every name in a folder, in no order."""
+    return os.listdir(folder)
+
+
 def entries(folder: int) -> list[tuple[str, int]]:
     """Every name in a folder with its inode, in no order."""
     with os.scandir(folder) as found:

@@ -5,10 +5,10 @@ Reads only. Owns finding; does not know how messages come and go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from switchboard_mcp.core.agentnames import agent_name
-from switchboard_mcp.core.letterfile import PLACES, Entry, Place, Stem, parse, waiting_name
+from switchboard_mcp.core.letterfile import PLACES, Entry, Place, Stem, names_of, parse
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.mail import files, seals
@@ -55,20 +55,40 @@ def entries(visit: Visit, place: Place, agent: str) -> list[Entry]:
     return sorted((entry for entry in found if entry), key=lambda entry: entry.stem.order)
 
 
-def find(visit: Visit, agent: str, message_id: str, places: tuple[Place, ...] = PLACES) -> Entry | None:
-    """Where the message with this id is."""
-    for place in places:
-        for entry in entries(visit, place, agent):
-            if entry.stem.id == message_id:
+def find(visit: Visit, agent: str, message_id: str, places: Sequence[Place] = PLACES) -> Entry | None:
+    """Where the message with this id is: where this process claimed it, else by what its name must be."""
+    held = visit.tree.held.get((agent, message_id))
+    if held is not None and held.place in places and _is_there(visit, held.place, agent, held.name):
+        return held
+    for begins, at in names_of(message_id):
+        for place in places:
+            entry = _in_place(visit, place, agent, begins, at)
+            if entry is not None:
                 return entry
     return None
 
 
 def holds(visit: Visit, agent: str, stem: Stem) -> bool:
     """Whether the message is anywhere. Only certain while its mailbox is locked."""
-    if visit.has("inbox", agent) and files.exists(visit.folder("inbox", agent), waiting_name(stem)):
-        return True
-    return any(entry.stem == stem for place in PLACES[1:] for entry in entries(visit, place, agent))
+    return any(_in_place(visit, place, agent, f"{stem}.") is not None for place in PLACES)
+
+
+def _in_place(visit: Visit, place: Place, agent: str, begins: str, at: int = 0) -> Entry | None:
+    """The message whose name has these letters at this place in it; no listing where the whole name is known."""
+    if not at and place not in ("claimed", "shipped") and _is_there(visit, place, agent, f"{begins}json"):
+        return parse(place, f"{begins}json")
+    if not visit.has(place, agent) or (place == "inbox" and not at):
+        return None
+    for name in files.names(visit.folder(place, agent)):
+        if name.startswith(begins, at):
+            entry = parse(place, name)
+            if entry is not None:
+                return entry
+    return None
+
+
+def _is_there(visit: Visit, place: Place, agent: str, name: str) -> bool:
+    return visit.has(place, agent) and files.exists(visit.folder(place, agent), name)
 
 
 def read(visit: Visit, agent: str, entry: Entry) -> tuple[Message, bool] | files.Unfit:

@@ -17,7 +17,6 @@ from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail import claims, delivering, lookup, reading, receipts, sending, state, tidy
 from switchboard_mcp.mail.claims import Settling
 from switchboard_mcp.mail.clocks import Clocks, system_clocks
-from switchboard_mcp.mail.delivering import Inbox
 from switchboard_mcp.mail.letters import (
     Acked,
     Claimed,
@@ -155,32 +154,36 @@ class Post:
         another process was writing meanwhile may come with a lower order. To learn of news, say what you have seen.
         """
         name = lookup.name_of(agent)
-        await self._deliver_seen(name)
 
-        def look(visit: Visit) -> list[Letter]:
+        def look(visit: Visit, last: bool) -> list[Letter] | None:
             lookup.known_agent(visit, name)
-            found = claims.in_turn(delivering.look(visit, name))
-            waiting = [e for e in found if e.stem.order > after and e.stem.id not in unless]
-            return list(lookup.letters(visit, name, waiting[: max(0, limit)]))
+            inbox = delivering.look(visit, name)
+            if inbox.dropped and not last:
+                return None
+            found = claims.in_turn(inbox)
+            if after or unless:
+                found = [e for e in found if e.stem.order > after and e.stem.id not in unless]
+            return list(lookup.letters(visit, name, found[: max(0, limit)]))
 
-        return await self._reader.run(look)
+        return await self._look(name, look) or []
 
     async def read(self, agent: str, message_id: str) -> Letter:
         """One message to `agent`, wherever it is now; consumes nothing. Raises `mail_not_found`."""
         name = lookup.name_of(agent)
-        await self._deliver_seen(name)
 
-        def look(visit: Visit) -> Letter:
+        def look(visit: Visit, last: bool) -> Letter | None:
             lookup.known_agent(visit, name)
             entry = lookup.find(visit, name, message_id)
-            letter = lookup.letter(visit, name, entry) if entry else None
-            if letter is None:
-                raise SwitchboardError(
-                    failure("mail_not_found", f"'{name}' has no message '{message_id[:150]}'.")
-                )
-            return letter
+            if entry is None or not (last or delivering.is_delivered(visit, name, entry)):
+                return None
+            return lookup.letter(visit, name, entry)
 
-        return await self._reader.run(look)
+        letter = await self._look(name, look)
+        if letter is None:
+            raise SwitchboardError(
+                failure("mail_not_found", f"'{name}' has no message '{message_id[:150]}'.")
+            )
+        return letter
 
     async def wait(
         self,
@@ -362,14 +365,19 @@ class Post:
 
         return await self._writer.run(repair)
 
-    async def _deliver_seen(self, agent: str) -> None:
-        """Deliver what the reader saw lying there, so that a look does not wait for the writer without need."""
-        inbox: Inbox = await self._reader.run(lambda visit: delivering.look(visit, agent))
-        if inbox.dropped:
-            try:
-                await self.deliver(agent)
-            except SwitchboardError:
-                pass  # A folder that cannot be written can still be read.
+    async def _look(self, agent: str, look: Callable[[Visit, bool], T | None]) -> T | None:
+        """Look; where that finds too little, deliver what was dropped there and look for the `last` time.
+
+        So nobody who looks waits for the writer without need.
+        """
+        found = await self._reader.run(lambda visit: look(visit, False))
+        if found is not None:
+            return found
+        try:
+            await self.deliver(agent)
+        except SwitchboardError:
+            pass  # A folder that cannot be written can still be read.
+        return await self._reader.run(lambda visit: look(visit, True))
 
     def _hear(self, change: Change) -> None:
         for listener in tuple(self._listeners):

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.core.agentnames import is_agent_name
+from switchboard_mcp.core.letterfile import Entry
 from switchboard_mcp.core.mailorder import Counter, take
 from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.mail import files
@@ -53,7 +54,9 @@ class Tree:
         self._files = 0
         self.syncer = Syncer()
         # Files whose seal was found right, by agent and name.
-        self.known: dict[tuple[str, str, int], Header] = {}
+        self.known: dict[str, dict[str, Known]] = {}
+        # Under which name a message was claimed, by agent and id. A hint: others move files too.
+        self.held: dict[tuple[str, str], Entry] = {}
 
     def next_temporary(self) -> str:
         """A name nobody else uses."""
@@ -128,9 +131,11 @@ class Tree:
             yield visit
 
 
-class Header(Struct, frozen=True):
-    """What a turn at claiming depends on."""
+class Known(Struct, frozen=True):
+    """A message that was found sealed, with what its turn at claiming depends on; good while the file is the same."""
 
+    entry: Entry
+    inode: int
     sender: str
     priority: str
 

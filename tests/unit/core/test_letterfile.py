@@ -16,6 +16,7 @@ from switchboard_mcp.core.letterfile import (
     claimed_name,
     is_message_id,
     lease_until,
+    names_of,
     parse,
     receipt_for,
     receipt_name,
@@ -73,6 +74,12 @@ class TestNames:
         assert parse("claimed", name) == Entry(stem, "claimed", name, lease, lease.fence)
         assert len(name) <= 255
         assert parse("inbox", name) is None
+
+    @given(stems, leases)
+    def test_an_id_says_how_the_name_of_its_file_goes_on(self, stem: Stem, lease: Lease) -> None:
+        for name in (waiting_name(stem), claimed_name(stem, lease), settled_name(stem, 7, "done")):
+            assert any(name.startswith(begins, at) for begins, at in names_of(stem.id))
+            assert not any(name.startswith(begins, at) for begins, at in names_of(stem.id[:-1]))
 
     @given(stems, numbers, st.sampled_from(["done", "failed", "rejected"]))
     def test_a_settled_name_says_how_it_ended(self, stem: Stem, fence: int, outcome: str) -> None:

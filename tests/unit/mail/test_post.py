@@ -6,18 +6,21 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import pytest_asyncio
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail import delivering, watch
+from switchboard_mcp.mail import delivering, files, watch
 from switchboard_mcp.mail.clocks import Clocks, system_clocks
 from switchboard_mcp.mail.letters import Draft, Message, Sent
 from switchboard_mcp.mail.post import Change, Post
 from switchboard_mcp.observe import inotify
+
+T = TypeVar("T")
 
 
 def draft(payload: str = "hello", **more: object) -> Draft:
@@ -301,6 +304,42 @@ class TestClaims:
         await post.ack("coder-1", sent.id, fence=taken.fence, outcome="failed", summary="It broke.")
         (receipt,) = await post.receipts("lead", ids=[sent.id])
         assert (receipt.status, receipt.summary, receipt.error) == ("failed", "It broke.", "It broke.")
+
+    async def test_to_settle_a_message_no_folder_of_many_is_listed(
+        self, post: Post, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number in range(3):
+            await post.send(draft(str(number)), sender="lead", recipient="coder 1")
+        mine, other = await post.claim("coder 1", most=2)
+        listed: list[str] = []
+
+        def noting(list_folder: Callable[[int], list[T]]) -> Callable[[int], list[T]]:
+            def note(folder: int) -> list[T]:
+                listed.append(os.path.basename(os.path.dirname(os.readlink(f"/proc/self/fd/{folder}"))))
+                return list_folder(folder)
+
+            return note
+
+        monkeypatch.setattr(files, "names", noting(files.names))
+        monkeypatch.setattr(files, "entries", noting(files.entries))
+        await post.ack("coder 1", mine.message.id, fence=mine.fence, result="done")
+        assert listed == []
+        async with await Post.open(str(workspace), watch=False) as elsewhere:
+            listed.clear()
+            await elsewhere.ack("coder 1", other.message.id, fence=other.fence)
+        assert listed == ["claimed"]
+
+    async def test_what_another_process_has_moved_is_found_all_the_same(
+        self, post: Post, workspace: Path
+    ) -> None:
+        sent = await post.send(draft(), sender="lead", recipient="coder 1")
+        (held,) = await post.claim("coder 1")
+        async with await Post.open(str(workspace), watch=False) as elsewhere:
+            await elsewhere.release("coder 1", sent.id)
+            assert (await post.read("coder 1", sent.id)).place == "inbox"
+            (again,) = await elsewhere.claim("coder 1")
+        assert (await refused(post.ack("coder 1", sent.id, fence=held.fence))).code == "mail_lease_lost"
+        assert (await post.ack("coder 1", sent.id, fence=again.fence)).outcome == "done"
 
     async def test_a_person_settles_without_a_fence(self, post: Post) -> None:
         sent = await post.send(draft(), sender="lead", recipient="coder-1")
