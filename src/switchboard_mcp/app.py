@@ -17,7 +17,7 @@ from switchboard_mcp.children.catalog import Catalog, cache_folder
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.children.supervisor import Supervisor
 from switchboard_mcp.config.bus import settled
-from switchboard_mcp.config.load import demand_profile, load_workspace
+from switchboard_mcp.config.load import demand_profile, load_workspace, nearest_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
@@ -68,9 +68,9 @@ class Switchboard(Parts):
 
 
 def workspace_folder(options: Options) -> str:
-    """The folder that the options name."""
+    """The folder that the options name, else the workspace that the current folder belongs to."""
     try:
-        return os.path.abspath(options.workspace or os.curdir)
+        return os.path.abspath(options.workspace) if options.workspace else nearest_workspace(os.getcwd())
     except FileNotFoundError:
         hint = "Start in a folder that exists, or name one with --workspace."
         gone = failure("config_invalid", "The current folder does not exist any more.", hint=hint)

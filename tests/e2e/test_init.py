@@ -305,6 +305,45 @@ def test_features_that_are_switched_on(tmp_path: Path) -> None:
     assert person.files() == before
 
 
+def test_for_a_team_nothing_in_the_projects_files_is_of_one_machine(tmp_path: Path) -> None:
+    person = Person(tmp_path)
+    workspace, marks = person.workspace, person.marks()
+    (workspace / ".git").mkdir()
+    (workspace / "src").mkdir()
+    mock = {"command": marks[b"@PYTHON@"], "args": ["-S", marks[b"@MOCK@"]]}
+    (workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"mock": mock}}))
+    (workspace / ".vscode").mkdir()
+    (workspace / ".vscode" / "mcp.json").write_text(json.dumps({"servers": {"mock": mock}}))
+    before = person.files()
+    alone = run(person, "init", "--yes")
+    assert "init --team" in alone.out
+    assert run(person, "revert", "--yes").code == 0
+    told = run(person, "init", "--yes", "--team")
+    assert told.code == 0, told.err
+    assert "PATH" in told.out
+    entered = {
+        path: (workspace / path).read_text()
+        for path in (".mcp.json", ".vscode/mcp.json", "mcps/mock/.mcp.json")
+    }
+    assert not [path for path, text in entered.items() if str(tmp_path) in text.replace(marks[b"@MOCK@"], "")]
+    entry = json.loads(entered[".mcp.json"])["mcpServers"]["switchboard"]
+    assert command_of(entry) == ["switchboard"]
+    # As a host does that is open in a folder of the project: the workspace is found from there.
+    arguments = [*SWITCHBOARD, "call", "mock", "add", "a=40", "b=2"]
+    done = subprocess.run(
+        arguments,
+        env=person.environment(),
+        cwd=workspace / "src",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "42" in done.stdout, done.stderr
+    assert run(person, "init", "--team", "--dry-run").out.count("is Switchboard") == 2
+    run(person, "revert", "--yes")
+    assert person.files() == before
+
+
 def test_a_child_is_added_used_and_removed(tmp_path: Path) -> None:
     person = Person(tmp_path)
     mock = person.marks()

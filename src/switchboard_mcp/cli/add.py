@@ -19,8 +19,11 @@ from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.setup import editors
 from switchboard_mcp.setup.children import (
     FOLDER,
+    OWN,
     RESERVED,
     SECRETS,
+    TEAM,
+    Home,
     child_path,
     child_text,
     demand_found,
@@ -45,7 +48,8 @@ def run(asked: Invocation) -> int:
     """Add one child."""
     folder = workspace_folder(asked.options)
     workspace = load_workspace(folder, asked.options.config, os.environ)
-    demand_found(workspace.config, workspace.source)
+    home = TEAM if asked.given.team else OWN
+    demand_found(workspace.config, workspace.source, home)
     name = asked.given.name
     if name != safe_name(name) or name in RESERVED:
         told = f"add: '{name}' cannot be the name of a child."
@@ -58,7 +62,7 @@ def run(asked: Invocation) -> int:
     server = _server(asked)
     if problem := problem_of(name, server, folder):
         raise SwitchboardError(usage_failure(f"add: {problem}", "Correct what is named."))
-    path = _put(folder, name, server)
+    path = _put(folder, name, server, home)
     if asked.as_json:
         asked.console.out.json({"child": name, "file": path, "runs": shown(server)})
         return 0
@@ -105,15 +109,15 @@ def _pairs(words: list[str], flag: str) -> dict[str, str]:
     return pairs
 
 
-def _put(folder: str, name: str, server: Server) -> str:
+def _put(folder: str, name: str, server: Server, home: Home = OWN) -> str:
     """Write the file of a child, and what its folder needs."""
     private_folder(os.path.join(folder, FOLDER))
     ignore = os.path.join(folder, FOLDER, ".gitignore")
     if read(ignore) is None:
         write(ignore, GITIGNORE, 0o644)
-    path = child_path(folder, name)
+    path = child_path(folder, name, home)
     make_folders(os.path.dirname(path))
-    write(path, child_text(name, server, folder), 0o600)
+    write(path, child_text(name, server, folder, home), home.mode)
     return path
 
 
@@ -151,9 +155,10 @@ def _find(workspace: Workspace, name: str) -> tuple[str, str]:
     by_name: dict[str, ChildSpec] = {spec.name: spec for spec in workspace.children if spec.kind != "builtin"}
     if name in by_name:
         return by_name[name].source, by_name[name].key
-    path = child_path(workspace.folder, name)
-    if name == safe_name(name) and os.path.exists(path):
-        return path, ""
+    for home in (OWN, TEAM):
+        path = child_path(workspace.folder, name, home)
+        if name == safe_name(name) and os.path.exists(path):
+            return path, ""
     near = nearest(name, by_name)
     meant = f" Did you mean {' or '.join(near)}?" if near else ""
     told = f"There is no child '{name}' in {workspace.folder}.{meant}"

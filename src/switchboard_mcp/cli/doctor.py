@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import UNSET, Struct, UnsetType, convert, to_builtins
 
 from switchboard_mcp import __version__
-from switchboard_mcp.app import load
+from switchboard_mcp.app import load, workspace_folder
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.children.catalog import cache_folder
 from switchboard_mcp.cli.checkup import checks_of
@@ -72,7 +72,7 @@ class Diagnosis(Struct, kw_only=True):
 
 def run(asked: Invocation) -> int:
     """Look, then tell."""
-    folder = os.path.abspath(asked.options.workspace or os.getcwd())
+    folder = workspace_folder(asked.options)
     diagnosis = Diagnosis(versions=versions(), workspace=folder, config="")
     try:
         diagnosis.config = find_config(folder, asked.options.config)

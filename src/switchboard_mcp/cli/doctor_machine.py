@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 PROC = "/proc"
 # Words before its arguments in which a program's name may stand: an interpreter, its options, the script.
 HEAD_WORDS = 4
+AGAIN = "Run `switchboard init` again: it writes where Switchboard is now."
 
 
 class Process(Struct, frozen=True):
@@ -125,7 +126,9 @@ def _entry(where: str, name: str, folder: str, command: Sequence[str]) -> Iterat
         yield Finding(PROBLEM, told, "Correct --workspace in the entry, or remove it.")
     if command and not shutil.which(command[0]):
         told = f"{where}: entry '{name}' starts {command[0]}, which is not there."
-        yield Finding(PROBLEM, told, "Run `switchboard init` again: it writes where Switchboard is now.")
+        by_name = os.path.basename(command[0]) == command[0]
+        hint = "Put it on the PATH, e.g. with `pipx install` and `pipx ensurepath`." if by_name else AGAIN
+        yield Finding(PROBLEM, told, hint)
 
 
 def _command(source: Source, name: str) -> list[str]:

@@ -20,7 +20,7 @@ from switchboard_mcp.config.load import JSON_NAME, load_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.setup.children import demand_found, names_there, server_of
+from switchboard_mcp.setup.children import OWN, TEAM, demand_found, names_there, server_of
 from switchboard_mcp.setup.hosts import ANY_FILE, BY_NAME
 from switchboard_mcp.setup.journal import begin, perform
 from switchboard_mcp.setup.places import Places, places
@@ -48,9 +48,9 @@ def initialise(asked: Invocation, ask: Ask) -> int:
     if not given.dry_run and take_back_interrupted(folder):
         asked.console.warn("An earlier run was interrupted; what it did was taken back first.")
     workspace = load_workspace(folder, asked.options.config, os.environ)
-    demand_found(workspace.config, workspace.source)
+    demand_found(workspace.config, workspace.source, TEAM if given.team else OWN)
     here = places(folder, os.environ, sys.platform)
-    survey = look(here, _hosts(given.host), given.files, named=bool(given.host))
+    survey = look(here, _hosts(given.host), given.files, named=bool(given.host), team=given.team)
     outcomes, children = decide(survey, present(workspace), folder)
     if not asked.as_json:
         show_survey(survey, outcomes, folder, asked.console.out)
@@ -92,16 +92,21 @@ def present(workspace: Workspace) -> Present:
 
 def settings(asked: Invocation, workspace: Workspace, enable: tuple[str, ...]) -> Settings:
     """What the person wants."""
-    command = [asked.given.command] if asked.given.command else own_command()
-    more = ["--config", os.path.abspath(asked.options.config)] if asked.options.config else []
+    given, config = asked.given, asked.options.config
+    if given.team and (given.command or config):
+        told = f"init: --team and {'--command' if given.command else '--config'} do not go together."
+        raise SwitchboardError(usage_failure(told, "What a team shares must hold on every machine."))
+    command = [given.command] if given.command else own_command()
+    more = ["--config", os.path.abspath(config)] if config else []
     return Settings(
         workspace=workspace.folder,
         config=workspace.source or os.path.join(workspace.folder, JSON_NAME),
-        command=[*command, "--workspace", workspace.folder, *more],
+        command=[] if given.team else [*command, "--workspace", workspace.folder, *more],
         environ=os.environ,
-        move_secrets=asked.given.secrets == "env",
+        home=TEAM if given.team else OWN,
+        move_secrets=given.secrets == "env",
         enable=enable,
-        connect=tuple(name for name in asked.given.host if name != ANY_FILE.name),
+        connect=tuple(name for name in given.host if name != ANY_FILE.name),
     )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from switchboard_mcp.cli.console import Screen, Styled, plural
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.setup.children import literals, shown
+from switchboard_mcp.setup.journal import Change
+from switchboard_mcp.setup.places import repository_of
 from switchboard_mcp.setup.plan import Outcome, Plan, Settings
 from switchboard_mcp.setup.survey import Survey
 from switchboard_mcp.setup.traces import Trace
@@ -89,7 +91,7 @@ def show_done(
     if names:
         moved, made = plural(len(plan.moving), "entry", "entries"), plural(len(names), "child", "children")
         out.prose(f"Moved {moved} into {made}: {', '.join(names)}.", style="green")
-    entered = [_short(each.path) for each in plan.changes if any(edit.entry for edit in each.edits)]
+    entered = [_short(each.path) for each in _entered(plan)]
     if entered:
         out.prose(f"The entry `switchboard` is in {', '.join(entered)}.", style="green")
     copies = _short(os.path.join(workspace.folder, ".switchboard", "backup"))
@@ -121,6 +123,14 @@ def _remarks(
         for source in {each.finding.source.path: each.finding.source for each in plan.moving}.values()
         if source.shared
     ]
+    if not wanted.command:
+        notes.append("commit these files and mcps/; whoever pulls them needs `switchboard` on the PATH")
+    else:
+        notes += [
+            f"{_short(path)} belongs to the project: in git, others would get paths of this machine with it; "
+            "`switchboard revert`, then `switchboard init --team`, sets it up for all"
+            for path in sorted({each.path for each in _entered(plan) if each.path in _of_project(plan)})
+        ]
     if workspace.config.governance.mode == "governed":
         notes.append("this workspace is governed: `switchboard approve NAME` lets a child run")
     if notes:
@@ -152,6 +162,21 @@ def _remarks(
             "Variables that are not set here",
             [f"{', '.join(unset)}: set them where your hosts are started"],
         )
+
+
+def _entered(plan: Plan) -> list[Change]:
+    """The files that have got the entry."""
+    return [change for change in plan.changes if any(edit.entry for edit in change.edits)]
+
+
+def _of_project(plan: Plan) -> set[str]:
+    """The files of the project that something moves from, where it is a repository."""
+    sources = (outcome.finding.source for outcome in plan.moving)
+    return {
+        source.path
+        for source in sources
+        if source.scope == "project" and repository_of(os.path.dirname(source.path))
+    }
 
 
 def _wants_login(outcome: Outcome) -> bool:

@@ -30,6 +30,10 @@ SETUP = {
                 ".switchboard/secrets.env",
                 "keep",
             ),
+            switch(
+                "--team",
+                "for all who work on this project: only its own files, children in mcps/, no paths of this machine",
+            ),
             switch("--find", "switch on the suite that searches all others"),
             switch("--mail", "switch on the message desk"),
             value("--command", "PROGRAM", "what hosts shall run (default: this program, by its path)"),
@@ -38,7 +42,8 @@ SETUP = {
             "examples:\n"
             "  switchboard init                       look, choose, agree\n"
             "  switchboard init --dry-run             only look\n"
-            "  switchboard init --yes --host codex    everything of one host"
+            "  switchboard init --yes --host codex    everything of one host\n"
+            "  switchboard init --team                the project's own servers, for all who work on it"
         ),
     ),
     "add": Command(
@@ -53,6 +58,7 @@ SETUP = {
             choice("--type", ("stdio", "http", "sse", "ws"), "what kind of server it is"),
             value("--description", "TEXT", "what it is for, for a model to read"),
             value("--cwd", "DIR", "folder to run in (default: the workspace)"),
+            switch("--team", "put it into mcps/, which is kept with the project"),
         ],
         more=(
             "examples:\n"

@@ -19,6 +19,25 @@ from switchboard_mcp.errors import SwitchboardError, failure
 
 JSON_NAME = "switchboard.config.json"
 TOML_NAME = "switchboard.config.toml"
+# A folder with one of these is a workspace.
+MARKS = (JSON_NAME, TOML_NAME, ".switchboard", "mcps")
+
+
+def nearest_workspace(here: str) -> str:
+    """The workspace that a folder belongs to: itself, or the nearest one above it in its git repository.
+
+    Not beyond the repository, and none of another owner: whoever may write above must not decide what runs here.
+    """
+    folders = [here]
+    while not os.path.lexists(os.path.join(folders[-1], ".git")):
+        above = os.path.dirname(folders[-1])
+        if above == folders[-1] or os.stat(above).st_uid != os.stat(here).st_uid:
+            return here
+        folders.append(above)
+    marked = (
+        folder for folder in folders if any(os.path.lexists(os.path.join(folder, mark)) for mark in MARKS)
+    )
+    return next(marked, here)
 
 
 def load_workspace(

@@ -23,18 +23,32 @@ from switchboard_mcp.setup.descriptions import Description, describe
 from switchboard_mcp.setup.dialects import Server
 
 FOLDER = ".switchboard"
-HOME = os.path.join(FOLDER, "mcps")
 FILE = ".mcp.json"
 # Variables that secrets were made into, for a shell to read.
 SECRETS = os.path.join(FOLDER, "secrets.env")
-GLOB = ".switchboard/mcps/*/.mcp.json"
-# From the file of a child to its workspace, so that a workspace can be moved.
-TO_WORKSPACE = "../../.."
 # Names that children of Switchboard itself have.
 RESERVED = frozenset({mail.NAME, "switchboard", "original"})
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\}")
 _LONG = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
 _SHORTEST_SECRET = 5
+
+
+class Home(Struct, frozen=True):
+    """Where children are put. `up` leads from the file of a child to its workspace, so that both can be moved."""
+
+    folder: str
+    up: str
+    mode: int
+
+    @property
+    def glob(self) -> str:
+        """What finds the children there."""
+        return f"{self.folder}/*/{FILE}"
+
+
+OWN = Home(f"{FOLDER}/mcps", "../../..", 0o600)
+# What is kept with the project, for everybody who works on it.
+TEAM = Home("mcps", "../..", 0o644)
 
 
 class Literal(Struct, frozen=True):
@@ -51,12 +65,12 @@ def safe_name(name: str) -> str:
     return found or "server"
 
 
-def child_path(workspace: str, name: str) -> str:
+def child_path(workspace: str, name: str, home: Home = OWN) -> str:
     """Where the file of a child is put."""
-    return os.path.join(workspace, HOME, name, FILE)
+    return os.path.join(workspace, *home.folder.split("/"), name, FILE)
 
 
-def child_text(name: str, server: Server, workspace: str) -> bytes:
+def child_text(name: str, server: Server, workspace: str, home: Home = OWN) -> bytes:
     """The file of a child."""
     known = describe(server.command, server.args, server.url) or Description()
     entry: dict[str, object] = {"name": name}
@@ -69,7 +83,7 @@ def child_text(name: str, server: Server, workspace: str) -> bytes:
         if server.env:
             command["env"] = server.env
         entry |= {"type": "stdio", "command": command}
-        entry["cwd"] = TO_WORKSPACE if server.cwd in ("", workspace) else server.cwd
+        entry["cwd"] = home.up if server.cwd in ("", workspace) else server.cwd
     else:
         entry |= {"type": server.kind, "url": server.url}
         if server.headers:
@@ -228,10 +242,10 @@ def with_secrets(data: bytes, values: Mapping[str, str]) -> bytes:
     return data + "".join(f"{name}='{value}'\n" for name, value in sorted(fresh.items())).encode()
 
 
-def demand_found(config: Config, source: str) -> None:
+def demand_found(config: Config, source: str, home: Home = OWN) -> None:
     """Refuse where the settings would not find a child that is put into its folder."""
-    if GLOB not in config.discover_globs:
-        told = f"{source}: discoverGlobs leaves out {GLOB}, where children are put."
+    if home.glob not in config.discover_globs:
+        told = f"{source}: discoverGlobs leaves out {home.glob}, where children are put."
         raise SwitchboardError(
             failure("setup_refused", told, hint="Add it to discoverGlobs, then try again.")
         )
@@ -240,8 +254,8 @@ def demand_found(config: Config, source: str) -> None:
 def names_there(workspace: str, known: Sequence[ChildSpec]) -> set[str]:
     """Names that are taken: children, and folders of children that are switched off or broken."""
     names = {spec.name for spec in known} | set(RESERVED)
-    for folder in (HOME, "mcps"):
-        path = os.path.join(workspace, folder)
+    for home in (OWN, TEAM):
+        path = os.path.join(workspace, home.folder)
         if os.path.isdir(path):
             names |= {name for name in os.listdir(path) if os.path.exists(os.path.join(path, name, FILE))}
     return names

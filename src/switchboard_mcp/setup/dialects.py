@@ -20,6 +20,8 @@ from switchboard_mcp.setup.syntax import CannotSayError, translate
 
 Kind = Literal["stdio", "http", "sse", "ws"]
 ENTRY_NAME = "switchboard"
+# What VS Code and Cursor fill in with the folder that is open.
+PROJECT = "${workspaceFolder}"
 # What only the host can do for a server; without it the server would not be the same.
 _HOST_ONLY = {
     "envFile": "takes variables from `envFile`, which only this host reads",
@@ -112,7 +114,7 @@ def served(entry: Mapping[str, object]) -> str:
     if not ours:
         return ""
     named = [after for word, after in itertools.pairwise(words) if word == "--workspace"]
-    return os.path.normpath(named[0]) if named else "."
+    return os.path.normpath(named[0]) if named and named[0] != PROJECT else "."
 
 
 def _flattened(raw: Mapping[str, object]) -> dict[str, object]:
@@ -278,6 +280,12 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else str(value)
+
+
+def anywhere(host: Host) -> list[str]:
+    """What a host runs on any machine: the program by its name, in the project that is open."""
+    # These two may start it in another folder; the others start it within the project, where it finds the workspace.
+    return ["switchboard", *(["--workspace", PROJECT] if host.name in ("vscode", "cursor") else [])]
 
 
 def switchboard_entry(

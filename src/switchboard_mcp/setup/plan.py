@@ -14,7 +14,9 @@ from msgspec import Struct, structs
 from switchboard_mcp.setup import editors, jsonc_edit
 from switchboard_mcp.setup.children import (
     FOLDER,
+    OWN,
     SECRETS,
+    Home,
     child_path,
     child_text,
     known_secrets,
@@ -23,7 +25,7 @@ from switchboard_mcp.setup.children import (
     with_secrets,
     without_literals,
 )
-from switchboard_mcp.setup.dialects import ENTRY_NAME, Server, switchboard_entry
+from switchboard_mcp.setup.dialects import ENTRY_NAME, Server, anywhere, switchboard_entry
 from switchboard_mcp.setup.hosts import ANY_FILE
 from switchboard_mcp.setup.journal import Change, Edit, read
 from switchboard_mcp.setup.splices import BeyondEditingError
@@ -142,8 +144,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     workspace: str
     # The settings of the workspace, whether the file exists or not.
     config: str
+    # What a host runs. Where it is empty, each gets one that is good on everybody's machine.
     command: list[str]
     environ: Mapping[str, str]
+    home: Home = OWN
     move_secrets: bool = False
     enable: tuple[str, ...] = ()
     # Hosts that get an entry also where nothing is moved from them.
@@ -172,8 +176,9 @@ def make_plan(
         return plan
     folder = wanted.workspace
     for child in kept:
-        path = child_path(folder, child.name)
-        plan.changes.append(Change.creating(path, child_text(child.name, child.server, folder), mode=0o600))
+        path = child_path(folder, child.name, wanted.home)
+        text = child_text(child.name, child.server, folder, wanted.home)
+        plan.changes.append(Change.creating(path, text, mode=wanted.home.mode))
     ignore = os.path.join(folder, FOLDER, ".gitignore")
     if not os.path.exists(ignore):
         plan.changes.append(Change.creating(ignore, GITIGNORE, mode=0o644))
@@ -244,7 +249,8 @@ def _edited(
     data: bytes, source: Source, names: Sequence[str], entry: str, plan: Plan, wanted: Settings
 ) -> bytes:
     needed = [*plan.variables, *(name for name in OWN_VARIABLES if wanted.environ.get(name))]
-    put = {entry: switchboard_entry(source.host, entry, wanted.command, needed)} if entry else {}
+    command = wanted.command or anywhere(source.host)
+    put = {entry: switchboard_entry(source.host, entry, command, needed)} if entry else {}
     text = editors.swap(editors.decode(data), source.form, source.key, names, put)
     if entry and source.host.name == "gemini":
         text = jsonc_edit.with_item(text, ("mcp", "allowed"), entry)

@@ -69,8 +69,13 @@ class Survey(Struct, kw_only=True):
     troubles: list[str]
 
 
-def look(here: Places, hosts: Sequence[str], files: Sequence[str], named: bool) -> Survey:
-    """Look into the files of these hosts, and into files that were named. A host that was `named` may have none yet."""
+def look(
+    here: Places, hosts: Sequence[str], files: Sequence[str], *, named: bool, team: bool = False
+) -> Survey:
+    """Look into the files of these hosts, and into files that were named. A host that was `named` may have none yet.
+
+    For a `team`, only files of the project count.
+    """
     survey = Survey(sources=[], findings=[], troubles=[])
     for path in files:
         _look_at_named(os.path.abspath(path), here, survey)
@@ -78,11 +83,12 @@ def look(here: Places, hosts: Sequence[str], files: Sequence[str], named: bool) 
         if host.name not in hosts:
             continue
         before = len(survey.sources)
-        for spot in host.spots:
+        spots = [spot for spot in host.spots if not team or spot.scope == "project"]
+        for spot in spots:
             for path in paths_of(spot, here):
                 _look_at(host, spot, os.path.realpath(path), here, survey)
         if named and len(survey.sources) == before:
-            _add_absent(host, here, survey)
+            _add_absent(host, spots, here, survey)
     return survey
 
 
@@ -186,9 +192,9 @@ def _names(value: object) -> set[str]:
     return {name for name in value if isinstance(name, str)} if isinstance(value, list) else set()
 
 
-def _add_absent(host: Host, here: Places, survey: Survey) -> None:
+def _add_absent(host: Host, spots: Sequence[Spot], here: Places, survey: Survey) -> None:
     """A host that was asked for and has no file yet gets one."""
-    for spot in host.spots:
+    for spot in spots:
         paths = [path for path in candidates(spot, here) if "*" not in path]
         if here.platform in spot.platforms and paths and spot.scope != "local":
             key = key_of(spot.keys[0] if () in spot.keys else spot.keys[-1], here.fields) or SERVERS

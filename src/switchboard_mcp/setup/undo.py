@@ -15,6 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from switchboard_mcp.setup import editors, jsonc_edit
+from switchboard_mcp.setup.children import FOLDER, TEAM
 from switchboard_mcp.setup.journal import FRESH, Record, Run, digest, read, remove, runs, write
 from switchboard_mcp.setup.splices import BeyondEditingError
 
@@ -118,8 +119,8 @@ def perform_undo(steps: Sequence[Step], workspace: str) -> None:
 
 def _tidy(folder: str, workspace: str) -> None:
     """Folders of ours that are empty now go too."""
-    ours = os.path.join(workspace, ".switchboard")
-    while folder == ours or folder.startswith(ours + os.sep):
+    ours = (os.path.join(workspace, FOLDER), os.path.join(workspace, TEAM.folder))
+    while folder in ours or folder.startswith(tuple(each + os.sep for each in ours)):
         try:
             os.rmdir(folder)
         except OSError:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.load import load_workspace, nearest_workspace
 from switchboard_mcp.config.models import DEFAULT_GLOBS, Config, Workspace
 from switchboard_mcp.errors import SwitchboardError
 
@@ -229,3 +229,34 @@ def test_children_and_warnings_come_with_the_workspace(tmp_path: Path) -> None:
     assert [child.name for child in workspace.children] == ["a"]
     assert [warning.key for warning in workspace.warnings] == ["mcpServers.b.command"]
     assert workspace.warnings[0].source == str(tmp_path / "switchboard.config.json")
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        (["repo/.git", "repo/mcps", "repo/a/b"], "repo"),
+        (["repo/.git", "repo/.switchboard", "repo/a/mcps", "repo/a/b"], "repo/a"),
+        (["repo/.git", "repo/a/b/.switchboard", "repo/mcps"], "repo/a/b"),
+        (["repo/.git", "repo/a/b"], "repo/a/b"),
+        (["mcps", "repo/.git", "repo/a/b"], "repo/a/b"),  # not beyond the repository
+        (["repo/mcps", "repo/a/b"], "repo/a/b"),  # nor without one
+    ],
+)
+def test_a_folder_belongs_to_the_nearest_workspace_of_its_repository(
+    made: list[str], found: str, tmp_path: Path
+) -> None:
+    for folder in made:
+        (tmp_path / folder).mkdir(parents=True)
+    assert nearest_workspace(str(tmp_path / "repo" / "a" / "b")) == str(tmp_path / found)
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a folder away"
+)
+def test_a_workspace_of_another_owner_is_not_taken(tmp_path: Path) -> None:
+    here = tmp_path / "a"
+    here.mkdir()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "mcps").mkdir()
+    os.chown(tmp_path, 12345, -1)
+    assert nearest_workspace(str(here)) == str(here)
