@@ -35,6 +35,8 @@ READY = State.READY  # looked up once: an enum member through its class is slow
 MAX_BACKLOG = 96 * 1024 * 1024
 # A call that misses its subtool has the list fetched again, unless it is younger than this: callers may be in a loop.
 LIST_BELIEVED_S = 2.0
+# Ends of a connection that say nothing against the child: whoever calls next connects again at once.
+HARMLESS = frozenset({"message_too_large"})
 FAULTS = frozenset(
     {
         "config_invalid",
@@ -226,7 +228,7 @@ class Child(Meeting):
         """The running child crashed. While it was starting, the start itself notices."""
         if connection is self._connection and self.state in RUNNING:
             self._review()
-            self.failures += 1
+            self.failures += problem.code not in HARMLESS
             self._services.log.warning("child.crashed", child=self.name, problem=problem.message)
             self._fall_back(problem)
         for visitor in unheard:

@@ -16,7 +16,7 @@ from switchboard_mcp.children.services import Services
 from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.core import eras, jsonrpc
-from switchboard_mcp.core.framing import Noise, Oversized
+from switchboard_mcp.core.framing import MAX_MESSAGE_BYTES, Noise, Oversized
 from switchboard_mcp.core.jsonrpc import Malformed, Message
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.transport.link import Closed, Link, Lost
@@ -161,7 +161,8 @@ class Connection:
         call.failed(
             failure(
                 "message_too_large",
-                f"Child '{self._spec.name}' answered with {size:,} bytes, more than Switchboard carries.",
+                f"Child '{self._spec.name}' answered with {size:,} bytes, "
+                f"more than the {MAX_MESSAGE_BYTES:,} that Switchboard carries.",
                 child=self._spec.name,
             )
         )

@@ -1,7 +1,8 @@
 """A link over a WebSocket: one message a text frame, subprotocol `mcp`.
 
 The connection is opened when the link starts, and is the whole life of the link. Redirects are not followed. A message
-beyond the limit ends the connection: its frames cannot be skipped.
+beyond the limit is thrown away frame by frame; one that is a single frame ends the connection, since the library reads
+frames whole.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from websockets.frames import CloseCode
 from websockets.typing import Subprotocol
 
 from switchboard_mcp import __version__
+from switchboard_mcp.core.framing import KEPT_OF_OVERSIZED, Oversized
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.transport.remote import Options, Parcel, RemoteLink, Server, StartTask, in_words
 
@@ -70,9 +72,26 @@ class SocketLink(RemoteLink):
             async with self._connect() as socket:
                 self.spawn(self._send_all(socket))
                 while True:
-                    await self.deliver(await socket.recv(decode=False))
+                    message = await self._next(socket)
+                    if isinstance(message, Oversized):
+                        await self.deliver_oversized(message)
+                    else:
+                        await self.deliver(message)
         except (OSError, TimeoutError, ConnectionClosed, InvalidHandshake, InvalidURI) as problem:
             self.finish(self._explain(problem))
+
+    async def _next(self, socket: ClientConnection) -> bytes | Oversized:
+        """The next message, or its ends where it is beyond the limit."""
+        whole = bytearray()  # not a list of parts: they may be tiny, and many
+        size, tail, kept = 0, b"", KEPT_OF_OVERSIZED
+        async for part in socket.recv_streaming(decode=False):
+            size += len(part)
+            if size <= self.limit:
+                whole += part
+            else:
+                tail = ((tail or bytes(whole[-kept:])) + part[-kept:])[-kept:]
+                whole[kept:] = part[: max(0, kept - len(whole))]
+        return bytes(whole) if size <= self.limit else Oversized(size, bytes(whole), tail)
 
     def _connect(self) -> connect:
         local = urlsplit(self.server.url).hostname in LOOPBACK
@@ -84,7 +103,7 @@ class SocketLink(RemoteLink):
             open_timeout=OPEN_S,
             close_timeout=CLOSE_S,
             ping_interval=PING_EVERY_S,
-            max_size=self.limit,
+            max_size=(None, self.limit),  # messages are bounded in `_next`, frames here
             logger=_silent,
             proxy=None if local else True,
         )
@@ -121,9 +140,12 @@ class SocketLink(RemoteLink):
         if isinstance(problem, ConnectionClosed):
             ours = problem.sent
             if ours is not None and ours.code == CloseCode.MESSAGE_TOO_BIG:
-                told = f"sent a message larger than the {self.limit:,} bytes that Switchboard carries"
-                told += "; over a WebSocket that ends the connection and all calls on it"
-                return server.failure("message_too_large", told)
+                told = f"sent one WebSocket frame larger than the {self.limit:,} bytes that Switchboard carries, "
+                told += "so that the connection had to be closed with all calls on it"
+                hint = (
+                    "The next call connects again. Ask for less data at once, or call nothing else beside it."
+                )
+                return server.failure("message_too_large", told, hint=hint)
             theirs = problem.rcvd
             told = f" ({theirs.code} {theirs.reason})".replace(" )", ")") if theirs else ""
             return server.failure("child_crashed", f"has closed the connection{told}")

@@ -14,6 +14,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
+from switchboard_mcp.core.framing import KEPT_OF_OVERSIZED, Oversized
 from switchboard_mcp.transport.websocket import SocketLink
 from tests.unit.transport.recorder import PATIENCE_S, settle
 from tests.unit.transport.remotes import dialled
@@ -131,11 +132,37 @@ async def test_a_connection_that_breaks_ends_the_link() -> None:
         assert (await rig.until_over()).code == "child_crashed"
 
 
-async def test_a_message_beyond_the_limit_ends_the_link_and_is_told() -> None:
+@pytest.mark.parametrize("first", [1, 1_000, 5_000, 9_999])
+async def test_a_message_in_frames_beyond_the_limit_is_thrown_away_alone(first: int) -> None:
+    big = b'{"jsonrpc":"2.0","id":7,"result":"%b"}' % (b"x" * 20_000)
+
+    async def handle(socket: ServerConnection) -> None:
+        await socket.send([big[:first], *(big[at : at + 5_000] for at in range(first, len(big), 5_000))])
+        await echo(socket)
+
+    async with serving(handle) as url, dialled(SocketLink, url, limit=10_000) as rig:
+        rig.ask("x", 1)
+        await rig.until_received(1)
+    (odd,) = rig.odd
+    assert odd == Oversized(len(big), big[:KEPT_OF_OVERSIZED], big[-KEPT_OF_OVERSIZED:])
+
+
+async def test_a_message_in_frames_within_the_limit_comes_whole() -> None:
+    async def handle(socket: ServerConnection) -> None:
+        await socket.send([b"{", b'"jsonrpc":"2.0"', b"", b',"method":"x"}'])
+        await socket.wait_closed()
+
+    async with serving(handle) as url, dialled(SocketLink, url) as rig:
+        await rig.until_received(1)
+    assert rig.received == [b'{"jsonrpc":"2.0","method":"x"}']
+
+
+async def test_a_frame_beyond_the_limit_ends_the_link_and_is_told() -> None:
     async with serving(echo) as url, dialled(SocketLink, url, limit=10_000) as rig:
         rig.ask("x", 1, b'"%b"' % (b"x" * 20_000))
         problem = await rig.until_over()
     assert problem.code == "message_too_large"
+    assert "'kid'" in problem.message
     assert "larger than the 10,000 bytes" in problem.message
 
 
