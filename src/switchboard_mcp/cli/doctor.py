@@ -27,6 +27,7 @@ from switchboard_mcp.config.load import find_config
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
 from switchboard_mcp.config.variables import missing, secrets
 from switchboard_mcp.core.agentnames import is_agent_name
+from switchboard_mcp.core.lifecycle import PACKAGE_RUNNERS
 from switchboard_mcp.core.naming import suite_names
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.core.redaction import Redactor
@@ -119,7 +120,7 @@ def judge(
         [_finding(problem, spec)] if isinstance(problem, Failure) else _idle_rules(spec.name, seen, config)
     )
     if seen is not None and seen.handshake_ms >= config.health.spawn_warn_ms:
-        findings.append(_slow(spec.name, seen.handshake_ms, config))
+        findings.append(_slow(spec, seen.handshake_ms, config))
     return Checked(
         child=spec.name,
         suite=suite,
@@ -157,12 +158,16 @@ def _without_secrets(checked: Checked, spec: ChildSpec) -> Checked:
     return convert(redactor.value(to_builtins(checked)), Checked)
 
 
-def _slow(child: str, handshake_ms: int, config: Config) -> Finding:
+def _slow(spec: ChildSpec, handshake_ms: int, config: Config) -> Finding:
     """A start that the health gate warns of."""
     measures = health.rules(config.health, governed=config.governance.mode != "open")
-    told = f"Child '{child}' took {handshake_ms / 1000:.1f} s to start; {measures.spawn_warn_s:g} s would be well"
+    told = f"Child '{spec.name}' took {handshake_ms / 1000:.1f} s to start; {measures.spawn_warn_s:g} s would be well"
     gate = f", and the health gate ends it after {measures.spawn_fail_s:g} s" if measures.spawn_fail_s else ""
-    return Finding(NOTE, f"{told}{gate}.", "Give it less to do at its start, or raise health.spawnWarnMs.")
+    hint = "Give it less to do at its start, or raise health.spawnWarnMs."
+    runner = os.path.basename(spec.command)
+    if runner in PACKAGE_RUNNERS:
+        hint = f"The first time, {runner} downloads it; run `switchboard doctor` again to see how long it takes now."
+    return Finding(NOTE, f"{told}{gate}.", hint)
 
 
 def _gate_findings(folder: str) -> list[Finding]:

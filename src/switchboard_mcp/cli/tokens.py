@@ -178,6 +178,12 @@ def show(figures: Figures, out: Screen) -> None:
         f"Base line: {figures.baseline}. Tokens: {figures.tokenizer}.",
         style="dim",
     )
+    small = [cost.name for cost in figures.servers if cost.suite + cost.introspect > cost.flat]
+    if small:
+        out.prose(
+            f"One look inside costs more than the whole list of {', '.join(small)}: where nearly every session needs "
+            "such a server, `suites.<name>.exposure` set to `direct` is cheaper."
+        )
     for name, problem in figures.failed.items():
         out.line(f"✗ {name}: {problem}", "red")
 
