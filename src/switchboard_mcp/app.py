@@ -266,7 +266,7 @@ def note_decision(workspace: Workspace, kind: str, child: str, outcome: str) -> 
 
 def _join_bus(switchboard: Switchboard, log: Log, redactor: Redactor) -> asyncio.Task[None] | None:
     """Carry mail between machines, where there is a bus; else nothing is loaded for it."""
-    settings = settled(switchboard.workspace.config.bus, os.environ)
+    settings = settled(switchboard.workspace.config.bus, os.environ, switchboard.workspace.folder)
     desk = switchboard.services.programs.get("mail")
     if not settings.enabled or desk is None:
         return None

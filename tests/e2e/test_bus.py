@@ -3,62 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.e2e.busmachine import PASSWORD, Machine, until
 from tests.e2e.redisserver import RedisServer, needs_redis
 from tests.e2e.web import HostSession, serving
 
 pytestmark = needs_redis
-SWITCHBOARD = [sys.executable, "-m", "switchboard_mcp"]
-PASSWORD = "correct-horse-battery-staple"
-
-
-class Machine:
-    """A workspace folder with what is run in it."""
-
-    def __init__(self, folder: Path, url: str) -> None:
-        self.folder = folder
-        folder.mkdir()
-        (folder / "switchboard.config.json").write_text('{"mail": {"enabled": true}}')
-        self.env = {**os.environ, "SWITCHBOARD_BUS_URL": url, "XDG_CACHE_HOME": str(folder / "cache")}
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [*SWITCHBOARD, *words, "--workspace", str(self.folder)]
-        return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=30, check=False)
-
-    def ask(self, *words: str) -> Any:
-        done = self.run(*words, "--json")
-        assert done.stdout, done.stderr
-        return json.loads(done.stdout)
-
-    @contextmanager
-    def relay(self) -> Iterator[subprocess.Popen[str]]:
-        command = [*SWITCHBOARD, "bus", "relay", "--workspace", str(self.folder)]
-        process = subprocess.Popen(command, env=self.env, stderr=subprocess.PIPE, text=True)
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGTERM)
-            told = process.communicate(timeout=20)[1]
-            assert PASSWORD not in told
-
-
-def until(true: Callable[[], bool]) -> None:
-    """Wait for what another process does."""
-    end = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -128,23 +84,18 @@ def test_what_happens_is_told_as_events_once_though_the_relay_was_not_there(
     sent = machine.ask("mail", "send", "bob", "do it", "--as", "ada")["sent"][0]["id"]
     for _ in range(2):
         with machine.relay():
-            until(lambda: bool(events_of(machine)))
+            until(lambda: bool(machine.events()))
         machine.run("mail", "claim", "--as", "bob")
         machine.run("mail", "ack", sent, "done", "--as", "bob")
     with machine.relay():
-        until(lambda: len(events_of(machine)) == 2)
-    events = events_of(machine)
+        until(lambda: len(machine.events()) == 2)
+    events = machine.events()
     assert [(event["kind"], event["subject"], event["outcome"], event["who"]) for event in events] == [
         ("message", sent, "delivered", "ada"),
         ("message", sent, "done", "ada"),
     ]
     assert {event["v"] for event in events} == {1}
     assert len({event["id"] for event in events}) == 2
-
-
-def events_of(machine: Machine) -> list[dict[str, Any]]:
-    lines = machine.run("bus", "tail", "--stream", "events", "--json").stdout.splitlines()
-    return [json.loads(json.loads(line)["event"]) for line in lines]
 
 
 def tool(session: HostSession, subtool: str, **args: Any) -> Any:

@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from ssl import SSLContext
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from switchboard_mcp.bus import scripts
+from switchboard_mcp.bus import address, scripts
 from switchboard_mcp.config.bus import Bus
 from switchboard_mcp.errors import SwitchboardError, failure
 
 try:
     from redis import exceptions
-    from redis.asyncio import Redis
+    from redis.asyncio import Redis, SSLConnection
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
 except ImportError as problem:
@@ -33,6 +34,9 @@ MOST_CHANGES = 10_000
 CONNECT_WITHIN_S = 3.0
 # Beyond this a connection is taken for cut: Redis answers in milliseconds, and a blocking read ends by itself.
 ANSWER_WITHIN_S = 5.0
+# What an ACL user needs on the keys of the workspace.
+RIGHTS = "+@read +@write +@scripting +@transaction +@connection -@dangerous"
+IN_A_SCRIPT = "can't run this command"
 Fields = Mapping[str, "str | bytes | int"]
 
 
@@ -53,21 +57,19 @@ class Entry(Struct, frozen=True):
         return int(said) if said.isdigit() else 0
 
 
-def shown(url: str) -> str:
-    """The address without its password."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    place = f"{host}:{parts.port}" if parts.port else host
-    return urlunsplit(
-        (parts.scheme, f"{parts.username}@{place}" if parts.username else place, parts.path, "", "")
-    )
+class Secured(SSLConnection):
+    """A connection with certificates of our own; the client's way would trust those of the system besides."""
+
+    def __init__(self, *, certificates: SSLContext, **options: Any) -> None:
+        super().__init__(**options)
+        self.ssl_context.context = certificates
 
 
 class Wire:
     """The keys of one workspace in one Redis."""
 
     def __init__(self, settings: Bus, *, answer_within_s: float = ANSWER_WITHIN_S) -> None:
-        self.shown = shown(settings.url)
+        self.shown = address.shown(settings.url)
         if not settings.prefix.replace("-", "").replace("_", "").replace(".", "").isalnum():
             told = f"bus.prefix {settings.prefix!r} may hold letters, digits, _, . and - alone."
             raise SwitchboardError(failure("config_invalid", told))
@@ -80,17 +82,26 @@ class Wire:
             "retry": Retry(NoBackoff(), 0),
             "client_name": "switchboard",
         }
-        if settings.user and not urlsplit(settings.url).username:
-            options["username"] = settings.user
-        if settings.url.startswith("rediss:"):
-            tls = settings.tls
-            given = {"ssl_ca_certs": tls.ca_file, "ssl_certfile": tls.cert_file, "ssl_keyfile": tls.key_file}
-            options |= {name: file for name, file in given.items() if file}
+        if self.shown.endswith("…"):
+            raise address.no_address(self.shown)
         try:
+            if settings.user and not urlsplit(settings.url).username:
+                options["username"] = settings.user
             self._redis: Any = Redis.from_url(settings.url, **options)
-        except ValueError as problem:
-            told = f"bus.url {self.shown} is no address of Redis: {problem}."
-            raise SwitchboardError(failure("config_invalid", told)) from None
+            pool = self._redis.connection_pool
+            own = (
+                address.certificates(settings.tls)
+                if issubclass(pool.connection_class, SSLConnection)
+                else None
+            )
+            if own is not None:
+                pool.connection_class = Secured
+                pool.connection_kwargs["certificates"] = own
+            pool.connection_class(
+                **pool.connection_kwargs
+            )  # Says now what it would say at the first question.
+        except (ValueError, TypeError, exceptions.RedisError):
+            raise address.no_address(self.shown) from None
         self._beat = self._redis.register_script(scripts.BEAT)
         self._claim = self._redis.register_script(scripts.CLAIM)
         self._share = self._redis.register_script(scripts.SHARE)
@@ -114,20 +125,31 @@ class Wire:
             if task is not None and task.cancelling() > before:
                 # The client may take a cancellation for a timeout of its own; whoever asked for it still waits.
                 raise asyncio.CancelledError
-        except exceptions.OutOfMemoryError as problem:
-            raise SwitchboardError(
-                failure("bus_full", f"Redis at {self.shown} is full: {problem}.")
-            ) from None
-        except (exceptions.AuthenticationError, exceptions.NoPermissionError) as problem:
-            told = f"Redis at {self.shown} refuses: {problem}."
-            raise SwitchboardError(failure("bus_refused", told)) from None
-        except exceptions.ExecAbortError as problem:
-            # A transaction is dropped as a whole when one of its commands finds no memory.
-            told = f"Redis at {self.shown} takes nothing in: {problem}."
-            raise SwitchboardError(failure("bus_full", told)) from None
         except (exceptions.RedisError, OSError, TimeoutError) as problem:
-            told = f"Redis at {self.shown} cannot be used: {str(problem) or type(problem).__name__}."
-            raise SwitchboardError(failure("bus_unreachable", told)) from None
+            raise self._trouble(problem) from None
+
+    def _trouble(self, problem: Exception) -> SwitchboardError:
+        said, at = _said(problem), f"Redis at {self.shown}"
+        # A transaction is dropped as a whole when one of its commands finds no memory.
+        if isinstance(problem, exceptions.OutOfMemoryError | exceptions.ExecAbortError):
+            return SwitchboardError(failure("bus_full", f"{at} takes nothing in: {said}."))
+        if isinstance(problem, exceptions.AuthenticationError):
+            return SwitchboardError(failure("bus_refused", f"{at} refuses: {said}."))
+        if isinstance(problem, exceptions.NoPermissionError) or IN_A_SCRIPT in said:
+            hint = f"Give the ACL user what it needs: ~{self._prefix}* {RIGHTS}"
+            told = f"{at} refuses: {said}{self._command_of(said)}."
+            return SwitchboardError(failure("bus_refused", told, hint=hint))
+        told = f"{at} cannot be used: {said}.{address.remedy(self.shown, said)}"
+        return SwitchboardError(failure("bus_unreachable", told))
+
+    def _command_of(self, said: str) -> str:
+        """The command in a script that is spoken of by its line, as Redis 7.0 does."""
+        for script in (self._beat, self._claim, self._share, self._trim):
+            line = said.partition(f"script: {script.sha}, on @user_script:")[2]
+            if line.isdigit():
+                command = str(script.script).splitlines()[int(line) - 1].partition("redis.call('")[2]
+                return ": " + command.partition("'")[0]
+        return ""
 
     async def beat(self, node: str, token: str, place: str, lease_ms: int, card: bytes) -> bool:
         """Be the relay of this node for a while longer; False where another one is."""
@@ -288,6 +310,16 @@ class Wire:
         """How many entries a stream has."""
         async with self._asking():
             return int(await self._redis.xlen(self.key(*stream.split(":"))))
+
+
+def _said(problem: Exception) -> str:
+    """What went wrong, without the command that the client puts before it: that holds the words of a letter."""
+    text = (str(problem) or type(problem).__name__).rstrip(".")
+    command, found, reason = text.rpartition(") of pipeline caused error: ")
+    if not found:
+        return text
+    name = command.partition("(")[2].partition(" ")[0]
+    return name + ": " + reason.strip("(,)'\"").rstrip(".")
 
 
 def _pairs(told: Any) -> list[tuple[Any, Any]]:

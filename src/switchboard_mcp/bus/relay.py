@@ -64,7 +64,7 @@ class Relay:
         self._token = os.urandom(6).hex()
         self._machine = nodes.machine()
         self._state: State = "standby"
-        self._problem = ""
+        self._problem = self._remedy = ""
         self._stirred = asyncio.Event()
         self._news = asyncio.Event()
         self._waiting = 0
@@ -117,10 +117,12 @@ class Relay:
         problem: BaseException = problems
         while isinstance(problem, BaseExceptionGroup):
             problem = problem.exceptions[0]
-        code = problem.failure.code if isinstance(problem, SwitchboardError) else ""
+        told = problem.failure if isinstance(problem, SwitchboardError) else None
+        code = told.code if told is not None else ""
         if self._problem != str(problem):
             self._log.warning("bus.away", problem=str(problem))
         self._state, self._problem = _STATES.get(code, "away"), str(problem)
+        self._remedy = (told.hint or "") if told is not None else ""
         self.ready.clear()
         for part in (self.outward, self.inward):
             if part is not None:
@@ -176,7 +178,7 @@ class Relay:
             await self._beat()
             if self._state != "connected":
                 self._log.info("bus.connected", url=self._wire.shown, node=self.me.id)
-            self._state, self._problem, self._pause_s = "connected", "", PAUSE_S
+            self._state, self._problem, self._remedy, self._pause_s = "connected", "", "", PAUSE_S
             length, pending, lag = await self._wire.lengths(self.me.id)
             self._backlog = min(length, pending + lag)
             await self._tell()
@@ -271,6 +273,7 @@ class Relay:
             pid=os.getpid(),
             at=time.time(),
             problem=self._problem,
+            remedy=self._remedy,
             waiting=self._waiting,
             on_their_way=sum(len(link.window) for link in busy),
             oldest_s=round(max((time.monotonic() - link.moved_at for link in busy), default=0.0), 1),

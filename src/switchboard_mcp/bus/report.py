@@ -29,6 +29,7 @@ class BusStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     at: float
     """When this was true, in seconds of the clock here."""
     problem: str = ""
+    remedy: str = ""
     waiting: int = 0
     """Letters for other machines that have not left."""
     on_their_way: int = 0

@@ -6,7 +6,7 @@ Owns putting the parts together for a server; what they do is theirs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus.homes import Homes
@@ -24,10 +24,13 @@ NAME_WITHIN_S = 2.0
 
 def hide(url: str, register: Callable[[str], None]) -> None:
     """Never show the address with its password."""
-    password = urlsplit(url).password
-    if password:
-        register(password)
-        register(url)
+    try:
+        password = urlsplit(url).password or ""
+    except ValueError:
+        password = ""
+    for secret in (password, unquote(password), url if "@" in url else ""):
+        if secret:
+            register(secret)
 
 
 async def join(program: Program, settings: Bus, log: Log, audit: str = "") -> None:

@@ -33,7 +33,7 @@ FOLLOW_S = 0.5
 def run(asked: Invocation) -> int:
     """Do what was asked for."""
     workspace = load(asked.options)
-    settings = settled(workspace.config.bus, os.environ)
+    settings = settled(workspace.config.bus, os.environ, workspace.folder)
     if not settings.enabled:
         told = f"There is no bus: neither bus.url in the config nor {URL_VARIABLE} is set."
         hint = f'Add {{"bus": {{"url": "redis://HOST:6379"}}}}, or set {URL_VARIABLE}.'
@@ -162,11 +162,12 @@ async def _relay(workspace: Workspace, settings: Bus, asked: Invocation) -> int:
     redactor = Redactor()
     hide(settings.url, redactor.register)
     log = Log(level=asked.given.log_level or "info", style=asked.options.log_style, redactor=redactor)
+    wire = Wire(settings)
     _demand_lock(workspace)
     store = await Post.open(workspace.folder, gates=gates(workspace.folder))
     async with store as post, asyncio.TaskGroup() as tasks:
         audit = os.path.join(workspace.folder, workspace.config.audit.path)
-        running = tasks.create_task(Relay(post, Wire(settings), log, audit=audit).run())
+        running = tasks.create_task(Relay(post, wire, log, audit=audit).run())
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     return 0

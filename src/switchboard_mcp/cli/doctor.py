@@ -207,17 +207,24 @@ def _mail_findings(workspace: Workspace) -> list[Finding]:
 
 def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
     """What keeps mail from other machines away."""
-    if not settled(workspace.config.bus, environ).enabled:
+    settings = settled(workspace.config.bus, environ, workspace.folder)
+    if not settings.enabled:
         return []
     from switchboard_mcp.bus import report  # Only where there is a bus.
 
+    try:
+        from switchboard_mcp.bus.redis import Wire
+
+        Wire(settings)  # Says what is wrong with the settings; asks nobody yet.
+    except SwitchboardError as problem:
+        return [Finding(PROBLEM, str(problem), problem.failure.hint or "")]
     status = report.read(workspace.folder)
     told = report.trouble(status)
     if not told:
         return []
     remedy = "Serve this workspace, or run: switchboard bus relay"
     if status is not None and status.problem and not report.is_silent(status):
-        remedy = "Check that Redis runs and that bus.url is right; mail on this machine goes on meanwhile."
+        remedy = status.remedy
     return [Finding(PROBLEM if status is not None and status.problem else NOTE, told, remedy)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -10,7 +11,7 @@ URL_VARIABLE = "SWITCHBOARD_BUS_URL"
 
 
 class BusTls(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """TLS to Redis, for a `rediss://` address."""
+    """TLS to Redis, for a `rediss://` address. Files as seen from the folder of the workspace."""
 
     ca_file: str = ""
     """Certificates to trust, instead of those of the system."""
@@ -39,11 +40,12 @@ class Bus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fiel
         return bool(self.url)
 
 
-def settled(settings: Bus, environ: Mapping[str, str]) -> Bus:
-    """The settings with what the environment says."""
+def settled(settings: Bus, environ: Mapping[str, str], folder: str = "") -> Bus:
+    """The settings with what the environment says, and with files as seen from the folder of the workspace."""
     url = environ.get(URL_VARIABLE, "").strip()
-    if not url:
+    if not url and settings.tls == BusTls():
         return settings
-    from msgspec.structs import replace
+    from msgspec.structs import asdict, replace
 
-    return replace(settings, url=url)
+    files = {name: os.path.join(folder, file) for name, file in asdict(settings.tls).items() if file}
+    return replace(settings, url=url or settings.url, tls=replace(settings.tls, **files))

@@ -1,0 +1,80 @@
+"""Where Redis is and how it proves who it is: the address without its password, and the certificates of TLS.
+
+Every fault is told by the name of the setting it is in. Does not know the client library.
+"""
+
+from __future__ import annotations
+
+import ssl
+from urllib.parse import urlsplit
+
+from switchboard_mcp.config.bus import URL_VARIABLE, BusTls
+from switchboard_mcp.errors import SwitchboardError, failure
+
+_FORM = (
+    "Write redis://USER:PASSWORD@HOST:PORT/DB, or rediss:// for TLS; "
+    "signs such as / ? # and @ in a password as %2F %3F %23 and %40."
+)
+# What TLS says in a failure, and what is to be done about it; the first that fits.
+_REMEDIES = (
+    ("mismatch, certificate is not valid", "Its certificate is for another host than bus.url names"),
+    ("CERTIFICATE_VERIFY_FAILED", "Its certificate is not vouched for by bus.tls.caFile, or has expired"),
+    ("ALERT", "It does not accept bus.tls.certFile, or wants one"),
+    # A Redis without TLS waits for more of what it takes for a command.
+    ("Timeout connecting", "It may not speak TLS at this port; bus.url begins with rediss://"),
+)
+
+
+def no_address(shown: str) -> SwitchboardError:
+    """The address cannot be one. Why is not told: the parser's words may hold a part of the password."""
+    told = f"bus.url (or {URL_VARIABLE}) is no address of Redis: {shown}."
+    return SwitchboardError(failure("config_invalid", told, hint=_FORM))
+
+
+def shown(url: str) -> str:
+    """The address without its password; of one that is none, no more than how it begins."""
+    scheme = url.partition(":")[0]
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return f"{scheme}://…"
+    if scheme == "unix":
+        return f"unix://{parts.path}"
+    if not host or not (parts.path.strip("/") or "0").isdigit():
+        return f"{scheme}://…"
+    place = f"[{host}]" if ":" in host else host
+    who = f"{parts.username}@" if parts.username else ""
+    return f"{scheme}://{who}{place}{f':{port}' if port else ''}{parts.path}"
+
+
+def certificates(tls: BusTls) -> ssl.SSLContext | None:
+    """Whom to trust and what to show, where the settings say so."""
+    if not (tls.ca_file or tls.cert_file or tls.key_file):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file or None)
+    except OSError as problem:
+        raise _unfit("bus.tls.caFile", tls.ca_file, problem) from None
+    if not tls.cert_file and tls.key_file:
+        told = "bus.tls.keyFile is the key of a certificate, and bus.tls.certFile names none."
+        raise SwitchboardError(failure("config_invalid", told))
+    if tls.cert_file:
+        try:
+            context.load_cert_chain(tls.cert_file, tls.key_file or None)
+        except OSError as problem:
+            files = f"{tls.cert_file} and {tls.key_file}" if tls.key_file else tls.cert_file
+            raise _unfit("bus.tls.certFile with its key (keyFile)", files, problem) from None
+    return context
+
+
+def _unfit(setting: str, file: str, problem: OSError) -> SwitchboardError:
+    told = f"{setting} cannot be used: {file}: {problem.strerror or problem}."
+    return SwitchboardError(failure("config_invalid", told, hint="Name a PEM file that can be read here."))
+
+
+def remedy(url: str, problem: str) -> str:
+    """Which setting a failure to connect over TLS speaks of; empty where it is none of them."""
+    if not url.startswith("rediss:"):
+        return ""
+    return next((f" {told}." for mark, told in _REMEDIES if mark in problem), "")

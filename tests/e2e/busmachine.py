@@ -1,0 +1,68 @@
+"""A machine as its user sees it: a workspace folder whose bus is named in the environment, and commands run in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.host import SWITCHBOARD
+
+PASSWORD = "correct-horse-battery-staple"
+
+
+class Machine:
+    """A workspace folder with what is run in it."""
+
+    def __init__(self, folder: Path, url: str, **config: object) -> None:
+        self.folder = folder
+        folder.mkdir()
+        (folder / "switchboard.config.json").write_text(json.dumps({"mail": {"enabled": True}, **config}))
+        self.env = {**os.environ, "SWITCHBOARD_BUS_URL": url, "XDG_CACHE_HOME": str(folder / "cache")}
+        self.said = ""
+        """All that its commands and relays have printed."""
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [*SWITCHBOARD, *words, "--workspace", str(self.folder)]
+        done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=30, check=False)
+        self.said += done.stdout + done.stderr
+        return done
+
+    def ask(self, *words: str) -> Any:
+        done = self.run(*words, "--json")
+        assert done.stdout, done.stderr
+        return json.loads(done.stdout)
+
+    def tail(self, stream: str) -> list[dict[str, str]]:
+        """The entries of a stream."""
+        lines = self.run("bus", "tail", "--stream", stream, "--last", "1000", "--json").stdout.splitlines()
+        return [json.loads(line) for line in lines]
+
+    def events(self) -> list[dict[str, Any]]:
+        """What was told to other programs."""
+        return [json.loads(entry["event"]) for entry in self.tail("events")]
+
+    @contextmanager
+    def relay(self) -> Iterator[subprocess.Popen[str]]:
+        command = [*SWITCHBOARD, "bus", "relay", "--workspace", str(self.folder)]
+        process = subprocess.Popen(command, env=self.env, stderr=subprocess.PIPE, text=True)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            self.said += process.communicate(timeout=20)[1]
+            assert PASSWORD not in self.said
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for what another process does."""
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.1)

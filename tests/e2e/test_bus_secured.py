@@ -1,0 +1,278 @@
+"""A Redis that asks who is there: TLS with certificates on both sides, an ACL user, a password that nobody sees."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from switchboard_mcp.bus.redis import RIGHTS, Wire
+from switchboard_mcp.bus.relay import Relay
+from switchboard_mcp.config.bus import Bus, BusTls
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.mail.post import Post
+from switchboard_mcp.observe.log import Log
+from tests.e2e.busmachine import Machine, until
+from tests.e2e.redisserver import RedisServer, free_port, needs_redis
+from tests.e2e.workspaces import REPO
+
+pytestmark = needs_redis
+# Signs that have to be written otherwise in an address.
+SECRET = "p/w#of?the@bus"
+ENCODED = "p%2Fw%23of%3Fthe%40bus"
+
+
+class Authority:
+    """Signs certificates for this machine; each file holds a certificate with its key."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.file = self._write(name, self._name, self._key, is_authority=True)
+
+    def sign(self, name: str) -> str:
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        return self._write(name, subject, ec.generate_private_key(ec.SECP256R1()), is_authority=False)
+
+    def _write(
+        self, name: str, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, is_authority: bool
+    ) -> str:
+        now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+        here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        made = (
+            x509.CertificateBuilder(self._name, subject, key.public_key(), x509.random_serial_number())
+            .not_valid_before(now - day)
+            .not_valid_after(now + day)
+            .add_extension(here, False)
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), True)
+            .sign(self._key, hashes.SHA256())
+        )
+        pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        file = self._folder / f"{name}.pem"
+        file.write_bytes(made.public_bytes(pem) + key.private_bytes(pem, form, serialization.NoEncryption()))
+        return str(file)
+
+
+class Safe(RedisServer):
+    """Redis with TLS besides, which wants a certificate of its own authority."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "redis")
+        authority, other = Authority(folder, "authority"), Authority(folder, "other")
+        server = authority.sign("server")
+        self.own = {"caFile": authority.file, "certFile": authority.sign("client")}
+        self.other = other.file
+        port = free_port()
+        self.url = f"rediss://127.0.0.1:{port}/0"
+        self.start(
+            *("--tls-port", str(port), "--tls-ca-cert-file", authority.file),
+            *("--tls-cert-file", server, "--tls-key-file", server),
+        )
+
+
+@pytest.fixture(scope="module")
+def safe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Safe]:
+    server = Safe(tmp_path_factory.mktemp("safe"))
+    yield server
+    server.kill()
+
+
+def test_mail_crosses_over_tls_with_certificates_named_from_the_workspace(safe: Safe, tmp_path: Path) -> None:
+    tls = {key: "../" + Path(file).name for key, file in safe.own.items()}
+    for file in safe.own.values():
+        (tmp_path / Path(file).name).symlink_to(file)
+    near, far = (Machine(tmp_path / name, safe.url, bus={"tls": tls}) for name in ("near", "far"))
+    near.run("mail", "agents", "add", "ada")
+    far.run("mail", "agents", "add", "bob")
+    with ExitStack() as stack:
+        stack.enter_context(near.relay())
+        stack.enter_context(far.relay())
+        until(lambda: near.run("mail", "send", "bob", "sealed", "--as", "ada").returncode == 0)
+        until(lambda: bool(far.ask("mail", "inbox", "--as", "bob")["messages"]))
+        assert near.run("bus", "status").returncode == 0
+
+
+async def refusal(url: str, **tls: str) -> tuple[str, str]:
+    """The code and the words with which the first question fails."""
+    try:
+        wire = Wire(Bus(url=url, tls=BusTls(**tls)))
+        try:
+            await wire.length("dead")
+        finally:
+            await wire.close()
+    except SwitchboardError as refused:
+        return refused.failure.code, str(refused)
+    raise AssertionError("it was answered")
+
+
+async def test_whatever_is_wrong_with_tls_is_told_by_the_setting_it_is_in(
+    safe: Safe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ca, own = safe.own["caFile"], safe.own["certFile"]
+    (tmp_path / "empty.pem").touch()
+    nowhere, empty = str(tmp_path / "nowhere.pem"), str(tmp_path / "empty.pem")
+    for tls, code, said in (
+        ({"ca_file": safe.other, "cert_file": own}, "bus_unreachable", "bus.tls.caFile"),
+        ({"cert_file": own}, "bus_unreachable", "bus.tls.caFile"),
+        ({"ca_file": ca}, "bus_unreachable", "bus.tls.certFile"),
+        ({"ca_file": ca, "cert_file": safe.other}, "bus_unreachable", "bus.tls.certFile"),
+        ({"ca_file": nowhere}, "config_invalid", f"bus.tls.caFile cannot be used: {nowhere}: No such file"),
+        ({"ca_file": empty}, "config_invalid", f"bus.tls.caFile cannot be used: {empty}"),
+        ({"ca_file": ca, "cert_file": empty}, "config_invalid", "bus.tls.certFile"),
+        ({"ca_file": ca, "cert_file": own, "key_file": safe.other}, "config_invalid", "keyFile"),
+        ({"ca_file": ca, "key_file": own}, "config_invalid", "bus.tls.certFile names none"),
+    ):
+        told = await refusal(safe.url, **tls)
+        assert told[0] == code, (tls, told)
+        assert said in told[1], (tls, told)
+    elsewhere = safe.url.replace("127.0.0.1", "localhost")
+    assert "another host than bus.url" in (await refusal(elsewhere, ca_file=ca, cert_file=own))[1]
+    monkeypatch.setattr("switchboard_mcp.bus.redis.CONNECT_WITHIN_S", 0.1)
+    no_tls = f"rediss://127.0.0.1:{safe.port}/0"
+    assert "may not speak TLS" in (await refusal(no_tls, ca_file=ca, cert_file=own))[1]
+
+
+async def test_authorities_of_the_system_are_not_trusted_where_one_is_named(
+    safe: Safe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", safe.own["caFile"])
+    wire = Wire(Bus(url=safe.url, tls=BusTls(cert_file=safe.own["certFile"])))
+    assert await wire.length("dead") == 0
+    await wire.close()
+    told = await refusal(safe.url, ca_file=safe.other, cert_file=safe.own["certFile"])
+    assert "bus.tls.caFile" in told[1]
+
+
+def test_a_relay_that_does_not_trust_its_redis_is_away_and_doctor_names_the_setting(
+    safe: Safe, tmp_path: Path
+) -> None:
+    tls = {**safe.own, "caFile": safe.other}
+    machine = Machine(tmp_path / "one", safe.url, bus={"tls": tls})
+    with machine.relay():
+        until(lambda: machine.ask("bus", "status")["relay"] is not None)
+        assert machine.ask("status")["bus"]["state"] == "away"
+        assert "bus.tls.caFile" in machine.run("doctor").stdout
+    lost = Machine(tmp_path / "two", safe.url, bus={"tls": {"caFile": "nowhere.pem"}})
+    assert str(lost.folder / "nowhere.pem") in lost.run("doctor").stdout
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path / "redis")
+    server.start()
+    grant(server, *RIGHTS.split())
+    server.url = f"redis://bus:{ENCODED}@127.0.0.1:{server.port}/0"
+    yield server
+    server.kill()
+
+
+def grant(server: RedisServer, *rights: str) -> None:
+    said = server.ask("ACL", "SETUSER", "bus", "reset", "on", f">{SECRET}", "~{switchboard}:*", *rights)
+    assert said == "+OK", said
+
+
+def test_a_user_with_the_rights_that_the_docs_name_can_do_everything_and_nothing_dangerous(
+    guarded: RedisServer, tmp_path: Path
+) -> None:
+    assert f"~{{PREFIX}}:*` with `{RIGHTS}`" in (REPO / "docs" / "bus.md").read_text()
+    assert guarded.ask("ACL", "DRYRUN", "bus", "FLUSHALL") != "+OK"
+    near, far = (Machine(tmp_path / name, guarded.url) for name in ("near", "far"))
+    near.run("mail", "agents", "add", "ada")
+    far.run("mail", "agents", "add", "bob")
+    with ExitStack() as stack:
+        stack.enter_context(near.relay())
+        stack.enter_context(far.relay())
+        until(lambda: near.run("mail", "send", "bob", "hello", "--as", "ada").returncode == 0)
+        until(lambda: bool(far.ask("mail", "inbox", "--as", "bob")["messages"]))
+        message = far.ask("mail", "claim", "--as", "bob")["messages"][0]["message"]
+        far.run("mail", "ack", message["id"], "done", "--as", "bob")
+        until(lambda: '"done"' in json.dumps(near.ask("mail", "receipts", message["id"], "--as", "ada")))
+        until(lambda: {event["outcome"] for event in near.events()} == {"delivered", "done"})
+        for stream in ("in", "dead", "changes"):
+            assert near.run("bus", "tail", "--stream", stream).returncode == 0
+        assert near.run("bus", "status").returncode == 0
+        assert near.run("bus", "replay").returncode == 0
+        assert "refuses" not in near.said + far.said
+
+
+@pytest.mark.parametrize(
+    ("missing", "command"),
+    [
+        ("+@read", "GET"),
+        ("+@write", "SET"),
+        ("+@scripting", "'evalsha'"),
+        ("+@transaction", "'multi'"),
+        ("+@connection", "'client|setname'"),
+        ("xack", "'xack'"),
+    ],
+)
+async def test_a_right_that_is_missing_shows_as_refused_with_the_command_it_is_for(
+    guarded: RedisServer, tmp_path: Path, missing: str, command: str
+) -> None:
+    rights = [right for right in RIGHTS.split() if right != missing]
+    grant(guarded, *rights, *([] if missing.startswith("+") else [f"-{missing}"]))
+    wire = Wire(Bus(url=f"redis://default@127.0.0.1:{guarded.port}/0"))
+    async with await Post.open(str(tmp_path)) as post, asyncio.TaskGroup() as tasks:
+        await post.register("ada")
+        relay = Relay(post, Wire(Bus(url=guarded.url)), Log(level="error"))
+        running = tasks.create_task(relay.run())
+        async with asyncio.timeout(20):
+            while relay.status().state != "refused":
+                if relay.me.id:
+                    await wire.ship([(relay.me.id, {"kind": "stored", "from": "nobody"})])
+                await asyncio.sleep(0.02)
+        assert command in relay.status().problem
+        running.cancel()
+    await wire.close()
+
+
+async def test_what_redis_refuses_to_take_is_not_told_with_the_words_of_a_letter(
+    guarded: RedisServer,
+) -> None:
+    letter = {"kind": "letter", "message": "between you and me"}
+    for prepare, code in (
+        (lambda: grant(guarded, *RIGHTS.split(), "-xadd"), "bus_refused"),
+        (lambda: grant(guarded, *RIGHTS.split(), "resetkeys"), "bus_refused"),
+        (lambda: guarded.ask("CONFIG", "SET", "maxmemory", "1mb"), "bus_full"),
+    ):
+        grant(guarded, *RIGHTS.split())
+        prepare()
+        wire = Wire(Bus(url=guarded.url))
+        with pytest.raises(SwitchboardError, match="XADD: ") as refused:
+            await wire.ship([("n", letter)])
+        assert refused.value.failure.code == code
+        assert "between" not in str(refused.value)
+        await wire.close()
+
+
+def test_the_password_is_nowhere_but_in_the_environment(guarded: RedisServer, tmp_path: Path) -> None:
+    right = Machine(tmp_path / "right", guarded.url)
+    wrong = Machine(tmp_path / "wrong", guarded.url.replace(ENCODED, ENCODED + "x"))
+    # As one writes it who does not know that it must be written otherwise.
+    raw = Machine(tmp_path / "raw", guarded.url.replace(ENCODED, SECRET))
+    with ExitStack() as stack:
+        for machine in (right, wrong):
+            stack.enter_context(machine.relay())
+            until(lambda machine=machine: machine.ask("bus", "status")["relay"] is not None)  # type: ignore[misc]
+        assert right.ask("status")["bus"]["state"] == "connected"
+        assert wrong.ask("status")["bus"]["state"] == "refused"
+        for machine in (right, wrong, raw):
+            for words in (["bus", "status"], ["doctor", "--json"]):
+                machine.run(*words)
+    assert raw.run("bus", "relay").returncode == 2
+    assert "no address of Redis" in raw.said
+    assert "%2F" in raw.said
+    files = b"".join(file.read_bytes() for file in tmp_path.glob("*/.switchboard/**/*") if file.is_file())
+    told = right.said + wrong.said + raw.said + files.decode("utf-8", "replace")
+    for secret in (SECRET, ENCODED, "w#of?the", "of?the", "the@bus"):
+        assert secret not in told
