@@ -16,7 +16,7 @@ from switchboard_mcp.ask.hosts import api_model, choose, find_key, line, warm
 from switchboard_mcp.ask.record import Record
 from switchboard_mcp.cli.console import Console, one_line, plural
 from switchboard_mcp.cli.host import Host, ToolResult, connected
-from switchboard_mcp.cli.invocation import Invocation, find_suite, opened, show_warnings, usage_failure
+from switchboard_mcp.cli.invocation import Invocation, find_suite, misuse, opened, show_warnings
 from switchboard_mcp.cli.outcome import show_result
 from switchboard_mcp.cli.toolbox import SuiteToolbox, originals
 from switchboard_mcp.config.wrapped import own_folder, read_role
@@ -88,7 +88,7 @@ def pick(switchboard: Switchboard, asked: Invocation, query: str) -> ChildSuite:
     unknown = [suite.child.name for suite in suites.values() if suite.child.knowledge is None]
     never = f" Not searched, since never started here: {', '.join(unknown)}." if unknown else ""
     told = f"No suite in {switchboard.workspace.folder} fits this sentence.{never}"
-    raise SwitchboardError(usage_failure(told, "Name one with --suite; `switchboard list` shows them."))
+    raise misuse(told, "Name one with --suite; `switchboard list` shows them.")
 
 
 class ShellConsent:

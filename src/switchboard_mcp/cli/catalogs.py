@@ -11,9 +11,8 @@ import os
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.cli.invocation import usage_failure
+from switchboard_mcp.cli.invocation import misuse
 from switchboard_mcp.core.introspect import ToolView
-from switchboard_mcp.errors import SwitchboardError
 
 SHAPE = (
     'A catalog is {"servers": [{"server": NAME, "tools": [{"name", "description", "inputSchema"}, …]}, …]}.'
@@ -65,9 +64,9 @@ def read_catalog(path: str) -> list[CatalogServer]:
         found = msgspec.json.decode(data, type=_File | list[CatalogServer])
     except OSError as problem:
         told = f"Catalog {path}: {problem.strerror or problem}."
-        raise SwitchboardError(usage_failure(told, SHAPE)) from None
+        raise misuse(told, SHAPE) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, EOFError) as problem:
-        raise SwitchboardError(usage_failure(f"Catalog {path}: {problem}.", SHAPE)) from None
+        raise misuse(f"Catalog {path}: {problem}.", SHAPE) from None
     if isinstance(found, list):
         return found
     if found.servers is not UNSET:
@@ -75,7 +74,7 @@ def read_catalog(path: str) -> list[CatalogServer]:
     if found.tools is not UNSET:
         name = os.path.basename(path).split(".")[0]
         return [CatalogServer(tools=found.tools, server=name)]
-    raise SwitchboardError(usage_failure(f"Catalog {path}: it has neither 'servers' nor 'tools'.", SHAPE))
+    raise misuse(f"Catalog {path}: it has neither 'servers' nor 'tools'.", SHAPE)
 
 
 def named(servers: list[CatalogServer]) -> dict[str, CatalogServer]:

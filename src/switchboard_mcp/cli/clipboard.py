@@ -10,7 +10,7 @@ import os
 import stat
 from base64 import b64encode
 
-from switchboard_mcp.cli.invocation import Invocation, usage_failure
+from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.mail.place import FOLDER
 
@@ -28,11 +28,8 @@ def copy(workspace: str, written: str, asked: Invocation) -> int:
             terminal.write(sequence)
     except OSError as problem:
         told = f"There is no terminal to hand it to: {problem.strerror}."
-        raise SwitchboardError(usage_failure(told, "Run it in a terminal window, or in tmux.")) from None
-    if asked.as_json:
-        asked.console.out.json({"file": written, "bytes": len(data)})
-    else:
-        asked.console.out.line(f"{len(data):,} bytes handed to the clipboard.", "dim")
+        raise misuse(told, "Run it in a terminal window, or in tmux.") from None
+    asked.tell({"file": written, "bytes": len(data)}, f"{len(data):,} bytes handed to the clipboard.", "dim")
     return 0
 
 

@@ -14,9 +14,9 @@ from switchboard_mcp import __version__
 from switchboard_mcp.app import Options, serve, serve_over_http
 from switchboard_mcp.cli import mail_usage
 from switchboard_mcp.cli.console import Console
-from switchboard_mcp.cli.invocation import Invocation, usage_failure
+from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.cli.usage import COMMANDS, OVERVIEW, command_of, parser_for
-from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.core.ranking import meant
 from switchboard_mcp.errors import Failure, SwitchboardError
 
 # Common options that take a value: what follows them is no command.
@@ -52,9 +52,7 @@ def dispatch(arguments: list[str], console: Console) -> int:
     if command == "help":
         command, rest = (rest[0], [*rest[1:], "--help"]) if rest else ("", ["--help"])
     if command and command not in COMMANDS:
-        near = nearest(command, COMMANDS)
-        meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise SwitchboardError(usage_failure(f"There is no command '{command}'.{meant}", SEE_HELP))
+        raise misuse(f"There is no command '{command}'.{meant(command, COMMANDS)}", SEE_HELP)
     rest, program = cut_off(rest) if command in ("add", "terminal") else (rest, [])
     if command == "mail":
         command, rest = of_mail(rest)
@@ -100,10 +98,9 @@ def of_mail(rest: list[str]) -> tuple[str, list[str]]:
     """Which command of `mail` is meant; `mail` alone, where none is named."""
     word, rest = split(rest, VALUED | mail_usage.VALUED)
     if word and f"mail {word}" not in mail_usage.MAIL:
-        near = nearest(word, [name.removeprefix("mail ") for name in mail_usage.MAIL])
-        meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        told = f"There is no command 'mail {word}'.{meant}"
-        raise SwitchboardError(usage_failure(told, "`switchboard mail --help` shows the commands."))
+        known = [name.removeprefix("mail ") for name in mail_usage.MAIL]
+        told = f"There is no command 'mail {word}'.{meant(word, known)}"
+        raise misuse(told, "`switchboard mail --help` shows the commands.")
     return f"mail {word}".strip(), rest
 
 
@@ -117,7 +114,7 @@ def execute(command: str, asked: Invocation) -> int:
     """Hand over to the module of the command."""
     if command == "serve" and not asked.given.dry_run:
         if asked.as_json:
-            raise SwitchboardError(usage_failure("--json needs a command, or --dry-run.", SEE_HELP))
+            raise misuse("--json needs a command, or --dry-run.", SEE_HELP)
         if asked.given.http is not None:
             return serve_over_http(asked.options, asked.given.http)
         return serve(asked.options)

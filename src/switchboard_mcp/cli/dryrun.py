@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Console, Screen, Styled, plural
-from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened, show_warnings
+from switchboard_mcp.cli.invocation import Invocation, opened, show_no_children, show_warnings
 from switchboard_mcp.cli.survey import Connected, Report, survey
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.errors import Failure, as_text
@@ -35,8 +35,7 @@ def show(workspace: Workspace, reports: Sequence[Report], console: Console) -> N
     show_warnings(workspace.warnings, console)
     out = console.out
     if not reports:
-        out.line(f"No children in {workspace.folder}.")
-        out.prose(ADD_ONE)
+        show_no_children(workspace.folder, out)
         return
     for report in reports:
         if isinstance(report.connected, Connected):

@@ -13,12 +13,12 @@ from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Screen, Styled, one_line, plural
 from switchboard_mcp.cli.host import ToolResult, connected
 from switchboard_mcp.cli.invocation import (
-    ADD_ONE,
     Invocation,
     find_suite,
+    misuse,
     opened,
+    show_no_children,
     show_warnings,
-    usage_failure,
 )
 from switchboard_mcp.cli.live import Live
 from switchboard_mcp.cli.outcome import error_of, show_error
@@ -27,7 +27,7 @@ from switchboard_mcp.config.models import ChildSpec, ConfigWarning
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.core.signature import signature
 from switchboard_mcp.core.tokens import estimate
-from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.childsuite import ChildSuite
 
 SHOWN_DIRECTLY = "Its tools are listed as they are."
@@ -60,9 +60,7 @@ class Listing(Struct, frozen=True):
 def run_list(asked: Invocation) -> int:
     """Show the suites; nothing is started, unless all is to be looked at anew."""
     if asked.given.timeout is not None and asked.given.timeout <= 0:
-        raise SwitchboardError(
-            usage_failure("list: --timeout takes seconds, more than 0.", "Leave it out, or 30.")
-        )
+        raise misuse("list: --timeout takes seconds, more than 0.", "Leave it out, or 30.")
     listing = run_loop(lambda: gather_listing(asked))
     if asked.as_json:
         members = msgspec.json.decode(listing.tools, type=dict[str, Raw])
@@ -117,8 +115,7 @@ def show_listing(listing: Listing, asked: Invocation) -> None:
     out = asked.console.out
     show_warnings(listing.warnings, asked.console)
     if not listing.children:
-        out.line(f"No children in {listing.folder}.")
-        out.prose(ADD_ONE)
+        show_no_children(listing.folder, out)
         return
     described = {tool["name"]: tool["description"] for tool in msgspec.json.decode(listing.tools)["tools"]}
     rows = [

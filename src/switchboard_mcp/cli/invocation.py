@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.app import Options, Switchboard, load, running
-from switchboard_mcp.cli.console import Console
-from switchboard_mcp.config.models import ConfigWarning, Workspace
-from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.cli.console import Console, Screen
+from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
+from switchboard_mcp.core.ranking import meant, nearest
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.gateway.childsuite import ChildSuite
@@ -36,10 +36,22 @@ class Invocation(Struct):
         """Whether lines may be redrawn; log lines between them would tear them apart."""
         return not self.given.log_level
 
+    def tell(self, answer: object, line: str, style: str = "") -> None:
+        """Give an answer: a value to a program, a line to a person."""
+        if self.as_json:
+            self.console.out.json(answer)
+        else:
+            self.console.out.line(line, style)
+
 
 def usage_failure(message: str, hint: str) -> Failure:
     """The command line says something that cannot be meant."""
     return Failure(code="usage", message=message, retryable=False, hint=hint)
+
+
+def misuse(message: str, hint: str) -> SwitchboardError:
+    """The same, to be raised."""
+    return SwitchboardError(usage_failure(message, hint))
 
 
 @asynccontextmanager
@@ -62,6 +74,18 @@ async def opened(
         raise refused
 
 
+def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
+    """The child of that name, as it is configured; otherwise says which was meant."""
+    by_name = {spec.name: spec for spec in workspace.children if spec.kind != "builtin"}
+    if name in by_name:
+        return by_name[name]
+    if name in workspace.absent:
+        raise SwitchboardError(workspace.absent[name])
+    show_warnings(workspace.warnings, console)
+    told = f"There is no child '{name}' in {workspace.folder}.{meant(name, by_name)}"
+    raise misuse(told, "`switchboard list` shows the children.")
+
+
 def find_suite(switchboard: Switchboard, name: str, console: Console) -> ChildSuite:
     """The suite of that name, or of the child of that name; otherwise says which were meant."""
     suites = switchboard.gateway.suites
@@ -77,11 +101,17 @@ def find_suite(switchboard: Switchboard, name: str, console: Console) -> ChildSu
     show_warnings(workspace.warnings, console)
     if not suites:
         told = f"There is no suite '{name}': no children in {workspace.folder}."
-        raise SwitchboardError(usage_failure(told, ADD_ONE))
+        raise misuse(told, ADD_ONE)
     near = nearest(name, (*suites, *by_child))
     told = f"There is no suite '{name}' in {workspace.folder}."
     problem = usage_failure(told, "`switchboard list` shows the suites.")
     raise SwitchboardError(msgspec.structs.replace(problem, nearest=near) if near else problem)
+
+
+def show_no_children(folder: str, out: Screen) -> None:
+    """There is nothing to show yet; how that is changed."""
+    out.line(f"No children in {folder}.")
+    out.prose(ADD_ONE)
 
 
 ADD_ONE = (

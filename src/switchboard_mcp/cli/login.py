@@ -20,11 +20,10 @@ from urllib.parse import parse_qsl, urlsplit
 from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Console, one_line
-from switchboard_mcp.cli.invocation import Invocation, show_warnings, usage_failure
-from switchboard_mcp.config.models import ChildSpec, OAuthClient, Workspace
+from switchboard_mcp.cli.invocation import Invocation, find_child, misuse
+from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.core import eras, jsonrpc
-from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 
@@ -40,15 +39,12 @@ PAGE = "<!doctype html><meta charset=utf-8><title>Switchboard</title><p style='f
 
 def run(asked: Invocation) -> int:
     """Log in, then say so."""
-    workspace = load(asked.options)
-    spec = find_child(workspace, asked.given.child, asked.console)
+    spec = _remote(asked)
     path, anew = run_loop(lambda: log_in(spec, asked))
-    if asked.as_json:
-        asked.console.out.json({"child": spec.name, "loggedIn": True, "anew": anew, "file": path})
-    elif anew:
-        asked.console.out.line(f"Logged in to '{one_line(spec.name)}'. The tokens are in {one_line(path)}.")
-    else:
-        asked.console.out.line(f"'{one_line(spec.name)}' lets us in already; there is nothing to do.")
+    told = f"'{one_line(spec.name)}' lets us in already; there is nothing to do."
+    if anew:
+        told = f"Logged in to '{one_line(spec.name)}'. The tokens are in {one_line(path)}."
+    asked.tell({"child": spec.name, "loggedIn": True, "anew": anew, "file": path}, told)
     return 0
 
 
@@ -56,7 +52,7 @@ def run_logout(asked: Invocation) -> int:
     """Forget the tokens of a login, then say so."""
     from switchboard_mcp.transport.logins import LoginFile, logins_folder
 
-    spec = find_child(load(asked.options), asked.given.child, asked.console)
+    spec = _remote(asked)
     folder = logins_folder(os.environ)
     file = LoginFile(folder, spec.name, spec.url)
     try:
@@ -64,37 +60,21 @@ def run_logout(asked: Invocation) -> int:
     except OSError as problem:
         told = f"The login of '{spec.name}' cannot be removed: {file.path}: {problem.strerror}."
         raise SwitchboardError(failure("config_invalid", told, hint="Remove the file yourself.")) from problem
-    if asked.as_json:
-        asked.console.out.json({"child": spec.name, "loggedIn": False, "removed": removed})
-    elif removed:
-        asked.console.out.line(
-            f"Logged out of '{one_line(spec.name)}'. Its tokens are removed from {file.path}."
-        )
-    else:
-        asked.console.out.line(f"There is no login of '{one_line(spec.name)}'; there is nothing to do.")
+    told = f"There is no login of '{one_line(spec.name)}'; there is nothing to do."
+    if removed:
+        told = f"Logged out of '{one_line(spec.name)}'. Its tokens are removed from {file.path}."
+    asked.tell({"child": spec.name, "loggedIn": False, "removed": removed}, told)
     return 0
 
 
-def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
+def _remote(asked: Invocation) -> ChildSpec:
     """The child to log in to or out of, its variables filled in."""
-    by_name = {spec.name: spec for spec in workspace.children}
-    if name in workspace.absent:
-        raise SwitchboardError(workspace.absent[name])
-    if name not in by_name:
-        show_warnings(workspace.warnings, console)
-        near = nearest(name, by_name)
-        meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise SwitchboardError(
-            usage_failure(
-                f"There is no child '{name}' in {workspace.folder}.{meant}", "See `switchboard list`."
-            )
-        )
-    spec = expand(by_name[name], os.environ)
+    spec = expand(find_child(load(asked.options), asked.given.child, asked.console), os.environ)
     if isinstance(spec, Failure):
         raise SwitchboardError(spec)
     if spec.kind not in ("http", "sse"):
-        told = f"Child '{name}' is reached over {spec.kind}, where there is no login."
-        raise SwitchboardError(usage_failure(told, "A child with a `url` over http or sse may have one."))
+        told = f"Child '{spec.name}' is reached over {spec.kind}, where there is no login."
+        raise misuse(told, "A child with a `url` over http or sse may have one.")
     return spec
 
 
@@ -112,7 +92,7 @@ async def log_in(spec: ChildSpec, asked: Invocation) -> tuple[str, bool]:
         told = (
             f"Child '{spec.name}' has an `Authorization` header or `oauth: false`, so that no login is used."
         )
-        raise SwitchboardError(usage_failure(told, "Take it out of the entry to log in."))
+        raise misuse(told, "Take it out of the entry to log in.")
     redactor = Redactor()
     server = Server(name=spec.name, url=spec.url, headers=spec.headers, redact=redactor.text)
     port = spec.oauth.callback_port if isinstance(spec.oauth, OAuthClient) else 0

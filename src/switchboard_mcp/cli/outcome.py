@@ -16,8 +16,8 @@ from msgspec import UNSET, Struct
 
 from switchboard_mcp.cli.console import one_line
 from switchboard_mcp.cli.host import ToolResult
-from switchboard_mcp.cli.invocation import Invocation, usage_failure
-from switchboard_mcp.errors import KINDS, Failure, SwitchboardError
+from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.errors import KINDS, Failure
 
 
 class _Wrapped(Struct):
@@ -134,10 +134,8 @@ def save(pieces: list[Piece], subtool: str, folder: str) -> Iterator[str]:
             yield path
     except OSError as problem:
         where = problem.filename or folder
-        told = usage_failure(
-            f"{where}: {problem.strerror}.", "Name a folder that can be written with --output."
-        )
-        raise SwitchboardError(told) from None
+        hint = "Name a folder that can be written with --output."
+        raise misuse(f"{where}: {problem.strerror}.", hint) from None
 
 
 def _word(members: dict[str, object], name: str) -> str:

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from msgspec import Struct
 
-from switchboard_mcp.cli.invocation import usage_failure
+from switchboard_mcp.cli.invocation import misuse
 from switchboard_mcp.core.ranking import nearest
-from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.observe.log import LEVELS
 
 
@@ -103,6 +102,4 @@ class Parser(argparse.ArgumentParser):
         if required:
             message = f"{names.removesuffix(', ARGS').replace(', ', ' and ')} missing"
         told = f"{self._called.removeprefix('switchboard ')}: {message}"
-        raise SwitchboardError(
-            usage_failure(told, f"{self.format_usage()}`{self._called} --help` tells more.")
-        )
+        raise misuse(told, f"{self.format_usage()}`{self._called} --help` tells more.")

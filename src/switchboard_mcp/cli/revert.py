@@ -9,8 +9,7 @@ import sys
 
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Screen, Styled, plural
-from switchboard_mcp.cli.invocation import Invocation, usage_failure
-from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.setup.journal import runs
 from switchboard_mcp.setup.undo import Step, active, perform_undo, plan_undo
 
@@ -54,9 +53,7 @@ def show(steps: list[Step], folder: str, out: Screen) -> None:
 
 def _agrees(asked: Invocation, steps: list[Step]) -> bool:
     if asked.as_json or not sys.stdin.isatty():
-        raise SwitchboardError(
-            usage_failure("revert: nobody is here to agree.", "Look with --dry-run first, then say --yes.")
-        )
+        raise misuse("revert: nobody is here to agree.", "Look with --dry-run first, then say --yes.")
     count = sum(step.verdict in ("restored", "merged", "removed") for step in steps)
     asked.console.out.stream.flush()
     try:

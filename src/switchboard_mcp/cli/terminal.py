@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from switchboard_mcp.cli.clipboard import copy
-from switchboard_mcp.cli.invocation import Invocation, usage_failure
+from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.cli.mailbox import folder_of
 from switchboard_mcp.cli.terminal_screen import DOORBELL, Desktop
 from switchboard_mcp.errors import SwitchboardError, failure
@@ -42,14 +42,14 @@ def run(asked: Invocation) -> int:
     given = asked.given
     if given.copy:
         if given.name or given.program:
-            raise SwitchboardError(usage_failure("terminal --copy takes one file and no program.", USAGE))
+            raise misuse("terminal --copy takes one file and no program.", USAGE)
         return copy(folder_of(asked), given.copy, asked)
     if not given.name or not given.program:
         missing = "PROGRAM behind `--`" if given.name else "NAME"
-        raise SwitchboardError(usage_failure(f"terminal: {missing} missing.", f"usage: {USAGE}"))
+        raise misuse(f"terminal: {missing} missing.", f"usage: {USAGE}")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         told = "terminal: stdin and stdout are no terminal."
-        raise SwitchboardError(usage_failure(told, "Run it in a terminal window, or in tmux."))
+        raise misuse(told, "Run it in a terminal window, or in tmux.")
     if shutil.which(given.program[0]) is None:
         told = f"There is no program '{given.program[0]}'."
         raise SwitchboardError(failure("command_not_found", told, hint="Install it, or correct the name."))

@@ -13,13 +13,13 @@ from msgspec import Struct
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.catalogs import named, read_catalog
 from switchboard_mcp.cli.console import Cell, Screen, Styled, plural
-from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened, show_warnings, usage_failure
+from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, misuse, opened, show_warnings
 from switchboard_mcp.cli.survey import survey
 from switchboard_mcp.core.introspect import VERBOSITIES, Settings, ToolView
 from switchboard_mcp.core.naming import suite_names
 from switchboard_mcp.core.savings import Costs, Count, Savings, Server, Spread, measure, summarise
 from switchboard_mcp.core.tokens import estimate
-from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.childsuite import ChildSuite
 from switchboard_mcp.gateway.suites import SHAPES, describe
 
@@ -82,8 +82,8 @@ def counter(wanted: str) -> tuple[Count, str]:
         except ImportError:
             if wanted:
                 told = f"The tokenizer {wanted} is not installed."
-                raise SwitchboardError(
-                    usage_failure(told, "pip install 'switchboard-mcp[tokens]', or --tokenizer estimate.")
+                raise misuse(
+                    told, "pip install 'switchboard-mcp[tokens]', or --tokenizer estimate."
                 ) from None
         else:
             encode = bpe_openai.get_encoding("o200k_base").encode_ordinary

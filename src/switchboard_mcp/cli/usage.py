@@ -5,10 +5,8 @@ Owns what a user reads. It does not know what a command does.
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 from switchboard_mcp.cli.ask_usage import ASK
-from switchboard_mcp.cli.parser import Argument, Command, Parser, choice, many, switch, value, word
+from switchboard_mcp.cli.parser import Command, Parser, choice, many, switch, value, word
 from switchboard_mcp.cli.setup_usage import SETUP
 from switchboard_mcp.core.introspect import VERBOSITIES
 
@@ -173,6 +171,7 @@ COMMANDS: dict[str, Command] = {
             switch("--yes", "agree to what is shown"),
             switch("--list", "show every child and whether it may run as it is"),
             switch("--revoke", "take the approval of the child back"),
+            switch("--ask", "approve too that a model turns sentences into its calls"),
             many(
                 "--allow-env", "NAME", "approve this variable, which changes what runs, with the value it has"
             ),
@@ -353,22 +352,9 @@ def command_of(name: str) -> Command:
     """A command, or one of a group such as `mail send`."""
     if name in COMMANDS:
         return COMMANDS[name]
-    from switchboard_mcp.cli.mail_usage import MAIL, RUNS
+    from switchboard_mcp.cli.mail_usage import MAIL
 
-    row = MAIL[name]
-    recorded = _Recorder()
-    row.add(cast("Any", recorded))
-    return Command(row.usage, row.summary, RUNS[name], recorded.takes, row.more)
-
-
-class _Recorder:
-    def __init__(self) -> None:
-        self.takes: list[Argument] = []
-
-    def add_argument(self, name: str, **how: object) -> None:
-        self.takes.append(Argument(name, how))
-
-    flag = add_argument
+    return MAIL[name]
 
 
 def parser_for(name: str) -> Parser:

@@ -17,14 +17,13 @@ from contextlib import suppress
 from msgspec import Struct
 
 from switchboard_mcp.app import workspace_folder
-from switchboard_mcp.cli.invocation import Invocation, usage_failure
+from switchboard_mcp.cli.invocation import Invocation, find_child
 from switchboard_mcp.config.ask import SUBTOOL
 from switchboard_mcp.config.discover import ELSEWHERE
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.wrapped import FILE, ORIGINAL, ROLE_FILE, own_folder
-from switchboard_mcp.core.ranking import nearest
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.setup.descriptions import describe
 
 # A request may wait for its model; the call that carries it must not end first.
@@ -45,7 +44,7 @@ class Done(Struct, frozen=True):
 def run(asked: Invocation) -> int:
     """Wrap, and say where."""
     workspace = _workspace(asked)
-    spec = _child(workspace, asked.given.child)
+    spec = find_child(workspace, asked.given.child, asked.console)
     if spec.wraps:
         raise _refused(
             f"Child '{spec.name}' is wrapped already: {spec.source}.", "Edit its CLAUDE.md, or unwrap it."
@@ -67,7 +66,7 @@ def run(asked: Invocation) -> int:
         kept = [] if _write_new(os.path.join(folder, ROLE_FILE), role) else [os.path.join(folder, ROLE_FILE)]
     except OSError as problem:
         raise _refused(f"{problem.filename}: {problem.strerror}.") from None
-    if not in_place and not _child(_workspace(asked), spec.name).wraps:
+    if not in_place and not find_child(_workspace(asked), spec.name, asked.console).wraps:
         _remove(folder)
         told = f"{path}: no glob of `discoverGlobs` finds it. Nothing was changed."
         raise _refused(told, "Add '.switchboard/mcps/*/.mcp.json' to discoverGlobs, then try again.")
@@ -79,7 +78,7 @@ def run(asked: Invocation) -> int:
 def run_unwrap(asked: Invocation) -> int:
     """Put the child back."""
     workspace = _workspace(asked)
-    spec = _child(workspace, asked.given.child)
+    spec = find_child(workspace, asked.given.child, asked.console)
     if not spec.wraps:
         raise _refused(f"Child '{spec.name}' is not wrapped.", "There is nothing to put back.")
     folder = os.path.dirname(spec.source)
@@ -136,16 +135,6 @@ def _is_untouched(role: bytes) -> bool:
 
 def _workspace(asked: Invocation) -> Workspace:
     return load_workspace(workspace_folder(asked.options), asked.options.config, os.environ)
-
-
-def _child(workspace: Workspace, name: str) -> ChildSpec:
-    by_name = {spec.name: spec for spec in workspace.children if spec.kind != "builtin"}
-    if name in by_name:
-        return by_name[name]
-    near = nearest(name, by_name)
-    meant = f" Did you mean {' or '.join(near)}?" if near else ""
-    told = f"There is no child '{name}' in {workspace.folder}.{meant}"
-    raise SwitchboardError(usage_failure(told, "`switchboard list` shows the children."))
 
 
 def _look(path: str, spec: ChildSpec, *, in_place: bool) -> None:
@@ -252,5 +241,4 @@ def _show(asked: Invocation, done: Done, words: list[str]) -> None:
 
 
 def _refused(message: str, hint: str = "") -> SwitchboardError:
-    told: Failure = failure("wrap_refused", message, hint=hint)
-    return SwitchboardError(told)
+    return SwitchboardError(failure("wrap_refused", message, hint=hint))

@@ -18,7 +18,7 @@ from typing import Literal
 from msgspec import Struct
 
 from switchboard_mcp.core.arguments import check
-from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.core.ranking import meant
 
 Confirm = Literal["destructive", "writes", "never"]
 
@@ -127,7 +127,7 @@ def _problems(turn: Turn, offered: Mapping[str, Offered], frame: Frame) -> Itera
         yield from _wrong(step, offered, frame)
     for name in (turn.later or ()) if frame.within is None else ():
         if name not in offered:
-            yield f"There is no subtool '{name}', named for later.{_meant(name, offered)}"
+            yield f"There is no subtool '{name}', named for later.{meant(name, offered)}"
     if frame.within is None and not turn.done and turn.later is None:
         yield "Say whether the request is done with these steps, or which subtools you will need after them."
 
@@ -135,7 +135,7 @@ def _problems(turn: Turn, offered: Mapping[str, Offered], frame: Frame) -> Itera
 def _wrong(step: Step, offered: Mapping[str, Offered], frame: Frame) -> Iterable[str]:
     known = offered.get(step.subtool)
     if known is None:
-        yield f"There is no subtool '{step.subtool}'.{_meant(step.subtool, offered)}"
+        yield f"There is no subtool '{step.subtool}'.{meant(step.subtool, offered)}"
         return
     if frame.within is not None and step.subtool not in frame.within:
         yield (
@@ -145,11 +145,6 @@ def _wrong(step: Step, offered: Mapping[str, Offered], frame: Frame) -> Iterable
         return
     for mistake in check(known.schema, step.args):
         yield f"'{step.subtool}', {mistake}."
-
-
-def _meant(name: str, offered: Mapping[str, Offered]) -> str:
-    near = nearest(name, offered)
-    return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 def to_confirm(

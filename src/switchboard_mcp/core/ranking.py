@@ -54,6 +54,12 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     return [candidate for _, candidate in scored[:count]]
 
 
+def meant(name: str, known: Iterable[str]) -> str:
+    """A question to put after what says that there is no such name; empty when nothing is near."""
+    near = nearest(name, known)
+    return f" Did you mean {' or '.join(near)}?" if near else ""
+
+
 def _plain(name: str) -> str:
     return "".join(character for character in name.casefold() if character.isalnum())
 

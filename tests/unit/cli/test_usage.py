@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 
 from switchboard_mcp.cli.commands import VALUED, split
+from switchboard_mcp.cli.mail_usage import MAIL
 from switchboard_mcp.cli.serving import FLAGS
-from switchboard_mcp.cli.usage import COMMANDS, OVERVIEW, parser_for
+from switchboard_mcp.cli.usage import COMMANDS, OVERVIEW, command_of, parser_for
 from switchboard_mcp.errors import SwitchboardError
 
 
@@ -48,6 +51,12 @@ def test_every_command_takes_the_common_options(command: str) -> None:
 def test_every_command_has_help_with_its_own_usage(command: str) -> None:
     text = parser_for(command).format_help()
     assert f"usage: switchboard {COMMANDS[command].usage}" in text
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *MAIL])
+def test_every_command_is_where_its_row_says(command: str) -> None:
+    module, _, function = command_of(command).run.partition(":")
+    assert command == "mail" or callable(getattr(import_module(f"switchboard_mcp.cli.{module}"), function))
 
 
 def test_options_and_words_come_in_any_order() -> None:
