@@ -23,6 +23,7 @@ LOCK = "lock"
 TAIL_BYTES = 65_536
 # Makes the lines of a batch, bound to what is before; gives them and where the chain stands then.
 Bind = Callable[[Link], tuple[bytes, Link]]
+_sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has only the latter
 
 
 class Ending(Struct):
@@ -91,7 +92,7 @@ class AuditFiles:
     def sync(self) -> None:
         """Force what was appended to the disk."""
         if self._descriptor >= 0:
-            os.fdatasync(self._descriptor)
+            _sync(self._descriptor)
 
     def close(self) -> None:
         """Let go of the file."""

@@ -13,6 +13,7 @@ import fcntl
 import os
 import signal
 import struct
+import sys
 import termios
 import time
 from collections.abc import Mapping, Sequence
@@ -83,9 +84,11 @@ def _watch(pipe: int, terminal: int, attributes: list[Any] | None) -> None:
 
 def _handle(pid: int) -> int:
     """What stands for this process and no later one of the same number; -1 where there is no such thing."""
+    if sys.platform != "linux":
+        return -1
     try:
         return os.pidfd_open(pid)
-    except (OSError, AttributeError):
+    except OSError:
         return -1
 
 
@@ -102,7 +105,7 @@ def _end(pid: int, handle: int) -> None:
 
 def _signal(handle: int, pid: int, number: signal.Signals) -> None:
     with suppress(OSError):
-        if handle >= 0:
+        if sys.platform == "linux" and handle >= 0:
             signal.pidfd_send_signal(handle, number)
         else:
             os.kill(pid, number)
