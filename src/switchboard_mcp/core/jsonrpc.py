@@ -39,7 +39,8 @@ class Malformed(Struct, frozen=True):
     id: bytes = b"null"
 
 
-_decode = msgspec.json.Decoder(Message).decode
+# The bare reading of an envelope, which raises what `parse` makes a value of.
+decode = msgspec.json.Decoder(Message).decode
 _decode_batch = msgspec.json.Decoder(list[Raw]).decode
 _decode_error = msgspec.json.Decoder(RpcError).decode
 encode = msgspec.json.encode
@@ -49,7 +50,7 @@ NO_RESULT = Raw(b'{"code":-32603,"message":"No result."}')
 def parse(data: bytes) -> Message | Malformed:
     """Read one envelope."""
     try:
-        return _decode(data)
+        return decode(data)
     except msgspec.ValidationError as problem:
         return Malformed(str(problem), parsed=True, id=find_id(data[:1024], data[-1024:]))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:

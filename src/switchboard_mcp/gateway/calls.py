@@ -127,7 +127,7 @@ class SubtoolCall(SuiteRequest):
             return
         id = next_id()
         args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
-        if params.meta is UNSET and not offer.modern and b'"arg' not in args[:24]:
+        if params.meta is UNSET and not offer.modern and args.find(b'"arg', 0, 24) < 0:
             message = b"".join((head, args, b'},"id":', id, b"}"))
         else:
             message = self.build(child, id)

@@ -75,14 +75,12 @@ class HostRequest(Sender, Visitor, Call):
 
     def begin(self) -> None:
         """Go to the child, unless the host has a request of this id under way already."""
-        under_way = self.session.under_way
-        if self.host_id in under_way:
+        if self.session.under_way.setdefault(self.host_id, self) is self:
+            self.child.admit(self)
+        else:
             self.session.refuse(
                 self.route, self.host_id, INVALID_REQUEST, "A request with this id is still under way."
             )
-        else:
-            under_way[self.host_id] = self
-            self.child.admit(self)
 
     @property
     def log_level(self) -> str:

@@ -231,10 +231,15 @@ class Peer:
         """One message from the other side."""
         if not data.isascii():
             data = jsonrpc.clean_text(data)
-        message = jsonrpc.parse(data)
-        if type(message) is Malformed:  # for Structs much faster than isinstance
-            self._receive_odd(data, message)
-        elif message.method is UNSET:
+        try:
+            message = jsonrpc.decode(data)
+        except UNREADABLE:
+            mended = jsonrpc.parse(data)
+            if isinstance(mended, Malformed):
+                self._receive_odd(data, mended)
+                return
+            message = mended
+        if message.method is UNSET:
             call = self.pending.pop(bytes(message.id), None) if message.id is not UNSET else None
             if call is not None:
                 self.answers += 1
