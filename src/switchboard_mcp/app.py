@@ -28,7 +28,9 @@ from switchboard_mcp.transport.pipes import Cork
 from switchboard_mcp.transport.process import open_launcher
 
 if TYPE_CHECKING:
+    from switchboard_mcp.bus.replicas import RedisReplicas
     from switchboard_mcp.children.pinning import Pins
+    from switchboard_mcp.children.replicas import Replicas
     from switchboard_mcp.edge.place import Place
     from switchboard_mcp.gateway.watching import Telemetry
     from switchboard_mcp.mail.desk import Desk
@@ -102,7 +104,13 @@ def _posture(workspace: Workspace) -> Posture | None:
 
 @asynccontextmanager
 async def running(
-    workspace: Workspace, log: Log, redactor: Redactor, *, pinned: bool = True, profile: str = ""
+    workspace: Workspace,
+    log: Log,
+    redactor: Redactor,
+    *,
+    pinned: bool = True,
+    profile: str = "",
+    replicas: Replicas | None = None,
 ) -> AsyncIterator[Switchboard]:
     """Everything but a front. On leaving, all children are stopped and all tasks have ended.
 
@@ -150,6 +158,7 @@ async def running(
             disabled=posture.disabled if posture is not None and pinned else None,
             audit=_audit(workspace, log, redactor),
             pins=pins,
+            replicas=replicas,
         )
         open_house(workspace.config, services)
         supervisor = Supervisor(workspace, services)
@@ -271,7 +280,8 @@ def _join_bus(switchboard: Switchboard, log: Log, redactor: Redactor) -> asyncio
     if not settings.enabled or desk is None:
         return None
     try:
-        from switchboard_mcp.bus.station import hide, join
+        from switchboard_mcp.bus.address import hide
+        from switchboard_mcp.bus.station import join
     except SwitchboardError as problem:
         log.error("bus.off", problem=str(problem))
         return None
@@ -279,6 +289,25 @@ def _join_bus(switchboard: Switchboard, log: Log, redactor: Redactor) -> asyncio
     workspace = switchboard.workspace
     record = os.path.join(workspace.folder, workspace.config.audit.path) if switchboard.services.audit else ""
     return switchboard.services.start_task(join(desk, settings, log, record))
+
+
+def _replicas(workspace: Workspace, log: Log, redactor: Redactor) -> RedisReplicas | None:
+    """The other servers behind the same address, where this one says that it is one of several and there is a bus."""
+    from switchboard_mcp.edge.sessions import REPLICA
+
+    name, settings = os.environ.get(REPLICA, ""), settled(workspace.config.bus, os.environ, workspace.folder)
+    if not name or not settings.enabled:
+        return None
+    try:
+        from switchboard_mcp.bus.address import hide
+        from switchboard_mcp.bus.ledger import Ledger
+        from switchboard_mcp.bus.replicas import RedisReplicas
+
+        hide(settings.url, redactor.register)
+        return RedisReplicas(name, Ledger(settings), log)
+    except SwitchboardError as problem:
+        log.error("replicas.off", problem=str(problem))
+        return None
 
 
 async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, options: Options) -> int:
@@ -315,15 +344,18 @@ async def serve_http(
     for number in END_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup, to outlive a terminal
             loop.add_signal_handler(number, done.set)
-    async with running(workspace, log, redactor, profile=options.profile) as switchboard:
+    replicas = _replicas(workspace, log, redactor)
+    async with running(workspace, log, redactor, profile=options.profile, replicas=replicas) as switchboard:
         services = switchboard.services
         services.shared_capabilities = SHARED_CAPABILITIES
+        sharing = services.start_task(replicas.run()) if replicas is not None else None
         front = HttpFront(switchboard.gateway, workspace.config.http, place.host, place.tokens, log)
         keep_current(switchboard, options)
         await front.listen(place.listener)
         sweeper = services.start_task(front.sweep())
         relay = _join_bus(switchboard, log, redactor)
         front.bus_folder = workspace.folder if relay is not None else ""
+        front.replicas = replicas
         link = offer(front, place, switchboard)
         server_info.write(place.folder, place.info)
         log.info("serving", url=place.url, auth=place.token_file, dashboard=link)
@@ -334,8 +366,9 @@ async def serve_http(
             server_info.remove(place.folder)
             await front.stop()
             sweeper.cancel()
-            if relay is not None:
-                relay.cancel()
+            for task in (relay, sharing):
+                if task is not None:
+                    task.cancel()
     return 0
 
 

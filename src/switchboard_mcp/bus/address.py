@@ -6,7 +6,8 @@ Every fault is told by the name of the setting it is in. Does not know the clien
 from __future__ import annotations
 
 import ssl
-from urllib.parse import urlsplit
+from collections.abc import Callable
+from urllib.parse import unquote, urlsplit
 
 from switchboard_mcp.config.bus import URL_VARIABLE, BusTls
 from switchboard_mcp.errors import SwitchboardError, failure
@@ -46,6 +47,17 @@ def shown(url: str) -> str:
     place = f"[{host}]" if ":" in host else host
     who = f"{parts.username}@" if parts.username else ""
     return f"{scheme}://{who}{place}{f':{port}' if port else ''}{parts.path}"
+
+
+def hide(url: str, register: Callable[[str], None]) -> None:
+    """Never show the address with its password."""
+    try:
+        password = urlsplit(url).password or ""
+    except ValueError:
+        password = ""
+    for secret in (password, unquote(password), url if "@" in url else ""):
+        if secret:
+            register(secret)
 
 
 def certificates(tls: BusTls) -> ssl.SSLContext | None:

@@ -5,9 +5,6 @@ Owns putting the parts together for a server; what they do is theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from urllib.parse import unquote, urlsplit
-
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus.homes import Homes
 from switchboard_mcp.bus.redis import Wire
@@ -20,17 +17,6 @@ from switchboard_mcp.transport.program import Program
 
 # Whoever registers does not wait long for a Redis that may be away.
 NAME_WITHIN_S = 2.0
-
-
-def hide(url: str, register: Callable[[str], None]) -> None:
-    """Never show the address with its password."""
-    try:
-        password = urlsplit(url).password or ""
-    except ValueError:
-        password = ""
-    for secret in (password, unquote(password), url if "@" in url else ""):
-        if secret:
-            register(secret)
 
 
 async def join(program: Program, settings: Bus, log: Log, audit: str = "") -> None:

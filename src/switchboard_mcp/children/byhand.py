@@ -43,10 +43,11 @@ class Caller(Visitor):
 async def start(child: Child) -> Failure | None:
     """Start it, whatever it was waiting for; why it did not, if so."""
     caller = Caller(child._services.loop)
-    child._retry_at = 0.0  # a person may have mended it
+    child._retry_at, child._insists = 0.0, True  # a person may have mended it
     child.looks += 1  # this is no call
     child.admit(caller)
     problem = await caller.outcome
+    child._insists = False
     return child.hide(problem) if problem is not None else None
 
 

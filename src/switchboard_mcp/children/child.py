@@ -99,7 +99,9 @@ class Child(Meeting):
             visitor.admitted(self)
             return
         self._review()
-        early = self.state not in RUNNING and self._retry_at > self._services.loop.time()
+        # What another replica has said is asked for again with each call: it may have been taken back.
+        waits = self.state not in RUNNING and self._told is None
+        early = waits and self._retry_at > self._services.loop.time()
         action = self._apply(Event.EARLY if early else Event.NEED)
         if action is Action.SEND:
             visitor.admitted(self)
@@ -260,12 +262,16 @@ class Child(Meeting):
             self._services.start_task(connection.stop(problem))
 
     async def _start(self) -> None:
+        if self._replicas is not None and await self._is_given_up_elsewhere(self._replicas):
+            self._apply(Event.TOLD)
+            self._waiting.send_away(self._rejection())
+            return
         loop = self._services.loop
         began = loop.time()
         self._waiting.start_telling()
         slow = loop.call_later(self._rules.spawn_warn_s, self._tell_slow_start)
         try:
-            outcome = await self._connect_in_time()
+            outcome = self._closing or await self._connect_in_time()
             if not isinstance(outcome, Failure):
                 self.offer.learn(outcome)
         except Exception as problem:  # noqa: BLE001 - visitors wait for an answer, whatever went wrong
@@ -319,6 +325,8 @@ class Child(Meeting):
         self._retry_at = self._services.loop.time() + wait_s
         self._apply(event)
         self._note("quarantined" if self.state is State.QUARANTINED else problem.code)
+        if self.state is State.QUARANTINED and self._replicas is not None:
+            self._replicas.gave_up(self.spec, self.failures, self.hide(problem).message, wait_s)
         if self._services.recent is not None:
             self._services.recent.note(self.hide(problem))
         self._waiting.send_away(problem)

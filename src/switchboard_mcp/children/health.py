@@ -7,6 +7,8 @@ to a child in doubt are in `probing`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from switchboard_mcp.children.probing import Probing
@@ -16,6 +18,9 @@ from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.core.lifecycle import HEALTH, TRANSITIONS, Action, Event, Health, State, setback
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.transport.peer import Peer
+
+if TYPE_CHECKING:
+    from switchboard_mcp.children.replicas import Replicas, Verdict
 
 RUNNING = frozenset({State.READY, State.IDLE, State.PROBATION, State.UNHEALTHY})
 ALIVE = RUNNING | {State.STARTING, State.STOPPING}
@@ -35,6 +40,12 @@ class Patient:
         self._answers_at_start = 0  # what the child has answered beyond this counts for trust
         self._rules = rules(config.health, governed=config.governance.mode != "open")
         self._probing = Probing(self, services, self._rules.probe_s)
+        # Only what all hosts share is the same child everywhere.
+        suite = config.suites.get(spec.name)
+        alone = spec.kind == "builtin" or (suite is not None and suite.isolation != "shared")
+        self._replicas: Replicas | None = None if alone else services.replicas
+        self._told: Verdict | None = None  # why it was not started: another replica has it in quarantine
+        self._insists = False  # whether the next start is tried whatever another replica has said
 
     @property
     def name(self) -> str:
@@ -99,7 +110,27 @@ class Patient:
         if self.peer.answers - self._answers_at_start >= self._rules.successes:
             self.failures = 0
             self._apply(Event.TRUSTED)
+            if self._replicas is not None:
+                self._replicas.trusts(self.spec)
             self._note("healthy")
+
+    async def _is_given_up_elsewhere(self, replicas: Replicas) -> bool:
+        """Before a start: whether another replica has it in quarantine, and that counts here.
+
+        When the time they told is over, one try comes before their word counts again: a replica on which it never
+        starts must not keep it from all the others.
+        """
+        loop, told, insists = self._services.loop, self._told, self._insists
+        self._told, self._insists = None, False
+        if insists or (told is not None and self._retry_at <= loop.time()):
+            return False
+        verdict = self._told = await replicas.verdict(self.spec)
+        if verdict is None:
+            return False
+        self._retry_at = loop.time() + verdict.left_s
+        problem = f"On replica '{verdict.replica}': {verdict.problem}"
+        self.last_failure = failure("child_quarantined", problem, child=self.name)
+        return True
 
     def _apply(self, event: Event) -> Action:
         before = self.state
@@ -125,7 +156,7 @@ class Patient:
         if self.state in (State.FAILED, State.UNHEALTHY):
             return replace(self.last_failure, retry_after_ms=left_ms)
         code = "child_quarantined" if self.state is State.QUARANTINED else "child_backoff"
-        times = f"failed {self.failures} times in a row"
+        times = f"failed {(self._told or self).failures} times in a row"
         return failure(
             code,
             f"Child '{self.name}' {times}; next try in {left_ms / 1000:.1f} s. Last: {self.last_failure.message}",

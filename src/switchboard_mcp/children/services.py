@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
     from switchboard_mcp.children.pinning import Pins
     from switchboard_mcp.children.recent import Recent
+    from switchboard_mcp.children.replicas import Replicas
     from switchboard_mcp.observe.audit import Audit
     from switchboard_mcp.policy.launch import Guard
     from switchboard_mcp.transport.program import Menu, Program
@@ -60,6 +61,7 @@ class Services(Struct, kw_only=True):
     disabled: Failure | None = None
     pins: Pins | None = None  # where there is a lock, or governed mode
     recent: Recent | None = None  # as below
+    replicas: Replicas | None = None  # where this is one of several servers behind one address
     audit: Audit | None = None  # where nothing is recorded, nothing is loaded for it
     valve: Valve = field(default_factory=Valve)  # shut while the host does not take what children say
     # Children that are part of Switchboard, by name, and what they offer, written when it is first needed.

@@ -12,9 +12,9 @@ from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus import report
+from switchboard_mcp.bus.address import hide
 from switchboard_mcp.bus.redis import Entry, Wire
 from switchboard_mcp.bus.relay import Relay
-from switchboard_mcp.bus.station import hide
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.config.bus import URL_VARIABLE, Bus, settled

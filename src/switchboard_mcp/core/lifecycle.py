@@ -68,6 +68,7 @@ class Event(Enum):
     FAULT = "fault"  # the start failed in a way that will repeat: binary missing, config wrong
     CRASH = "crash"  # the start failed otherwise, or a running child ended
     CRASHED_OUT = "crashed out"  # the same, once too often
+    TOLD = "told"  # another server behind the same address has it in quarantine
     DOUBT = "doubt"  # a call was not answered in time
     ALIVE = "alive"  # a probe was answered
     SILENT = "silent"  # a probe was not answered
@@ -101,6 +102,7 @@ TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
     (S.STARTING, E.FAULT): (S.FAILED, A.ABANDON),
     (S.STARTING, E.CRASH): (S.BACKOFF, A.ABANDON),
     (S.STARTING, E.CRASHED_OUT): (S.QUARANTINED, A.ABANDON),
+    (S.STARTING, E.TOLD): (S.QUARANTINED, A.ABANDON),
     (S.READY, E.NEED): (S.READY, A.SEND),
     (S.READY, E.DOUBT): (S.READY, A.PROBE),
     (S.READY, E.ALIVE): (S.READY, A.NOTHING),

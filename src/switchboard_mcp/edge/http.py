@@ -41,6 +41,7 @@ from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observe.log import Log
 
 if TYPE_CHECKING:
+    from switchboard_mcp.children.replicas import Replicas
     from switchboard_mcp.edge.dashboard import Dashboard
 
 MCP, SSE, HEALTH, METRICS = "/mcp", "/sse", "/health", "/metrics"
@@ -81,6 +82,7 @@ class HttpFront:
         self.open_dashboard: Callable[[], Dashboard] | None = None  # made when somebody first looks
         self._dashboard: Dashboard | None = None
         self.bus_folder = ""  # of the workspace, where machines are joined
+        self.replicas: Replicas | None = None  # the others, where this is one of several
         self._passers_by: set[str] = set()  # whoever has come in the era without sessions
 
     @property
@@ -302,6 +304,8 @@ class HttpFront:
             from switchboard_mcp.bus import report  # Only where there is a bus.
 
             told["bus"] = report.in_short(report.read(self.bus_folder))
+        if self.replicas is not None:
+            told["replicas"] = "connected" if self.replicas.reachable else "away"
         await exchange.reply(200, jsonrpc.encode(told))
 
     def _welcome(self, exchange: Exchange, origin: str, host: str) -> bool:

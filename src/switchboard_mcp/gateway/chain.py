@@ -60,7 +60,7 @@ class Chain:
         plain = type(services.loop).time is BaseEventLoop.time
         self.now: Callable[[], float] = monotonic if plain else services.loop.time
         self.start_task: Callable[[Coroutine[Any, Any, None]], Task[None]] = services.start_task
-        self.gates = gates(suite.name, limits, services.loop)
+        self.gates = gates(suite.name, limits, services.loop, services.replicas)
         self.isolated = settings.isolation == "session"
         self.local = LOCAL
         self.source = suite.source

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections import deque
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from switchboard_mcp.config.limits import Limits
 from switchboard_mcp.core.limits import Bucket
 from switchboard_mcp.errors import Failure, failure
+
+if TYPE_CHECKING:
+    from switchboard_mcp.children.replicas import Replicas
 
 # When a place becomes free depends on calls under way; nobody knows, and this is often enough to ask.
 BUSY_RETRY_MS = 1_000
@@ -25,6 +28,9 @@ class Turn(Protocol):
 
     def go(self) -> None:
         """It is the call's turn."""
+
+    def refused(self, problem: Failure) -> None:
+        """It waited, and may not go on."""
 
 
 class Gate:
@@ -90,11 +96,14 @@ class Gate:
 class Gates:
     """The gates of one suite: one for all, or one for each principal."""
 
-    def __init__(self, suite: str, limits: Limits, loop: AbstractEventLoop) -> None:
+    def __init__(
+        self, suite: str, limits: Limits, loop: AbstractEventLoop, replicas: Replicas | None = None
+    ) -> None:
         self._suite = suite
         self._limits = limits
         self._loop = loop
-        self.shared = None if limits.per == "principal" else Gate(suite, limits, loop)
+        self._replicas = replicas
+        self.shared = None if limits.per == "principal" else self._gate()
         self._own: dict[str, Gate] = {}  # principals have tokens of the config, so there are few
 
     def of(self, principal: str) -> Gate:
@@ -103,12 +112,21 @@ class Gates:
             return self.shared
         gate = self._own.get(principal)
         if gate is None:
-            gate = self._own[principal] = Gate(self._suite, self._limits, self._loop)
+            gate = self._own[principal] = self._gate(principal)
         return gate
 
+    def _gate(self, principal: str | None = None) -> Gate:
+        if self._replicas is None or self._limits.calls_per_minute is None:
+            return Gate(self._suite, self._limits, self._loop)
+        from switchboard_mcp.gateway.limits_shared import SharedGate  # Only where there are replicas.
 
-def gates(suite: str, limits: Limits, loop: AbstractEventLoop) -> Gates | None:
+        return SharedGate(self._suite, self._limits, self._loop, self._replicas, principal)
+
+
+def gates(
+    suite: str, limits: Limits, loop: AbstractEventLoop, replicas: Replicas | None = None
+) -> Gates | None:
     """None where nothing is limited."""
     if limits.calls_per_minute is None and limits.concurrent is None:
         return None
-    return Gates(suite, limits, loop)
+    return Gates(suite, limits, loop, replicas)

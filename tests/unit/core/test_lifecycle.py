@@ -37,6 +37,7 @@ POSSIBLE: dict[State, set[Event]] = {
         Event.FAULT,
         Event.CRASH,
         Event.CRASHED_OUT,
+        Event.TOLD,
     },
     State.READY: {
         Event.NEED,
