@@ -36,13 +36,16 @@ KINDS: dict[str, Kind] = {
         False, 'Send {"action":"introspect"} or {"action":"call","subtool":NAME,"args":{…}}.'
     ),
     "subtool_missing": Kind(False, 'Name the subtool: {"action":"call","subtool":NAME,"args":{…}}.'),
-    "subtool_unknown": Kind(False, "Use one of the nearest names, or introspect the suite."),
+    "subtool_unknown": Kind(False, "Introspect the suite to see its subtools."),
     "subtool_denied": Kind(False, "It is not allowed here. Introspect the suite to see what is."),
     "cursor_invalid": Kind(False, "Introspect again without a cursor."),
     "variable_missing": Kind(
         False, "Set the variable where Switchboard is started, or give it a value in the file."
     ),
-    "command_not_found": Kind(False, "Install the program, or correct the command in the named file."),
+    "command_not_found": Kind(
+        False,
+        "Install the program, or write its whole path in the named file: hosts often have a short PATH.",
+    ),
     "command_not_executable": Kind(
         False, "Make the program executable, or correct the command in the named file."
     ),

@@ -47,6 +47,9 @@ async def gather(asked: Invocation, args: dict[str, Raw]) -> ToolResult:
             async with connected(
                 switchboard.gateway, lambda message: show_log(message, screen, live)
             ) as host:
+                if doubtful := doubtful_texts(asked.given.args):
+                    looked = await host.call(suite.name, {"action": "introspect", "subtool": subtool})
+                    args.update(texts_of(doubtful, looked))
                 arguments = {"action": "call", "subtool": subtool, "args": args}
                 return await host.call(suite.name, arguments, status.progressed)
 
@@ -93,6 +96,44 @@ def _read_pair(data: bytes) -> dict[str, Raw] | Failure:
     except (msgspec.DecodeError, RecursionError):
         return {name: Raw(msgspec.json.encode(value))}
     return {name: Raw(value.encode())}
+
+
+def doubtful_texts(words: Iterable[str]) -> dict[str, str]:
+    """The key=value arguments that JSON reads as something else than a text: `zip=10115`, `done=true`."""
+    doubtful = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals and not word.lstrip().startswith("{"):
+            try:
+                if not isinstance(_decode_any(os.fsencode(value)), str | None):
+                    doubtful[name] = value
+            except (msgspec.DecodeError, RecursionError):
+                continue
+    return doubtful
+
+
+def texts_of(doubtful: dict[str, str], looked: ToolResult) -> dict[str, Raw]:
+    """Those of them that the subtool wants as a text, by the schema that an introspect answer holds."""
+    try:
+        answer = _decode_any(str(looked.content[0]["text"]))
+        properties = answer["tools"][0]["inputSchema"]["properties"]
+        return {
+            name: Raw(msgspec.json.encode(text))
+            for name, text in doubtful.items()
+            if _is_text(properties.get(name))
+        }
+    except (msgspec.DecodeError, LookupError, TypeError, AttributeError):
+        return {}  # No schema, so JSON decides.
+
+
+def _is_text(schema: object) -> bool:
+    if not isinstance(schema, dict):
+        return False
+    options = schema.get("anyOf", schema.get("oneOf"))
+    if isinstance(options, list):
+        told = [each for each in options if each != {"type": "null"}]
+        return bool(told) and all(map(_is_text, told))
+    return schema.get("type") in ("string", ["string"], ["string", "null"])
 
 
 class Status:

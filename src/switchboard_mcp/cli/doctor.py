@@ -161,12 +161,12 @@ def _without_secrets(checked: Checked, spec: ChildSpec) -> Checked:
 def _slow(spec: ChildSpec, handshake_ms: int, config: Config) -> Finding:
     """A start that the health gate warns of."""
     measures = health.rules(config.health, governed=config.governance.mode != "open")
-    told = f"Child '{spec.name}' took {handshake_ms / 1000:.1f} s to start; {measures.spawn_warn_s:g} s would be well"
+    told = f"Child '{spec.name}' took {handshake_ms / 1000:.1f} s to start; under {measures.spawn_warn_s:g} s is good"
     gate = f", and the health gate ends it after {measures.spawn_fail_s:g} s" if measures.spawn_fail_s else ""
     hint = "Give it less to do at its start, or raise health.spawnWarnMs."
     runner = os.path.basename(spec.command)
     if runner in PACKAGE_RUNNERS:
-        hint = f"The first time, {runner} downloads it; run `switchboard doctor` again to see how long it takes now."
+        hint = f"The first time, {runner} downloads it. If it stays slow, install the package and run its program."
     return Finding(NOTE, f"{told}{gate}.", hint)
 
 

@@ -78,6 +78,11 @@ def show_plan(plan: Plan, out: Screen) -> None:
             names = sum(len(edit.names) for edit in change.edits)
             told = f"{plural(names, 'server')} out" + (", `switchboard` in" if entry else "")
         out.line(f"  {_short(change.path)}  {out.paint(told, 'dim')}")
+    if written := _written_out(plan):
+        there = ", ".join(sorted(written))
+        out.prose(
+            f"Secrets are written out in {there}; with `--secrets env` they become variables.", style="yellow"
+        )
 
 
 def show_done(
@@ -140,14 +145,9 @@ def _remarks(
     remote = sorted({each.child for each in plan.moving if _wants_login(each)})
     if remote:
         yield "Remote servers that may want a login", [f"switchboard login {name}" for name in remote]
-    written = {child.name: literals(child.server) for child in plan.children}
-    told = [
-        f"{name}: {', '.join(each.where for each in found_there)}"
-        for name, found_there in written.items()
-        if found_there
-    ]
+    told = [f"{name}: {', '.join(places)}" for name, places in _written_out(plan).items()]
     if told:
-        hint = "Write ${VAR} there, and set VAR where your hosts are started; `init --secrets env` does it."
+        hint = "`switchboard revert`, then `switchboard init --secrets env`, makes variables of them."
         yield "Secrets that are written out", [*told, hint]
     unset = [name for name in plan.variables if name not in wanted.environ]
     if plan.secrets:
@@ -162,6 +162,12 @@ def _remarks(
             "Variables that are not set here",
             [f"{', '.join(unset)}: set them where your hosts are started"],
         )
+
+
+def _written_out(plan: Plan) -> dict[str, list[str]]:
+    """Where secrets stand as they are, by child."""
+    found = {child.name: [each.where for each in literals(child.server)] for child in plan.children}
+    return {name: places for name, places in found.items() if places}
 
 
 def _entered(plan: Plan) -> list[Change]:

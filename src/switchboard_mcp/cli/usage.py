@@ -133,8 +133,8 @@ COMMANDS: dict[str, Command] = {
             value("--output", "DIR", "save images, audio and resources into this folder"),
         ],
         more=(
-            "A value that is JSON is taken as JSON, any other as a text: "
-            "count=3, name=Ada, tags='[\"a\"]', id='\"3\"'.\n\n"
+            "A value that is JSON is taken as JSON, any other as a text: count=3, name=Ada, tags='[\"a\"]'.\n"
+            "Where the subtool's schema asks for a text, it is a text: zip=10115.\n\n"
             "examples:\n"
             '  switchboard call github create_issue title="It works" labels=\'["demo"]\'\n'
             '  switchboard call github create_issue \'{"title": "It works"}\'\n'

@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from switchboard_mcp.cli.call import Status, read_arguments
-from switchboard_mcp.cli.host import Progress
+from switchboard_mcp.cli.call import Status, doubtful_texts, read_arguments, texts_of
+from switchboard_mcp.cli.host import Progress, ToolResult
 from switchboard_mcp.errors import Failure
 
 
@@ -67,6 +67,31 @@ def test_what_cannot_be_meant_is_refused_with_what_to_write(words: tuple[str, ..
     assert problem.code == "usage"
     assert told in problem.message
     assert problem.hint
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_text"),
+    [
+        ({"type": "string"}, True),
+        ({"type": ["string", "null"]}, True),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, True),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, False),
+        ({"type": "integer"}, False),
+        ({}, False),
+        (True, False),
+    ],
+)
+def test_a_number_is_a_text_where_the_subtool_wants_a_text(schema: object, is_text: bool) -> None:
+    doubtful = doubtful_texts(["zip=10115", "name=Ada", 'quoted="1"', '{"zip": 1}', "none=null"])
+    assert doubtful == {"zip": "10115"}
+    tools = {"tools": [{"inputSchema": {"properties": {"zip": schema}}}]}
+    looked = ToolResult(content=[{"type": "text", "text": msgspec.json.encode(tools).decode()}])
+    assert texts_of(doubtful, looked) == ({"zip": msgspec.Raw(b'"10115"')} if is_text else {})
+
+
+@pytest.mark.parametrize("told", ["no JSON", "{}", '{"tools": []}', '{"tools": [{"name": "x"}]}'])
+def test_without_a_schema_a_number_is_a_number(told: str) -> None:
+    assert texts_of({"zip": "10115"}, ToolResult(content=[{"type": "text", "text": told}])) == {}
 
 
 def test_the_status_line_tells_how_far_it_is() -> None:
