@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -65,3 +67,24 @@ class RedisServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def pause(self) -> None:
+        """It is there, and does not answer."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def calls(self, command: str) -> int:
+        """How often a command was used since the start."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
+            connection.sendall(b"INFO commandstats\r\n")
+            told = connection.recv(65_536).decode()
+        found = re.search(rf"cmdstat_{command}:calls=(\d+)", told)
+        return int(found[1]) if found else 0
+
+    def keys(self, pattern: str) -> int:
+        """How many keys there are, of whatever prefix."""
+        return int(self.ask("EVAL", f"return #redis.call('KEYS', '*:{pattern}')", "0").removeprefix(":"))
