@@ -12,6 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from redis import Redis
+
+from switchboard_mcp.bus import report
+from switchboard_mcp.bus.report import BusStatus
 from tests.e2e.host import SWITCHBOARD
 
 PASSWORD = "correct-horse-battery-staple"
@@ -40,13 +44,28 @@ class Machine:
         return json.loads(done.stdout)
 
     def tail(self, stream: str) -> list[dict[str, str]]:
-        """The entries of a stream."""
-        lines = self.run("bus", "tail", "--stream", stream, "--last", "1000", "--json").stdout.splitlines()
-        return [json.loads(line) for line in lines]
+        """The entries of a stream, read as another program would."""
+        client: Any = Redis.from_url(self.env["SWITCHBOARD_BUS_URL"], decode_responses=True)
+        with client:
+            return [{"entry": id, **fields} for id, fields in client.xrange(f"{{switchboard}}:{stream}")]
 
     def events(self) -> list[dict[str, Any]]:
         """What was told to other programs."""
         return [json.loads(entry["event"]) for entry in self.tail("events")]
+
+    def waiting(self, agent: str) -> list[str]:
+        """What waits in an inbox, in its order; a look into the folder costs no process."""
+        inbox = self.folder / ".switchboard" / "inbox" / agent
+        names = sorted(path for path in inbox.glob("*.json")) if inbox.is_dir() else []
+        return [json.loads(path.read_text())["payload"] for path in names]
+
+    def status(self) -> BusStatus | None:
+        """What its relay said last."""
+        return report.read(str(self.folder))
+
+    def knows(self, agent: str) -> bool:
+        """Whether an agent of another machine can be written to."""
+        return (self.folder / ".switchboard" / "elsewhere" / agent).exists()
 
     @contextmanager
     def relay(self) -> Iterator[subprocess.Popen[str]]:
@@ -65,4 +84,4 @@ def until(true: Callable[[], bool]) -> None:
     end = time.monotonic() + 30
     while not true():
         assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.1)
+        time.sleep(0.05)

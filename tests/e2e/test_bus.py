@@ -33,13 +33,14 @@ def test_letters_and_receipts_cross_between_two_workspaces(redis: RedisServer, t
     with ExitStack() as stack:
         stack.enter_context(near.relay())
         stack.enter_context(far.relay())
-        until(lambda: near.run("mail", "send", "bob", "hello over there", "--as", "ada").returncode == 0)
-        until(lambda: bool(far.ask("mail", "inbox", "--as", "bob")["messages"]))
+        until(lambda: near.knows("bob"))
+        near.run("mail", "send", "bob", "hello over there", "--as", "ada")
+        until(lambda: far.waiting("bob") == ["hello over there"])
         message = far.ask("mail", "claim", "--as", "bob")["messages"][0]["message"]
         assert (message["payload"], message["sender"]) == ("hello over there", "ada")
         done = far.run("mail", "ack", message["id"], "done", "--result", "hello back", "--as", "bob")
         assert done.returncode == 0, done.stderr
-        until(lambda: "hello back" in json.dumps(near.ask("mail", "inbox", "--as", "ada")))
+        until(lambda: near.waiting("ada") == ["hello back"])
         until(lambda: '"done"' in json.dumps(near.ask("mail", "receipts", message["id"], "--as", "ada")))
         status = near.ask("bus", "status")
         assert PASSWORD not in json.dumps(status)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ipaddress
-import json
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -94,11 +92,10 @@ def test_mail_crosses_over_tls_with_certificates_named_from_the_workspace(safe: 
     near, far = (Machine(tmp_path / name, safe.url, bus={"tls": tls}) for name in ("near", "far"))
     near.run("mail", "agents", "add", "ada")
     far.run("mail", "agents", "add", "bob")
-    with ExitStack() as stack:
-        stack.enter_context(near.relay())
-        stack.enter_context(far.relay())
-        until(lambda: near.run("mail", "send", "bob", "sealed", "--as", "ada").returncode == 0)
-        until(lambda: bool(far.ask("mail", "inbox", "--as", "bob")["messages"]))
+    with near.relay(), far.relay():
+        until(lambda: near.knows("bob"))
+        near.run("mail", "send", "bob", "sealed", "--as", "ada")
+        until(lambda: far.waiting("bob") == ["sealed"])
         assert near.run("bus", "status").returncode == 0
 
 
@@ -159,7 +156,7 @@ def test_a_relay_that_does_not_trust_its_redis_is_away_and_doctor_names_the_sett
     tls = {**safe.own, "caFile": safe.other}
     machine = Machine(tmp_path / "one", safe.url, bus={"tls": tls})
     with machine.relay():
-        until(lambda: machine.ask("bus", "status")["relay"] is not None)
+        until(lambda: machine.status() is not None)
         assert machine.ask("status")["bus"]["state"] == "away"
         assert "bus.tls.caFile" in machine.run("doctor").stdout
     lost = Machine(tmp_path / "two", safe.url, bus={"tls": {"caFile": "nowhere.pem"}})
@@ -189,17 +186,14 @@ def test_a_user_with_the_rights_that_the_docs_name_can_do_everything_and_nothing
     near, far = (Machine(tmp_path / name, guarded.url) for name in ("near", "far"))
     near.run("mail", "agents", "add", "ada")
     far.run("mail", "agents", "add", "bob")
-    with ExitStack() as stack:
-        stack.enter_context(near.relay())
-        stack.enter_context(far.relay())
-        until(lambda: near.run("mail", "send", "bob", "hello", "--as", "ada").returncode == 0)
-        until(lambda: bool(far.ask("mail", "inbox", "--as", "bob")["messages"]))
+    with near.relay(), far.relay():
+        until(lambda: near.knows("bob"))
+        near.run("mail", "send", "bob", "hello", "--as", "ada")
+        until(lambda: far.waiting("bob") == ["hello"])
         message = far.ask("mail", "claim", "--as", "bob")["messages"][0]["message"]
         far.run("mail", "ack", message["id"], "done", "--as", "bob")
-        until(lambda: '"done"' in json.dumps(near.ask("mail", "receipts", message["id"], "--as", "ada")))
         until(lambda: {event["outcome"] for event in near.events()} == {"delivered", "done"})
-        for stream in ("in", "dead", "changes"):
-            assert near.run("bus", "tail", "--stream", stream).returncode == 0
+        assert near.run("bus", "tail").returncode == 0
         assert near.run("bus", "status").returncode == 0
         assert near.run("bus", "replay").returncode == 0
         assert "refuses" not in near.said + far.said
@@ -260,15 +254,13 @@ def test_the_password_is_nowhere_but_in_the_environment(guarded: RedisServer, tm
     wrong = Machine(tmp_path / "wrong", guarded.url.replace(ENCODED, ENCODED + "x"))
     # As one writes it who does not know that it must be written otherwise.
     raw = Machine(tmp_path / "raw", guarded.url.replace(ENCODED, SECRET))
-    with ExitStack() as stack:
-        for machine in (right, wrong):
-            stack.enter_context(machine.relay())
-            until(lambda machine=machine: machine.ask("bus", "status")["relay"] is not None)  # type: ignore[misc]
+    with right.relay(), wrong.relay():
+        until(lambda: right.status() is not None and wrong.status() is not None)
+        for machine in (right, wrong, raw):
+            machine.run("bus", "status")
+            machine.run("doctor", "--json")
         assert right.ask("status")["bus"]["state"] == "connected"
         assert wrong.ask("status")["bus"]["state"] == "refused"
-        for machine in (right, wrong, raw):
-            for words in (["bus", "status"], ["doctor", "--json"]):
-                machine.run(*words)
     assert raw.run("bus", "relay").returncode == 2
     assert "no address of Redis" in raw.said
     assert "%2F" in raw.said

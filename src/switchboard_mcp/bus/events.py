@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -165,31 +166,40 @@ class Events:
         cursor.recent = [name for changed, _, name in fresh if changed >= cursor.told_until - OVERLAP_S]
 
     def _phases(self, state: State, cursor: Cursor) -> list[Event]:
-        """Workflows that are in another phase than when they were last told of."""
+        """Every step of every workflow since it was last told of."""
         part = state.get("workflows")
         runs = part if isinstance(part, dict) else {}
-        told = []
+        told: list[Event] = []
         now: dict[str, str] = {}
         for id, run in runs.items():
             if not isinstance(run, dict):
                 continue
             steps = run.get("steps") or []
-            # Every machine knows the workflow: the same step has the same id, whoever tells of it.
             now[id] = f"{len(steps)}/{run.get('phase', '')}/{run.get('status', 'running')}"
-            if cursor.phases.get(id) != now[id]:
-                event = Event(
-                    id=f"workflow/{id}/{now[id]}",
-                    node=self._me.id,
-                    at=str(steps[-1].get("at", "") if steps else run.get("startedAt", "")),
-                    kind="workflow",
-                    who=str(steps[-1].get("by", "") if steps else run.get("startedBy", "")),
-                    subject=id,
-                    phase=str(run.get("phase", "")),
-                    outcome=str(run.get("status", "running")),
-                )
-                told.append(event)
+            before = cursor.phases.get(id, "")
+            if before != now[id]:
+                first = int(before.partition("/")[0]) + 1 if before else 0
+                told += [self._stood(id, run, at) for at in range(min(first, len(steps)), len(steps) + 1)]
         cursor.phases = now
         return told
+
+    def _stood(self, id: str, run: dict[str, Any], count: int) -> Event:
+        """Where a workflow stood after so many of its steps."""
+        steps = run.get("steps") or []
+        is_last = count == len(steps)
+        phase = run.get("phase", "") if is_last else steps[count].get("phase", "")
+        status = run.get("status", "running") if is_last else "running"
+        return Event(
+            # Every machine knows the workflow: the same step has the same id, whoever tells of it.
+            id=f"workflow/{id}/{count}/{phase}/{status}",
+            node=self._me.id,
+            at=str(steps[count - 1].get("at", "") if count else run.get("startedAt", "")),
+            kind="workflow",
+            who=str(steps[count - 1].get("by", "") if count else run.get("startedBy", "")),
+            subject=id,
+            phase=str(phase),
+            outcome=str(status),
+        )
 
 
 def _fields(event: Event) -> Fields:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from switchboard_mcp.bus.redis import Fields, Wire
 from switchboard_mcp.config.audit import Audit as Settings
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.mail.letters import Draft
-from switchboard_mcp.mail.post import Post
+from switchboard_mcp.mail.post import Post, State
 from switchboard_mcp.observe.audit import Audit
 
 
@@ -79,3 +80,39 @@ async def test_what_could_not_be_told_is_told_later(tmp_path: Path) -> None:
             stream.away = False
         await events.pump()
     assert [each["outcome"] for each in stream.told] == ["started"]
+
+
+def put(state: State, run: str, entry: Mapping[str, object]) -> None:
+    state.setdefault("workflows", {})[run] = entry
+
+
+async def test_every_step_of_a_workflow_is_told_however_many_there_were_since_the_last_time(
+    tmp_path: Path,
+) -> None:
+    stream = Stream()
+    steps = [
+        {"phase": "submit", "how": "completed", "by": "ada", "at": "t1", "to": "review"},
+        {"phase": "review", "how": "skipped", "by": "lead", "at": "t2", "to": "conclude"},
+        {"phase": "conclude", "how": "completed", "by": "ada", "at": "t3", "to": "end"},
+    ]
+    stages = [("submit", "running"), ("review", "running"), ("conclude", "running"), ("conclude", "finished")]
+
+    async with await Post.open(str(tmp_path), watch=False) as post:
+        me = await post.work(nodes.identify)
+        for run, made in (("quick", [3]), ("slow", [0, 1, 1, 3])):
+            for count in made:
+                phase, status = stages[count]
+                now = {"phase": phase, "status": status, "steps": steps[:count]}
+                entry = {"startedBy": "lead", "startedAt": "t0", **now}
+                await post.update(partial(put, run=run, entry=entry))
+                await Events(post, cast(Wire, stream), me, "").pump()
+    for run in ("quick", "slow"):
+        told = [each for each in stream.told if each["subject"] == run]
+        assert [(each["phase"], each["outcome"]) for each in told] == stages
+        assert [(each["who"], each["at"]) for each in told] == [
+            ("lead", "t0"),
+            ("ada", "t1"),
+            ("lead", "t2"),
+            ("ada", "t3"),
+        ]
+    assert len({each["id"] for each in stream.told}) == 8
