@@ -226,14 +226,11 @@ class Catalog:
         return (known, learned_at) if known.format == FORMAT else (None, 0.0)
 
     def _write(self, name: str, data: bytes) -> None:
-        path = os.path.join(self._folder, name)
-        temporary = f"{path}.{os.getpid()}"
+        from switchboard_mcp.config.writing import write_whole  # Only where something was learned.
+
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with open(fd, "wb") as file:
-                file.write(data)
-            os.replace(temporary, path)
+            write_whole(os.path.join(self._folder, name), data, sync=False)
         except OSError:
             return
         if not self._is_tidy:

@@ -20,8 +20,8 @@ from switchboard_mcp.transport.logins import logins_folder
 
 FOLDER = auth.FOLDER
 LOCK, APPROVALS = "switchboard.lock.json", "switchboard.approvals.json"
-# As `NAME.PID`: written first, then put in place.
-_TEMPORARY = re.compile(r".+\.(\d+)")
+# As `NAME.PID.new` (of earlier versions `NAME.PID`): written first, then put in place.
+_TEMPORARY = re.compile(r".+\.(\d+)(?:\.new)?")
 # Verifying mail means reading all of it; beyond this many messages the command for it is named instead.
 MOST_MAIL = 5_000
 

@@ -23,6 +23,7 @@ from switchboard_mcp.config.discover import ELSEWHERE
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.wrapped import FILE, ORIGINAL, ROLE_FILE, own_folder
+from switchboard_mcp.config.writing import write_whole
 from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.setup.descriptions import describe
 
@@ -62,7 +63,7 @@ def run(asked: Invocation) -> int:
         os.makedirs(folder, exist_ok=True)
         if in_place:
             _keep(path, os.path.join(folder, ORIGINAL))
-        _write(path, entry)
+        write_whole(path, entry, 0o666)
         kept = [] if _write_new(os.path.join(folder, ROLE_FILE), role) else [os.path.join(folder, ROLE_FILE)]
     except OSError as problem:
         raise _refused(f"{problem.filename}: {problem.strerror}.") from None
@@ -183,15 +184,6 @@ def _keep(path: str, original: str) -> None:
         os.link(path, original)
     except OSError:  # not every file system has links
         shutil.copy2(path, original)
-
-
-def _write(path: str, data: bytes) -> None:
-    fresh = f"{path}.new"
-    with open(fresh, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
 
 
 def _write_new(path: str, text: str) -> bool:

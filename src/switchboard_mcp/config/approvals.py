@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from switchboard_mcp.config.documents import Unreadable, join, read_document
+from switchboard_mcp.config.writing import write_whole
 from switchboard_mcp.errors import SwitchboardError, failure
 
 FILE_NAME = "switchboard.approvals.json"
@@ -133,12 +134,7 @@ def render(approvals: Approvals) -> bytes:
 
 def write_approvals(path: str, approvals: Approvals) -> None:
     """Replace the file as a whole, so that nobody ever reads half of it."""
-    beside = f"{path}.{os.getpid()}.new"
-    with open(beside, "xb") as file:
-        file.write(render(approvals))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    write_whole(path, render(approvals), 0o666)
 
 
 def _invalid(message: str) -> SwitchboardError:

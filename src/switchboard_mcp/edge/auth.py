@@ -15,6 +15,7 @@ from hmac import compare_digest
 
 from switchboard_mcp.config.profiles import Token, token_text
 from switchboard_mcp.config.variables import fill
+from switchboard_mcp.config.writing import write_whole
 from switchboard_mcp.errors import SwitchboardError, failure
 
 FOLDER = ".switchboard"
@@ -89,24 +90,8 @@ def write_token(folder: str) -> str:
     if os.path.lexists(path):
         _demand_private(path, stat.S_IFREG, f"rm {path}")
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    write_private(path, token.encode() + b"\n")
+    write_whole(path, token.encode() + b"\n")
     return token
-
-
-def write_private(path: str, data: bytes) -> None:
-    """Put a file in place, whole, readable for its owner alone from its first moment on."""
-    fresh = f"{path}.{os.getpid()}"
-    try:
-        os.unlink(fresh)
-    except FileNotFoundError:
-        pass
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        os.write(descriptor, data)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(fresh, path)
 
 
 def _demand_private(path: str, kind: int, remedy: str) -> None:

@@ -12,7 +12,7 @@ from http.client import HTTPConnection, HTTPException
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.edge.auth import write_private
+from switchboard_mcp.config.writing import write_whole
 from switchboard_mcp.errors import SwitchboardError, failure
 
 FILE = "server_info.json"
@@ -79,7 +79,7 @@ def is_alive(info: ServerInfo) -> bool:
 
 def write(folder: str, info: ServerInfo) -> None:
     """Say where we are."""
-    write_private(os.path.join(folder, FILE), msgspec.json.format(msgspec.json.encode(info)) + b"\n")
+    write_whole(os.path.join(folder, FILE), msgspec.json.format(msgspec.json.encode(info)) + b"\n")
 
 
 def remove(folder: str) -> None:

@@ -12,6 +12,8 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.config.writing import write_whole
+
 # A token that ends while a request is on its way is of no use.
 MARGIN_S = 30.0
 
@@ -65,15 +67,7 @@ class LoginFile:
     def write(self, login: Login) -> None:
         """Keep it. Readers see the old file or the new one, never a part."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        temporary = f"{self.path}.{os.getpid()}"
-        try:
-            os.unlink(temporary)
-        except FileNotFoundError:
-            pass
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(fd, "wb") as file:
-            file.write(msgspec.json.encode(login))
-        os.replace(temporary, self.path)
+        write_whole(self.path, msgspec.json.encode(login), sync=False)
 
     def remove(self) -> bool:
         """Keep it no longer; whether there was one."""

@@ -78,7 +78,7 @@ def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
 
 def test_a_writer_that_died_half_way_leaves_no_trace(tmp_path: Path) -> None:
     folder = auth.private_folder(str(tmp_path))
-    (Path(folder) / f"auth_token.{os.getpid()}").write_text("half")
+    (Path(folder) / f"auth_token.{os.getpid()}.new").write_text("half")
     auth.write_token(folder)
     assert os.listdir(folder) == ["auth_token"]
 

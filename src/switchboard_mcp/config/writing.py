@@ -1,0 +1,27 @@
+"""Putting a file in place whole: who reads it sees the old one or the new one, never a part.
+
+Owns how that is done. It does not know what is written, nor who may see it; an owner and rights that are to be kept are
+the affair of `setup.journal`.
+"""
+
+from __future__ import annotations
+
+import os
+
+_FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def write_whole(path: str, data: bytes, mode: int = 0o600, *, sync: bool = True) -> None:
+    """Write beside, then rename; with these rights from its first moment on. Without `sync` a power cut may undo it."""
+    fresh = f"{path}.{os.getpid()}.new"
+    try:
+        os.unlink(fresh)
+    except FileNotFoundError:
+        pass
+    descriptor = os.open(fresh, _FRESH, mode)
+    with open(descriptor, "wb") as file:
+        file.write(data)
+        if sync:
+            file.flush()
+            os.fsync(descriptor)
+    os.replace(fresh, path)
