@@ -355,3 +355,16 @@ def test_a_waiter_wakes_an_idle_host_with_code_2(shell: Shell, workspace: Path) 
     out, err = newer.communicate(timeout=50)
     assert (newer.returncode, out) == (2, "")
     assert "2 unread messages for 'coder'" in err
+
+
+def test_a_dead_letter_is_seen_and_put_back(shell: Shell, workspace: Path) -> None:
+    shell.say("send", "coder", "Please", "--as", "lead")
+    (sent,) = shell.ask("inbox", "--as", "coder")["messages"]
+    shell.say("ack", sent["message"]["id"], "rejected", "--summary", "Not now.", "--as", "coder")
+    shown = shell.say("dead")
+    assert all(said in shown for said in ("lead", "coder", "Not now."))
+    assert shell.say("dead", "--as", "lead") == "No dead letters.\n"
+    assert "There is no dead letter 'x'" in shell.refused("dead", "requeue", "x")
+    shell.say("dead", "requeue", sent["message"]["id"][-8:])
+    assert shell.ask("dead") == {"dead": []}
+    assert shell.ask("inbox", "--as", "coder")["unread"] == 1

@@ -31,6 +31,7 @@ usage: switchboard mail COMMAND [OPTIONS]
   agents                who there is; `agents add NAME`, `agents role NAME ROLE`
   teams                 which teams there are; `teams create TEAM MEMBER …`
   workflow              workflows under way; `workflow start|complete|skip|stop`
+  dead                  messages that were set aside, and why; `dead requeue ID` puts one back
   verify                prove that every accepted message is in exactly one place
   repair                mend what a crash left
   hook                  tell a host at its turn's end what is unread (see docs/messaging.md)
@@ -203,6 +204,16 @@ MAIL = {
         "  switchboard mail workflow start review --part author=coder --part reviewer=bob --as lead\n"
         "  switchboard mail workflow complete submit --artifact src/parser.py --as coder\n"
         '  switchboard mail workflow stop --reason "not needed any more" --as lead',
+    ),
+    "mail dead": Command(
+        "mail dead [requeue ID …] [OPTIONS]",
+        "Show what was set aside: rejected, never settled, or no message at all; or put one back into its inbox, as\n"
+        "new. Everybody's, unless you say which agent you are.",
+        run="mail_dead:run",
+        takes=[
+            word("words", "what to do", metavar="requeue ID …", nargs="*"),
+            AS,
+        ],
     ),
     "mail verify": Command(
         "mail verify [OPTIONS]",

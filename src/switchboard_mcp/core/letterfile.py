@@ -3,8 +3,8 @@
 One rename changes a name, and a rename is whole or has not happened; so whatever must be true together stands in the
 name. The parts:
 
-    inbox       msg_<order>_<tail>.json
-    claimed     msg_<order>_<tail>.<fence>.<boot>.<uptime>.<clock>.json
+    inbox       msg_<order>_<tail>.json, or msg_<order>_<tail>.<returns>.json where it was claimed and came back
+    claimed     msg_<order>_<tail>.<fence>.<boot>.<uptime>.<clock>.json, with <returns> before <fence> likewise
     shipped     msg_<order>_<tail>.<node>.<sequence>.json, on its way to an agent on another machine
     archive     msg_<order>_<tail>.<fence>.<outcome>.json, or as in the inbox where somebody moved it by hand
     deadletter  as in the archive; what never was a message has a name that begins with `foreign_`
@@ -20,13 +20,17 @@ import re
 from typing import Literal, NamedTuple
 
 ORDER_DIGITS = 16
+# How often a message may be claimed and come back; enough for a few crashes, and what has ended so many claims is
+# likely to end the next one too.
+MOST_RETURNS = 4
 # What follows `msg_` in an id; the longest still makes a file name with a lease.
 MESSAGE_ID = r"msg_[A-Za-z0-9_-]{1,100}"
 _ID = re.compile(MESSAGE_ID)
 _STEM = r"msg_(\d{16})_([0-9a-f]{16}|key-[0-9a-f]{24}|file-[A-Za-z0-9_-]{1,100})"
 _OWN = re.compile(r"msg_\d{16}_(?:[0-9a-f]{16}|key-[0-9a-f]{24})")
-_WAITING = re.compile(rf"{_STEM}\.json")
-_CLAIMED = re.compile(rf"({_STEM})\.(\d{{16}})\.([0-9a-f]{{8}})\.(\d{{1,14}})\.(\d{{1,15}})\.json")
+_RETURNS = r"(?:\.(\d{1,2}))?"
+_WAITING = re.compile(rf"{_STEM}{_RETURNS}\.json")
+_CLAIMED = re.compile(rf"{_STEM}{_RETURNS}\.(\d{{16}})\.([0-9a-f]{{8}})\.(\d{{1,14}})\.(\d{{1,15}})\.json")
 _SHIPPED = re.compile(rf"({_STEM})\.([0-9a-f]{{12}})\.(\d{{16}})\.json")
 _SETTLED = re.compile(rf"({_STEM})\.(\d{{16}})\.(done|failed|rejected)\.json")
 _RECEIPT = re.compile(rf"receipt_({MESSAGE_ID})(?:\.(done|failed|rejected))?\.json")
@@ -87,6 +91,8 @@ class Entry(NamedTuple):
     outcome: Outcome | None = None
     node: str = ""
     sequence: int = 0
+    returns: int = 0
+    """How often it was claimed, and came back unsettled."""
 
 
 def lease_until(fence: int, now: Now, lease_ms: int) -> Lease:
@@ -107,14 +113,18 @@ def names_of(message_id: str) -> list[tuple[str, int]]:
     return [*begins, (f"_file-{message_id.removeprefix('msg_')}.", len("msg_") + ORDER_DIGITS)]
 
 
-def waiting_name(stem: Stem) -> str:
+def waiting_name(stem: Stem, returns: int = 0) -> str:
     """The name in an inbox."""
-    return f"{stem}.json"
+    return f"{stem}{_again(returns)}.json"
 
 
-def claimed_name(stem: Stem, lease: Lease) -> str:
+def _again(returns: int) -> str:
+    return f".{returns}" if returns else ""
+
+
+def claimed_name(stem: Stem, lease: Lease, returns: int = 0) -> str:
     """The name while somebody holds it."""
-    return f"{stem}.{lease.fence:0{ORDER_DIGITS}d}.{lease.boot}.{lease.uptime}.{lease.clock}.json"
+    return f"{stem}{_again(returns)}.{lease.fence:0{ORDER_DIGITS}d}.{lease.boot}.{lease.uptime}.{lease.clock}.json"
 
 
 def shipped_name(stem: Stem, node: str, sequence: int) -> str:
@@ -145,7 +155,8 @@ def parse(place: Place, name: str) -> Entry | None:
         if found is None:
             return None
         lease = Lease(int(found[4]), found[5], int(found[6]), int(found[7]))
-        return Entry(Stem(int(found[2]), found[3]), place, name, lease, lease.fence)
+        stem, returns = Stem(int(found[1]), found[2]), int(found[3] or 0)
+        return Entry(stem, place, name, lease, lease.fence, returns=returns)
     if place == "shipped":
         found = _SHIPPED.fullmatch(name)
         if found is None:
@@ -156,4 +167,4 @@ def parse(place: Place, name: str) -> Entry | None:
         stem = Stem(int(settled[2]), settled[3])
         return Entry(stem, place, name, fence=int(settled[4]), outcome=_OUTCOMES[settled[5]])
     found = _WAITING.fullmatch(name)
-    return Entry(Stem(int(found[1]), found[2]), place, name) if found else None
+    return Entry(Stem(int(found[1]), found[2]), place, name, returns=int(found[3] or 0)) if found else None

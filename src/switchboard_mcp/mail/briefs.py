@@ -43,8 +43,8 @@ def brief(letter: Letter) -> dict[str, object]:
 
 def whole(claimed: Claimed) -> dict[str, object]:
     """A claimed message, all of it."""
-    told = full(claimed.message, claimed.verified)
-    return told | {"fence": claimed.fence, "expiresAt": claimed.expires_at}
+    told = full(claimed.message, claimed.verified) | {"fence": claimed.fence, "expiresAt": claimed.expires_at}
+    return {**told, "deliveries": claimed.deliveries} if claimed.deliveries > 1 else told
 
 
 def full(message: Message, verified: bool) -> dict[str, object]:

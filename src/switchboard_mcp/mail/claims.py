@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from switchboard_mcp.core.letterfile import (
+    MOST_RETURNS,
     Entry,
     Lease,
     claimed_name,
@@ -21,15 +22,14 @@ from switchboard_mcp.core.letterfile import (
 )
 from switchboard_mcp.core.mailorder import Waiting, claim_order
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail import delivering, drops, files, lookup, tidy
+from switchboard_mcp.mail import deadletters, delivering, drops, files, lookup, receipts, tidy
 from switchboard_mcp.mail.delivering import Inbox
-from switchboard_mcp.mail.letters import Acked, Claimed, Draft, Gate, Message, Outcome, Receipt, Sent
+from switchboard_mcp.mail.letters import Acked, Claimed, Delivery, Draft, Gate, Message, Outcome, Sent
 from switchboard_mcp.mail.rounds import Job
 from switchboard_mcp.mail.sending import Posting
 from switchboard_mcp.mail.tree import Visit
 
 MOST_LEASE_S = 86_400.0
-MOST_SUMMARY_CHARS = 2_000
 
 
 class Settling(msgspec.Struct, kw_only=True):
@@ -63,7 +63,7 @@ def claim(
     with visit.locked(agent):
         for entry in wanted:
             lease = lease_until(visit.number(), visit.clocks.now(), _ms(lease_s))
-            name = claimed_name(entry.stem, lease)
+            name = claimed_name(entry.stem, lease, entry.returns)
             try:
                 visit.move(source, entry.name, target, name)
             except FileNotFoundError:
@@ -79,29 +79,32 @@ def claim(
     return taken
 
 
-def give_back_expired(visit: Visit, agent: str) -> list[str]:
-    """Return what was claimed and not settled in time; the ids."""
+def give_back_expired(visit: Visit, agent: str) -> list[Delivery]:
+    """Return what was claimed and not settled in time, or make it a dead letter where that came too often."""
     now = visit.clocks.now()
     over = [
         e for e in lookup.entries(visit, "claimed", agent) if e.lease is not None and e.lease.is_over(now)
     ]
     if not over:
         return []
-    returned = []
+    again = [entry for entry in over if entry.returns < MOST_RETURNS]
     with visit.locked(agent):
         if any(files.links(visit.folder("claimed", agent), entry.name) > 1 for entry in over):
             # Whoever settled one was killed between two steps: it must not come back.
             tidy.mend_half_moves(visit, agent)
-        for entry in over:
-            if _give_back(visit, agent, entry):
-                returned.append(entry.stem.id)
-    return returned
+        moved = [entry for entry in again if _give_back(visit, agent, entry, entry.returns + 1)]
+    told = [Delivery(agent=agent, file=entry.name, id=entry.stem.id) for entry in moved]
+    problem = deadletters.never_settled()
+    for entry in over:
+        if entry not in again and deadletters.bury(visit, agent, entry, "failed", problem):
+            told.append(Delivery(agent=agent, file=entry.name, id=entry.stem.id, problem=problem))
+    return told
 
 
-def _give_back(visit: Visit, agent: str, entry: Entry) -> bool:
+def _give_back(visit: Visit, agent: str, entry: Entry, returns: int) -> bool:
     source, target = visit.folder("claimed", agent), visit.folder("inbox", agent, make=True)
     try:
-        visit.move(source, entry.name, target, waiting_name(entry.stem))
+        visit.move(source, entry.name, target, waiting_name(entry.stem, returns))
     except FileNotFoundError:
         return False  # Settled or renewed in this very moment.
     visit.tree.held.pop((agent, entry.stem.id), None)
@@ -109,10 +112,10 @@ def _give_back(visit: Visit, agent: str, entry: Entry) -> bool:
 
 
 def release(visit: Visit, agent: str, message_id: str, fence: int) -> None:
-    """Put a claimed message back."""
+    """Put a claimed message back. Who says so has not failed, so that it does not count."""
     with visit.locked(agent):
         entry = _held(visit, agent, message_id, fence)
-        if not _give_back(visit, agent, entry):
+        if not _give_back(visit, agent, entry, entry.returns):
             raise lost(message_id)
 
 
@@ -122,7 +125,7 @@ def renew(visit: Visit, agent: str, message_id: str, fence: int, lease_s: float)
         entry = _held(visit, agent, message_id, fence)
         folder = visit.folder("claimed", agent)
         lease = lease_until(entry.fence, visit.clocks.now(), _ms(lease_s))
-        name = claimed_name(entry.stem, lease)
+        name = claimed_name(entry.stem, lease, entry.returns)
         if name != entry.name:
             visit.move(folder, entry.name, folder, name)
         held = visit.tree.held[agent, message_id] = entry._replace(name=name, lease=lease)
@@ -155,7 +158,7 @@ def ack(visit: Visit, agent: str, message_id: str, how: Settling, gates: Sequenc
         raise lost(message_id)
     message = found[0]
     reply = _reply(visit, agent, message, how, gates)
-    receipt = settled(message, how.outcome, how.summary, visit.clocks.iso())
+    receipt = receipts.ended(message, how.outcome, how.summary, visit.clocks.iso())
     draft = visit.write(msgspec.json.encode(receipt) + b"\n")
     reason = None
     if how.outcome == "rejected":
@@ -218,7 +221,7 @@ def _again(visit: Visit, agent: str, entry: Entry, how: Settling) -> Job[Acked]:
     return Acked(
         id=entry.stem.id,
         outcome=how.outcome,
-        receipt=settled(found[0], how.outcome, how.summary, visit.clocks.iso()),
+        receipt=receipts.ended(found[0], how.outcome, how.summary, visit.clocks.iso()),
     )
 
 
@@ -243,24 +246,6 @@ def _reply(
     return Posting(visit, reply, gates)
 
 
-def settled(message: Message, outcome: Outcome, said: str, at: str) -> Receipt:
-    """The last receipt of a message."""
-    told: dict[Outcome, str] = {
-        "done": f"'{message.recipient}' has done it",
-        "failed": f"'{message.recipient}' could not do it",
-        "rejected": f"'{message.recipient}' rejected it",
-    }
-    summary = said[:MOST_SUMMARY_CHARS] or told[outcome]
-    return Receipt(
-        id=f"receipt_{message.id}",
-        in_reply_to=message.id,
-        status=outcome,
-        summary=summary,
-        processed_at=at,
-        error=None if outcome == "done" else summary,
-    )
-
-
 def _ms(lease_s: float) -> int:
     return int(max(0.001, min(lease_s, MOST_LEASE_S)) * 1000)
 
@@ -275,4 +260,5 @@ def _claimed(
         expires_at=visit.clocks.iso(lease.clock),
         lease_seconds=min(lease_s, MOST_LEASE_S),
         verified=verified,
+        deliveries=held.returns + 1,
     )

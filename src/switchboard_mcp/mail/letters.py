@@ -147,6 +147,21 @@ class Claimed(Struct, rename="camel", kw_only=True):
     expires_at: str
     lease_seconds: float
     verified: bool
+    deliveries: int = 1
+    """How often it was claimed, this time included: more than once, and somebody has not settled it."""
+
+
+class Dead(Struct, rename="camel", kw_only=True):
+    """A dead letter."""
+
+    agent: str
+    id: str
+    """The message's id; of what never was a message, the name of its file."""
+    file: str
+    reason: str = ""
+    at: str = ""
+    message: Message | None = None
+    """Where it is one that can be read."""
 
 
 class Acked(Struct, rename="camel", kw_only=True):

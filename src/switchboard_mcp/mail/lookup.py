@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import DecodeError, Struct, json
+
 from switchboard_mcp.core.agentnames import agent_name
-from switchboard_mcp.core.letterfile import PLACES, Entry, Place, Stem, names_of, parse
+from switchboard_mcp.core.letterfile import MOST_RETURNS, PLACES, Entry, Place, Stem, names_of, parse
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.mail import files, seals
@@ -75,15 +77,23 @@ def holds(visit: Visit, agent: str, stem: Stem) -> bool:
 
 def _in_place(visit: Visit, place: Place, agent: str, begins: str, at: int = 0) -> Entry | None:
     """The message whose name has these letters at this place in it; no listing where the whole name is known."""
-    if not at and place not in ("claimed", "shipped") and _is_there(visit, place, agent, f"{begins}json"):
-        return parse(place, f"{begins}json")
-    if not visit.has(place, agent) or (place == "inbox" and not at):
+    if place == "inbox" and not at:
+        return _waiting(visit, agent, begins)
+    if not visit.has(place, agent):
         return None
     for name in files.names(visit.folder(place, agent)):
         if name.startswith(begins, at):
             entry = parse(place, name)
             if entry is not None:
                 return entry
+    return None
+
+
+def _waiting(visit: Visit, agent: str, begins: str) -> Entry | None:
+    for returns in range(MOST_RETURNS + 1):
+        name = f"{begins}{returns}.json" if returns else f"{begins}json"
+        if _is_there(visit, "inbox", agent, name):
+            return parse("inbox", name)
     return None
 
 
@@ -119,7 +129,7 @@ def letter(visit: Visit, agent: str, entry: Entry) -> Letter | None:
         order=entry.stem.order,
         verified=verified,
         outcome=entry.outcome,
-        reason=_reason(visit, agent, entry) if entry.place == "deadletter" else None,
+        reason=reason(visit, agent, str(entry.stem)).reason or None if entry.place == "deadletter" else None,
     )
 
 
@@ -131,16 +141,19 @@ def letters(visit: Visit, agent: str, found: list[Entry]) -> Iterator[Letter]:
             yield one
 
 
-def _reason(visit: Visit, agent: str, entry: Entry) -> str | None:
-    from msgspec import DecodeError
-    from msgspec.json import decode
+class Reason(Struct):
+    """What stands beside a dead letter."""
 
-    found = files.read(visit.folder("deadletter", agent), f"{entry.stem}{REASON}", _MOST_REASON_BYTES)
+    reason: str = ""
+    at: str = ""
+
+
+def reason(visit: Visit, agent: str, stem: str) -> Reason:
+    """Why a dead letter is one; empty where nothing says so."""
+    found = files.read(visit.folder("deadletter", agent), f"{stem}{REASON}", _MOST_REASON_BYTES)
     if isinstance(found, files.Unfit):
-        return None
+        return Reason()
     try:
-        said = decode(found.data)
+        return json.decode(found.data, type=Reason)
     except (DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    reason = said.get("reason") if isinstance(said, dict) else None
-    return reason if isinstance(reason, str) else None
+        return Reason()

@@ -15,14 +15,11 @@ from switchboard_mcp.core.letterfile import (
     Entry,
     parse,
     receipt_for,
-    receipt_name,
-    settled_name,
     shipped_name,
     waiting_name,
 )
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.mail import claims, delivering, files, lookup, receipts, seals, sending
-from switchboard_mcp.mail.letters import Message
+from switchboard_mcp.mail import deadletters, files, lookup, receipts, seals, sending
 from switchboard_mcp.mail.tree import Visit
 
 
@@ -150,22 +147,8 @@ def _move(visit: Visit, shipped: Iterable[Shipped], place: str) -> None:
 def set_aside(visit: Visit, shipped: Shipped, problem: Failure) -> None:
     """The other machine will not have it: a dead letter here, with the reason, and a receipt that says so."""
     entry = parse("shipped", shipped.name)
-    found = entry and lookup.read(visit, shipped.agent, entry)
-    if entry is None or found is None or isinstance(found, files.Unfit):
-        return
-    message: Message = found[0]
-    receipt = claims.settled(message, "rejected", problem.message, visit.clocks.iso())
-    told = visit.write(msgspec.json.encode(receipt) + b"\n")
-    reason = visit.write(delivering.why(visit, shipped.name, problem))
-    visit.sync_draft(told)
-    visit.sync_draft(reason)
-    dead = visit.folder("deadletter", shipped.agent, make=True)
-    with visit.locked(shipped.agent):
-        visit.put(reason, dead, f"{entry.stem}{lookup.REASON}")
-        name = settled_name(entry.stem, visit.number(), "rejected")
-        visit.move(visit.folder("shipped", shipped.agent), shipped.name, dead, name)
-    visit.put(told, visit.folder("outbox", message.sender, make=True), receipt_name(message.id, "rejected"))
-    visit.sync_folders()
+    if entry is not None:
+        deadletters.bury(visit, shipped.agent, entry, "rejected", problem)
 
 
 def slips(visit: Visit, agents: Iterable[str], most: int, unless: Container[tuple[str, str]]) -> list[Slip]:

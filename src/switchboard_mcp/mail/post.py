@@ -14,7 +14,16 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail import claims, delivering, lookup, reading, receipts, sending, state, tidy
+from switchboard_mcp.mail import (
+    claims,
+    delivering,
+    lookup,
+    reading,
+    receipts,
+    sending,
+    state,
+    tidy,
+)
 from switchboard_mcp.mail.claims import Settling
 from switchboard_mcp.mail.clocks import Clocks, system_clocks
 from switchboard_mcp.mail.letters import (
@@ -222,7 +231,8 @@ class Post:
         lease_s: float = DEFAULT_LEASE_S,
         ids: Sequence[str] | None = None,
     ) -> list[Claimed]:
-        """Take up to `most` messages for `lease_s` seconds; unless acknowledged or renewed they go back then.
+        """Take up to `most` messages for `lease_s` seconds; unless acknowledged or renewed they go back then, and
+        become dead letters where that happens for the fifth time.
 
         Senders' messages keep their order; among senders the urgent ones come first. `ids` takes only these.
         """
@@ -232,9 +242,9 @@ class Post:
         def take(visit: Visit) -> tuple[list[Claimed], list[Delivery]]:
             lookup.known_agent(visit, name)
             lookup.demand_here(visit, name)
-            claims.give_back_expired(visit, name)
+            over = [each for each in claims.give_back_expired(visit, name) if each.problem]
             inbox, told = delivering.deliver(visit, name, self._gates)
-            return claims.claim(visit, name, inbox, most, lease_s, wanted), told
+            return claims.claim(visit, name, inbox, most, lease_s, wanted), over + told
 
         taken, told = await self._writer.run(take)
         self._tell(told)

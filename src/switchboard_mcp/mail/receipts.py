@@ -1,6 +1,6 @@
 """The receipts of a sender: one file when a message is delivered or refused, another when it has ended.
 
-None is ever changed, so that nobody reads half of one. Reads only. Owns finding and ordering them.
+None is ever changed, so that nobody reads half of one. Owns finding and ordering them, and what the last one says.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import msgspec
 
 from switchboard_mcp.core.letterfile import Outcome, receipt_for, receipt_name
 from switchboard_mcp.mail import files
-from switchboard_mcp.mail.letters import OUTCOMES, Receipt
+from switchboard_mcp.mail.letters import OUTCOMES, Message, Receipt
 from switchboard_mcp.mail.tree import Visit
 
 MOST_RECEIPT_BYTES = 65_536
+MOST_SUMMARY_CHARS = 2_000
 _decoder = msgspec.json.Decoder(Receipt)
 
 
@@ -67,3 +68,21 @@ def _by_news(visit: Visit, sender: str) -> list[str]:
         changed = [files.changed(folder, receipt_name(message_id, outcome)) or 0.0 for outcome in outcomes]
         dated.append((max(changed), message_id))
     return [message_id for _, message_id in sorted(dated, reverse=True)]
+
+
+def ended(message: Message, outcome: Outcome, said: str, at: str) -> Receipt:
+    """The last receipt of a message."""
+    told: dict[Outcome, str] = {
+        "done": f"'{message.recipient}' has done it",
+        "failed": f"'{message.recipient}' could not do it",
+        "rejected": f"'{message.recipient}' rejected it",
+    }
+    summary = said[:MOST_SUMMARY_CHARS] or told[outcome]
+    return Receipt(
+        id=f"receipt_{message.id}",
+        in_reply_to=message.id,
+        status=outcome,
+        summary=summary,
+        processed_at=at,
+        error=None if outcome == "done" else summary,
+    )

@@ -23,10 +23,12 @@ def repair(visit: Visit) -> list[Finding]:
         with visit.locked(agent):
             done += tidy.mend_half_moves(visit, agent)
             done += _lone_reasons(visit, agent)
-        for message_id in claims.give_back_expired(visit, agent):
-            told = f"The claim on '{message_id}' was over; it is back in the inbox of '{agent}'."
+        for each in claims.give_back_expired(visit, agent):
+            place, told = "inbox", f"The claim on '{each.id}' was over; it is back in the inbox of '{agent}'."
+            if each.problem is not None:
+                place, told = "deadletter", f"'{each.id}' is a dead letter. {each.problem.message}"
             done.append(
-                Finding(kind="expired", path=f"inbox/{agent}", id=message_id, message=told, mended=True)
+                Finding(kind="expired", path=f"{place}/{agent}", id=each.id, message=told, mended=True)
             )
         done += _missing_receipts(visit, agent)
     visit.sync_folders()
@@ -81,5 +83,8 @@ def _owed(visit: Visit, message: Message, entry: Entry) -> Iterator[tuple[str, R
     first = receipts.read(visit, message.sender, message.id)
     if first is None or first.status == "refused":
         yield receipt_name(message.id), sending.delivered(message.id, message.recipient, at)
+    said = (
+        lookup.reason(visit, message.recipient, str(entry.stem)).reason if entry.place == "deadletter" else ""
+    )
     if entry.outcome is not None and receipts.read(visit, message.sender, message.id, entry.outcome) is None:
-        yield receipt_name(message.id, entry.outcome), claims.settled(message, entry.outcome, "", at)
+        yield receipt_name(message.id, entry.outcome), receipts.ended(message, entry.outcome, said, at)

@@ -68,6 +68,13 @@ class TestNames:
         assert parse("inbox", waiting_name(stem)) == Entry(stem, "inbox", waiting_name(stem))
         assert is_message_id(stem.id) or len(stem.id) > 104
 
+    @given(stems, leases, st.integers(1, 99))
+    def test_a_name_says_how_often_a_message_came_back(self, stem: Stem, lease: Lease, times: int) -> None:
+        waiting, claimed = waiting_name(stem, times), claimed_name(stem, lease, times)
+        assert parse("inbox", waiting) == Entry(stem, "inbox", waiting, returns=times)
+        assert parse("claimed", claimed) == Entry(stem, "claimed", claimed, lease, lease.fence, returns=times)
+        assert len(claimed.encode()) <= 255
+
     @given(stems, leases)
     def test_a_claimed_name_says_its_lease_and_fits_a_folder(self, stem: Stem, lease: Lease) -> None:
         name = claimed_name(stem, lease)

@@ -1,0 +1,87 @@
+"""`switchboard mail dead`: messages that were set aside, why, and putting them back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from switchboard_mcp.cli.console import Styled, plural
+from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.mailbox import Mailbox, ago, short_id, with_mailbox
+from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.mail import deadletters
+from switchboard_mcp.mail.letters import Dead
+from switchboard_mcp.mail.tree import Visit
+
+SEE = "`switchboard mail dead --help` shows how."
+
+
+def run(asked: Invocation) -> int:
+    """Show, or put back."""
+    match asked.given.words:
+        case []:
+            return with_mailbox(asked, lambda mailbox: _show(asked, mailbox))
+        case ["requeue", *ids] if ids:
+            return with_mailbox(asked, lambda mailbox: _requeue(asked, mailbox, ids))
+        case words:
+            raise misuse(f"mail dead: '{' '.join(words)}' is not understood.", SEE)
+
+
+async def _found(mailbox: Mailbox) -> list[Dead]:
+    def look(visit: Visit) -> list[Dead]:
+        agents = [mailbox.agent] if mailbox.agent else visit.agents("deadletter")
+        return [dead for agent in agents for dead in deadletters.listed(visit, agent)]
+
+    return await mailbox.post.work(look)
+
+
+async def _show(asked: Invocation, mailbox: Mailbox) -> int:
+    found = await _found(mailbox)
+    out = asked.console.out
+    if asked.as_json:
+        out.json({"dead": found})
+        return 0
+    if not found:
+        out.line("No dead letters.", "dim")
+        return 0
+    rows = [
+        (
+            Styled(short_id(dead.id) if dead.message else dead.id, "cyan"),
+            dead.message.sender if dead.message else "",
+            dead.agent,
+            ago(dead.at),
+            dead.reason,
+        )
+        for dead in found
+    ]
+    out.table(rows, ("ID", "FROM", "TO", "AGE", "WHY"))
+    out.line("`switchboard mail dead requeue ID` puts one back into its inbox.", "dim")
+    return 0
+
+
+async def _requeue(asked: Invocation, mailbox: Mailbox, ids: Sequence[str]) -> int:
+    found = await _found(mailbox)
+    chosen = [_meant(found, given) for given in ids]
+    for dead in chosen:
+        await mailbox.post.work(lambda visit, dead=dead: deadletters.requeue(visit, dead.agent, dead.id))  # type: ignore[misc]
+    # What was no message is looked at again at once, so that whoever put it back hears of it here.
+    refused = [told for told in await mailbox.post.deliver() if told.problem is not None]
+    if asked.as_json:
+        asked.console.out.json({"requeued": [dead.id for dead in chosen], "refused": refused})
+    else:
+        asked.console.out.line(f"{plural(len(chosen), 'message')} put back.", "green")
+        for told in refused:
+            asked.console.warn(f"{told.file}: {told.problem.message if told.problem else ''}")
+    return 1 if refused else 0
+
+
+def _meant(found: Sequence[Dead], given: str) -> Dead:
+    fitting = [dead for dead in found if dead.id.endswith(given) or dead.id == given]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        hint = "`switchboard mail dead` shows those there are."
+        raise SwitchboardError(
+            failure("mail_not_found", f"There is no dead letter '{given[:150]}'.", hint=hint)
+        )
+    told = f"Several dead letters end with '{given[:150]}': {', '.join(dead.id for dead in fitting[:5])}."
+    raise misuse(told, "Give more of the id.")
