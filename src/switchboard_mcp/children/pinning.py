@@ -44,9 +44,9 @@ class Pins:
         self._told: dict[str, list[Change]] = {}  # what was last told of each child: once, whoever meets it
 
     def of(self, spec: ChildSpec) -> Pin | None:
-        """What holds for one child; None where nothing does."""
+        """What holds for one child; None where nothing does. A wrapper is held to nothing, its original is."""
         entry = self._children.get(spec.name)
-        if spec.kind == "builtin" or (entry is None and not self._governed):
+        if spec.kind == "builtin" or spec.wraps or (entry is None and not self._governed):
             return None
         pin = Pin(spec, entry, self._path, self._workspace, self._log, self._told, governed=self._governed)
         pin.edition = self._edition

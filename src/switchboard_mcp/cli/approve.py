@@ -42,11 +42,12 @@ class Standing(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def run(asked: Invocation) -> int:
     """Do what the options say."""
     folder = workspace_folder(asked.options)
-    workspace = load_workspace(folder, asked.options.config, os.environ)
+    workspace = load_workspace(folder, asked.options.config, os.environ, originals=True)
     guard = make_guard(workspace, os.environ)
     given = asked.given
     if given.list:
-        return show_list(workspace, guard, asked)
+        in_front = load_workspace(folder, asked.options.config, os.environ).children
+        return show_list(workspace, guard, asked, {spec.name for spec in in_front if spec.wraps})
     if not given.child:
         raise SwitchboardError(usage_failure("approve: CHILD missing.", "Name a child, or use --list."))
     if given.revoke:
@@ -60,7 +61,7 @@ def run(asked: Invocation) -> int:
 
 def approve(spec: ChildSpec, guard: Guard, asked: Invocation, ask: Callable[[str], str]) -> int:
     """Show what would be approved; write it where that is wanted."""
-    approval = propose(spec, guard, frozenset(asked.given.allow_env))
+    approval = propose(spec, guard, frozenset(asked.given.allow_env), ask=asked.given.ask)
     if isinstance(approval, Failure):
         raise SwitchboardError(approval)
     before = guard.approvals.children.get(spec.name)
@@ -100,9 +101,9 @@ def revoke(child: str, guard: Guard, asked: Invocation) -> int:
     return 0
 
 
-def show_list(workspace: Workspace, guard: Guard, asked: Invocation) -> int:
+def show_list(workspace: Workspace, guard: Guard, asked: Invocation, wrapped: set[str]) -> int:
     """Every child and every approval; 1 where a configured child may not run as it is."""
-    standings = list(standings_of(workspace, guard))
+    standings = list(standings_of(workspace, guard, wrapped))
     if asked.as_json:
         asked.console.out.json({"file": guard.file, "children": standings})
     else:
@@ -120,7 +121,7 @@ def show_list(workspace: Workspace, guard: Guard, asked: Invocation) -> int:
     return 1 if any(standing.error is not None for standing in standings) else 0
 
 
-def standings_of(workspace: Workspace, guard: Guard) -> Iterator[Standing]:
+def standings_of(workspace: Workspace, guard: Guard, wrapped: set[str]) -> Iterator[Standing]:
     """Children in the order of their names, then approvals that nobody uses. Everything pinned is read."""
     names = {spec.name for spec in workspace.children}
     for spec in sorted(workspace.children, key=lambda spec: spec.name):
@@ -128,6 +129,8 @@ def standings_of(workspace: Workspace, guard: Guard) -> Iterator[Standing]:
             continue
         filled = expand(spec, guard.environ)
         outcome = filled if isinstance(filled, Failure) else guard.approve(filled)
+        if spec.name in wrapped and not isinstance(outcome, Failure):
+            outcome = guard.may_be_asked(spec) or outcome
         approval = guard.approvals.children.get(spec.name)
         package = approval.package if approval else ""
         if isinstance(outcome, Failure):
@@ -170,6 +173,8 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
         rows.append(("connects to", approval.origin))
     rows += [("may set", name) for name in approval.env]
     rows += [("must set", f"{name}={value}") for name, value in approval.env_values.items()]
+    if approval.ask is not None:
+        rows.append(("planned by", " or ".join(approval.ask.models)))
     out.table([(Styled(name, "dim"), value) for name, value in rows], indent=2)
     if before is not None and before != approval:
         fields = (name for name in Approval.__struct_fields__)

@@ -47,7 +47,7 @@ async def gather(asked: Invocation) -> tuple[bytes, Record]:
     api = api_model(settings, os.environ)
     model = choose("api" if settings.backend == "auto" else settings.backend, api, None)
     try:
-        async with opened(asked, workspace, pinned=False) as switchboard:
+        async with opened(asked, workspace) as switchboard:
             switchboard.services.redactor.register(find_key(os.environ))
             suite = pick(switchboard, asked, query)
             async with connected(switchboard.gateway) as host:

@@ -22,7 +22,8 @@ from switchboard_mcp.observe.evidence import FOLDER, METRICS, REPORT, STAMP, ren
 
 def run(asked: Invocation) -> int:
     """Gather, then write or compare."""
-    workspace = load_workspace(workspace_folder(asked.options), asked.options.config, os.environ)
+    options = asked.options
+    workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
     redactor = Redactor()
     for spec in workspace.children:
         for secret in secrets(spec, os.environ):

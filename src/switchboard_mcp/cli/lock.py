@@ -6,12 +6,13 @@ Owns what is compared with what, and how it is shown. The file is `children.lock
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from switchboard_mcp.app import load, note_decision
+from switchboard_mcp.app import note_decision, workspace_folder
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.children.lock import (
     differences,
@@ -27,6 +28,7 @@ from switchboard_mcp.children.lock import (
 from switchboard_mcp.cli.console import Console, Screen, plural
 from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened, show_warnings, usage_failure
 from switchboard_mcp.cli.survey import survey
+from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.core.ranking import nearest
@@ -74,7 +76,7 @@ class Seen(Struct, frozen=True):
 
 def run(asked: Invocation) -> int:
     """Look, compare, write, show."""
-    workspace = load(asked.options)
+    workspace = _workspace(asked)
     path = lock_path(workspace.folder)
     lock = read_lock(path) or LockFile(schema_version=1)
     chosen = _choose(asked, workspace, lock)
@@ -95,6 +97,17 @@ def run(asked: Invocation) -> int:
     else:
         show(workspace, path, reports, asked)
     return 1 if any(report.status in WRONG for report in reports) else 0
+
+
+def _workspace(asked: Invocation) -> Workspace:
+    """The children as they are without wrappers: it is what wrappers use that is held to a lock."""
+    options = asked.options
+    workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
+    if workspace.config.governance.mode == "open":
+        return workspace
+    from switchboard_mcp.policy.posture import take_posture
+
+    return take_posture(workspace, os.environ).workspace
 
 
 def _choose(asked: Invocation, workspace: Workspace, lock: LockFile) -> list[ChildSpec]:

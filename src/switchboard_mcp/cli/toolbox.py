@@ -26,13 +26,14 @@ from switchboard_mcp.gateway.gateway import Gateway
 
 
 def originals(options: Options, child: str = "") -> Workspace:
-    """The workspace with its children as they are without wrappers, or one of them alone, each behind a suite."""
+    """The workspace with its children as they are without wrappers, or one of them alone, each behind a suite.
+
+    In governed mode only those that may be asked in sentences.
+    """
     workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
+    if workspace.config.governance.mode == "governed":
+        workspace = _askable(workspace, child)
     config = workspace.config
-    if config.governance.mode == "governed":
-        told = f"{workspace.folder}: in governed mode, requests in natural language are not served."
-        hint = "Call the subtools themselves, or set governance.mode to 'open'."
-        raise SwitchboardError(failure("wrap_refused", told, hint=hint))
     children = [
         spec for spec in workspace.children if spec.kind != "builtin" and (not child or spec.name == child)
     ]
@@ -43,6 +44,24 @@ def originals(options: Options, child: str = "") -> Workspace:
     suites = {name: msgspec.structs.replace(suite, exposure="suite") for name, suite in config.suites.items()}
     config = msgspec.structs.replace(config, suites=suites, mail=Mail(), find=Find())
     return msgspec.structs.replace(workspace, config=config, children=children)
+
+
+def _askable(workspace: Workspace, child: str) -> Workspace:
+    """Without the children that nobody may ask in sentences. Raises where that is the one that is meant."""
+    from switchboard_mcp.policy.launch_wrappers import governed  # As the next.
+    from switchboard_mcp.policy.posture import make_guard
+
+    guard = make_guard(workspace, os.environ)
+    local = [spec for spec in workspace.children if spec.kind != "builtin"]
+    refused = {spec.name: problem for spec in local if (problem := guard.may_be_asked(spec)) is not None}
+    if child in refused or (local and len(refused) == len(local)):
+        raise SwitchboardError(refused.get(child) or next(iter(refused.values())))
+    return msgspec.structs.replace(
+        workspace,
+        children=[spec for spec in local if spec.name not in refused],
+        config=msgspec.structs.replace(workspace.config, ask=governed(workspace.config.ask)),
+        absent={**workspace.absent, **refused},
+    )
 
 
 class _Call(Struct):

@@ -50,9 +50,6 @@ def run(asked: Invocation) -> int:
         raise _refused(
             f"Child '{spec.name}' is wrapped already: {spec.source}.", "Edit its CLAUDE.md, or unwrap it."
         )
-    if workspace.config.governance.mode == "governed":
-        told = f"{workspace.folder}: in governed mode, requests in natural language are not served."
-        raise _refused(told, "Set governance.mode to 'open', or leave the child as it is.")
     folder = own_folder(workspace.folder, spec)
     in_place = os.path.dirname(spec.source) == folder
     path = os.path.join(folder, FILE)
@@ -72,7 +69,10 @@ def run(asked: Invocation) -> int:
         told = f"{path}: no glob of `discoverGlobs` finds it. Nothing was changed."
         raise _refused(told, "Add '.switchboard/mcps/*/.mcp.json' to discoverGlobs, then try again.")
     files = [path, *([os.path.join(folder, ORIGINAL)] if in_place else []), os.path.join(folder, ROLE_FILE)]
-    _show(asked, Done(spec.name, folder, files, kept), _wrapped_words(spec, folder, kept))
+    words = _wrapped_words(spec, folder, kept)
+    if workspace.config.governance.mode == "governed":
+        words.append(f"It counts once `switchboard approve {spec.name} --ask` lets a model plan its calls.")
+    _show(asked, Done(spec.name, folder, files, kept), words)
     return 0
 
 

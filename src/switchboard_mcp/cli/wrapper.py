@@ -25,8 +25,9 @@ from switchboard_mcp.ask.server import AskingServer
 from switchboard_mcp.cli.host import Host
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.cli.toolbox import SuiteToolbox, originals
+from switchboard_mcp.config.ask import SUBTOOL
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.config.wrapped import read_role
+from switchboard_mcp.config.wrapped import own_folder, read_role
 from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.core.redaction import Redactor
@@ -50,20 +51,20 @@ def run(asked: Invocation) -> int:
         redactor.register(key)
     log = Log(level=asked.options.log_level, style=asked.options.log_style, redactor=redactor)
     workspace = originals(asked.options, asked.given.child)
-    return run_loop(lambda: serve(asked, workspace, os.getcwd(), log, redactor))
+    return run_loop(lambda: serve(asked, workspace, log, redactor))
 
 
-async def serve(asked: Invocation, workspace: Workspace, folder: str, log: Log, redactor: Redactor) -> int:
-    """Serve the one child of the workspace. `folder` is where its wrapper stands."""
+async def serve(asked: Invocation, workspace: Workspace, log: Log, redactor: Redactor) -> int:
+    """Serve the one child of the workspace."""
     done = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, done.set)
     (spec,) = workspace.children
     api = api_model(workspace.config.ask, os.environ)
-    # What was locked is the wrapper; the switch of governed mode has been looked at.
-    async with running(workspace, log, redactor, pinned=False) as switchboard, joined(switchboard) as relay:
+    role = read_role(own_folder(workspace.folder, spec))
+    async with running(workspace, log, redactor) as switchboard, joined(switchboard) as relay:
         toolbox = SuiteToolbox(switchboard.gateway, spec.name, relay.meet)
-        program = Wrapper(toolbox, workspace.config.ask, role=read_role(folder), api=api)
+        program = Wrapper(toolbox, workspace.config.ask, role=role, api=api)
         relay.server = open_server(program, toolbox, switchboard, done.set)
         await relay.server.open(Caller())
         reloader = Reloader(switchboard, lambda: originals(asked.options, spec.name), asked.options.config)
@@ -141,6 +142,7 @@ async def joined(switchboard: Switchboard) -> AsyncIterator[Relay]:
     """A host of the Switchboard in this process, that has not shaken hands yet."""
     ours, theirs = pair(asyncio.get_running_loop())
     session = switchboard.gateway.attach(theirs, lambda _session: None)
+    session.principal = SUBTOOL  # so that the record tells what was planned from what a host called itself
     try:
         yield Relay(ours, switchboard.services.start_task)
     finally:

@@ -34,6 +34,15 @@ class Pin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
     """Where it really is, where `path` is a symbolic link or leads through one."""
 
 
+class Asking(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """That a model may turn sentences into calls of the child."""
+
+    models: list[str] = []
+    """Who may plan: `host`, which is the model of the host; an API by its scheme, host and port."""
+    role: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""
+    """Checksum of the `CLAUDE.md` that tells the model about the child; empty where there is none."""
+
+
 class Approval(
     Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
@@ -59,6 +68,8 @@ class Approval(
     """Variables that change what runs, each with the one value it may have."""
     origin: str = ""
     """Scheme, host and port of a remote child."""
+    ask: Asking | None = None
+    """Requests in natural language, where they were approved too."""
 
 
 class Approvals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

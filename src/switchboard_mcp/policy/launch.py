@@ -14,12 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from switchboard_mcp.config.approvals import Approval, Approvals, Words
+from switchboard_mcp.config.ask import Ask
 from switchboard_mcp.config.documents import join
 from switchboard_mcp.config.governance import Governance
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.wrapped import own_folder
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.policy import launch_files as files
 from switchboard_mcp.policy import launch_text as text
+from switchboard_mcp.policy import launch_wrappers as wrappers
 from switchboard_mcp.policy.launch_containers import image_flaw
 from switchboard_mcp.policy.launch_files import Look, Mark
 from switchboard_mcp.policy.launch_text import Fault
@@ -215,9 +218,13 @@ class Guard(Struct, frozen=True):
     workspace: str
     words: Words
     environ: Mapping[str, str]
+    ask: Ask = Ask()
+    config: str = ""  # the file that the settings are from
 
     def judge(self, spec: ChildSpec, look: Look | None = None) -> Failure | None:
         """Why the child may not run, as far as can be said without reading what is pinned."""
+        if spec.wraps:
+            return self.may_be_asked(spec)
         fault = text.text_fault(spec)
         if fault is not None:
             return self.refusal(spec, fault)
@@ -231,6 +238,9 @@ class Guard(Struct, frozen=True):
         problem = self.judge(spec)
         if problem is not None:
             return problem
+        if spec.wraps:
+            argv = wrappers.argv(spec.name, self.workspace, self.config)
+            return Approved(argv, dict(self.environ), self.workspace, wrappers.marks())
         case = self._case(spec, self.approvals.children[spec.name], Look())
         problem = self._refused(case, (no_script_runs,))
         if problem is not None:
@@ -248,6 +258,22 @@ class Guard(Struct, frozen=True):
                 return self.refusal(spec, ApprovalFault(key, told))
             marks += sealed.marks
         return Approved(case.argv, self._environment(spec), spec.cwd, tuple(marks))
+
+    def may_be_asked(self, spec: ChildSpec) -> Failure | None:
+        """Why sentences may not be turned into calls of a child, be it wrapped or not."""
+        approval = self.approvals.children.get(spec.name)
+        if approval is None:
+            return not_allowed(spec, self.file)
+        why = wrappers.flaw(approval, self.ask, own_folder(self.workspace, spec))
+        if not why:
+            return None
+        return failure(
+            "child_not_allowed",
+            f"Child '{spec.name}' ({spec.source}) may not be asked in natural language: {why} ({self.file}).",
+            child=spec.name,
+            hint=f"Whoever approves children here runs `switchboard approve {spec.name} --ask`; "
+            f"`switchboard unwrap {spec.name}` gives its subtools back.",
+        )
 
     def changed(self, spec: ChildSpec, launched: Approved) -> Failure | None:
         """What was read before the launch and is another file now; then nobody knows what was run."""

@@ -14,6 +14,7 @@ from msgspec import structs
 from switchboard_mcp.config.approvals import Approval, Approvals, Pin, Words
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.variables import expand
+from switchboard_mcp.config.wrapped import own_folder
 from switchboard_mcp.core.redaction import Redactor, is_secret_name
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.policy import launch_files as files
@@ -29,12 +30,18 @@ from switchboard_mcp.policy.launch_text import (
     text_fault,
     variable_key,
 )
+from switchboard_mcp.policy.launch_wrappers import asking
 
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
 
 
-def propose(spec: ChildSpec, guard: Guard, allow_env: frozenset[str]) -> Approval | Failure:
-    """The approval that lets this child run as it is now. `spec` is as written, variables not filled in."""
+def propose(
+    spec: ChildSpec, guard: Guard, allow_env: frozenset[str], *, ask: bool = False
+) -> Approval | Failure:
+    """The approval that lets this child run as it is now, and with `ask` be asked in sentences.
+
+    `spec` is as written, variables not filled in.
+    """
     filled = expand(spec, guard.environ)
     if isinstance(filled, Failure):
         return filled
@@ -44,9 +51,13 @@ def propose(spec: ChildSpec, guard: Guard, allow_env: frozenset[str]) -> Approva
     approval = _remote(filled) if filled.kind != "stdio" else _local(spec, filled, guard)
     if isinstance(approval, Failure):
         return approval
+    if ask:
+        approval = structs.replace(approval, ask=asking(guard.ask, own_folder(guard.workspace, spec)))
     judge = structs.replace(guard, approvals=Approvals(children={spec.name: approval}))
     outcome = judge.approve(filled)
-    return outcome if isinstance(outcome, Failure) else approval
+    if isinstance(outcome, Failure):
+        return outcome
+    return (judge.may_be_asked(spec) if ask else None) or approval
 
 
 def _steering_fault(spec: ChildSpec, allow_env: frozenset[str]) -> Fault | None:

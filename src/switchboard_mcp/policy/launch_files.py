@@ -46,8 +46,8 @@ class Sealed(Struct, frozen=True):
 def seal(path: str) -> Sealed:
     """The checksum of a file, or of all files of a folder, read through descriptors. Raises OSError."""
     if not os.path.isdir(path):
-        digest, mark = _read(path)
-        return Sealed(digest, (mark,))
+        digest, noted = _read(path)
+        return Sealed(digest, (noted,))
     whole = hashlib.sha256()
     marks = []
     for name in _tree(path):
@@ -56,20 +56,20 @@ def seal(path: str) -> Sealed:
             # Not followed: it may lead anywhere, in a circle too. Where it leads is part of the package.
             digest = f"link {os.readlink(inner)}"
         else:
-            digest, mark = _read(inner)
-            marks.append(mark)
+            digest, noted = _read(inner)
+            marks.append(noted)
         whole.update(f"{digest} {name}\n".encode("utf-8", "surrogateescape"))
     return Sealed(whole.hexdigest(), tuple(marks))
 
 
 def moved(marks: Sequence[Mark]) -> str:
     """The first file that is not the one that was read, or an empty string."""
-    for mark in marks:
+    for noted in marks:
         try:
-            if _mark(mark.path, os.stat(mark.path)) != mark:
-                return mark.path
+            if mark(noted.path, os.stat(noted.path)) != noted:
+                return noted.path
         except OSError:
-            return mark.path
+            return noted.path
     return ""
 
 
@@ -83,15 +83,16 @@ def _read(path: str) -> tuple[str, Mark]:
         digest = hashlib.sha256()
         while block := os.read(fd, _CHUNK):
             digest.update(block)
-        mark = _mark(path, before)
-        if _mark(path, os.fstat(fd)) != mark or _mark(path, os.stat(path)) != mark:
+        noted = mark(path, before)
+        if mark(path, os.fstat(fd)) != noted or mark(path, os.stat(path)) != noted:
             raise OSError(16, "changed while it was read", path)
     finally:
         os.close(fd)
-    return digest.hexdigest(), mark
+    return digest.hexdigest(), noted
 
 
-def _mark(path: str, found: os.stat_result) -> Mark:
+def mark(path: str, found: os.stat_result) -> Mark:
+    """The marks of a file as it was found."""
     return Mark(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 

@@ -251,17 +251,21 @@ def only_names(spec: ChildSpec) -> Fault | None:
 
 def safe_address(spec: ChildSpec) -> Fault | None:
     """Encrypted, or on this machine; no password in it."""
-    key = join(spec.key, "url")
-    parts = _split(spec.url)
+    problem = address_flaw(spec.url)
+    return Fault(join(spec.key, "url"), problem) if problem else None
+
+
+def address_flaw(url: str) -> str:
+    """What is wrong with an address, or an empty string."""
+    parts = _split(url)
     if parts is None or not parts.hostname:
-        return Fault(key, "is no address")
+        return "is no address"
     if "@" in parts.netloc:
-        return Fault(key, "holds a user name or a password; use `headers` with a variable")
-    if parts.scheme in _PLAIN and _LOOPBACK.fullmatch(parts.hostname):
-        return None
-    if parts.scheme not in _SECURE:
-        return Fault(key, "is not encrypted; use https:// or wss://, or an address of this machine")
-    return None
+        return "holds a user name or a password; use `headers` with a variable"
+    local = parts.scheme in _PLAIN and _LOOPBACK.fullmatch(parts.hostname)
+    if parts.scheme not in _SECURE and not local:
+        return "is not encrypted; use https:// or wss://, or an address of this machine"
+    return ""
 
 
 def origin_of(url: str) -> str:

@@ -78,6 +78,8 @@ def make_guard(workspace: Workspace, environ: Mapping[str, str]) -> Guard:
         workspace.folder,
         words(workspace.folder, environ),
         environ,
+        workspace.config.ask,
+        workspace.source,
     )
 
 

@@ -168,11 +168,13 @@ def test_a_wrapper_that_would_not_be_found_is_not_left_behind(workspace: Path, r
     assert not (workspace / ".switchboard" / "mcps" / "notes").exists()
 
 
-def test_governed_mode_has_no_wrappers(workspace: Path, run: Run) -> None:
+def test_governed_mode_wants_sentences_approved(workspace: Path, run: Run) -> None:
     configure(workspace, {"governance": {"mode": "governed"}})
     write_child(workspace, "memory", ODD)
-    assert "in governed mode" in run("wrap", "memory")
-    assert run("ask", "--suite", "memory", "x").startswith("1: ")
+    assert "`switchboard approve memory --ask` lets a model plan its calls" in run("wrap", "memory")
+    refused = run("ask", "--suite", "memory", "x")
+    assert refused.startswith("1: ")
+    assert "is not approved" in refused
 
 
 def test_a_wrapper_whose_original_is_gone_says_so(workspace: Path, run: Run) -> None:
