@@ -18,7 +18,7 @@ Platform = Literal["linux", "darwin", "win32"]
 SERVERS = ("mcpServers",)
 
 
-class Spot(Struct, frozen=True, kw_only=True):
+class Spot(Struct, frozen=True):
     """One place where a host keeps servers. Of its `paths` the first that exists counts, with `*` all that match.
 
     Of its `keys` the first that is there counts; the last is the one that is written where there is none.
@@ -50,57 +50,62 @@ class Host(Struct, frozen=True, kw_only=True):
 
 
 CLAUDE_FILE = ("{CLAUDE_CONFIG_DIR}/.claude.json", "{home}/.claude.json")
-CLAUDE_SETTINGS = (
-    "{claude}/settings.json",
-    "{claude}/settings.local.json",
-    "{workspace}/.claude/settings.json",
-    "{workspace}/.claude/settings.local.json",
-    "{claude}/agents/*.md",
-    "{workspace}/.claude/agents/*.md",
+CLINE_FILE = "settings/cline_mcp_settings.json"
+CLINE_IN_CODE = f"Code/User/globalStorage/saoudrizwan.claude-dev/{CLINE_FILE}"
+CODEX = (("mcp_servers",),)
+GOOSE = (("extensions",),)
+OPENCODE = (("mcp", "servers"), ("mcp",))
+VSCODE = (("servers",),)
+ZED = (("context_servers",),)
+APPLICATION_DATA: tuple[tuple[str, Platform], ...] = (
+    ("{config}", "linux"),
+    ("{support}", "darwin"),
+    ("{APPDATA}", "win32"),
 )
-
-VSCODE: tuple[tuple[str, Platform], ...] = (("config", "linux"), ("support", "darwin"), ("APPDATA", "win32"))
 
 HOSTS: tuple[Host, ...] = (
     Host(
         name="claude-code",
         title="Claude Code",
         spots=(
-            Spot(scope="user", paths=CLAUDE_FILE),
+            Spot("user", CLAUDE_FILE),
             # It knows a project by its real path, in a repository by the root.
             *(
-                Spot(scope="local", paths=CLAUDE_FILE, keys=(("projects", folder, "mcpServers"),))
+                Spot("local", CLAUDE_FILE, (("projects", folder, "mcpServers"),))
                 for folder in ("{workspace}", "{real}", "{repository}")
             ),
             Spot(
-                scope="project",
-                paths=("{workspace}/.mcp.json",),
+                "project",
+                ("{workspace}/.mcp.json",),
                 shared="Copilot CLI and other hosts read this file too",
             ),
         ),
         syntax="braces",
         restart="start a new session, or reconnect under /mcp; an entry in .mcp.json asks once to be approved",
-        rules=CLAUDE_SETTINGS,
+        rules=(
+            "{claude}/settings.json",
+            "{claude}/settings.local.json",
+            "{workspace}/.claude/settings.json",
+            "{workspace}/.claude/settings.local.json",
+            "{claude}/agents/*.md",
+            "{workspace}/.claude/agents/*.md",
+        ),
         logins=("{claude}/.credentials.json",),
     ),
     Host(
         name="claude-desktop",
         title="Claude Desktop",
         spots=(
+            Spot("user", ("{support}/Claude/claude_desktop_config.json",), platforms=("darwin",)),
             Spot(
-                scope="user",
-                paths=("{support}/Claude/claude_desktop_config.json",),
-                platforms=("darwin",),
-            ),
-            Spot(
-                scope="user",
-                paths=(
+                "user",
+                (
                     "{LOCALAPPDATA}/Packages/Claude_pzs8sxrjxfjjc/LocalCache/Roaming/Claude/claude_desktop_config.json",
                     "{APPDATA}/Claude/claude_desktop_config.json",
                 ),
                 platforms=("win32",),
             ),
-            Spot(scope="user", paths=("{config}/Claude/claude_desktop_config.json",), platforms=("linux",)),
+            Spot("user", ("{config}/Claude/claude_desktop_config.json",), platforms=("linux",)),
         ),
         syntax="none",
         restart="quit it fully, then start it",
@@ -109,8 +114,8 @@ HOSTS: tuple[Host, ...] = (
         name="cursor",
         title="Cursor",
         spots=(
-            Spot(scope="user", paths=("{home}/.cursor/mcp.json",)),
-            Spot(scope="project", paths=("{workspace}/.cursor/mcp.json",)),
+            Spot("user", ("{home}/.cursor/mcp.json",)),
+            Spot("project", ("{workspace}/.cursor/mcp.json",)),
         ),
         syntax="prefixed",
         restart="reload the window",
@@ -128,17 +133,12 @@ HOSTS: tuple[Host, ...] = (
         title="VS Code",
         spots=(
             *(
-                Spot(
-                    scope=scope,
-                    paths=(f"{{{field}}}/{folder}/User/mcp.json",),
-                    keys=(("servers",),),
-                    platforms=(platform,),
-                )
+                Spot(scope, (f"{home}/{folder}/User/mcp.json",), VSCODE, platforms=(platform,))
                 for scope, folder in (("user", "Code"), ("insiders", "Code - Insiders"))
-                for field, platform in VSCODE
+                for home, platform in APPLICATION_DATA
             ),
-            Spot(scope="remote", paths=("{home}/.vscode-server/data/User/mcp.json",), keys=(("servers",),)),
-            Spot(scope="project", paths=("{workspace}/.vscode/mcp.json",), keys=(("servers",),)),
+            Spot("remote", ("{home}/.vscode-server/data/User/mcp.json",), VSCODE),
+            Spot("project", ("{workspace}/.vscode/mcp.json",), VSCODE),
         ),
         syntax="prefixed",
         restart="trust it when asked",
@@ -153,11 +153,8 @@ HOSTS: tuple[Host, ...] = (
         name="windsurf",
         title="Windsurf",
         spots=(
-            Spot(
-                scope="user",
-                paths=("{home}/.codeium/windsurf/mcp_config.json",),
-            ),
-            Spot(scope="jetbrains", paths=("{home}/.codeium/mcp_config.json",)),
+            Spot("user", ("{home}/.codeium/windsurf/mcp_config.json",)),
+            Spot("jetbrains", ("{home}/.codeium/mcp_config.json",)),
         ),
         syntax="prefixed",
         restart="refresh the servers in its settings",
@@ -166,34 +163,20 @@ HOSTS: tuple[Host, ...] = (
         name="codex",
         title="Codex",
         spots=(
-            Spot(
-                scope="user",
-                paths=("{CODEX_HOME}/config.toml", "{home}/.codex/config.toml"),
-                keys=(("mcp_servers",),),
-                form="toml",
-            ),
-            Spot(
-                scope="project",
-                paths=("{workspace}/.codex/config.toml",),
-                keys=(("mcp_servers",),),
-                form="toml",
-            ),
+            Spot("user", ("{CODEX_HOME}/config.toml", "{home}/.codex/config.toml"), CODEX, "toml"),
+            Spot("project", ("{workspace}/.codex/config.toml",), CODEX, "toml"),
         ),
         syntax="none",
         restart="start a new session",
-        rules=(
-            "{CODEX_HOME}/hooks.json",
-            "{home}/.codex/hooks.json",
-            "{workspace}/.codex/hooks.json",
-        ),
+        rules=("{CODEX_HOME}/hooks.json", "{home}/.codex/hooks.json", "{workspace}/.codex/hooks.json"),
         logins=("{CODEX_HOME}/.credentials.json", "{home}/.codex/.credentials.json"),
     ),
     Host(
         name="gemini",
         title="Gemini CLI",
         spots=(
-            Spot(scope="user", paths=("{home}/.gemini/settings.json",)),
-            Spot(scope="project", paths=("{workspace}/.gemini/settings.json",)),
+            Spot("user", ("{home}/.gemini/settings.json",)),
+            Spot("project", ("{workspace}/.gemini/settings.json",)),
         ),
         syntax="dollar",
         restart="start a new session",
@@ -210,19 +193,9 @@ HOSTS: tuple[Host, ...] = (
         name="zed",
         title="Zed",
         spots=(
-            Spot(
-                scope="user",
-                paths=("{config}/zed/settings.json",),
-                keys=(("context_servers",),),
-                platforms=("linux", "darwin"),
-            ),
-            Spot(
-                scope="user",
-                paths=("{APPDATA}/Zed/settings.json",),
-                keys=(("context_servers",),),
-                platforms=("win32",),
-            ),
-            Spot(scope="project", paths=("{workspace}/.zed/settings.json",), keys=(("context_servers",),)),
+            Spot("user", ("{config}/zed/settings.json",), ZED, platforms=("linux", "darwin")),
+            Spot("user", ("{APPDATA}/Zed/settings.json",), ZED, platforms=("win32",)),
+            Spot("project", ("{workspace}/.zed/settings.json",), ZED),
         ),
         syntax="none",
         restart="nothing to do",
@@ -233,17 +206,9 @@ HOSTS: tuple[Host, ...] = (
         name="continue",
         title="Continue",
         spots=(
-            Spot(
-                scope="user",
-                paths=("{home}/.continue/config.yaml",),
-                form="yaml-list",
-            ),
-            Spot(
-                scope="project",
-                paths=("{workspace}/.continue/mcpServers/*.yaml",),
-                form="yaml-list",
-            ),
-            Spot(scope="project", paths=("{workspace}/.continue/mcpServers/*.json",)),
+            Spot("user", ("{home}/.continue/config.yaml",), form="yaml-list"),
+            Spot("project", ("{workspace}/.continue/mcpServers/*.yaml",), form="yaml-list"),
+            Spot("project", ("{workspace}/.continue/mcpServers/*.json",)),
         ),
         syntax="continue",
         restart="reload the window",
@@ -253,15 +218,13 @@ HOSTS: tuple[Host, ...] = (
         title="Cline",
         spots=(
             Spot(
-                scope="user",
-                paths=(
+                "user",
+                (
                     "{CLINE_MCP_SETTINGS_PATH}",
-                    "{CLINE_DATA_DIR}/settings/cline_mcp_settings.json",
-                    "{CLINE_DIR}/data/settings/cline_mcp_settings.json",
-                    "{home}/.cline/data/settings/cline_mcp_settings.json",
-                    "{config}/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
-                    "{support}/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
-                    "{APPDATA}/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+                    f"{{CLINE_DATA_DIR}}/{CLINE_FILE}",
+                    f"{{CLINE_DIR}}/data/{CLINE_FILE}",
+                    f"{{home}}/.cline/data/{CLINE_FILE}",
+                    *(f"{home}/{CLINE_IN_CODE}" for home, _ in APPLICATION_DATA),
                 ),
             ),
         ),
@@ -272,8 +235,8 @@ HOSTS: tuple[Host, ...] = (
         name="copilot",
         title="Copilot CLI",
         spots=(
-            Spot(scope="user", paths=("{COPILOT_HOME}/mcp-config.json", "{home}/.copilot/mcp-config.json")),
-            Spot(scope="project", paths=("{workspace}/.github/mcp.json",)),
+            Spot("user", ("{COPILOT_HOME}/mcp-config.json", "{home}/.copilot/mcp-config.json")),
+            Spot("project", ("{workspace}/.github/mcp.json",)),
         ),
         syntax="dollar",
         restart="start a new session",
@@ -288,20 +251,8 @@ HOSTS: tuple[Host, ...] = (
         name="goose",
         title="Goose",
         spots=(
-            Spot(
-                scope="user",
-                paths=("{config}/goose/config.yaml",),
-                keys=(("extensions",),),
-                form="yaml",
-                platforms=("linux", "darwin"),
-            ),
-            Spot(
-                scope="user",
-                paths=("{APPDATA}/Block/goose/config/config.yaml",),
-                keys=(("extensions",),),
-                form="yaml",
-                platforms=("win32",),
-            ),
+            Spot("user", ("{config}/goose/config.yaml",), GOOSE, "yaml", ("linux", "darwin")),
+            Spot("user", ("{APPDATA}/Block/goose/config/config.yaml",), GOOSE, "yaml", ("win32",)),
         ),
         syntax="none",
         restart="start a new session",
@@ -312,27 +263,17 @@ HOSTS: tuple[Host, ...] = (
         name="opencode",
         title="opencode",
         spots=(
-            *(
-                Spot(
-                    scope="user", paths=(f"{{config}}/opencode/{name}",), keys=(("mcp", "servers"), ("mcp",))
-                )
-                for name in ("opencode.json", "opencode.jsonc")
-            ),
+            Spot("user", ("{config}/opencode/opencode.json",), OPENCODE),
+            Spot("user", ("{config}/opencode/opencode.jsonc",), OPENCODE),
+            Spot("user", ("{OPENCODE_CONFIG}",), OPENCODE),
             Spot(
-                scope="user",
-                paths=("{OPENCODE_CONFIG}",),
-                keys=(("mcp", "servers"), ("mcp",)),
-            ),
-            Spot(
-                scope="user",
-                paths=("{APPDATA}/opencode/opencode.json", "{APPDATA}/opencode/opencode.jsonc"),
-                keys=(("mcp", "servers"), ("mcp",)),
+                "user",
+                ("{APPDATA}/opencode/opencode.json", "{APPDATA}/opencode/opencode.jsonc"),
+                OPENCODE,
                 platforms=("win32",),
             ),
-            *(
-                Spot(scope="project", paths=(f"{{workspace}}/{name}",), keys=(("mcp", "servers"), ("mcp",)))
-                for name in ("opencode.json", "opencode.jsonc")
-            ),
+            Spot("project", ("{workspace}/opencode.json",), OPENCODE),
+            Spot("project", ("{workspace}/opencode.jsonc",), OPENCODE),
         ),
         syntax="opencode",
         restart="start a new session",
@@ -352,18 +293,18 @@ HOSTS: tuple[Host, ...] = (
         title="Amp",
         spots=(
             Spot(
-                scope="user",
-                paths=(
+                "user",
+                (
                     "{config}/amp/settings.json",
                     "{config}/amp/settings.jsonc",
                     "{APPDATA}/amp/settings.json",
                 ),
-                keys=(("amp.mcpServers",),),
+                (("amp.mcpServers",),),
             ),
             Spot(
-                scope="project",
-                paths=("{workspace}/.amp/settings.json", "{workspace}/.amp/settings.jsonc"),
-                keys=(("amp.mcpServers",),),
+                "project",
+                ("{workspace}/.amp/settings.json", "{workspace}/.amp/settings.jsonc"),
+                (("amp.mcpServers",),),
             ),
         ),
         syntax="dollar",
@@ -374,8 +315,8 @@ HOSTS: tuple[Host, ...] = (
         name="warp",
         title="Warp",
         spots=(
-            Spot(scope="user", paths=("{home}/.warp/.mcp.json",), keys=(SERVERS, ())),
-            Spot(scope="project", paths=("{workspace}/.warp/.mcp.json",), keys=(SERVERS, ())),
+            Spot("user", ("{home}/.warp/.mcp.json",), (SERVERS, ())),
+            Spot("project", ("{workspace}/.warp/.mcp.json",), (SERVERS, ())),
         ),
         syntax="none",
         restart="start the server in its settings",
