@@ -105,6 +105,28 @@ async def test_a_letter_its_machine_will_not_have_is_dead_told_to_its_sender_and
         assert (await bob.verify()).sound
 
 
+async def test_a_letter_that_nobody_can_store_is_dead_after_a_few_tries_and_keeps_back_no_other(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    def trap(message: Message) -> bool:
+        if message.payload == "bad":
+            raise RuntimeError("nobody foresaw this")
+        return False
+
+    async with joined(redis, tmp_path, trap) as (ada, bob):
+        for text in ("one", "bad", "two"):
+            await ada.send(Draft(action="execute", payload=text), sender="ada", recipient="bob")
+
+        async def there() -> bool:
+            return [letter.message.payload for letter in await bob.peek("bob")] == ["one", "two"]
+
+        await soon(there)
+        wire = Wire(Bus(url=redis.url))
+        (dead,) = await wire.last("dead", 10)
+        assert "however often it was tried" in dead.text("reason")
+        await wire.close()
+
+
 async def test_trimming_keeps_what_any_group_still_needs(redis: RedisServer) -> None:
     wire = Wire(Bus(url=redis.url))
     client: Any = wire._redis

@@ -59,7 +59,6 @@ class Inward:
 
     def lost_sight(self) -> None:
         """What was confirmed may not have been heard; nothing here depends on it."""
-        self._tries.clear()
         self._asked.clear()
 
     async def take(self, entries: Sequence[Entry]) -> None:

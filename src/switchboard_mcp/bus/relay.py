@@ -89,9 +89,7 @@ class Relay:
             while True:
                 try:
                     await self._connected(outward, self.inward, homes)
-                except* SwitchboardError as problems:
-                    await self._failed(problems)
-                except* OSError as problems:
+                except* Exception as problems:  # noqa: BLE001 - it is told, and tried again
                     await self._failed(problems)
         finally:
             stop()
@@ -119,9 +117,11 @@ class Relay:
             problem = problem.exceptions[0]
         told = problem.failure if isinstance(problem, SwitchboardError) else None
         code = told.code if told is not None else ""
-        if self._problem != str(problem):
-            self._log.warning("bus.away", problem=str(problem))
-        self._state, self._problem = _STATES.get(code, "away"), str(problem)
+        # What nobody foresaw may be of one letter: it must not keep all the others.
+        said = str(problem) if isinstance(problem, SwitchboardError | OSError) else repr(problem)
+        if self._problem != said:
+            self._log.warning("bus.away", problem=said)
+        self._state, self._problem = _STATES.get(code, "away"), said
         self._remedy = (told.hint or "") if told is not None else ""
         self.ready.clear()
         for part in (self.outward, self.inward):
