@@ -111,7 +111,8 @@ def _spec(entry: Entry, name: str, place: Place, warnings: list[ConfigWarning]) 
         switchboard_description=entry.switchboard_description,
         rpc_timeout_ms=entry.rpc_timeout_ms,
         nested=nested,
-        wraps=entry.wraps,
+        # Only what `wrap` writes: a program, in a file of its own. Nothing else is treated as one of ours.
+        wraps=entry.wraps if kind == "stdio" and not place.key else "",
     )
 
 

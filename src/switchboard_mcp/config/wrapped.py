@@ -36,7 +36,10 @@ def original(spec: ChildSpec, warnings: list[ConfigWarning]) -> ChildSpec | None
         why = document.message if isinstance(document, Unreadable) else "is not there."
         warnings.append(ConfigWarning(path, "", f"the original of the wrapped child '{spec.name}' {why}"))
         return None
-    return read_entry(document, Place(path, "", folder), warnings, name=spec.name)
+    found = read_entry(document, Place(path, "", folder), warnings, name=spec.name)
+    return (
+        replace(found, wraps="") if found is not None else None
+    )  # or wrappers would start each other for ever
 
 
 def adjusted(config: Config, children: list[ChildSpec]) -> Config:

@@ -381,3 +381,21 @@ def test_the_mail_desk_is_a_child_where_it_is_switched_on_and_no_other_has_its_n
     assert [spec.kind for spec in lab.discover()[0]] == ["builtin"]
     (warning,) = lab.warnings()
     assert "a child named 'mail' is already in switchboard.config.json: mail" in warning
+
+
+def test_only_a_program_in_a_file_of_its_own_is_a_wrapper(lab: Lab) -> None:
+    lab.child("real", {"command": "x", "wraps": "original/.mcp.json"})
+    lab.child("remote", {"url": "https://x.example/mcp", "wraps": "original/.mcp.json"})
+    lab.settings["mcpServers"] = {"mapped": {"command": "x", "wraps": "elsewhere"}}
+    assert {child.name: bool(child.wraps) for child in lab.children()} == {
+        "mapped": False,
+        "real": True,
+        "remote": False,
+    }
+
+
+def test_an_original_is_no_wrapper_whatever_it_says(lab: Lab) -> None:
+    lab.child("kid", {"command": "x", "wraps": "original/.mcp.json"})
+    lab.child("kid/original", {"command": "y", "wraps": "original/.mcp.json"})
+    (found,), warnings = discover(str(lab.folder), Config(), {}, originals=True)
+    assert (found.command, found.wraps, warnings) == ("y", "", [])
