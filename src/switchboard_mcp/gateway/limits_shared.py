@@ -63,7 +63,7 @@ class SharedGate(Gate):
         return len(self._asked)
 
     def told(self, granted: int, wait_s: float) -> None:
-        """So many of them may go on; for another one there is room after so long."""
+        """So many of them may go on; for another one there is room after so long. No call's fault is another's."""
         assert self._bucket is not None
         now = self._loop.time()
         while self._asked:
@@ -73,7 +73,7 @@ class SharedGate(Gate):
                 self._bucket.take(now)
                 self._place(call)
             else:
-                call.refused(self._too_often(wait_s))
+                self._loop.call_soon(call.refused, self._too_often(wait_s))
 
     def alone(self) -> None:
         """Nobody answers: the bucket here does."""
@@ -84,7 +84,7 @@ class SharedGate(Gate):
             if verdict is True:
                 call.go()
             elif verdict is not False:
-                call.refused(verdict)
+                self._loop.call_soon(call.refused, verdict)
 
     def _place(self, call: Turn) -> None:
         """Past the count: on, or into the queue, where there is room for all that were let in."""
