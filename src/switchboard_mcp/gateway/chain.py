@@ -8,9 +8,8 @@ themselves are in `chain_calls`.
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, BaseEventLoop, CancelledError, Task
+from asyncio import AbstractEventLoop, CancelledError, Task
 from collections.abc import Callable, Coroutine, Hashable, Mapping
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
@@ -27,6 +26,7 @@ from switchboard_mcp.gateway.chain_calls import GuardedCall, GuardedForward, Gua
 from switchboard_mcp.gateway.chain_counted import CountedCall
 from switchboard_mcp.gateway.inbound import refuse_call
 from switchboard_mcp.gateway.limits import gates
+from switchboard_mcp.transport.peer import clock
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.calls import PlainParams
@@ -56,9 +56,7 @@ class Chain:
         self.middleware = middleware
         self.audit = services.audit
         self.loop: AbstractEventLoop = services.loop
-        # The loop's own time is this clock, by way of a frame of Python that every call would pay for twice.
-        plain = type(services.loop).time is BaseEventLoop.time
-        self.now: Callable[[], float] = monotonic if plain else services.loop.time
+        self.now = clock(services.loop)
         self.start_task: Callable[[Coroutine[Any, Any, None]], Task[None]] = services.start_task
         self.gates = gates(suite.name, limits, services.loop, services.replicas)
         self.isolated = settings.isolation == "session"

@@ -54,13 +54,11 @@ class CountedCall(Ending, SubtoolCall):
 
     def begin(self) -> None:
         """Go to the child, unless something here is against it."""
-        under_way, chain = self.session.under_way, self.chain
-        if self.host_id in under_way:
+        if self.session.under_way.setdefault(self.host_id, self) is not self:
             told = "A request with this id is still under way."
             self.session.refuse(self.route, self.host_id, INVALID_REQUEST, told)
             return
-        under_way[self.host_id] = self
-        audit, gates = chain.audit, chain.gates
+        audit, gates = self.chain.audit, self.chain.gates
         if audit is not None and audit.trouble is not None and audit.deny:
             self.refused(audit.trouble)
             return
@@ -71,7 +69,11 @@ class CountedCall(Ending, SubtoolCall):
                 if verdict is not False:
                     self.refused(verdict)
                 return
-        self.admit()
+        try:  # as `admit` does, a frame less
+            self.child.admit(self)
+        except BaseException:
+            self.leave()
+            raise
 
     def finish(self, result: Raw | bytes) -> None:
         """The child has answered, or a failure says why not."""
@@ -85,7 +87,7 @@ class CountedCall(Ending, SubtoolCall):
         cap, audit = chain.cap, chain.audit
         if audit is not None:
             asked = self.params.arguments
-            outcome = self.outcome or ("error" if b'"isError"' in body and is_error(body) else "ok")
+            outcome = self.outcome or ("error" if body.find(b'"isError"') > 0 and is_error(body) else "ok")
             args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
             took = chain.now() - self.began
             who = self.session.principal or chain.local

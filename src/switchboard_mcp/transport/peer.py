@@ -8,9 +8,10 @@ whatever is open when the link ends. It does not know methods.
 from __future__ import annotations
 
 import math
-from asyncio import AbstractEventLoop, CancelledError, Future, TimerHandle
+from asyncio import AbstractEventLoop, BaseEventLoop, CancelledError, Future, TimerHandle
 from collections.abc import Callable
 from itertools import count
+from time import monotonic
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -34,6 +35,11 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 # A request id, unique in this process, as JSON. Made without a frame of ours: every call needs one.
 next_id: Callable[[], bytes] = map(b"%d".__mod__, count(1)).__next__
+
+
+def clock(loop: AbstractEventLoop) -> Callable[[], float]:
+    """The loop's own time. asyncio's is this clock, by way of a frame of Python that every call would pay for."""
+    return monotonic if type(loop).time is BaseEventLoop.time else loop.time
 
 
 class Call:
@@ -148,7 +154,7 @@ class Peer:
         self.answers = 0
         self._loop = loop
         self._listener = listener
-        self._now = loop.time
+        self._now = clock(loop)
         self._timer: TimerHandle | None = None
         self._wake = math.inf  # when the timer fires
         self._over: Failure | None = None
