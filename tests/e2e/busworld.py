@@ -47,6 +47,8 @@ class Proxy:
     def __init__(self, port: int) -> None:
         self._target = port
         self.up = self.down = self.open = True
+        # What a cut has kept from its receiver: bytes on either way, and connections.
+        self.lost = {"up": 0, "down": 0, "open": 0}
         self._writers: set[asyncio.StreamWriter] = set()
         self.port = 0
 
@@ -68,6 +70,7 @@ class Proxy:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self.open:
+            self.lost["open"] += 1
             writer.transport.abort()
             return
         try:
@@ -87,6 +90,8 @@ class Proxy:
                 if getattr(self, way):
                     writer.write(data)
                     await writer.drain()
+                else:
+                    self.lost[way] += len(data)
         except OSError:
             pass
         finally:
@@ -99,14 +104,14 @@ class RelayProcess:
     def __init__(self, workspace: Path, url: str, ahead_s: int = 0) -> None:
         self._words = [str(workspace), url]
         self._ahead_s = ahead_s
-        self.dies_at = "-"
+        # At which step the next ones die, each after the one before.
+        self.dies_at: list[str] = []
         self.deaths = 0
         self._process: asyncio.subprocess.Process | None = None
 
     async def run(self) -> None:
         while True:
-            words = [*self._words, self.dies_at, str(self._ahead_s)]
-            self.dies_at = "-"
+            words = [*self._words, self.dies_at.pop(0) if self.dies_at else "-", str(self._ahead_s)]
             process = self._process = await asyncio.create_subprocess_exec(sys.executable, str(NODE), *words)
             try:
                 await process.wait()

@@ -79,10 +79,17 @@ class RedisServer:
 
     def calls(self, command: str) -> int:
         """How often a command was used since the start."""
+        return self._count("commandstats", rf"cmdstat_{command}:calls=(\d+)")
+
+    def errors(self, code: str) -> int:
+        """How often it has answered with an error since the start."""
+        return self._count("errorstats", rf"errorstat_{code}:count=(\d+)")
+
+    def _count(self, section: str, pattern: str) -> int:
         with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
-            connection.sendall(b"INFO commandstats\r\n")
+            connection.sendall(f"INFO {section}\r\n".encode())
             told = connection.recv(65_536).decode()
-        found = re.search(rf"cmdstat_{command}:calls=(\d+)", told)
+        found = re.search(pattern, told)
         return int(found[1]) if found else 0
 
     def keys(self, pattern: str) -> int:
