@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.bus.ledger import Ledger, Wish
+from switchboard_mcp.bus.redis import RIGHTS
 from switchboard_mcp.config.bus import Bus
 from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Json
 from tests.e2e.redisserver import RedisServer, needs_redis
@@ -233,3 +234,16 @@ async def test_a_bucket_fills_as_time_goes_and_no_faster(pair: Pair) -> None:
     after = time.monotonic()
     await ledger.close()
     assert (last - emptied) / each_s - 1 <= granted + 0.5 <= (after - before) / each_s + 1.5
+
+
+async def test_the_rights_that_mail_needs_are_enough(pair: Pair) -> None:
+    pair.redis.ask("ACL", "SETUSER", "replica", "on", ">secret", "~{sums}:*", *RIGHTS.split())
+    ledger = Ledger(Bus(url=pair.redis.url.replace("//", "//replica:secret@"), prefix="sums"))
+    assert (await ledger.take([Wish("z", 60, 10, 1)]))[0][0] == 1
+    await ledger.post("kid", b"notice", 60_000)
+    told = await ledger.notice("kid")
+    assert told is not None
+    assert (told[0], 50 < told[1] <= 60) == (b"notice", True)
+    await ledger.remove("kid")
+    assert await ledger.notice("kid") is None
+    await ledger.close()

@@ -87,6 +87,7 @@ class RedisReplicas:
         """Until cancelled; whoever waits then is not forgotten."""
         pause_s = PAUSE_S
         try:
+            await self._heard(self._ledger.take([PROBE]))  # What is to be said of Redis is said at the start.
             while True:
                 while self._meters:
                     await self._count()
@@ -126,8 +127,10 @@ class RedisReplicas:
         """Say what is new of children; what could not be said is said later, if it is still true."""
         child, (until, notice) = next(iter(self._news.items()))
         left_ms = round((until - time.monotonic()) * 1000)
-        saying = self._ledger.post(child, notice, left_ms) if left_ms > 0 else self._ledger.remove(child)
-        await self._heard(saying)
+        if not notice:
+            await self._heard(self._ledger.remove(child))
+        elif left_ms > 0:
+            await self._heard(self._ledger.post(child, notice, left_ms))
         if self.reachable and self._news[child] == (until, notice):
             del self._news[child]
 

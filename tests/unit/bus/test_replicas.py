@@ -202,13 +202,16 @@ async def test_what_could_not_be_said_is_said_when_redis_is_back_if_it_is_still_
     async with running() as world:
         world.ledger.there = False
         world.replicas.gave_up(KID, 5, "no licence", 60.0)
-        world.replicas.gave_up(ChildSpec(name="gone", source="test"), 5, "no licence", 0.0)
+        over = ChildSpec(name="over", source="test")
+        world.ledger.notices[entry(over)] = (b"of another replica", 1000)
+        world.replicas.gave_up(over, 5, "no licence", 0.0)
         await settle()
-        assert world.ledger.notices == {}
+        assert entry(KID) not in world.ledger.notices
         world.ledger.there = True
         await until(lambda: world.replicas.reachable)
         await settle()
-        assert list(world.ledger.notices) == [entry(KID)]
+        assert list(world.ledger.notices) == [entry(over), entry(KID)]
+        assert world.ledger.notices[entry(over)] == (b"of another replica", 1000)
 
 
 async def test_a_notice_that_cannot_be_read_says_nothing() -> None:
