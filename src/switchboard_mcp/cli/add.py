@@ -11,10 +11,10 @@ import sys
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.init import decided, present
 from switchboard_mcp.cli.init_view import show_survey
-from switchboard_mcp.cli.invocation import Invocation, usage_failure
+from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
-from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.core.ranking import meant
 from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.setup import editors
 from switchboard_mcp.setup.children import (
@@ -53,15 +53,13 @@ def run(asked: Invocation) -> int:
     name = asked.given.name
     if name != safe_name(name) or name in RESERVED:
         told = f"add: '{name}' cannot be the name of a child."
-        raise SwitchboardError(usage_failure(told, f"Try '{safe_name(name)}': letters, digits, - and _."))
+        raise misuse(told, f"Try '{safe_name(name)}': letters, digits, - and _.")
     if name in present(workspace).names:
         told = f"add: there is a child '{name}' already."
-        raise SwitchboardError(
-            usage_failure(told, f"Choose another name, or `switchboard remove {name}` first.")
-        )
+        raise misuse(told, f"Choose another name, or `switchboard remove {name}` first.")
     server = _server(asked)
     if problem := problem_of(name, server, folder):
-        raise SwitchboardError(usage_failure(f"add: {problem}", "Correct what is named."))
+        raise misuse(f"add: {problem}", "Correct what is named.")
     path = _put(folder, name, server, home)
     if asked.as_json:
         asked.console.out.json({"child": name, "file": path, "runs": shown(server)})
@@ -80,7 +78,7 @@ def _server(asked: Invocation) -> Server:
     given, program = asked.given, list(asked.given.program)
     if bool(program) == bool(given.url):
         told = "add: say either -- CMD [ARGS …] or --url URL."
-        raise SwitchboardError(usage_failure(told, "`switchboard add --help` has examples."))
+        raise misuse(told, "`switchboard add --help` has examples.")
     if program:
         return Server(
             kind="stdio",
@@ -104,7 +102,7 @@ def _pairs(words: list[str], flag: str) -> dict[str, str]:
         if not equals and ":" in word:
             name, equals, value = word.partition(":")
         if not name.strip() or not equals:
-            raise SwitchboardError(usage_failure(f"add: {flag} {name}: expected K=V.", "Write e.g. K=V."))
+            raise misuse(f"add: {flag} {name}: expected K=V.", "Write e.g. K=V.")
         pairs[name.strip()] = value.strip()
     return pairs
 
@@ -159,10 +157,8 @@ def _find(workspace: Workspace, name: str) -> tuple[str, str]:
         path = child_path(workspace.folder, name, home)
         if name == safe_name(name) and os.path.exists(path):
             return path, ""
-    near = nearest(name, by_name)
-    meant = f" Did you mean {' or '.join(near)}?" if near else ""
-    told = f"There is no child '{name}' in {workspace.folder}.{meant}"
-    raise SwitchboardError(usage_failure(told, SEE_LIST))
+    told = f"There is no child '{name}' in {workspace.folder}.{meant(name, by_name)}"
+    raise misuse(told, SEE_LIST)
 
 
 def _keep(folder: str, name: str, data: bytes) -> str:

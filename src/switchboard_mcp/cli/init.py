@@ -13,13 +13,12 @@ from collections.abc import Callable, Sequence
 from msgspec import structs
 
 from switchboard_mcp.app import workspace_folder
-from switchboard_mcp.cli.console import one_line, plural
+from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.init_view import answer, show_done, show_plan, show_survey
-from switchboard_mcp.cli.invocation import Invocation, usage_failure
+from switchboard_mcp.cli.invocation import LOOK_FIRST, YES, Invocation, answer_to, misuse
 from switchboard_mcp.config.load import JSON_NAME, load_workspace
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.core.ranking import nearest
-from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.core.ranking import meant
 from switchboard_mcp.setup.children import OWN, TEAM, demand_found, names_there, server_of
 from switchboard_mcp.setup.hosts import ANY_FILE, BY_NAME
 from switchboard_mcp.setup.journal import begin, perform
@@ -30,12 +29,11 @@ from switchboard_mcp.setup.traces import Trace, traces
 from switchboard_mcp.setup.undo import take_back_interrupted
 
 Ask = Callable[[str], str]
-NOBODY = "init: nobody is here to choose."
 
 
 def run(asked: Invocation) -> int:
     """Look, ask, do."""
-    return initialise(asked, _ask)
+    return initialise(asked, answer_to)
 
 
 def initialise(asked: Invocation, ask: Ask) -> int:
@@ -43,7 +41,7 @@ def initialise(asked: Invocation, ask: Ask) -> int:
     given = asked.given
     interactive = not (given.yes or given.dry_run)
     if interactive and (asked.as_json or not sys.stdin.isatty()):
-        raise SwitchboardError(usage_failure(NOBODY, "Look with --dry-run first, then say --yes."))
+        raise misuse("init: nobody is here to choose.", LOOK_FIRST)
     folder = workspace_folder(asked.options)
     if not given.dry_run and take_back_interrupted(folder):
         asked.console.warn("An earlier run was interrupted; what it did was taken back first.")
@@ -62,11 +60,7 @@ def initialise(asked: Invocation, ask: Ask) -> int:
     agreed = bool(plan.changes) and not given.dry_run
     if agreed and interactive:
         show_plan(plan, asked.console.out)
-        agreed = ask(f"Change {plural(len(plan.changes), 'file')}? [Y/n] ").strip().lower() in (
-            "",
-            "y",
-            "yes",
-        )
+        agreed = ask(f"Change {plural(len(plan.changes), 'file')}? [Y/n]") in ("", *YES)
     if agreed:
         perform(plan.changes, begin(folder, plan.changes))
     if asked.as_json:
@@ -95,7 +89,7 @@ def settings(asked: Invocation, workspace: Workspace, enable: tuple[str, ...]) -
     given, config = asked.given, asked.options.config
     if given.team and (given.command or config):
         told = f"init: --team and {'--command' if given.command else '--config'} do not go together."
-        raise SwitchboardError(usage_failure(told, "What a team shares must hold on every machine."))
+        raise misuse(told, "What a team shares must hold on every machine.")
     command = [given.command] if given.command else own_command()
     more = ["--config", os.path.abspath(config)] if config else []
     return Settings(
@@ -122,10 +116,8 @@ def own_command() -> list[str]:
 def _hosts(named: Sequence[str]) -> list[str]:
     for name in named:
         if name not in BY_NAME and name != ANY_FILE.name:
-            near = nearest(name, BY_NAME)
-            meant = f" Did you mean {' or '.join(near)}?" if near else ""
-            told = f"init: there is no host '{name}'.{meant}"
-            raise SwitchboardError(usage_failure(told, f"Known are {', '.join(BY_NAME)}."))
+            told = f"init: there is no host '{name}'.{meant(name, BY_NAME)}"
+            raise misuse(told, f"Known are {', '.join(BY_NAME)}.")
     return list(named) or list(BY_NAME)
 
 
@@ -135,7 +127,7 @@ def _choose(outcomes: list[Outcome], ask: Ask) -> list[Outcome]:
     if not movable:
         return outcomes
     while True:
-        told = ask(f"Move which? [all {len(movable)}; or numbers such as 1,3-5; or none] ").strip().lower()
+        told = ask(f"Move which? [all {len(movable)}; or numbers such as 1,3-5; or none]")
         numbers = chosen(told, len(movable))
         if numbers is not None:
             break
@@ -178,9 +170,7 @@ def _features(asked: Invocation, workspace: Workspace, ask: Ask | None) -> tuple
     for name, already, question in offers:
         if already:
             continue
-        if getattr(asked.given, name) or (
-            ask is not None and ask(f"{question} [y/N] ").strip().lower() in ("y", "yes")
-        ):
+        if getattr(asked.given, name) or (ask is not None and ask(f"{question} [y/N]") in YES):
             wanted.append(name)
     return tuple(wanted)
 
@@ -192,15 +182,6 @@ def _traces(plan: Plan, here: Places) -> list[Trace]:
         if names:
             found += traces(host, sorted(names), here)
     return found
-
-
-def _ask(question: str) -> str:
-    sys.stdout.flush()
-    try:
-        return input(one_line(question) + " ")
-    except EOFError:
-        print()
-        return "none"
 
 
 def decided(survey: Survey, workspace: Workspace) -> tuple[list[Outcome], list[NewChild]]:

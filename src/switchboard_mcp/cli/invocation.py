@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -10,13 +11,16 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.app import Options, Switchboard, load, running
-from switchboard_mcp.cli.console import Console, Screen
+from switchboard_mcp.cli.console import Console, Screen, one_line
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
 from switchboard_mcp.core.ranking import meant, nearest
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.gateway.childsuite import ChildSuite
 from switchboard_mcp.observe.log import Log
+
+LOOK_FIRST = "Look with --dry-run first, then say --yes."
+YES = ("y", "yes")
 
 
 class Invocation(Struct):
@@ -52,6 +56,22 @@ def usage_failure(message: str, hint: str) -> Failure:
 def misuse(message: str, hint: str) -> SwitchboardError:
     """The same, to be raised."""
     return SwitchboardError(usage_failure(message, hint))
+
+
+def demand_person(asked: Invocation, command: str, hint: str) -> None:
+    """Refuse to ask where nobody can answer."""
+    if asked.as_json or not sys.stdin.isatty():
+        raise misuse(f"{command}: nobody is here to agree.", hint)
+
+
+def answer_to(question: str) -> str:
+    """What the person says, in small letters; `none` where nothing more will come."""
+    sys.stdout.flush()
+    try:
+        return input(one_line(question) + " ").strip().lower()
+    except EOFError:
+        print()
+        return "none"
 
 
 @asynccontextmanager

@@ -5,11 +5,9 @@ Owns the conversation; what is put back, and how, is decided in `setup.undo`.
 
 from __future__ import annotations
 
-import sys
-
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Screen, Styled, plural
-from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.invocation import LOOK_FIRST, YES, Invocation, answer_to, demand_person
 from switchboard_mcp.setup.journal import runs
 from switchboard_mcp.setup.undo import Step, active, perform_undo, plan_undo
 
@@ -24,7 +22,9 @@ def run(asked: Invocation) -> int:
     if not asked.as_json:
         show(steps, folder, asked.console.out)
     if agreed and not asked.given.yes:
-        agreed = _agrees(asked, steps)
+        demand_person(asked, "revert", LOOK_FIRST)
+        count = sum(step.verdict in ("restored", "merged", "removed") for step in steps)
+        agreed = answer_to(f"Put back {plural(count, 'file')}? [Y/n]") in ("", *YES)
     if agreed:
         perform_undo(steps, folder)
     if asked.as_json:
@@ -49,15 +49,3 @@ def show(steps: list[Step], folder: str, out: Screen) -> None:
         if step.verdict != "nothing" or step.remarks
     ]
     out.table(rows, ("", "FILE", ""))
-
-
-def _agrees(asked: Invocation, steps: list[Step]) -> bool:
-    if asked.as_json or not sys.stdin.isatty():
-        raise misuse("revert: nobody is here to agree.", "Look with --dry-run first, then say --yes.")
-    count = sum(step.verdict in ("restored", "merged", "removed") for step in steps)
-    asked.console.out.stream.flush()
-    try:
-        told = input(f"Put back {plural(count, 'file')}? [Y/n] ")
-    except EOFError:
-        return False
-    return told.strip().lower() in ("", "y", "yes")

@@ -19,7 +19,7 @@ from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
 from switchboard_mcp.config.variables import secrets
 from switchboard_mcp.core.redaction import Redactor, is_secret_name
 from switchboard_mcp.errors import SwitchboardError, failure
-from switchboard_mcp.setup.descriptions import Description, describe
+from switchboard_mcp.setup.descriptions import describe
 from switchboard_mcp.setup.dialects import Server
 
 FOLDER = ".switchboard"
@@ -72,11 +72,11 @@ def child_path(workspace: str, name: str, home: Home = OWN) -> str:
 
 def child_text(name: str, server: Server, workspace: str, home: Home = OWN) -> bytes:
     """The file of a child."""
-    known = describe(server.command, server.args, server.url) or Description()
+    known = describe(server.command, server.args, server.url)
     entry: dict[str, object] = {"name": name}
     if server.description:
         entry["description"] = server.description
-    if known.switchboard:
+    if known is not None and known.switchboard:
         entry["switchboardDescription"] = known.switchboard
     if server.kind == "stdio":
         command: dict[str, object] = {"cmd": server.command, "args": server.args}

@@ -17,13 +17,6 @@ from msgspec import Struct
 PATH = os.path.join(os.path.dirname(__file__), "mcp-descriptions.json")
 
 
-class Description(Struct, frozen=True):
-    """What is said of one server."""
-
-    switchboard: str = ""
-    claude: str = ""
-
-
 class Known(Struct, frozen=True):
     """One server of the library: how it is recognised, and what is said of it."""
 
@@ -46,20 +39,14 @@ def library() -> Library:
         return msgspec.json.decode(file.read(), type=Library)
 
 
-def describe(command: str, args: Sequence[str], url: str = "") -> Description | None:
+def describe(command: str, args: Sequence[str], url: str = "") -> Known | None:
     """What is known of a server with this command line, or at this address."""
     names = {_bare(word) for word in (command, *args)}
     host = re.sub(r"^[a-z]+://", "", url).partition("/")[0].rpartition("@")[2].partition(":")[0].lower()
     for known in library().mcps.values():
         if names.intersection(known.packages) or (host and host in known.urls):
-            return Description(known.switchboard, known.claude)
+            return known
     return None
-
-
-def describe_name(name: str) -> Description | None:
-    """What is known of a server by the library's own name of it."""
-    known = library().mcps.get(name)
-    return None if known is None else Description(known.switchboard, known.claude)
 
 
 def _bare(word: str) -> str:

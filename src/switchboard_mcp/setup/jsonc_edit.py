@@ -13,6 +13,7 @@ from switchboard_mcp.setup.jsonc import Item, Member, Node, scan, trivia, value_
 from switchboard_mcp.setup.splices import (
     BeyondEditingError,
     Splice,
+    amend,
     indent_unit,
     line_end,
     line_indent,
@@ -281,7 +282,7 @@ def _empty(text: str) -> str:
 def _checked(before: str, after: str, path: Path, remove: Sequence[str], put: Mapping[str, object]) -> str:
     """The new text, where it says what it should; a mistake of ours must not reach a file."""
     wanted = value_of(before, scan(before))
-    _amend(wanted, list(path), remove, put)
+    amend(wanted, path, remove, put)
     try:
         found = value_of(after, scan(after))
     except BeyondEditingError:
@@ -289,13 +290,3 @@ def _checked(before: str, after: str, path: Path, remove: Sequence[str], put: Ma
     if found != wanted:
         raise BeyondEditingError("is written in a way that cannot be changed safely.")
     return after
-
-
-def _amend(value: object, path: list[str], remove: Sequence[str], put: Mapping[str, object]) -> None:
-    for name in path:
-        if isinstance(value, dict):
-            value = value.setdefault(name, {})
-    if isinstance(value, dict):
-        for name in remove:
-            value.pop(name, None)
-        value.update(put)

@@ -7,7 +7,7 @@ format.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -37,6 +37,17 @@ def spliced(text: str, splices: Iterable[Splice]) -> str:
         at = splice.end
     parts.append(text[at:])
     return "".join(parts)
+
+
+def amend(document: object, path: Iterable[str], remove: Iterable[str], put: Mapping[str, object]) -> None:
+    """Do to a plain value what an editor has done to its text, so that the two can be compared."""
+    for name in path:
+        if isinstance(document, dict):
+            document = document.setdefault(name, {})
+    if isinstance(document, dict):
+        for name in remove:
+            document.pop(name, None)
+        document.update(put)
 
 
 def line_end(text: str) -> str:

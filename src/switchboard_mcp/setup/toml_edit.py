@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from switchboard_mcp.setup.splices import BeyondEditingError, Splice, line_end, position, spliced
+from switchboard_mcp.setup.splices import BeyondEditingError, Splice, amend, line_end, position, spliced
 
 _KEY = re.compile(r"""[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""")
 _STRING = re.compile(r'"""(?:[^\\]|\\[\s\S])*?"{3,5}|\'\'\'[\s\S]*?\'{3,5}|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'')
@@ -300,29 +300,13 @@ def _checked(
     put: Mapping[str, Mapping[str, object]],
 ) -> str:
     wanted = _parsed(before)
-    _amend(wanted, key, remove, put)
+    told = {name: {k: v for k, v in each.items() if v is not None} for name, each in put.items()}
+    amend(wanted, key, remove, told)
     try:
         found = _parsed(after)
     except BeyondEditingError:
         found = {}
-    _amend(found, key, (), {})
+    amend(found, key, (), {})
     if found != wanted:
         raise BeyondEditingError("is written in a way that cannot be changed safely.")
     return after
-
-
-def _amend(
-    document: dict[str, Any],
-    key: Sequence[str],
-    remove: Sequence[str],
-    put: Mapping[str, Mapping[str, object]],
-) -> None:
-    value: Any = document
-    for name in key:
-        if not isinstance(value, dict):
-            return
-        value = value.setdefault(name, {})
-    if isinstance(value, dict):
-        for name in remove:
-            value.pop(name, None)
-        value.update({name: {k: v for k, v in each.items() if v is not None} for name, each in put.items()})

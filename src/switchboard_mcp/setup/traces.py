@@ -28,7 +28,7 @@ class Trace(Struct, frozen=True, rename="camel"):
     name: str
 
 
-def traces(host: Host, names: Sequence[str], here: Places, skip: Sequence[str] = ()) -> list[Trace]:
+def traces(host: Host, names: Sequence[str], here: Places) -> list[Trace]:
     """Where the files of a host name these servers."""
     found: list[Trace] = []
     for path in matching(host.rules, here):
