@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 from switchboard_mcp.bus import outward
+from switchboard_mcp.bus import relay as relays
 from switchboard_mcp.bus.redis import Wire
 from switchboard_mcp.bus.relay import Relay
 from switchboard_mcp.config.bus import Bus
@@ -42,7 +43,7 @@ def dying(point: str) -> Callable[[str], None]:
 
 
 async def main(workspace: str, url: str, point: str, ahead_s: str) -> None:
-    outward.AGAIN_S = 0.5
+    outward.AGAIN_S, relays.EVENTS_EVERY_S = 0.5, 0.1
     async with await Post.open(workspace, clocks=skewed(int(ahead_s))) as post:
         relay = Relay(post, Wire(Bus(url=url), answer_within_s=1.0), Log(level="error"), dying(point))
         running = asyncio.ensure_future(relay.run())

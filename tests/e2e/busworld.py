@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
 from collections import defaultdict
@@ -16,6 +17,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from switchboard_mcp.bus.redis import Wire
+from switchboard_mcp.config.bus import Bus
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.clocks import Clocks
 from switchboard_mcp.mail.letters import Draft
@@ -248,6 +251,29 @@ class World:
                 return sum(receipt.status == "done" for receipt in receipts) == len(ids)
 
             await until(all_done)
+
+    async def all_told(self) -> None:
+        """Wait until the stream of events has told of every message how it began and how it ended."""
+        wire = Wire(Bus(url=self.redis.url))
+        wanted = {
+            (id, outcome)
+            for some in self.history.accepted.values()
+            for id, _ in some
+            for outcome in ("delivered", "done")
+        }
+        after = "0-0"
+
+        async def all_there() -> bool:
+            nonlocal after
+            for entry in await wire.range("events", after, 10_000):
+                after, event = entry.id, json.loads(entry.fields["event"])
+                wanted.discard((event.get("subject"), event.get("outcome")))
+            return not wanted
+
+        try:
+            await until(all_there)
+        finally:
+            await wire.close()
 
     async def settle(self) -> None:
         """Wait until nothing is on its way any more."""

@@ -77,6 +77,8 @@ class Events:
         self._me = me
         self._audit = audit
         self._cursor: Cursor | None = None
+        # By agent, receipts that need not be looked at again: with thousands of them that would take most of the time.
+        self._old: dict[str, set[str]] = {}
 
     async def pump(self) -> bool:
         """Tell what is new; True where there may be more."""
@@ -143,9 +145,13 @@ class Events:
             folder = visit.folder("outbox", agent)
             if os.fstat(folder).st_mtime < since:
                 continue
-            for name, _ in files.entries(folder):
+            names = {name for name, _ in files.entries(folder)}
+            old = self._old[agent] = self._old.get(agent, set()) & names
+            for name in names - old:
                 changed = files.changed(folder, name) or 0.0
-                if changed >= since and receipt_for(name) is not None:
+                if changed < since:
+                    old.add(name)
+                elif receipt_for(name) is not None:
                     fresh.append((changed, agent, name))
         fresh.sort()
         for changed, agent, name in fresh:
