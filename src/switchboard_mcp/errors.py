@@ -72,7 +72,7 @@ KINDS: dict[str, Kind] = {
     "child_session_lost": Kind(True, "Try again: the child is connected anew on the next call."),
     "child_backoff": Kind(True, "Wait for the given time, then try again."),
     "child_quarantined": Kind(
-        True, "Read the last error, mend the child, then try again after the given time."
+        True, "Read the last error, fix the child, then try again after the given time."
     ),
     "child_removed": Kind(False, "Call tools/list: the config has changed."),
     "child_busy": Kind(True, "Wait until calls under way have finished, then try again."),
@@ -90,9 +90,7 @@ KINDS: dict[str, Kind] = {
         "Set SWITCHBOARD_MCP_ENABLED=true where Switchboard is started, once this workspace may be used.",
     ),
     "child_not_allowed": Kind(False, "Whoever approves children here runs `switchboard approve CHILD`."),
-    "launch_refused": Kind(
-        False, "Mend what is named, then have it approved anew: `switchboard approve CHILD`."
-    ),
+    "launch_refused": Kind(False, "Fix what is named, then approve it again: `switchboard approve CHILD`."),
     "launch_unresolved": Kind(
         False, "Install the program here, or configure it by its absolute path, then approve."
     ),
@@ -120,8 +118,8 @@ KINDS: dict[str, Kind] = {
     "mail_lease_lost": Kind(
         False, "Stop working on it: the message may be somebody else's now. Claim again."
     ),
-    "mail_not_stored": Kind(True, "Nothing was accepted. Mend what the message names, then try again."),
-    "mail_unsafe": Kind(False, "Look at what is there, remove or mend it, then try again."),
+    "mail_not_stored": Kind(True, "Nothing was accepted. Fix what the message names, then try again."),
+    "mail_unsafe": Kind(False, "Look at what is there, remove or fix it, then try again."),
     "mail_identity": Kind(False, "Act as the agent that you are."),
     "mail_not_registered": Kind(False, 'Call register_chat_agent {"name":…} first.'),
     "mail_name_taken": Kind(False, "Choose another name, or stop the other one first."),
@@ -141,7 +139,7 @@ KINDS: dict[str, Kind] = {
         True, "Wait until then, choose another agent, or have the workflow stopped (stop_workflow)."
     ),
     "mail_paths_reserved": Kind(True, "Work elsewhere, wait until then, or ask the holder to release them."),
-    "setup_refused": Kind(False, "Mend what is named, then run the command again."),
+    "setup_refused": Kind(False, "Fix what is named, then run the command again."),
     "ask_no_model": Kind(
         False,
         "Set ANTHROPIC_API_KEY (or CLAUDE_API_KEY) where Switchboard is started, or use a host that lends its model "
@@ -158,7 +156,7 @@ KINDS: dict[str, Kind] = {
         "Use a host that can ask its user (elicitation), or name the subtool under `ask.trust` in the config.",
     ),
     "ask_declined": Kind(False, "The user does not want it. Do not try it in another way."),
-    "wrap_refused": Kind(False, "Mend what the message names, then try again."),
+    "wrap_refused": Kind(False, "Fix what the message names, then try again."),
     "mail_agent_elsewhere": Kind(False, "Claim and settle it there; here it can only be written to."),
     "bus_unreachable": Kind(
         True, "Mail on this machine goes on. Check that Redis runs and that bus.url is right."

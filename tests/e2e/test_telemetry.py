@@ -210,3 +210,18 @@ def test_what_is_missing_or_unknown_is_said_at_the_start(
     assert ran.returncode == 2, ran.stderr
     assert told in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_a_token_with_a_profile_learns_of_no_child_that_its_profile_hides(workspace: Path) -> None:
+    for name in ("mock", "hidden"):
+        add_child(workspace, name, MOCK_CHILD)
+    token = "token-of-a-reader"
+    tokens = {"reader": {"token": token, "profile": "reader"}}
+    configure(workspace, {"profiles": {"reader": {"suites": ["mock"]}}, "http": {"tokens": tokens}})
+    with serving(workspace) as web:
+        reader = {"Authorization": f"Bearer {token}"}
+        assert b"hidden" in web.ask("GET", "/status", None).body
+        seen = web.ask("GET", "/status", None, reader)
+        assert b"mock" in seen.body
+        assert b"hidden" not in seen.body
+        assert web.ask("GET", "/metrics", None, reader).status == 403

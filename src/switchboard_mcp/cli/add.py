@@ -14,6 +14,7 @@ from switchboard_mcp.cli.init_view import show_survey
 from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.config.writing import GITIGNORE
 from switchboard_mcp.core.ranking import meant
 from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.setup import editors
@@ -37,7 +38,7 @@ from switchboard_mcp.setup.children import (
 from switchboard_mcp.setup.dialects import Kind, Server
 from switchboard_mcp.setup.journal import make_folders, private_folder, read, remove, write
 from switchboard_mcp.setup.places import places
-from switchboard_mcp.setup.plan import GITIGNORE, move_secrets
+from switchboard_mcp.setup.plan import move_secrets
 from switchboard_mcp.setup.splices import BeyondEditingError
 from switchboard_mcp.setup.survey import look
 

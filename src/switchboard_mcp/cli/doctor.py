@@ -250,11 +250,15 @@ def _idle_rules(child: str, seen: Connected | None, config: Config) -> list[Find
 
 def _workspace_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
     told = {(spec.source, gap.key) for spec in workspace.children for gap in missing(spec, environ)}
-    findings = [
+    refused = workspace.absent.values()
+    remedies = tuple(problem.hint for problem in refused if problem.hint)
+    findings = [Finding(PROBLEM, problem.message, problem.hint or "") for problem in refused]
+    findings += [
         Finding(PROBLEM, str(one), CORRECT_KEY if one.key else CORRECT_FILE)
         for one in _without(workspace.warnings, told)
+        if not one.message.endswith(remedies)
     ]
-    if not workspace.children:
+    if not workspace.children and not workspace.absent:
         findings.append(Finding(PROBLEM, f"No children in {workspace.folder}.", ADD_ONE))
     folder = cache_folder(environ)
     if not folder or not _is_writable(folder):

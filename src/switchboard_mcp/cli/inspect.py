@@ -115,7 +115,10 @@ def show_listing(listing: Listing, asked: Invocation) -> None:
     out = asked.console.out
     show_warnings(listing.warnings, asked.console)
     if not listing.children:
-        show_no_children(listing.folder, out)
+        if listing.warnings:
+            out.line(f"No child in {listing.folder} can be shown; the warnings say why.")
+        else:
+            show_no_children(listing.folder, out)
         return
     described = {tool["name"]: tool["description"] for tool in msgspec.json.decode(listing.tools)["tools"]}
     rows = [

@@ -1,4 +1,4 @@
-"""Putting a file in place whole: who reads it sees the old one or the new one, never a part.
+"""Putting a file in place whole: who reads it sees the old one or the new one, never a part; and keeping it out of git.
 
 Owns how that is done. It does not know what is written, nor who may see it; an owner and rights that are to be kept are
 the affair of `setup.journal`.
@@ -9,6 +9,14 @@ from __future__ import annotations
 import os
 
 _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+# Tokens, salts and letters are nobody else's.
+GITIGNORE = b"# Written by Switchboard. What is shared belongs into mcps/, beside this folder.\n*\n"
+
+
+def keep_out_of_git(folder: str) -> None:
+    """For a folder of our own that was just made."""
+    write_whole(os.path.join(folder, ".gitignore"), GITIGNORE, sync=False)
 
 
 def write_whole(path: str, data: bytes, mode: int = 0o600, *, sync: bool = True) -> None:

@@ -15,7 +15,7 @@ from hmac import compare_digest
 
 from switchboard_mcp.config.profiles import Token, token_text
 from switchboard_mcp.config.variables import fill
-from switchboard_mcp.config.writing import write_whole
+from switchboard_mcp.config.writing import keep_out_of_git, write_whole
 from switchboard_mcp.errors import SwitchboardError, failure
 
 FOLDER = ".switchboard"
@@ -76,6 +76,7 @@ def private_folder(workspace: str) -> str:
     path = os.path.join(workspace, FOLDER)
     try:
         os.mkdir(path, 0o700)
+        keep_out_of_git(path)
     except FileExistsError:
         pass
     except OSError as problem:

@@ -35,7 +35,7 @@ from switchboard_mcp.edge.listening import BACKLOG
 from switchboard_mcp.edge.modern import Modern
 from switchboard_mcp.edge.sessions import Sessions
 from switchboard_mcp.edge.status import PATH as STATUS
-from switchboard_mcp.edge.status import Status, children
+from switchboard_mcp.edge.status import ChildStatus, Status, children
 from switchboard_mcp.errors import KNOWN_FAILURE
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observe.log import Log
@@ -272,13 +272,22 @@ class HttpFront:
             pid=os.getpid(),
             uptime_seconds=int(time.monotonic() - self._began),
             sessions=len(self._sessions.all) + len(self._sse.all),
-            children=children(self._gateway.all.values()),
+            children=self._seen_children(exchange.principal),
         )
         await exchange.reply(200, jsonrpc.encode(told))
+
+    def _seen_children(self, principal: str) -> list[ChildStatus]:
+        """The children as this client may know them."""
+        if principal in self._gateway.views:
+            return children(self._gateway.view_of(principal).suites.values(), principal)
+        return children(self._gateway.all.values())
 
     async def _metrics(self, exchange: Exchange) -> None:
         if exchange.method not in ("GET", "HEAD"):
             await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
+            return
+        if exchange.principal in self._gateway.views:
+            await exchange.refuse(403, "This token has a profile; numbers of all children need one without.")
             return
         from switchboard_mcp.edge import metrics  # Only where somebody looks.
 

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.config.writing import keep_out_of_git
 from switchboard_mcp.core.agentnames import is_agent_name
 from switchboard_mcp.core.letterfile import Entry
 from switchboard_mcp.core.mailorder import Counter, take
@@ -68,7 +69,8 @@ class Tree:
         try:
             parent = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                files.make_folder(ROOT, parent)
+                if files.make_folder(ROOT, parent):
+                    keep_out_of_git(self.path)
                 root = files.open_folder(ROOT, parent)
             finally:
                 os.close(parent)

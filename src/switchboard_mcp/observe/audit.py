@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from switchboard_mcp.config.audit import Audit as Settings
+from switchboard_mcp.config.writing import keep_out_of_git
 from switchboard_mcp.core import chain
 from switchboard_mcp.core.buckets import bucket
 from switchboard_mcp.core.chain import Link
@@ -300,7 +301,10 @@ def read_salt(path: str) -> bytes:
 
 
 def _make_salt(path: str) -> bytes:
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        keep_out_of_git(folder)
     fresh = f"{path}.{os.getpid()}"
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

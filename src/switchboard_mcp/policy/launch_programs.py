@@ -160,7 +160,8 @@ def script(path: str, replaces: int, search: Search, package: str = "") -> Resol
     names = {program_name(interpreter), program_name(os.path.realpath(interpreter))}
     if names & (SHELLS | WRAPPERS) or not names & set(INTERPRETERS):
         return Unresolved(
-            f"{real} is run by {interpreter}; no shell is ever run", "Configure what it starts itself."
+            f"{real} is run by {interpreter}; no shell is ever run",
+            "Configure the program behind it; for one of uvx, run `uv tool install PACKAGE` first.",
         )
     return Resolved(
         argv=[interpreter, *words[1:], real],

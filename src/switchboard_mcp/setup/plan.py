@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
+from switchboard_mcp.config.writing import GITIGNORE
 from switchboard_mcp.setup import editors, jsonc_edit
 from switchboard_mcp.setup.children import (
     FOLDER,
@@ -32,7 +33,6 @@ from switchboard_mcp.setup.splices import BeyondEditingError
 from switchboard_mcp.setup.survey import Finding, Source, Survey
 from switchboard_mcp.setup.syntax import references
 
-GITIGNORE = b"# Written by `switchboard init`. What is shared belongs into mcps/, beside this folder.\n*\n"
 # Switchboard itself looks at these; Codex hands nothing down that is not named.
 OWN_VARIABLES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 

@@ -73,14 +73,14 @@ def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert file.read_text().strip() == second != first
-    assert os.listdir(folder) == ["auth_token"]
+    assert sorted(os.listdir(folder)) == [".gitignore", "auth_token"]
 
 
 def test_a_writer_that_died_half_way_leaves_no_trace(tmp_path: Path) -> None:
     folder = auth.private_folder(str(tmp_path))
     (Path(folder) / f"auth_token.{os.getpid()}.new").write_text("half")
     auth.write_token(folder)
-    assert os.listdir(folder) == ["auth_token"]
+    assert sorted(os.listdir(folder)) == [".gitignore", "auth_token"]
 
 
 @pytest.mark.parametrize("mode", [0o701, 0o710, 0o755, 0o777])
