@@ -368,3 +368,15 @@ def test_a_dead_letter_is_seen_and_put_back(shell: Shell, workspace: Path) -> No
     shell.say("dead", "requeue", sent["message"]["id"][-8:])
     assert shell.ask("dead") == {"dead": []}
     assert shell.ask("inbox", "--as", "coder")["unread"] == 1
+
+
+def test_what_was_settled_long_ago_is_pruned(shell: Shell) -> None:
+    shell.say("send", "coder", "Please", "--as", "lead")
+    shell.say("ack", "", "--as", "coder")
+    assert shell.say("prune", "--older", "1h").startswith("Removed 0 settled messages and 0 receipts")
+    assert shell.say("prune", "--older", "0d", "--dry-run").startswith("Would remove 1 settled message and")
+    done = shell.ask("prune", "--older", "0d")
+    assert (done["dryRun"], done["messages"], done["receipts"]) == (False, 1, 2)
+    assert shell.ask("verify")["sound"]
+    assert "no age" in shell.refused("prune", "--older", "soon", code=2)
+    assert "--older missing" in shell.refused("prune", code=2)

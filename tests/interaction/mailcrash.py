@@ -184,6 +184,7 @@ def check(tree: Tree, history: list[list[Any]], *, single_claims: bool = True) -
     doubled = {key: places for key, places in where.items() if len(places) > 1}
     assert not doubled, f"in several places: {doubled}"
     accepted = {line[1] for line in history if line[0] == "accepted"}
+    accepted -= {line[1] for line in history if line[0] == "to prune"}
     assert not accepted - where.keys(), f"lost: {accepted - where.keys()}"
     for _, message_id, fence, outcome in (line for line in history if line[0] == "acked"):
         entry = where[message_id][0][1]

@@ -9,13 +9,14 @@ import os
 import random
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.mail import claims, deadletters, delivering, files, repair, sending, state
+from switchboard_mcp.mail import claims, deadletters, delivering, files, pruning, repair, sending, state
 from switchboard_mcp.mail.claims import Settling
 from switchboard_mcp.mail.letters import Acked, Claimed, Draft, Sent
 from switchboard_mcp.mail.post import Post
@@ -105,6 +106,15 @@ def requeue(visit: Visit) -> None:
     deadletters.requeue(visit, "coder", dead.id)
 
 
+def prune(tree: Tree, history: History) -> None:
+    with tree.visit() as visit:
+        found = pruning.old(visit, time.time() + LEASE_S)
+        for each in found:
+            history.tell("to prune", each.entry.stem.id)
+        pruning.take_away(visit, found, pruning.Pruned())
+        pruning.take_leftovers(visit, time.time() + LEASE_S, pruning.Pruned())
+
+
 def renew(visit: Visit) -> None:
     held = json.loads((Path(visit.tree.workspace) / "held.json").read_text())
     claims.renew(visit, "coder", held["id"], held["fence"], 2 * LEASE_S)
@@ -124,6 +134,7 @@ OPERATIONS: dict[str, Callable[[Tree, History], None]] = {
     "release": give_back,
     "give up": give_up,
     "requeue": visiting(requeue),
+    "prune": prune,
     "ack": ack("done", None),
     "ack with a result": ack("failed", "it broke"),
     "reject": ack("rejected", None),
@@ -133,7 +144,7 @@ OPERATIONS: dict[str, Callable[[Tree, History], None]] = {
 
 
 def prepare(workspace: Path, history: History) -> None:
-    """A tree in which everything can happen: a message held, one waiting, a dead one, a dropped one, and garbage."""
+    """A tree in which everything can happen: a message held, waiting, dead, settled and dropped; and garbage."""
     with opened(workspace) as tree:
         with tree.visit() as visit:
             for name in ("lead", "coder"):
@@ -141,6 +152,9 @@ def prepare(workspace: Path, history: History) -> None:
         send(tree, history)
         take(tree)
         give_up(tree, history)
+        send(tree, history)
+        ended = take(tree)
+        run(tree, lambda visit: claims.ack(visit, "coder", ended.message.id, settling(ended.fence), []))
         send(tree, history)
         held = take(tree)
         history.tell("claimed", held.message.id, held.fence)

@@ -1,12 +1,18 @@
-"""`switchboard mail verify|repair`: whether everything accepted is where it belongs, and mending what a crash left."""
+"""`switchboard mail verify|repair|prune`: whether everything accepted is where it belongs, mending what a crash left,
+and taking away what ended long ago.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+from msgspec import to_builtins
+
 from switchboard_mcp.cli.console import Console, Styled, plural
-from switchboard_mcp.cli.invocation import Invocation
+from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.cli.mailbox import Mailbox, with_mailbox
+from switchboard_mcp.mail.pruning import prune, would_prune
 from switchboard_mcp.mail.tidy import Finding
 from switchboard_mcp.mail.verify import BROKEN
 
@@ -46,6 +52,38 @@ def run_repair(asked: Invocation) -> int:
         return 0
 
     return with_mailbox(asked, work)
+
+
+def run_prune(asked: Invocation) -> int:
+    """Take away, and tell."""
+    seconds = read_age(asked.given.older)
+    dry = asked.given.dry_run
+
+    async def work(mailbox: Mailbox) -> int:
+        done = await (would_prune if dry else prune)(mailbox.post, seconds)
+        receipts = "their receipts" if dry else plural(done.receipts, "receipt")
+        told = f"{plural(done.messages, 'settled message')} and {receipts}"
+        told += f", {plural(done.attachments, 'attachment')}" if done.attachments else ""
+        told = f"{'Would remove' if dry else 'Removed'} {told} ({done.bytes:,} bytes)."
+        asked.tell({"dryRun": dry, **to_builtins(done)}, told, "" if dry else "green")
+        return 0
+
+    return with_mailbox(asked, work)
+
+
+def read_age(written: str) -> float:
+    """How long ago is meant, in seconds.
+
+    >>> read_age("30d"), read_age("12h"), read_age("0.5d")
+    (2592000.0, 43200.0, 43200.0)
+    """
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([dh])", written)
+    if found is None:
+        raise misuse(
+            f"--older '{written[:80]}': that is no age.",
+            "Such as --older 30d for 30 days, or 12h for 12 hours.",
+        )
+    return float(found[1]) * {"d": 86_400, "h": 3_600}[found[2]]
 
 
 def show_findings(findings: Sequence[Finding], console: Console) -> None:

@@ -34,6 +34,7 @@ usage: switchboard mail COMMAND [OPTIONS]
   dead                  messages that were set aside, and why; `dead requeue ID` puts one back
   verify                prove that every accepted message is in exactly one place
   repair                mend what a crash left
+  prune --older 30d     take away what was settled so long ago, with its receipts; --dry-run
   hook                  tell a host at its turn's end what is unread (see docs/messaging.md)
 
   --as NAME             which agent you are (default: SWITCHBOARD_AGENT)
@@ -225,6 +226,16 @@ MAIL = {
         "mail repair [OPTIONS]",
         "Mend what a crash left behind, and say what was done.",
         run="mail_check:run_repair",
+    ),
+    "mail prune": Command(
+        "mail prune --older AGE [--dry-run] [OPTIONS]",
+        "Take away messages that were settled so long ago, with their receipts, keys and attachments, of all agents.\n"
+        "What waits, is claimed or is a dead letter stays.",
+        run="mail_check:run_prune",
+        takes=[
+            value("--older", "AGE", "how long ago: 30d, 12h", required=True),
+            switch("--dry-run", "only say how much it would be"),
+        ],
     ),
     "mail hook": Command(
         "mail hook [--host HOST] [OPTIONS]",

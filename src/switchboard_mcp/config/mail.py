@@ -23,3 +23,5 @@ class Mail(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fie
     """How they appear: `suite` is one tool, `mail_suite`, for all of them; `direct` lists each as it is."""
     starving_ms: Annotated[int, Meta(ge=1)] = 300_000
     """Mail that has waited for this long, with nobody woken for it, is warned of."""
+    keep_days: Annotated[int, Meta(ge=0)] = 0
+    """For how long a server keeps settled messages and their receipts; 0 is for ever. See `switchboard mail prune`."""

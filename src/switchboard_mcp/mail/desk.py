@@ -1,6 +1,7 @@
 """The desk: the message desk as an MCP server, with a seat for each client.
 
-Opens the store when it is first needed, tells seats of news, and warns of mail that waits while nobody was told of it.
+Opens the store when it is first needed, tells seats of news, warns of mail that waits while nobody was told of it, and
+takes away what was settled long ago.
 Who a client is, is its `seat`'s matter; what the tools do is in `tools`.
 """
 
@@ -29,6 +30,7 @@ StartTask = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 # Often enough that a warning comes soon after its time.
 LOOKS_PER_TIME = 4
 LONGEST_LOOK_S = 60.0
+DAY_S = 86_400.0
 # How long what was seen of a recipient is told to its senders.
 LOOK_AGAIN_S = 2.0
 
@@ -58,6 +60,8 @@ class Desk:
         self.presence = Presence(folder)
         self.personas = Personas(folder)
         self.starving_s = settings.starving_ms / 1000
+        self._keep_s = settings.keep_days * DAY_S
+        self._pruned_at = -DAY_S
         self.seats: list[Seat] = []
         self.reserved = frozenset(
             map(agent_name, (*reserved, OVERSEER))
@@ -165,8 +169,21 @@ class Desk:
             await asyncio.sleep(min(LONGEST_LOOK_S, self.starving_s / LOOKS_PER_TIME))
             try:
                 await self._warn()
+                await self._prune()
             except (OSError, SwitchboardError) as problem:
                 self._log.warning("mail.look_failed", problem=str(problem))
+
+    async def _prune(self) -> None:
+        """Once a day, take away what was settled long ago, where somebody wants that."""
+        now = asyncio.get_running_loop().time()
+        if not self._keep_s or now - self._pruned_at < DAY_S:
+            return
+        from switchboard_mcp.mail.pruning import prune
+
+        self._pruned_at = now
+        done = await prune(await self.post(), self._keep_s)
+        if done.messages:
+            self._log.info("mail.pruned", messages=done.messages, receipts=done.receipts)
 
     async def _warn(self) -> None:
         post = await self.post()

@@ -170,6 +170,14 @@ def changed(folder: int, name: str) -> float | None:
     return max(found.st_mtime, found.st_ctime)
 
 
+def size(folder: int, name: str) -> int:
+    """The bytes of a file; 0 where it is gone."""
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return 0
+
+
 def links(folder: int, name: str) -> int:
     """How many names a file has; 0 where it is gone."""
     try:

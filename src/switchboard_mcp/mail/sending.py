@@ -73,11 +73,7 @@ class Posting:
     def __init__(self, visit: Visit, message: Message, gates: Sequence[Gate], drop_id: str = "") -> None:
         """`drop_id` is the id a dropped file came with; it is kept, and serves as a key as well."""
         self.visit = visit
-        key = message.metadata.get("idempotencyKey")
-        # Whoever only says to be the sender must not use up the keys of the one who is.
-        kind = "key" if message.verified else "dropped key"
-        self._marks = [_mark(kind, message.sender, key)] if isinstance(key, str) else []
-        self._marks += [_mark("id", "", drop_id)] if drop_id else []
+        self._marks = marks(message, drop_id)
         self.stem = Stem(visit.number(), _tail(self._marks, drop_id))
         message.id = self.stem.id
         self.message = message
@@ -166,6 +162,15 @@ def delivered(message_id: str, recipient: str, at: str) -> Receipt:
     )
 
 
+def marks(message: Message, drop_id: str = "") -> list[str]:
+    """The names under which it is noted which message a key, or the id of a dropped file, was used for."""
+    key = message.metadata.get("idempotencyKey")
+    # Whoever only says to be the sender must not use up the keys of the one who is.
+    kind = "key" if message.verified else "dropped key"
+    found = [_mark(kind, message.sender, key)] if isinstance(key, str) else []
+    return [*found, _mark("id", "", drop_id)] if drop_id else found
+
+
 def _mark(kind: str, sender: str, key: str) -> str:
     return blake2b(f"{kind}\n{sender}\n{key}".encode("utf-8", "replace"), digest_size=12).hexdigest()
 
@@ -188,11 +193,8 @@ class Attached(msgspec.Struct):
     name: str
 
     def publish(self, visit: Visit) -> None:
-        """The same content twice is one file."""
-        try:
-            visit.publish(self.draft, visit.folder("attachments"), self.name)
-        except FileExistsError:
-            visit.drop(self.draft)
+        """The same content twice is one file, and a new one: what was old might just be taken away."""
+        visit.put(self.draft, visit.folder("attachments"), self.name)
 
 
 def _attach(visit: Visit, draft: Draft) -> tuple[Draft, Attached | None]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from switchboard_mcp.config.mail import Mail
 from switchboard_mcp.core import jsonrpc
+from switchboard_mcp.mail.clocks import Clocks, system_clocks
 from switchboard_mcp.mail.desk import Desk
 from switchboard_mcp.observe.log import Log
 from switchboard_mcp.transport import memory
@@ -19,6 +20,21 @@ from switchboard_mcp.transport.program import Caller, Menu
 
 Json = dict[str, Any]
 PATIENCE_S = 20.0
+
+
+class Hours:
+    """Clocks that a test sets forward."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+
+    def clocks(self) -> Clocks:
+        real = system_clocks()
+        return Clocks(
+            real.boot,
+            lambda: real.microseconds() + self.passed * 3_600_000_000,
+            lambda: real.uptime_ms() + self.passed * 3_600_000,
+        )
 
 
 class Client:

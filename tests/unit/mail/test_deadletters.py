@@ -10,24 +10,9 @@ import pytest
 from switchboard_mcp.core.letterfile import MOST_RETURNS
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail import deadletters
-from switchboard_mcp.mail.clocks import Clocks, system_clocks
 from switchboard_mcp.mail.letters import Dead, Delivery, Draft
 from switchboard_mcp.mail.post import Post
-
-
-class Hours:
-    """Clocks that a test sets forward."""
-
-    def __init__(self) -> None:
-        self.passed = 0
-
-    def clocks(self) -> Clocks:
-        real = system_clocks()
-        return Clocks(
-            real.boot,
-            lambda: real.microseconds() + self.passed * 3_600_000_000,
-            lambda: real.uptime_ms() + self.passed * 3_600_000,
-        )
+from tests.unit.mail.office import Hours
 
 
 async def dead(post: Post) -> list[Dead]:
