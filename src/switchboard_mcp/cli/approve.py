@@ -10,12 +10,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from switchboard_mcp.app import note_decision, workspace_folder
 from switchboard_mcp.cli.console import Console, Screen, Styled, one_line
 from switchboard_mcp.cli.invocation import Invocation, show_warnings, usage_failure
-from switchboard_mcp.config.approvals import Approval, write_approvals
+from switchboard_mcp.config.approvals import Approval, Approvals, write_approvals
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.variables import expand
@@ -64,13 +64,16 @@ def approve(spec: ChildSpec, guard: Guard, asked: Invocation, ask: Callable[[str
     approval = propose(spec, guard, frozenset(asked.given.allow_env), ask=asked.given.ask)
     if isinstance(approval, Failure):
         raise SwitchboardError(approval)
-    before = guard.approvals.children.get(spec.name)
-    same = before == approval
+    before = guard.approvals.find(spec.name, guard.platform)
+    approvals = guard.approvals.adding(spec.name, guard.platform, approval)
+    same = approvals == guard.approvals
     if not asked.as_json:
-        show_approval(spec, approval, before, asked.console.out)
+        show_approval(spec, approval, before.approval if before else None, asked.console.out)
+        if others := approvals.elsewhere(spec.name, guard.platform):
+            asked.console.out.line(f"  Approved on other machines as before: {', '.join(others)}.")
     agreed = same or asked.given.yes or _agrees(asked, ask)
     if agreed and not same:
-        _write(guard, {**guard.approvals.children, spec.name: approval})
+        _write(guard, approvals)
     if asked.as_json:
         told = {"child": spec.name, "approved": agreed, "changed": not same, "approval": approval}
         asked.console.out.json({**told, "file": guard.file})
@@ -85,14 +88,13 @@ def approve(spec: ChildSpec, guard: Guard, asked: Invocation, ask: Callable[[str
 
 def revoke(child: str, guard: Guard, asked: Invocation) -> int:
     """Take an approval back."""
-    left = dict(guard.approvals.children)
-    if child not in left:
-        near = nearest(child, left)
+    names = guard.approvals.names()
+    if child not in names:
+        near = nearest(child, names)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
         told = f"Child '{child}' is not approved in {guard.file}.{meant}"
         raise SwitchboardError(usage_failure(told, "`switchboard approve --list` shows what is."))
-    del left[child]
-    _write(guard, left)
+    _write(guard, guard.approvals.without(child))
     if asked.as_json:
         asked.console.out.json({"child": child, "approved": False, "changed": True, "file": guard.file})
     else:
@@ -131,15 +133,15 @@ def standings_of(workspace: Workspace, guard: Guard, wrapped: set[str]) -> Itera
         outcome = filled if isinstance(filled, Failure) else guard.approve(filled)
         if spec.name in wrapped and not isinstance(outcome, Failure):
             outcome = guard.may_be_asked(spec) or outcome
-        approval = guard.approvals.children.get(spec.name)
-        package = approval.package if approval else ""
+        found = guard.approvals.find(spec.name, guard.platform)
+        package = found.approval.package if found else ""
         if isinstance(outcome, Failure):
-            state = "refused" if approval else "not approved"
+            state = "refused" if found else "not approved"
             yield Standing(child=spec.name, state=state, package=package, error=outcome)
         else:
             yield Standing(child=spec.name, state="approved", package=package)
-    for name in sorted(guard.approvals.children.keys() - names):
-        yield Standing(child=name, state="unused", package=guard.approvals.children[name].package)
+    for name in sorted(guard.approvals.names() - names):
+        yield Standing(child=name, state="unused")
 
 
 def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
@@ -198,9 +200,9 @@ def _ask(question: str) -> str:
         return ""
 
 
-def _write(guard: Guard, children: dict[str, Approval]) -> None:
+def _write(guard: Guard, approvals: Approvals) -> None:
     try:
-        write_approvals(guard.file, structs.replace(guard.approvals, children=children))
+        write_approvals(guard.file, approvals)
     except OSError as problem:
         told = f"{guard.file}: {problem.strerror}."
         raise SwitchboardError(

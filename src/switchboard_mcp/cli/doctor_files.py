@@ -130,12 +130,12 @@ def _approvals(workspace: Workspace) -> Iterator[Finding]:
     from switchboard_mcp.config.approvals import read_approvals
 
     try:
-        approved = read_approvals(path).children
+        approved = read_approvals(path).names()
     except SwitchboardError as problem:
         yield Finding(PROBLEM, problem.failure.message, problem.failure.hint or "")
         return
     names = {spec.name for spec in workspace.children} | set(workspace.absent)
-    for name in sorted(approved.keys() - names):
+    for name in sorted(approved - names):
         told = f"{path} approves a child '{name}' that is not configured."
         yield Finding(NOTE, told, f"switchboard approve --revoke {shlex.quote(name)}")
 

@@ -84,7 +84,7 @@ def gather(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int]
         if child.decision == "allowed":
             pinned.append(view)
     measured = measure(pinned)
-    gone = sorted({*approvals.children, *lock.children} - {child.name for child in children})
+    gone = sorted({*approvals.names(), *lock.children} - {child.name for child in children})
     facts = _facts(workspace, children, measured)
     report = Report(
         schema_version=evidence.SCHEMA_VERSION,
@@ -101,7 +101,7 @@ def gather(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int]
         schema_version=evidence.SCHEMA_VERSION,
         counters=_counters(workspace, children, lock),
         sizes={
-            "approvals": len(evidence.canonical(approvals)) if approvals.children else 0,
+            "approvals": len(evidence.canonical(approvals)) if approvals.names() else 0,
             "largestIntrospect": measured.largest_introspect,
             "lock": len(evidence.canonical(lock)) if lock.children else 0,
             "toolsList": measured.list_bytes,
@@ -113,11 +113,11 @@ def gather(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int]
 
 
 class Decided(Struct, frozen=True):
-    """What the rules say of a child."""
+    """What the rules say of a child on this kind of machine, and what is approved of it on any."""
 
     allowed: bool
     reason: str
-    approval: Approval | None = None
+    approved: dict[str, Approval] = {}
     files_checked: bool = False
 
 
@@ -125,13 +125,14 @@ def decide(spec: ChildSpec, guard: Guard | None, environ: Mapping[str, str]) -> 
     """Judge a child as a start does, but for variables, which are another on every machine."""
     if guard is None or spec.kind == "builtin":
         return Decided(True, "open mode" if guard is None else "built in")
-    approval = guard.approvals.children.get(spec.name)
+    approved = guard.approvals.everywhere(spec.name)
+    found = guard.approvals.find(spec.name, guard.platform)
     filled = expand(spec, environ)
     problem = guard.judge(spec if isinstance(filled, Failure) else filled)
-    if approval is None or (problem is not None and not isinstance(filled, Failure)):
-        return Decided(False, problem.code if problem is not None else "child_not_allowed", approval)
-    checked = all(_is_as_approved(guard.words.fill(pin.path), pin.sha256) for pin in approval.files)
-    return Decided(checked, "approved" if checked else "launch_refused", approval, checked)
+    if found is None or (problem is not None and not isinstance(filled, Failure)):
+        return Decided(False, problem.code if problem is not None else "child_not_allowed", approved)
+    checked = all(_is_as_approved(guard.words.fill(pin.path), pin.sha256) for pin in found.approval.files)
+    return Decided(checked, "approved" if checked else "launch_refused", approved, checked)
 
 
 def _is_as_approved(path: str, sha256: str) -> bool:
@@ -171,7 +172,7 @@ def _child(view: Pinned, entry: LockedChild | None, decided: Decided, workspace:
     if entry is not None:
         whole = flaw(lock_path(workspace.folder), spec.name, entry) is None
         locked = "current" if entry.launch == launch and whole else "stale"
-    approval = decided.approval
+    approved = decided.approved
     governed = workspace.config.governance.mode == "governed"
     return Child(
         name=spec.name,
@@ -181,8 +182,8 @@ def _child(view: Pinned, entry: LockedChild | None, decided: Decided, workspace:
         launch=launch,
         decision="allowed" if decided.allowed else "denied",
         reason=decided.reason,
-        approval=evidence.digest(evidence.canonical(approval)) if approval is not None else "",
-        files=len(approval.files) if approval is not None else 0,
+        approval=evidence.digest(evidence.canonical(approved)) if approved else "",
+        files=sum(len(approval.files) for approval in approved.values()),
         files_checked=decided.files_checked,
         lock=locked,
         server=f"{entry.server.name} {entry.server.version}".strip() if entry is not None else "",
@@ -234,7 +235,7 @@ def _inputs(config: Config, approvals: Approvals, lock: LockFile) -> evidence.In
     del settings["mcpServers"], settings["http"]["tokens"]
     return evidence.Inputs(
         settings=evidence.digest(evidence.canonical(settings)),
-        approvals=evidence.digest(evidence.canonical(approvals)) if approvals.children else "",
+        approvals=evidence.digest(evidence.canonical(approvals)) if approvals.names() else "",
         lock=evidence.digest(evidence.canonical(lock)) if lock.children else "",
     )
 

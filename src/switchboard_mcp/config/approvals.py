@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from switchboard_mcp.config.documents import Unreadable, join, read_document
 from switchboard_mcp.config.writing import write_whole
@@ -72,13 +72,73 @@ class Approval(
     """Requests in natural language, where they were approved too."""
 
 
+class Found(Struct, frozen=True):
+    """An approval, and the key it stands under."""
+
+    key: str
+    approval: Approval
+
+
 class Approvals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One workspace's `switchboard.approvals.json`."""
 
     version: Literal[1] = 1
     """Version of this file's format."""
     children: dict[str, Approval] = {}
-    """What is approved, by the child's name."""
+    """What is approved on every machine, by the child's name: remote children."""
+    platforms: dict[str, dict[str, Approval]] = {}
+    """What is approved on machines of one kind, such as `linux-x86_64` or `darwin-arm64`, by the child's name: children
+    that are programs. It counts before what is approved on every machine."""
+
+    def find(self, child: str, platform: str) -> Found | None:
+        """What is approved of a child on one kind of machine."""
+        own = self.platforms.get(platform, {}).get(child)
+        if own is not None:
+            return Found(join(join("platforms", platform), child), own)
+        anywhere = self.children.get(child)
+        return Found(join("children", child), anywhere) if anywhere is not None else None
+
+    def elsewhere(self, child: str, platform: str) -> list[str]:
+        """The other kinds of machines that a child is approved on."""
+        return [name for name in self.everywhere(child) if name not in ("", platform)]
+
+    def everywhere(self, child: str) -> dict[str, Approval]:
+        """All that is approved of a child, by the kind of machine; under an empty name what is on every one."""
+        sets = {"": self.children, **self.platforms}
+        return {name: own[child] for name, own in sorted(sets.items()) if child in own}
+
+    def names(self) -> set[str]:
+        """Every child that is approved on any machine."""
+        return {*self.children, *(child for own in self.platforms.values() for child in own)}
+
+    def without(self, child: str) -> Approvals:
+        """The same, with the child approved on no machine."""
+        platforms = {name: _less(own, child) for name, own in self.platforms.items()}
+        return Approvals(
+            children=_less(self.children, child),
+            platforms={name: own for name, own in platforms.items() if own},
+        )
+
+    def adding(self, child: str, platform: str, approval: Approval) -> Approvals:
+        """The same, with a child approved: a program on this kind of machine, a remote one on every.
+
+        What is approved of it on other kinds stays; what was on all of them, before there were kinds, does not.
+        """
+        children, own = _less(self.children, child), _less(self.platforms.get(platform, {}), child)
+        if approval.kind != "stdio":
+            return structs.replace(self.without(child), children={**children, child: approval})
+        platforms = {**self.platforms, platform: {**own, child: approval}}
+        return Approvals(children=children, platforms=platforms)
+
+
+def _less(approved: Mapping[str, Approval], child: str) -> dict[str, Approval]:
+    return {name: approval for name, approval in approved.items() if name != child}
+
+
+def platform_here() -> str:
+    """The kind of machine that this is: what runs on one of the same kind may have the same checksums."""
+    machine = os.uname()
+    return f"{machine.sysname}-{machine.machine}".lower()
 
 
 class Words(Struct, frozen=True):
@@ -129,18 +189,23 @@ def read_approvals(path: str) -> Approvals:
 
         found = [f"{path}: {mistake.key}: {mistake.message}" for mistake in mistakes(document, Approvals)]
         raise _invalid("\n".join(found) or f"{path}: {problem}") from None
-    for name, approval in approvals.children.items():
-        if approval.replaces > len(approval.args):
-            key = join(join("children", name), "replaces")
-            raise _invalid(f"{path}: {key}: is more than there are `args`.")
+    sets = {"children": approvals.children}
+    sets |= {join("platforms", name): own for name, own in approvals.platforms.items()}
+    for key, approved in sets.items():
+        for name, approval in approved.items():
+            if approval.replaces > len(approval.args):
+                told = f"{join(join(key, name), 'replaces')}: is more than there are `args`."
+                raise _invalid(f"{path}: {told}")
     return approvals
 
 
 def render(approvals: Approvals) -> bytes:
     """The text of the file: the same for the same approvals, one line a value."""
-    members = msgspec.to_builtins(approvals)
-    members["children"] = dict(sorted(members["children"].items()))
-    return msgspec.json.format(msgspec.json.encode(members), indent=2) + b"\n"
+    ordered = Approvals(
+        children=dict(sorted(approvals.children.items())),
+        platforms={name: dict(sorted(own.items())) for name, own in sorted(approvals.platforms.items())},
+    )
+    return msgspec.json.format(msgspec.json.encode(ordered), indent=2) + b"\n"
 
 
 def write_approvals(path: str, approvals: Approvals) -> None:

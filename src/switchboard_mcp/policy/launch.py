@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from switchboard_mcp.config.approvals import Approval, Approvals, Words
+from switchboard_mcp.config.approvals import Approval, Approvals, Found, Words
 from switchboard_mcp.config.ask import Ask
 from switchboard_mcp.config.documents import join
 from switchboard_mcp.config.governance import Governance
@@ -41,6 +41,7 @@ class Case(Struct, frozen=True):
     """What the rules look at: the entry, its approval, and what both make."""
 
     spec: ChildSpec
+    key: str  # of the approval
     approval: Approval
     governance: Governance
     workspace: str
@@ -58,7 +59,7 @@ class Case(Struct, frozen=True):
 
     def in_approvals(self, *path: str) -> str:
         """A key in the approvals file."""
-        key = join("children", self.spec.name)
+        key = self.key
         for part in path:
             key = f"{key}{part}" if part.startswith("[") else join(key, part)
         return key
@@ -220,6 +221,7 @@ class Guard(Struct, frozen=True):
     environ: Mapping[str, str]
     ask: Ask = Ask()
     config: str = ""  # the file that the settings are from
+    platform: str = ""
 
     def judge(self, spec: ChildSpec, look: Look | None = None) -> Failure | None:
         """Why the child may not run, as far as can be said without reading what is pinned."""
@@ -228,10 +230,10 @@ class Guard(Struct, frozen=True):
         fault = text.text_fault(spec)
         if fault is not None:
             return self.refusal(spec, fault)
-        approval = self.approvals.children.get(spec.name)
-        if approval is None:
-            return not_allowed(spec, self.file)
-        return self._refused(self._case(spec, approval, look or Look()), RULES)
+        found = self.approvals.find(spec.name, self.platform)
+        if found is None:
+            return self._not_allowed(spec)
+        return self._refused(self._case(spec, found, look or Look()), RULES)
 
     def approve(self, spec: ChildSpec) -> Approved | Failure:
         """The launch of a child, its variables filled in already. Reads what is pinned, which takes a while."""
@@ -241,7 +243,9 @@ class Guard(Struct, frozen=True):
         if spec.wraps:
             argv = wrappers.argv(spec.name, self.workspace, self.config)
             return Approved(argv, dict(self.environ), self.workspace, wrappers.marks())
-        case = self._case(spec, self.approvals.children[spec.name], Look())
+        found = self.approvals.find(spec.name, self.platform)
+        assert found is not None  # or it had been refused
+        case = self._case(spec, found, Look())
         problem = self._refused(case, (no_script_runs,))
         if problem is not None:
             return problem
@@ -261,10 +265,10 @@ class Guard(Struct, frozen=True):
 
     def may_be_asked(self, spec: ChildSpec) -> Failure | None:
         """Why sentences may not be turned into calls of a child, be it wrapped or not."""
-        approval = self.approvals.children.get(spec.name)
-        if approval is None:
-            return not_allowed(spec, self.file)
-        why = wrappers.flaw(approval, self.ask, own_folder(self.workspace, spec))
+        found = self.approvals.find(spec.name, self.platform)
+        if found is None:
+            return self._not_allowed(spec)
+        why = wrappers.flaw(found.approval, self.ask, own_folder(self.workspace, spec))
         if not why:
             return None
         return failure(
@@ -281,7 +285,8 @@ class Guard(Struct, frozen=True):
         if not path:
             return None
         told = f"{path} changed while the child was starting, so that nobody knows what was run"
-        return self.refusal(spec, ApprovalFault(join("children", spec.name), told))
+        found = self.approvals.find(spec.name, self.platform)
+        return self.refusal(spec, ApprovalFault(found.key if found is not None else "", told))
 
     def refusal(self, spec: ChildSpec, fault: Fault) -> Failure:
         """The fault in words, with file and key."""
@@ -294,9 +299,23 @@ class Guard(Struct, frozen=True):
             hint=f"Fix what is named, then approve it again: `switchboard approve {spec.name}`.",
         )
 
-    def _case(self, spec: ChildSpec, approval: Approval, look: Look) -> Case:
+    def _case(self, spec: ChildSpec, found: Found, look: Look) -> Case:
+        approval = found.approval
         argv = [*map(self.words.fill, approval.launch), *spec.args[approval.replaces :]]
-        return Case(spec, approval, self.governance, self.workspace, self.words, argv, look)
+        return Case(spec, found.key, approval, self.governance, self.workspace, self.words, argv, look)
+
+    def _not_allowed(self, spec: ChildSpec) -> Failure:
+        """What is said of a child that nobody has approved."""
+        where = f"{spec.source}: {spec.key}" if spec.key else spec.source
+        others = ", ".join(self.approvals.elsewhere(spec.name, self.platform))
+        on = f" on {self.platform}, only on {others}" if others else ""
+        return failure(
+            "child_not_allowed",
+            f"Child '{spec.name}' ({where}) is not approved in {self.file}{on}.",
+            child=spec.name,
+            hint=f"Whoever approves children here runs `switchboard approve {spec.name}`"
+            + (" on such a machine." if others else "."),
+        )
 
     def _refused(self, case: Case, rules: Sequence[Rule]) -> Failure | None:
         fault = text.first(rule(case) for rule in rules)
@@ -305,14 +324,3 @@ class Guard(Struct, frozen=True):
     def _environment(self, spec: ChildSpec) -> dict[str, str]:
         handed_on = {name: self.environ[name] for name in self.governance.env if name in self.environ}
         return {**handed_on, **spec.env}
-
-
-def not_allowed(spec: ChildSpec, file: str) -> Failure:
-    """What is said of a child that nobody has approved."""
-    where = f"{spec.source}: {spec.key}" if spec.key else spec.source
-    return failure(
-        "child_not_allowed",
-        f"Child '{spec.name}' ({where}) is not approved in {file}.",
-        child=spec.name,
-        hint=f"Whoever approves children here runs `switchboard approve {spec.name}`.",
-    )

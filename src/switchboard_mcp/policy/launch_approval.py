@@ -53,7 +53,7 @@ def propose(
         return approval
     if ask:
         approval = structs.replace(approval, ask=asking(guard.ask, own_folder(guard.workspace, spec)))
-    judge = structs.replace(guard, approvals=Approvals(children={spec.name: approval}))
+    judge = structs.replace(guard, approvals=Approvals().adding(spec.name, guard.platform, approval))
     outcome = judge.approve(filled)
     if isinstance(outcome, Failure):
         return outcome

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, structs
 
-from switchboard_mcp.config.approvals import approvals_file, read_approvals, words
+from switchboard_mcp.config.approvals import approvals_file, platform_here, read_approvals, words
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
 from switchboard_mcp.config.variables import expand, missing
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
@@ -80,6 +80,7 @@ def make_guard(workspace: Workspace, environ: Mapping[str, str]) -> Guard:
         environ,
         workspace.config.ask,
         workspace.source,
+        platform_here(),
     )
 
 

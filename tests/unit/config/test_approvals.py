@@ -53,6 +53,52 @@ def test_the_text_is_sorted_stable_and_fits_the_schema() -> None:
     jsonschema.validate(json.loads(text), approvals_schema())
 
 
+LINUX, MAC = "linux-x86_64", "darwin-arm64"
+NODE, BREW = (
+    Approval(command="node", launch=["/usr/bin/node"]),
+    Approval(command="node", launch=["/opt/node"]),
+)
+
+
+def test_each_kind_of_machine_has_its_own_approval_and_keeps_that_of_the_others() -> None:
+    linux = APPROVALS.adding("tool", LINUX, NODE)
+    both = linux.adding("tool", MAC, BREW)
+    for platform, expected in ((LINUX, NODE), (MAC, BREW)):
+        found = both.find("tool", platform)
+        assert found is not None
+        assert (found.key, found.approval) == (f"platforms.{platform}.tool", expected)
+    assert both.find("tool", "linux-aarch64") is None
+    assert (both.elsewhere("tool", LINUX), linux.elsewhere("tool", LINUX)) == ([MAC], [])
+    assert both.adding("tool", MAC, BREW) == both
+    again = both.adding("tool", LINUX, BREW)
+    assert again.platforms == {LINUX: {"tool": BREW}, MAC: {"tool": BREW}}
+    assert both.names() == {"git", "tool", "zoo"}
+    assert both.without("tool") == APPROVALS
+
+
+def test_what_was_approved_before_there_were_kinds_holds_until_it_is_approved_again() -> None:
+    found = APPROVALS.find("git", LINUX)
+    assert found is not None
+    assert found.key == "children.git"
+    renewed = APPROVALS.adding("git", LINUX, NODE)
+    assert (renewed.find("git", LINUX) or found).approval == NODE
+    assert renewed.find("git", MAC) is None
+
+
+def test_a_remote_child_is_approved_on_every_machine() -> None:
+    remote = Approval(kind="http", origin="https://x.example:443")
+    approved = APPROVALS.adding("git", LINUX, NODE).adding("git", LINUX, remote)
+    assert approved.everywhere("git") == {"": remote}
+
+
+def test_kinds_are_written_in_order_and_fit_the_schema() -> None:
+    one = APPROVALS.adding("b", MAC, BREW).adding("b", LINUX, NODE).adding("a", LINUX, NODE)
+    other = APPROVALS.adding("a", LINUX, NODE).adding("b", LINUX, NODE).adding("b", MAC, BREW)
+    assert render(one) == render(other)
+    jsonschema.validate(json.loads(render(one)), approvals_schema())
+    assert msgspec.json.decode(render(one), type=Approvals) == one
+
+
 def test_nothing_is_approved_where_there_is_no_file(tmp_path: Path) -> None:
     assert read_approvals(str(tmp_path / "nothing.json")) == Approvals()
 
