@@ -38,13 +38,7 @@ bench: ## measure Switchboard beside the alternatives
 
 schema: ## write switchboard.config.schema.json and its kin anew
 	@scripts/setup core
-	@for name in config approvals lock; do \
-	  $(PYTHON_BIN) -m switchboard_mcp.config.schema $$name > switchboard.$$name.schema.json.new && \
-	  mv switchboard.$$name.schema.json.new switchboard.$$name.schema.json || exit 1; done
-	@for name in evidence-report evidence-metrics evidence-stamp; do \
-	  $(PYTHON_BIN) -m switchboard_mcp.observe.evidence_schema $$name > switchboard.$$name.schema.json.new && \
-	  mv switchboard.$$name.schema.json.new switchboard.$$name.schema.json || exit 1; done
-	@$(PYTHON_BIN) -m switchboard_mcp.mail.schemas .
+	@$(PYTHON_BIN) scripts/schemas.py
 
 docs: ## write docs/reference anew from the code
 	@scripts/setup core

@@ -16,8 +16,8 @@ from typing import Any
 
 import reference_commands
 import reference_metrics
+import schemas
 
-from switchboard_mcp.config.schema import json_schema
 from switchboard_mcp.core import lifecycle, workflow
 from switchboard_mcp.errors import KINDS
 from switchboard_mcp.mail.workflows_definitions import bundled
@@ -183,7 +183,7 @@ def keys(node: Node, path: str, schema: Node) -> Iterator[str]:
 
 def settings() -> str:
     """A table for each group of settings, and before them one for what stands alone."""
-    schema = json_schema()
+    schema = schemas.schemas()["config"]
     alone, groups = [], []
     for name, entry in schema["properties"].items():
         rows = list(keys({"properties": {name: entry}}, "", schema))

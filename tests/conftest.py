@@ -6,11 +6,13 @@ skipped promise is a broken one.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import psutil
@@ -27,6 +29,11 @@ GRACE_SECONDS = 5.0
 # Deadlines are wall time, and a busy machine would fail them; a failure on CI must come back on the next run.
 hypothesis.settings.register_profile("switchboard", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("switchboard")
+
+
+def published_schema(name: str) -> Any:
+    """A schema of the repository's root; `make check` holds it to what the models are."""
+    return json.loads((REPO / f"switchboard.{name}.schema.json").read_text(encoding="utf-8"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from switchboard_mcp.config.documents import decode_json
 from switchboard_mcp.config.load import read_config
-from switchboard_mcp.config.schema import json_schema
+from tests.conftest import published_schema
 from tests.docs.pages import PAGES, blocks, name_of, prose
 
-SCHEMA = json_schema()
+SCHEMA = published_schema("config")
 TOP = frozenset(SCHEMA["properties"])
 # Names that stand for any: `suites.<child>.pin`, `profiles.NAME`, and examples such as `suites.github.pin`.
 DOTTED = re.compile(r"`([a-z][A-Za-z]*(?:\.[A-Za-z<>_*-]+)+)`")

@@ -110,9 +110,9 @@ def test_serving_loads_no_other_command(served: Path) -> None:
     assert commands == {"switchboard_mcp.cli.serving"}
 
 
-def test_a_start_that_only_lists_loads_no_code_for_mistakes_or_schemas(served: Path) -> None:
+def test_a_start_that_only_lists_loads_no_code_for_mistakes(served: Path) -> None:
     modules = loaded(served, LIST)
-    assert not modules & {"switchboard_mcp.config.mistakes", "switchboard_mcp.config.schema"}
+    assert "switchboard_mcp.config.mistakes" not in modules
 
 
 def test_what_is_switched_off_costs_no_import(served: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.cli.usage import COMMANDS, parser_for
-from switchboard_mcp.config.schema import json_schema
 from switchboard_mcp.errors import KINDS
+from tests.conftest import published_schema
 
 REPO = Path(__file__).parents[2]
 GUIDE = (REPO / "docs" / "governance.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ SETTING = re.compile(r"(?:governance|health|introspection|suites|audit|limits|ti
 
 
 def settings() -> set[str]:
-    schema = json_schema()
+    schema = published_schema("config")
     found: set[str] = set()
 
     def walk(node: dict[str, Any], path: str) -> None:

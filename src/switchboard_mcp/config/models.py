@@ -12,8 +12,7 @@ from msgspec import Meta, Struct, field
 
 from switchboard_mcp.config.ask import Ask
 from switchboard_mcp.config.audit import Audit
-from switchboard_mcp.config.bus import Bus as Bus
-from switchboard_mcp.config.bus import BusTls as BusTls
+from switchboard_mcp.config.bus import Bus
 from switchboard_mcp.config.governance import Governance
 from switchboard_mcp.config.health import Health
 from switchboard_mcp.config.limits import Cache, Limits, MiddlewareUse
@@ -30,7 +29,6 @@ HOUSE_NAME = "switchboard"  # of the built-in child that searches the others
 HOUSE_DESCRIPTION = (
     "Find the subtool for a task over all suites, see how the suites are, and what went wrong last."
 )
-Verbosity = Literal["names", "signature", "summary", "full"]
 IntrospectionMode = Literal["summary", "full", "redacted", "signature"]
 
 

@@ -15,8 +15,8 @@ from switchboard_mcp.children import lock
 from switchboard_mcp.children.catalog import Knowledge, Server, read_tools
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.config.schema import SCHEMAS
 from switchboard_mcp.errors import SwitchboardError
+from tests.conftest import published_schema
 
 Json = dict[str, Any]
 SPEC = ChildSpec(
@@ -69,7 +69,7 @@ def test_the_file_is_sorted_and_valid_by_its_schema() -> None:
     data = lock.rendered(written(b=entry(), a=entry(READ, {**READ, "name": "other"})))
     document = json.loads(data)
     assert data.decode() == json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-    jsonschema.validate(document, SCHEMAS["lock"]())
+    jsonschema.validate(document, published_schema("lock"))
 
 
 def test_an_editor_may_be_told_where_the_schema_is(tmp_path: Path) -> None:

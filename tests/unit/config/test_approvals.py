@@ -17,8 +17,8 @@ from switchboard_mcp.config.approvals import (
     words,
     write_approvals,
 )
-from switchboard_mcp.config.schema import approvals_schema
 from switchboard_mcp.errors import SwitchboardError
+from tests.conftest import published_schema
 
 APPROVALS = Approvals(
     children={
@@ -50,7 +50,7 @@ def test_the_text_is_sorted_stable_and_fits_the_schema() -> None:
     assert render(turned) == text
     assert text.endswith(b"}\n")
     assert list(json.loads(text)["children"]) == ["git", "zoo"]
-    jsonschema.validate(json.loads(text), approvals_schema())
+    jsonschema.validate(json.loads(text), published_schema("approvals"))
 
 
 LINUX, MAC = "linux-x86_64", "darwin-arm64"
@@ -145,6 +145,6 @@ def test_without_a_home_nothing_is_in_it() -> None:
 def test_the_schema_refuses_what_reading_refuses() -> None:
     wrong = {"children": {"a": {"files": [{"path": "/x", "sha256": "short"}]}}}
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(wrong, approvals_schema())
+        jsonschema.validate(wrong, published_schema("approvals"))
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(wrong, Approvals)
