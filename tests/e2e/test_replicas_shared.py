@@ -153,7 +153,12 @@ def test_a_child_in_quarantine_on_one_replica_is_not_started_on_the_other_until_
     assert "On replica 'a': Child 'frail'" in theirs["message"]
     assert not (there / "starts").exists()
     shown = subprocess.run(
-        [*SWITCHBOARD, "status"], cwd=pair.folders[1], capture_output=True, text=True, check=False
+        [*SWITCHBOARD, "status"],
+        cwd=pair.folders[1],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert shown.returncode == 1
     assert "quarantined" in shown.stdout
