@@ -14,7 +14,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,10 +23,9 @@ from typing import Any
 
 from bench.bus_peer import STREAM
 from bench.client import BenchError
-from bench.report import Goal, Options, Report, Samples, Table, cell, percentile
+from bench.durable import PAYLOAD, SENDERS, disk, note, report, store
+from bench.report import Goal, Options, Report, Samples
 
-SENDERS = 32
-PAYLOAD = "x" * 600
 DESK, BARE, PLAIN = "switchboard", "bare", "plain"
 TITLES = {
     DESK: "Switchboard: message, receipt, order, once",
@@ -143,13 +141,7 @@ def measure_bare(folder: Path, url: str, count: int, *, durable: bool) -> tuple[
 
         def send(each: int) -> None:
             if durable:
-                name = f"msg_{number}_{each}.json"
-                file = os.open(f".{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=outbox)
-                os.write(file, PAYLOAD.encode())
-                os.fsync(file)
-                os.close(file)
-                os.rename(f".{name}", name, src_dir_fd=outbox, dst_dir_fd=outbox)
-                os.fsync(outbox)
+                store(outbox, f"msg_{number}_{each}.json")
             client.xadd(STREAM, {"message": PAYLOAD})
 
         return send
@@ -191,31 +183,18 @@ def measure_bare(folder: Path, url: str, count: int, *, durable: bool) -> tuple[
 def run(options: Options) -> Report:
     count = options.pick(6_400, 1_280)
     samples = Samples()
-    folder = os.environ.get("BENCH_FOLDER") or Path(__file__).resolve().parent
-    with tempfile.TemporaryDirectory(prefix=".bench-bus-", dir=folder) as name:
+    with disk("bus") as folder:
         for turn in range(options.pick(3, 1)):
             for key in TITLES:
-                place = Path(name) / f"{key}-{turn}"
-                with redis_server(Path(name) / f"redis-{key}-{turn}") as url:
+                place = folder / f"{key}-{turn}"
+                with redis_server(folder / f"redis-{key}-{turn}") as url:
                     if key == DESK:
                         rate, taken = measure_desk(place, url, count)
                     else:
                         rate, taken = measure_bare(place, url, count, durable=key == BARE)
-                samples.add(key, "per_s", rate)
-                samples.add(key, "p50_ms", percentile(taken, 50))
-                samples.add(key, "p99_ms", percentile(taken, 99))
-    return report(samples)
-
-
-def report(samples: Samples) -> Report:
+                note(samples, key, rate, taken)
     figures = samples.medians()
-    rows = [
-        [TITLES[key], cell(mine["per_s"], 0), cell(mine["p50_ms"], 1), cell(mine["p99_ms"], 1)]
-        for key, mine in figures.items()
-    ]
-    title = f"From machine to machine over Redis Streams, {SENDERS} senders, medians"
-    table = Table(title, ["", "messages/s", "p50 ms, one at a time", "p99 ms"], rows)
     ratio = figures[DESK]["per_s"] / figures[BARE]["per_s"]
     goals = [Goal("messages a second, of redis-py's at the same durability", ratio, "at least", 0.5)]
-    notes = [f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"]
-    return Report([table], goals, figures, notes)
+    title = f"From machine to machine over Redis Streams, {SENDERS} senders, medians"
+    return report(title, "p50 ms, one at a time", TITLES, figures, goals)

@@ -10,19 +10,18 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.report import Goal, Options, Report, Samples, Table, cell, percentile
+from bench import durable
+from bench.durable import PAYLOAD, SENDERS
+from bench.report import Goal, Options, Report, Samples
 from switchboard_mcp.mail.letters import Draft
 from switchboard_mcp.mail.post import Post
 
-SENDERS = 32
 RECIPIENTS = 8
-PAYLOAD = "x" * 600
 DESK, BARE, SQLITE = "switchboard", "fsync", "sqlite"
 TITLES = {
     DESK: "Switchboard: message and receipt",
@@ -88,13 +87,7 @@ def measure_bare(folder: Path, seconds: float) -> list[float]:
 
     def start(number: int) -> Callable[[int], None]:
         def store(count: int) -> None:
-            name = f"msg_{number}_{count}.json"
-            file = os.open(f".{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=inbox)
-            os.write(file, PAYLOAD.encode())
-            os.fsync(file)
-            os.close(file)
-            os.rename(f".{name}", name, src_dir_fd=inbox, dst_dir_fd=inbox)
-            os.fsync(inbox)
+            durable.store(inbox, f"msg_{number}_{count}.json")
 
         return store
 
@@ -129,32 +122,16 @@ MEASURES = {DESK: measure_desk, BARE: measure_bare, SQLITE: measure_sqlite}
 def run(options: Options) -> Report:
     seconds = options.pick(3, 1)
     samples = Samples()
-    # In the repository, not in /tmp, which may be in memory. A file system on which thousands of files were deleted
-    # in the last minutes, by a run before this one for instance, makes new ones slowly (ext4 does): BENCH_FOLDER.
-    folder = os.environ.get("BENCH_FOLDER") or Path(__file__).resolve().parent
-    with tempfile.TemporaryDirectory(prefix=".bench-mail-", dir=folder) as name:
+    with durable.disk("mail") as folder:
         for number in range(options.pick(3, 1)):
             for key, measure in MEASURES.items():
-                taken = measure(Path(name) / f"{key}-{number}", seconds)
-                samples.add(key, "per_s", len(taken) / seconds)
-                samples.add(key, "p50_ms", percentile(taken, 50))
-                samples.add(key, "p99_ms", percentile(taken, 99))
-    return report(samples)
-
-
-def report(samples: Samples) -> Report:
+                taken = measure(folder / f"{key}-{number}", seconds)
+                durable.note(samples, key, len(taken) / seconds, taken)
     figures = samples.medians()
-    rows = [
-        [TITLES[key], cell(mine["per_s"], 0), cell(mine["p50_ms"], 1), cell(mine["p99_ms"], 1)]
-        for key, mine in figures.items()
-    ]
-    table = Table(
-        f"Durable messages, {SENDERS} senders, medians", ["", "messages/s", "p50 ms", "p99 ms"], rows
-    )
     desk = figures[DESK]
     goals = [
         Goal("durable messages a second", desk["per_s"], "at least", 1_000, "/s"),
         Goal("p99 of a durable send", desk["p99_ms"], "at most", 100, "ms"),
     ]
-    notes = [f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"]
-    return Report([table], goals, figures, notes)
+    title = f"Durable messages, {SENDERS} senders, medians"
+    return durable.report(title, "p50 ms", TITLES, figures, goals)
