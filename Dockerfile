@@ -1,4 +1,4 @@
-# Switchboard over HTTP, with what remote children and traces need.
+# Switchboard over HTTP, with what remote children, traces and the bus need.
 #
 #   docker build -t switchboard .
 #   docker run --rm -p 127.0.0.1:3100:3100 -v "$PWD:/workspace" switchboard
@@ -14,11 +14,11 @@ RUN python -m venv /opt/switchboard \
 COPY . .
 RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . \
  && /opt/switchboard/bin/pip install --no-cache-dir --require-hashes -r requirements/core.lock \
- && /opt/switchboard/bin/pip install --no-cache-dir "$(ls /wheels/*.whl)[fast,http,otel]"
+ && /opt/switchboard/bin/pip install --no-cache-dir "$(ls /wheels/*.whl)[fast,http,otel,redis]"
 
 FROM python:3.13-slim
 RUN useradd --uid 10001 --create-home switchboard \
- && mkdir /workspace && chown switchboard:switchboard /workspace
+ && mkdir -p /workspace/.switchboard && chown -R switchboard:switchboard /workspace
 COPY --from=build /opt/switchboard /opt/switchboard
 ENV PATH="/opt/switchboard/bin:$PATH" PYTHONUNBUFFERED=1
 USER 10001
