@@ -49,7 +49,7 @@ NAV: dict[str, tuple[str, ...]] = {
         "protocol.md",
     ),
     "Reference": ("reference/commands.md", "reference/settings.md", "reference/failures.md"),
-    "Decisions": ("adr/README.md",),
+    "Decisions": ("code.md", "adr/README.md"),
 }
 FOLDERS = {"hosts": "Hosts", "reference": "Reference", "adr": "Decisions"}
 

@@ -95,7 +95,7 @@ def test_kinds_are_written_in_order_and_fit_the_schema() -> None:
     one = APPROVALS.adding("b", MAC, BREW).adding("b", LINUX, NODE).adding("a", LINUX, NODE)
     other = APPROVALS.adding("a", LINUX, NODE).adding("b", LINUX, NODE).adding("b", MAC, BREW)
     assert render(one) == render(other)
-    jsonschema.validate(json.loads(render(one)), approvals_schema())
+    jsonschema.validate(json.loads(render(one)), published_schema("approvals"))
     assert msgspec.json.decode(render(one), type=Approvals) == one
 
 
