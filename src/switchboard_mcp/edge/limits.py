@@ -15,6 +15,8 @@ import socket
 from collections.abc import Callable
 from typing import Any, cast
 
+from switchboard_mcp.edge.joining import Joining
+
 Address = tuple[str, int]
 
 # Ordinary heads have one or two kilobytes.
@@ -69,7 +71,7 @@ class Guard(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.address = (str(peer[0]), int(peer[1])) if peer else ("", id(self))
         _mind_vanished(transport.get_extra_info("socket"))
-        self._inner.connection_made(transport)
+        self._inner.connection_made(cast(asyncio.Transport, Joining(transport, self._crowd.loop)))
         if not self._crowd.join(self):
             transport.write(TOO_MANY)
             transport.close()

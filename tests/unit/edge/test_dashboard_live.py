@@ -32,7 +32,7 @@ def services(audit: Record | None = None) -> Any:
     redactor = Redactor()
     redactor.register("hunter2-hunter2")
     loop = asyncio.get_running_loop()
-    return SimpleNamespace(audit=audit, loop=loop, redactor=redactor, start_task=None, log=None)
+    return SimpleNamespace(audit=audit, loop=loop, redactor=redactor, start_task=None, log=None, replicas=None)
 
 
 def suite(name: str, chain: object = None) -> Any:
