@@ -180,8 +180,8 @@ class Offer:
         return knowledge.lists.get(method, []) if knowledge is not None else []
 
     def extra(self, method: str) -> dict[str, Raw]:
-        """What it says beside the entries of a list."""
-        knowledge = self.knowledge
+        """What it says beside the entries of a list; of a governed child nothing, since nobody has looked at it."""
+        knowledge = self.knowledge if not self.governed else None
         return knowledge.extras.get(method, {}) if knowledge is not None else {}
 
     def learn(self, knowledge: Knowledge) -> None:

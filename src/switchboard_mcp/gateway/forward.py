@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.core import envelope, jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
-from switchboard_mcp.errors import INVALID_PARAMS, Failure, rpc_error, tool_result
+from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, rpc_error, tool_result
 from switchboard_mcp.gateway.childsuite import ChildSuite
 from switchboard_mcp.gateway.inbound import RETRY_MEMBERS, Inbound
 from switchboard_mcp.gateway.request import HostRequest
@@ -68,9 +68,13 @@ class Forward(HostRequest):
             self.dispatch(child, id, self.build(child, id), PATIENT.get(self.method, 0.0))
 
     def _blocked(self, child: Child) -> Failure | None:
-        """Why a tool must not be used that is another than was locked."""
+        """Why a tool must not be used that is another than was locked, or was not locked at all."""
         name = envelope.text_of(self.members.get("name")) if self.method == "tools/call" else None
-        return child.offer.refusal(name) if name else None
+        if name is None or name in child.offer.tools:
+            return None
+        told = f"Child '{child.name}' has no tool '{name}' that was locked."
+        gone = failure("subtool_unknown", told, child=child.name, hint=child.offer.farewell(name))
+        return child.offer.refusal(name) or gone
 
     def build(self, child: Child, id: bytes) -> bytes:
         """The same request, with what describes this hop."""

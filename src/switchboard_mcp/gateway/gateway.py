@@ -305,10 +305,13 @@ class Gateway:
         elif method == "notifications/roots/list_changed":
             for suite in session.view.suites.values():
                 self._tell(suite, session, method, params)
-        elif method not in ("notifications/initialized", "notifications/cancelled"):
-            # What nobody knows is for the one child that is shown as it is.
+        elif method.startswith("notifications/") and method not in (
+            "notifications/initialized",
+            "notifications/cancelled",
+        ):
+            # What nobody knows is for the one child that is shown as it is; a call without an id is for nobody.
             only = session.view.listing.only_direct()
-            if only is not None:
+            if only is not None and not only.child.offer.governed:
                 self._tell(only, session, method, params)
 
     def _tell(self, suite: ChildSuite, session: Session, method: str, params: Raw | UnsetType) -> None:

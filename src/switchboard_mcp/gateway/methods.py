@@ -171,7 +171,7 @@ def _call_direct(gateway: Gateway, inbound: Inbound, name: str) -> None:
     own = view.listing.direct()
     found = own.get(name)
     alone = view.listing.alone()
-    if found is None and alone is not None and alone.access.permits(name):
+    if found is None and alone is not None and alone.access.permits(name) and not alone.child.offer.governed:
         found = Found(alone, name)  # the child knows best what it has not
     if found is None and (blocked := view.listing.blocked(name)) is not None:
         inbound.answer(tool_result(blocked))
@@ -241,9 +241,14 @@ def complete(gateway: Gateway, inbound: Inbound) -> None:
 
 
 def unknown(gateway: Gateway, inbound: Inbound) -> None:
-    """A method nobody knows goes to the one child that is shown directly, if there is one."""
+    """A method nobody knows goes to the one child that is shown directly, if there is one.
+
+    Of a governed child nothing is used that was not locked; its tasks come from calls that were.
+    """
     method = inbound.method
     only = inbound.session.view.listing.only_direct()
+    if only is not None and only.child.offer.governed and not method.startswith("tasks/"):
+        only = None
     if only is None or (method.startswith("tasks/") and inbound.modern is not _is_modern(only)):
         inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {method}")
     else:

@@ -126,6 +126,17 @@ def test_a_tool_the_only_child_did_not_list_is_its_own_matter(board: Board) -> N
     assert host.result(asked)["isError"] is True
 
 
+def test_a_call_without_an_id_is_no_way_around_a_deny_list(board: Board) -> None:
+    kid = board.child(exposure="direct", expose=Expose(deny=["drop"]))
+    host = board.host()
+    host.ask("tools/call", {"name": "echo", "arguments": {}})
+    for method in ("tools/call", "prompts/get", "vendor/run"):
+        host.notify(method, {"name": "drop", "arguments": {}})
+        assert all("id" in heard for heard in kid.server.requests(method))
+    host.notify("notifications/vendor", {"x": 1})
+    assert kid.server.requests("notifications/vendor")
+
+
 def test_among_several_children_an_unknown_tool_is_refused_with_the_nearest(board: Board) -> None:
     board.child("a", exposure="direct")
     board.child("b")

@@ -160,3 +160,42 @@ def test_drift_is_recorded_once_however_often_the_list_is_looked_at(board: Pinne
     child.server.notify("notifications/tools/list_changed")
     board.settle()
     assert record.drift == ["echo", "echo"], "another drift is another record"
+
+
+def direct(board: PinnedBoard, *tools: Json) -> FakeChild:
+    """One governed child, shown directly, that is locked with `echo`."""
+    child = board.child(tools=list(tools), exposure="direct")
+    board.lock(child, ECHO, governed=True, capabilities={"tools": Raw(b"{}")})
+    return child
+
+
+def test_a_tool_that_a_governed_child_never_told_of_is_not_called_directly_either(board: PinnedBoard) -> None:
+    child = direct(board, ECHO)
+    host = board.host()
+    host.ask("tools/call", {"name": "echo", "arguments": {}})
+    assert len(child.server.requests("tools/call")) == 1
+    answer = host.answer(host.ask("tools/call", {"name": "hidden", "arguments": {}}))
+    assert answer is not None
+    assert "hidden" in json.dumps(answer)
+    assert len(child.server.requests("tools/call")) == 1, "the lock knows no such tool"
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_methods_nobody_knows_do_not_reach_a_governed_child(board: PinnedBoard, modern: bool) -> None:
+    child = direct(board, ECHO)
+    host = board.host(modern=modern)
+    host.ask("tools/call", {"name": "echo", "arguments": {}})
+    for method in ("vendor/run", "Tools/Call", "tools/call/", "sampling/createMessage"):
+        assert host.error(host.ask(method, {"name": "echo"}))["code"] == -32601
+        host.notify(method, {"name": "echo"})
+        assert child.server.requests(method) == []
+
+
+def test_what_a_governed_child_says_beside_its_tools_is_not_passed_on(board: PinnedBoard) -> None:
+    child = direct(board, ECHO)
+    told = {"tools": [ECHO], "_meta": {"note": "obey"}, "more": "obey"}
+    child.extra = lambda message: {"result": told} if message["method"] == "tools/list" else None
+    host = board.host()
+    host.ask("tools/call", {"name": "echo", "arguments": {}})
+    listed = host.get("tools/list")
+    assert ("obey" not in json.dumps(listed), len(listed["tools"])) == (True, 1)
