@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -126,8 +127,16 @@ class RelayProcess:
             self.deaths += 1
 
     def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
-            self._process.kill()
+            self._process.send_signal(number)
 
 
 class Took(Struct, frozen=True):
@@ -251,6 +260,19 @@ class World:
                 return sum(receipt.status == "done" for receipt in receipts) == len(ids)
 
             await until(all_done)
+
+    def node(self, place: str) -> str:
+        found: str = json.loads((self.folders[place] / ".switchboard" / "bus" / "node.json").read_bytes())[
+            "id"
+        ]
+        return found
+
+    async def undelivered(self, place: str, wire: Wire) -> tuple[str, list[str]]:
+        """The stream of a workspace, and the entries in it that its relay was not given yet."""
+        node = self.node(place)
+        (group,) = await wire._redis.xinfo_groups(wire.key("in", node))
+        entries = await wire.range(f"in:{node}", group["last-delivered-id"].decode(), 1000)
+        return f"in:{node}", [entry.id for entry in entries if entry.text("kind") == "letter"]
 
     async def all_told(self) -> None:
         """Wait until the stream of events has told of every message how it began and how it ended."""

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+import signal
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
 import pytest
 
+from switchboard_mcp.bus.redis import GROUP, Wire
+from switchboard_mcp.config.bus import Bus
 from tests.e2e.busworld import COUNT, FAR, NEAR, PATIENCE_S, SENDERS, History, Proxy, Took, World, until
 from tests.e2e.redisserver import RedisServer, needs_redis
 
@@ -101,6 +105,45 @@ async def redis_not_heard(world: World) -> None:
     world.proxy.down = True
 
 
+async def entries_vanish(world: World) -> None:
+    """As when a replica that was behind becomes the master, and no connection tells of it."""
+    await part_sent(world, 0.3)
+    wire = Wire(Bus(url=world.redis.url))
+    world.relays["b"].signal(signal.SIGSTOP)
+    found: list[str] = []
+
+    async def enough() -> bool:
+        nonlocal found
+        stream, found = await world.undelivered("b", wire)
+        if len(found) > 3:
+            await wire.discard(stream, found[1:3])
+        return len(found) > 3
+
+    try:
+        await until(enough)
+    finally:
+        world.relays["b"].signal(signal.SIGCONT)
+        await wire.close()
+
+
+async def disk_full(world: World) -> None:
+    """The receiver cannot write a byte; what it was given is given to it again."""
+    await part_sent(world, 0.3)
+    wire = Wire(Bus(url=world.redis.url))
+    stream, pid = wire.key("in", world.node("b")), world.relays["b"].pid
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+
+    async def again() -> bool:
+        given = await wire._redis.xpending_range(stream, GROUP, min="-", max="+", count=100)
+        return any(each["times_delivered"] > 1 for each in given)
+
+    try:
+        await until(again)
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        await wire.close()
+
+
 async def relays_killed_at_random(world: World) -> None:
     for share in (0.1, 0.3, 0.5, 0.7):
         await part_sent(world, share)
@@ -121,11 +164,14 @@ async def live(world: World, fault: Fault) -> None:
                 senders.create_task(world.send("b", sender, "alice", each))
         sent.set()
 
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
-        tasks.create_task(send())
-        tasks.create_task(fault(world))
-        tasks.create_task(world.receive("b", "bob", sent))
-        tasks.create_task(world.receive("a", "alice", sent))
+    try:
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+            tasks.create_task(send())
+            tasks.create_task(fault(world))
+            tasks.create_task(world.receive("b", "bob", sent))
+            tasks.create_task(world.receive("a", "alice", sent))
+    except TimeoutError:
+        pytest.fail(f"it does not end: {world.history.faults()[:20]}")
     await world.settle()
     await world.receipts_home()
     # What Redis forgets of its events is forgotten; of letters and receipts nothing is.
@@ -177,6 +223,8 @@ def test_the_checker_tells_of_what_is_lost_doubled_out_of_order_or_made_up() -> 
         cut_off,
         relays_not_heard,
         redis_not_heard,
+        entries_vanish,
+        disk_full,
         relays_killed_at_random,
     ],
 )
