@@ -98,8 +98,8 @@ def revoke(child: str, guard: Guard, asked: Invocation) -> int:
     if asked.as_json:
         asked.console.out.json({"child": child, "approved": False, "changed": True, "file": guard.file})
     else:
-        told = f"'{one_line(child)}' is no longer approved. A Switchboard that runs now must be started anew."
-        asked.console.out.line(told)
+        asked.console.out.line(f"'{one_line(child)}' is no longer approved.")
+        asked.console.out.line("A Switchboard that was started with --no-reload must be restarted.")
     return 0
 
 
@@ -130,7 +130,7 @@ def standings_of(workspace: Workspace, guard: Guard, wrapped: set[str]) -> Itera
         if spec.kind not in ("stdio", "http", "sse", "ws"):
             continue
         filled = expand(spec, guard.environ)
-        outcome = filled if isinstance(filled, Failure) else guard.approve(filled)
+        outcome = filled if isinstance(filled, Failure) else guard.judge_written(spec) or guard.approve(filled)
         if spec.name in wrapped and not isinstance(outcome, Failure):
             outcome = guard.may_be_asked(spec) or outcome
         found = guard.approvals.find(spec.name, guard.platform)
@@ -174,6 +174,7 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
     else:
         rows.append(("connects to", approval.origin))
     rows += [("may set", name) for name in approval.env]
+    rows += [("may read", name) for name in approval.variables or ()]
     rows += [("must set", f"{name}={value}") for name, value in approval.env_values.items()]
     if approval.ask is not None:
         rows.append(("planned by", " or ".join(approval.ask.models)))
@@ -182,6 +183,10 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
         fields = (name for name in Approval.__struct_fields__)
         changed = [name for name in fields if getattr(before, name) != getattr(approval, name)]
         out.line(f"  It was approved before; changed since: {', '.join(changed)}.", "yellow")
+        if approval.package and changed == ["files"] and before.files[1:] != approval.files[1:]:
+            out.line(
+                "  The package version is the same: make sure you know who changed its files.", "bold red"
+            )
 
 
 def _agrees(asked: Invocation, ask: Callable[[str], str]) -> bool:

@@ -120,6 +120,8 @@ def show(folder: str, gathered: Gathered, asked: Invocation) -> int:
     )
     for name in failed:
         out.line(f"  {out.paint('✗', 'red')} {name}")
+    if failed:
+        out.line("    `switchboard approve --list` and `switchboard lock --check` name them.")
     for claim in report.claims:
         mark = out.paint("✓", "green") if claim.holds else out.paint("✗", "red")
         out.line(f"  {mark} {claim.id}  {claim.claim}")

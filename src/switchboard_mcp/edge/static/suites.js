@@ -54,7 +54,7 @@ export function overview(view, go) {
   const drawSavings = () => clear(chart, line(known.points, now()));
   const drawCalls = () => {
     const last = known.calls.slice(-8).reverse();
-    clear(latest, last.length ? h("ul", { class: "plain tight" }, last.map((call) => h("li", { class: "row" }, h("span", { class: "grow cut" }, `${call.child} · ${call.subtool || call.kind}`), h("span", { class: "num dim" }, ms(call.ms)), badge(call.outcome, call.outcome === "ok" ? "good" : "bad")))) : h("p", { class: "empty" }, "None since this page looks."));
+    clear(latest, last.length ? h("ul", { class: "plain tight" }, last.map((call) => h("li", { class: "row" }, h("span", { class: "grow cut" }, `${call.child} · ${call.subtool || call.kind}`), h("span", { class: "num dim" }, ms(call.ms)), badge(call.outcome, call.outcome === "ok" ? "good" : "bad")))) : h("p", { class: "empty" }, "None since this page was opened."));
   };
   const fetchSavings = async () => {
     const told = await get("/api/savings");
