@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from switchboard_mcp.children.services import Services
+from switchboard_mcp.config.bus import URL_VARIABLE
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.transport.process import Process, SpawnError
@@ -35,9 +36,10 @@ async def launch(spec: ChildSpec, services: Services, limit_s: float) -> Launche
         async with timeout(limit_s):
             if services.guard is None:
                 command = [spec.command, *spec.args]
-                return Launched(
-                    await services.launcher.spawn(command, {**services.environ, **spec.env}, spec.cwd)
-                )
+                # Whoever has the address of the bus can write mail in anybody's name.
+                inherited = {name: value for name, value in services.environ.items() if name != URL_VARIABLE}
+                env = inherited | spec.env
+                return Launched(await services.launcher.spawn(command, env, spec.cwd))
             return await _launch_approved(spec, services, services.guard)
     except SpawnError as problem:
         return spawn_failure(spec, problem)

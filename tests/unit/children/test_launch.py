@@ -65,14 +65,15 @@ class FakeGuard:
 
 
 def services(launcher: FakeLauncher, guard: object = None) -> Services:
-    return cast(Services, SimpleNamespace(launcher=launcher, guard=guard, environ={"HOME": "/home/ada"}))
+    environ = {"HOME": "/home/ada", "SWITCHBOARD_BUS_URL": "redis://:secret@redis"}
+    return cast(Services, SimpleNamespace(launcher=launcher, guard=guard, environ=environ))
 
 
 def start(launcher: FakeLauncher, guard: object = None) -> Launched | Failure:
     return asyncio.run(launch(SPEC, services(launcher, guard), 10.0))
 
 
-def test_in_open_mode_what_is_configured_is_run() -> None:
+def test_in_open_mode_what_is_configured_is_run_and_not_told_the_address_of_the_bus() -> None:
     launcher = FakeLauncher()
     outcome = start(launcher)
     assert isinstance(outcome, Launched)
