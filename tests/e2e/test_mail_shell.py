@@ -259,6 +259,10 @@ def test_who_is_connected_elsewhere_is_not_verified_at_a_shell(shell: Shell) -> 
     assert "'lead' is connected elsewhere" in done.stderr
     (letter,) = shell.ask("inbox", "--as", "coder")["messages"]
     assert letter["verified"] is False
+    begun = shell.ask("workflow", "start", "hand-off", "--part", "taker=coder", "--as", "lead")
+    stopped = shell.ask("workflow", "stop", "--reason", "enough", "--as", "lead")
+    assert begun["workflow"] == stopped["workflow"]
+    assert stopped["steps"][-1]["unverified"] is True
 
 
 def test_whoever_has_a_token_does_not_act_from_a_shell(shell: Shell, workspace: Path) -> None:

@@ -6,15 +6,15 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from switchboard_mcp.cli.console import Console, Styled
-from switchboard_mcp.cli.invocation import Invocation, usage_failure
-from switchboard_mcp.cli.mailbox import Mailbox, ago, with_mailbox
+from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.mailbox import Mailbox, ago, being, with_mailbox
 from switchboard_mcp.core.workflow import Definition, Run
-from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail import workflows
 from switchboard_mcp.mail.workflows_telling import asking, shown
 
-STATUS_STYLES = {"running": "cyan", "done": "green", "stopped": "yellow"}
-Step = Callable[[Mailbox, str], Coroutine[Any, Any, workflows.Moved]]
+STATUS_STYLES = {"running": "cyan", "finished": "green", "stopped": "yellow"}
+Step = Callable[..., Coroutine[Any, Any, workflows.Moved]]
 SEE = "`switchboard mail workflow --help` shows how."
 
 
@@ -26,40 +26,17 @@ def run(asked: Invocation) -> int:
             return with_mailbox(asked, lambda mailbox: _show(asked, mailbox))
         case ["start", name]:
             parts = _parts(given.parts)
-            return _moved(
-                asked,
-                lambda box, me: workflows.start(box.post, me, name, agents=parts, subject=given.subject),
-            )
+            return _moved(asked, workflows.start, name, agents=parts, subject=given.subject)
         case ["complete", phase]:
-            return _moved(
-                asked,
-                lambda box, me: workflows.complete(
-                    box.post,
-                    me,
-                    phase,
-                    workflow=given.workflow,
-                    next=given.next,
-                    artifacts=given.artifacts,
-                    note=given.note,
-                ),
-            )
+            how = {"next": given.next, "artifacts": given.artifacts, "note": given.note}
+            return _moved(asked, workflows.complete, phase, workflow=given.workflow, **how)
         case ["skip", phase]:
-            reason = _reason(asked)
-            return _moved(
-                asked,
-                lambda box, me: workflows.skip(
-                    box.post, me, phase, reason, workflow=given.workflow, next=given.next
-                ),
-            )
+            how = {"workflow": given.workflow, "next": given.next}
+            return _moved(asked, workflows.skip, phase, _reason(asked), **how)
         case ["stop"]:
-            reason = _reason(asked)
-            return _moved(
-                asked, lambda box, me: workflows.stop(box.post, me, reason, workflow=given.workflow)
-            )
+            return _moved(asked, workflows.stop, _reason(asked), workflow=given.workflow)
         case words:
-            raise SwitchboardError(
-                usage_failure(f"mail workflow: '{' '.join(words)}' is not understood.", SEE)
-            )
+            raise misuse(f"mail workflow: '{' '.join(words)}' is not understood.", SEE)
 
 
 def _parts(given: Sequence[str]) -> dict[str, str]:
@@ -67,7 +44,7 @@ def _parts(given: Sequence[str]) -> dict[str, str]:
     for word in given:
         part, equals, agent = word.partition("=")
         if not part or not equals or not agent:
-            raise SwitchboardError(usage_failure(f"--part {word}: that is no PART=AGENT.", SEE))
+            raise misuse(f"--part {word}: that is no PART=AGENT.", SEE)
         found[part] = agent
     return found
 
@@ -75,14 +52,15 @@ def _parts(given: Sequence[str]) -> dict[str, str]:
 def _reason(asked: Invocation) -> str:
     reason: str = asked.given.reason
     if not reason.strip():
-        raise SwitchboardError(usage_failure("mail workflow: say why with --reason; it is recorded.", SEE))
+        raise misuse("mail workflow: say why with --reason; it is recorded.", SEE)
     return reason
 
 
-def _moved(asked: Invocation, step: Step) -> int:
+def _moved(asked: Invocation, step: Step, *words: str, **how: Any) -> int:
     async def work(mailbox: Mailbox) -> int:
         me = mailbox.may_act()
-        moved = await step(mailbox, me)
+        async with being(mailbox, me) as verified:
+            moved = await step(mailbox.post, me, *words, verified=verified, **how)
         if asked.as_json:
             asked.console.out.json({**shown(moved.run, me), "warnings": moved.warnings})
             return 0

@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 import msgspec
 
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation, usage_failure
-from switchboard_mcp.cli.mailbox import Mailbox, show_letter, with_mailbox
+from switchboard_mcp.cli.mailbox import Mailbox, being, show_letter, with_mailbox
 from switchboard_mcp.core.roles import read_role
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import directory
 from switchboard_mcp.mail.letters import MOST_ATTACHMENT_BYTES, Claimed, Draft, Letter, Sent
-from switchboard_mcp.mail.presence import Hold
 
 
 def run_send(asked: Invocation) -> int:
@@ -54,7 +52,7 @@ def run_send(asked: Invocation) -> int:
             draft_ = msgspec.structs.replace(draft, team=team, metadata={**metadata, **role})
         elif read_role(asked.given.to) is not None:
             recipients = [directory.find_recipient(state, asked.given.to)]
-        async with _being(mailbox, sender) as verified:
+        async with being(mailbox, sender) as verified:
             outcomes = await mailbox.post.send_to_many(
                 draft_, sender=sender, recipients=recipients, verified=verified
             )
@@ -106,22 +104,6 @@ def _metadata(given: Sequence[str]) -> dict[str, object]:
         except msgspec.DecodeError:
             found[key] = value
     return found
-
-
-@asynccontextmanager
-async def _being(mailbox: Mailbox, agent: str) -> AsyncIterator[bool]:
-    """Be this agent for a moment; False while another process is."""
-    hold: Hold | None = None
-    try:
-        hold = await asyncio.to_thread(mailbox.presence.hold, agent)
-    except OSError as problem:
-        told = f"'{agent}' cannot be locked in {mailbox.post.path}: {problem.strerror}."
-        raise SwitchboardError(failure("mail_not_stored", told)) from None
-    try:
-        yield hold is not None
-    finally:
-        if hold is not None:
-            os.close(hold.fd)  # still here as far as others see: a shell comes and goes
 
 
 def _tell_sent(

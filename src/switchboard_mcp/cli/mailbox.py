@@ -5,6 +5,7 @@ Owns these questions and how messages and times are shown. What a command does i
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -24,10 +25,10 @@ from switchboard_mcp.core.agentnames import agent_name
 from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.mail import lookup
 from switchboard_mcp.mail.gates import FOLDER, gates
-from switchboard_mcp.mail.letters import Letter
+from switchboard_mcp.mail.letters import Delivery, Letter
 from switchboard_mcp.mail.place import AGENT, workspace_of
 from switchboard_mcp.mail.post import Post
-from switchboard_mcp.mail.presence import Presence
+from switchboard_mcp.mail.presence import Hold, Presence
 
 T = TypeVar("T")
 STEPS = ((60, "s"), (60, "min"), (24, "h"), (10**6, "d"))
@@ -144,9 +145,30 @@ async def opened(asked: Invocation, folder: str, *, watch: bool) -> AsyncIterato
     source = find_config(folder, asked.options.config)
     config = read_config(source) if source else Config()
     agent = agent_of(asked) if hasattr(asked.given, "agent") else ""
-    async with await Post.open(folder, gates=gates(folder), watch=watch) as post:
+    told: list[Delivery] = []
+    async with await Post.open(folder, gates=gates(folder), watch=watch, report=told.append) as post:
         presence = Presence(os.path.join(folder, FOLDER))
         yield Mailbox(post, presence, folder, config, agent)
+        if any(each.problem is None for each in told):
+            from switchboard_mcp.mail.workflows import caught_up
+
+            await caught_up(post)  # A dropped letter may have ended a phase.
+
+
+@asynccontextmanager
+async def being(mailbox: Mailbox, agent: str) -> AsyncIterator[bool]:
+    """Be this agent for a moment; False while another process is."""
+    hold: Hold | None = None
+    try:
+        hold = await asyncio.to_thread(mailbox.presence.hold, agent)
+    except OSError as problem:
+        told = f"'{agent}' cannot be locked in {mailbox.post.path}: {problem.strerror}."
+        raise SwitchboardError(failure("mail_not_stored", told)) from None
+    try:
+        yield hold is not None
+    finally:
+        if hold is not None:
+            os.close(hold.fd)  # still here as far as others see: a shell comes and goes
 
 
 # --- showing ----------------------------------------------------------------------------------------------------

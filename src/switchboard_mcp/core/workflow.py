@@ -118,6 +118,8 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     artifacts: list[Artifact] = []
     unverified: bool = False
     """Whether it was only said who did it, and not known by a connection."""
+    via: str = ""
+    """The message by which it was said, where it was one."""
 
 
 class Run(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -153,6 +153,8 @@ class Belongs(Struct, frozen=True):
     run: str
     phase: str
     role: str
+    taken: bool = False
+    """Whether the step that it tells of has been taken."""
 
 
 def admit(runs: Collection[Run], sending: Sending, at: str) -> Belongs | Failure | None:

@@ -30,6 +30,7 @@ class Complete(Struct, frozen=True, kw_only=True):
     next: str = ""
     note: str = ""
     verified: bool = True
+    via: str = ""
 
 
 class Skip(Struct, frozen=True, kw_only=True):
@@ -42,6 +43,7 @@ class Skip(Struct, frozen=True, kw_only=True):
     next: str = ""
     leads: bool = False
     verified: bool = True
+    via: str = ""
 
 
 class Stop(Struct, frozen=True, kw_only=True):
@@ -108,6 +110,7 @@ def _complete(run: Run, phase: Phase, event: Complete) -> Run | Failure:
         round=run.round(phase.name),
         to=to,
         unverified=not event.verified,
+        via=event.via,
         note=event.note,
         artifacts=artifacts,
     )
@@ -138,6 +141,7 @@ def _skip(run: Run, phase: Phase, event: Skip) -> Run | Failure:
         round=run.round(phase.name),
         to=to,
         unverified=not event.verified,
+        via=event.via,
         reason=event.reason,
     )
     return _step(run, step, event.when.due)

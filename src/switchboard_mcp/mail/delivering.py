@@ -157,7 +157,7 @@ def _set_aside(
     """Put something that is no message among the dead letters, and tell the sender where one is named."""
     inbox = visit.folder("inbox", agent)
     dead = visit.folder("deadletter", agent, make=True)
-    message_id, sender = _named(data)
+    message_id, sender = _named(data, name)
     stem = f"foreign_{visit.number():016d}"
     reason = visit.write(why(visit, name, problem))
     receipt = None
@@ -195,7 +195,7 @@ def refused(message_id: str, agent: str, problem: Failure, at: str) -> Receipt:
     )
 
 
-def _named(data: bytes) -> tuple[str, str]:
+def _named(data: bytes, name: str) -> tuple[str, str]:
     """The id and the sender in something that is no valid message, as far as they can be used."""
     try:
         said = msgspec.json.decode(data)
@@ -203,7 +203,7 @@ def _named(data: bytes) -> tuple[str, str]:
         return "", ""
     if not isinstance(said, dict):
         return "", ""
-    message_id, sender = said.get("id"), said.get("sender")
+    message_id, sender = said.get("id", name.removesuffix(".json")), said.get("sender")
     if not isinstance(message_id, str) or not is_message_id(message_id) or not isinstance(sender, str):
         return "", ""
     return message_id, agent_name(sender) or ""

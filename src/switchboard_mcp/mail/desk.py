@@ -162,12 +162,24 @@ class Desk:
             self._log.warning(
                 "mail.refused", agent=delivery.agent, file=delivery.file, problem=delivery.problem.message
             )
+        else:
+            self._start_task(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        """Tell whose turn it is in a workflow, where a letter or somebody who died has left it untold."""
+        from switchboard_mcp.mail.workflows import caught_up
+
+        try:
+            await caught_up(await self.post())
+        except SwitchboardError as problem:
+            self._log.warning("mail.look_failed", problem=problem.failure.message)
 
     async def _look_after(self) -> None:
         """Warn, once for each first of a queue, of mail that nobody was told of."""
         while True:
             await asyncio.sleep(min(LONGEST_LOOK_S, self.starving_s / LOOKS_PER_TIME))
             try:
+                await self._catch_up()
                 await self._warn()
                 await self._prune()
             except (OSError, SwitchboardError) as problem:

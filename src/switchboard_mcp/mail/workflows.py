@@ -151,26 +151,19 @@ async def complete(
 ) -> Moved:
     """The phase is done. Its artifacts are looked at now; those that only a pattern names are in `artifacts`."""
     run = find(await caught_up(post), by, workflow)
-    named = [_artifact(path) for path in artifacts[:MOST_ARTIFACTS]]
+    named = named_artifacts(artifacts)
     found = await asyncio.to_thread(look, os.path.dirname(post.path), [*run.looks(), *named])
-
-    def event(_: State, now: Run) -> Event:
-        if len(now.steps) != len(run.steps):
-            told = f"Workflow '{run.id}' has gone on meanwhile."
-            raise SwitchboardError(failure("mail_workflow_refused", told))
-        when = moment(now.definition.idle_minutes)
-        return Complete(
-            phase=phase,
-            by=by,
-            when=when,
-            found=found,
-            named=named,
-            next=next,
-            note=note,
-            verified=verified,
-        )
-
-    return await _move(post, run.id, event)
+    done = Complete(
+        phase=phase,
+        by=by,
+        when=moment(run.definition.idle_minutes),
+        found=found,
+        named=named,
+        next=next,
+        note=note,
+        verified=verified,
+    )
+    return await _move(post, run, done)
 
 
 async def skip(
@@ -184,24 +177,26 @@ async def skip(
     verified: bool = True,
 ) -> Moved:
     """The phase is left out, for a reason that is recorded."""
-    run = find(await caught_up(post), by, workflow)
-
-    def event(state: State, now: Run) -> Event:
-        when = moment(now.definition.idle_minutes)
-        leads = _leads(state, by)
-        return Skip(phase=phase, by=by, when=when, reason=reason, next=next, leads=leads, verified=verified)
-
-    return await _move(post, run.id, event)
+    state = await caught_up(post)
+    run = find(state, by, workflow)
+    left_out = Skip(
+        phase=phase,
+        by=by,
+        when=moment(run.definition.idle_minutes),
+        reason=reason,
+        next=next,
+        leads=leads(state, by),
+        verified=verified,
+    )
+    return await _move(post, run, left_out)
 
 
 async def stop(post: Post, by: str, reason: str, *, workflow: str = "", verified: bool = True) -> Moved:
     """End a workflow before its time, for a reason that is recorded."""
-    run = find(await caught_up(post), by, workflow)
-
-    def event(state: State, now: Run) -> Event:
-        return Stop(by=by, when=moment(0), reason=reason, leads=_leads(state, by), verified=verified)
-
-    return await _move(post, run.id, event)
+    state = await caught_up(post)
+    run = find(state, by, workflow)
+    ended = Stop(by=by, when=moment(0), reason=reason, leads=leads(state, by), verified=verified)
+    return await _move(post, run, ended)
 
 
 async def caught_up(post: Post) -> State:
@@ -213,16 +208,25 @@ async def caught_up(post: Post) -> State:
     return state
 
 
-async def _move(post: Post, id: str, event: Callable[[State, Run], Event]) -> Moved:
+async def _move(post: Post, run: Run, event: Event) -> Moved:
+    return await _told(post, await post.update(moving(run, event)))
+
+
+def moving(seen: Run, event: Event) -> Callable[[State], Run]:
+    """The change of the state that an event makes of a run, as it was seen when the event was made."""
+
     def change(state: State) -> Run:
-        run = find(state, "", id)
-        after = advance(run, event(state, run))
+        run = find(state, "", seen.id)
+        if isinstance(event, Complete) and len(run.steps) != len(seen.steps):
+            told = f"Workflow '{run.id}' has gone on meanwhile."
+            raise SwitchboardError(failure("mail_workflow_refused", told))
+        after = advance(run, event)
         if isinstance(after, Failure):
             raise SwitchboardError(after)
         _put(state, after)
         return after
 
-    return await _told(post, await post.update(change))
+    return change
 
 
 async def _told(post: Post, run: Run) -> Moved:
@@ -270,6 +274,11 @@ async def _definition(post: Post, name: str) -> Definition:
     return found
 
 
+def named_artifacts(written: Sequence[str]) -> list[str]:
+    """The files an agent names, each a path in the workspace."""
+    return [_artifact(path) for path in written[:MOST_ARTIFACTS]]
+
+
 def _artifact(written: str) -> str:
     path = artifact_path(written)
     if path is None:
@@ -286,7 +295,8 @@ def _new_id(state: State, name: str) -> str:
     return id
 
 
-def _leads(state: State, agent: str) -> bool:
+def leads(state: State, agent: str) -> bool:
+    """Whether an agent is a lead."""
     return directory.agents(state).get(agent, directory.Agent()).role == "lead"
 
 

@@ -1,5 +1,5 @@
 """The look at every message that keeps workflows: what belongs to a run must fit its phase, and who is in one is left
-in peace.
+in peace. A letter that ends a phase does so here (see `workflows_letters`).
 
 The runs are read from the state's file, and not again while it has not changed. Where it cannot be read, what was
 known last counts, or the version before. Runs in the writer's thread.
@@ -47,9 +47,15 @@ class Runs:
             verified=message.verified,
             workflow=named,
         )
-        found = admit(runs, sending, now())
+        found = _said_before(runs, message) or admit(runs, sending, now())
         if not isinstance(found, Belongs):
             return found or message
+        if named is not None and "completes" in message.metadata and not found.taken:
+            from switchboard_mcp.mail.workflows_letters import step  # Hardly any letter does.
+
+            problem = step(self._folder, message, found.run)
+            if problem is not None:
+                return problem
         marks = {"workflow": found.run, "phase": found.phase}
         if found.role:
             marks["role"] = found.role
@@ -66,6 +72,15 @@ class Runs:
                 self._known = found
             self._mark = mark
         return self._known or []
+
+
+def _said_before(runs: list[Run], message: Message) -> Belongs | None:
+    """Where the letter belongs, if the step it tells of was taken already: it is delivered again after a crash."""
+    for run in runs:
+        for step in run.steps:
+            if step.via == message.id and step.by == message.sender:
+                return Belongs(run.id, step.phase, "", taken=True)
+    return None
 
 
 def gate(folder: str) -> Gate:

@@ -78,8 +78,11 @@ def asking(run: Run) -> str:
         lines.append(f"Needed at its end: {', '.join(run.needs())}")
     arrows = run.definition.arrows(phase)
     onward = f',"next":"{"|".join(arrows)}"' if len(arrows) > 1 else ""
+    workflow = f'"workflow":"{run.id}"'
+    lines.append(f'When it is done: complete_workflow_phase {{{workflow},"phase":"{phase.name}"{onward}}}')
+    action = phase.may_send[0] if phase.may_send else "status_update"
     lines.append(
-        f'When it is done: complete_workflow_phase {{"workflow":"{run.id}","phase":"{phase.name}"{onward}}}'
+        f'Without tools: a {action} with "metadata":{{{workflow},"completes":"{phase.name}"{onward}}}'
     )
     if run.steps:
         lines.append(f"So far:\n{_history(run)}")
