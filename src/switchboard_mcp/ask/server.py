@@ -95,19 +95,15 @@ class AskingServer(inhouse.Server):
         if through is not None and message.id is not UNSET:
             params = message.params if message.params is not UNSET else Raw(b"{}")
             if message.method == "tools/list":
-                self._work(bytes(message.id), message.method, self._list(through))
+                self.do(bytes(message.id), message.method, self._list(through))
                 return
             if message.method == "tools/call" and _decode_name(params).name not in self._menu.tools:
-                self._work(bytes(message.id), message.method, through.pass_on(params))
+                self.do(bytes(message.id), message.method, through.pass_on(params))
                 return
         super().requested(message)
 
     async def _list(self, through: Through) -> bytes:
         return jsonrpc.encode({"tools": [*self._menu.listed, *await through.listed()]})
-
-    def _work(self, id: bytes, method: str, work: Coroutine[Any, Any, bytes]) -> None:
-        task = self._working[id] = self._start_task(self._contained(id, method, work))
-        task.add_done_callback(lambda _task: self._working.pop(id, None))
 
     def link_closed(self) -> None:
         """The client has gone."""

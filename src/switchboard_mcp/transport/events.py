@@ -16,51 +16,28 @@ from msgspec import UNSET
 
 from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.framing import Oversized
-from switchboard_mcp.core.jsonrpc import Malformed
+from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.core.sse import Event, EventStream
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.transport.outbox import Outbox
-from switchboard_mcp.transport.remote import Options, Parcel, RemoteLink, Server, StartTask, shown_url
+from switchboard_mcp.transport.remote import Options, Parcel, Server, StartTask, shown_url
 from switchboard_mcp.transport.replies import NOT_FOUND, refusal, refusal_body, rpc_error_in
-from switchboard_mcp.transport.webclient import WebClient, content_type, drain
+from switchboard_mcp.transport.webclient import content_type, drain
+from switchboard_mcp.transport.weblink import WebLink
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-class EventsLink(RemoteLink):
+class EventsLink(WebLink):
     """See the module."""
-
-    scoped = True
 
     def __init__(self, server: Server, start_task: StartTask, **options: Unpack[Options]) -> None:
         super().__init__(server, start_task, **options)
-        self._client = WebClient(server, options.get("auth"))
         self._endpoint = ""
         self._named = asyncio.Event()  # the endpoint is known
-        self._introduced = asyncio.Event()
-        self._introduced.set()
-        self._outbox = Outbox(self, self._post, self._not_taken)
-        self._leaving = False
 
     def begin(self) -> None:
         """Open the stream."""
         self.spawn(self._listen())
-
-    def send(self, message: bytes) -> None:
-        """Send one message: a request at once, anything else after what was sent before."""
-        if self.over or self._leaving:
-            return
-        envelope = jsonrpc.parse(message)
-        if isinstance(envelope, Malformed):
-            return
-        parcel = Parcel(self, message)
-        if envelope.method is not UNSET and envelope.id is not UNSET:
-            self.spawn(self._request(bytes(envelope.id), parcel))
-        elif envelope.method == "notifications/initialized":
-            self._introduced.clear()
-            self._outbox.put(parcel, self._introduced.set)
-        else:
-            self._outbox.put(parcel)
 
     # --- what comes --------------------------------------------------------------------------------------------------
 
@@ -76,7 +53,7 @@ class EventsLink(RemoteLink):
         """Deliver what comes until the stream ends. Raises where there is none."""
         events = EventStream(self.limit)
         wanted = {"accept": "text/event-stream", "cache-control": "no-store"}
-        async with self._client.stream("GET", self.server.url, wanted) as response:
+        async with self.client.stream("GET", self.server.url, wanted) as response:
             if not response.is_success or content_type(response) != "text/event-stream":
                 raise SwitchboardError(refusal(self.server, response, await refusal_body(response)))
             async with aclosing(response.aiter_bytes()) as chunks:
@@ -109,23 +86,29 @@ class EventsLink(RemoteLink):
 
     # --- what goes ---------------------------------------------------------------------------------------------------
 
+    def request(self, message: Message, parcel: Parcel) -> None:
+        """A POST; the answer comes over the stream."""
+        assert message.id is not UNSET
+        self.spawn(self._request(bytes(message.id), parcel))
+
     async def _request(self, id: bytes, parcel: Parcel) -> None:
         try:
-            await self._introduced.wait()
-            await self._post(parcel, id)
+            await self.introduced.wait()
+            await self.post(parcel, id)
         except SwitchboardError as problem:
             self.lose(id, problem.failure)
-            self._not_taken(problem.failure)
+            self.not_taken(problem.failure)
         except Exception as surprise:  # noqa: BLE001 - the caller waits for an answer, whatever went wrong
             self.on_error(surprise)
             self.lose(id, self.server.failure("internal", "could not be asked"))
         finally:
             parcel.taken()
 
-    async def _post(self, parcel: Parcel, id: bytes = b"null") -> None:
+    async def post(self, parcel: Parcel, id: bytes = b"null") -> None:
+        """A POST to the address that the server has named."""
         await self._named.wait()
         kind = {"content-type": "application/json"}
-        async with self._client.stream("POST", self._endpoint, kind, parcel) as response:
+        async with self.client.stream("POST", self._endpoint, kind, parcel) as response:
             if response.is_success:
                 async with aclosing(response.aiter_bytes()) as chunks:
                     await drain(chunks)
@@ -140,24 +123,11 @@ class EventsLink(RemoteLink):
                 raise SwitchboardError(refusal(self.server, response, body))
             await self.deliver(jsonrpc.error_body(id, error))
 
-    def _not_taken(self, problem: Failure) -> None:
-        self.note(problem.message)
+    def not_taken(self, problem: Failure) -> None:
+        """Where the session is gone, so is the link."""
+        super().not_taken(problem)
         if problem.code == "child_session_lost":  # whatever else was asked may have been done
             self.finish(self.server.failure("child_crashed", "has lost our session"))
-
-    def close_sending(self) -> None:
-        """Be done when what was sent before has gone: closing the stream tells the server."""
-        if not self._leaving and not self.over:
-            self._leaving = True
-            self.spawn(self._leave())
-
-    async def _leave(self) -> None:
-        await self._outbox.until_empty()
-        self.farewell_done.set()
-
-    async def release(self) -> None:
-        """Close the connections."""
-        await self._client.aclose()
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

@@ -111,8 +111,12 @@ class Server:
             self._refuse(id, INVALID_PARAMS, f"{method}: {problem}")
             return
         if work is not None:
-            task = self._working[id] = self._start_task(self._contained(id, method, work))
-            task.add_done_callback(lambda _task: self._working.pop(id, None))
+            self.do(id, method, work)
+
+    def do(self, id: bytes, method: str, work: Coroutine[Any, Any, bytes]) -> None:
+        """Answer a request with what comes of a piece of work."""
+        task = self._working[id] = self._start_task(self._contained(id, method, work))
+        task.add_done_callback(lambda _task: self._working.pop(id, None))
 
     def notified(self, message: Message) -> None:
         """The client tells; only of a request that it no longer wants."""

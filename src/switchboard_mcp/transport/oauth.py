@@ -84,25 +84,8 @@ class OAuth(httpx2.Auth):
             response = yield request
             if response.status_code != UNAUTHORIZED or (login is None and self._person is None):
                 return
-        flow = self._renewal(request, token)
-        try:
-            outgoing = await anext(flow)
-            while True:
-                outgoing = await flow.asend((yield outgoing))
-        except StopAsyncIteration:
-            return
-        finally:
-            await flow.aclose()
-
-    async def _renewal(
-        self, request: httpx2.Request, refused: str
-    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """The SDK's own flow. Its troubles become a failure that says what to do."""
-        provider = self._provider = self._provider or self._load()
-        held = provider.context.current_tokens
-        if refused and (held is None or held.access_token == refused):
-            provider.context.token_expiry_time = LONG_AGO  # it is not good, whatever it says: renew it
-        flow = provider.async_auth_flow(request)
+        # The SDK's own flow. Its troubles become a failure that says what to do.
+        flow = self._renewal(token).async_auth_flow(request)
         try:
             outgoing = await anext(flow)
             while True:
@@ -115,6 +98,13 @@ class OAuth(httpx2.Auth):
             raise SwitchboardError(self._wanted(str(problem))) from problem
         finally:
             await flow.aclose()
+
+    def _renewal(self, refused: str) -> OAuthClientProvider:
+        provider = self._provider = self._provider or self._load()
+        held = provider.context.current_tokens
+        if refused and (held is None or held.access_token == refused):
+            provider.context.token_expiry_time = LONG_AGO  # it is not good, whatever it says: renew it
+        return provider
 
     def _load(self) -> OAuthClientProvider:
         try:

@@ -23,11 +23,11 @@ from switchboard_mcp.core.framing import Oversized
 from switchboard_mcp.core.jsonrpc import Malformed, Message
 from switchboard_mcp.core.sse import EventStream
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.transport.outbox import Outbox
 from switchboard_mcp.transport.peer import Cancelled
-from switchboard_mcp.transport.remote import Errand, Options, Parcel, RemoteLink, Server, StartTask
+from switchboard_mcp.transport.remote import Errand, Options, Parcel, Server, StartTask
 from switchboard_mcp.transport.replies import refusal, refusal_body, rpc_error_in, session_is_gone
-from switchboard_mcp.transport.webclient import WebClient, content_type, drain, read_body
+from switchboard_mcp.transport.webclient import content_type, drain, read_body
+from switchboard_mcp.transport.weblink import WebLink
 
 JSON, EVENTS = "application/json", "text/event-stream"
 LISTEN = "subscriptions/listen"  # stays open for good
@@ -81,52 +81,30 @@ class Exchange:
         return envelope.method is UNSET and envelope.id is not UNSET and bytes(envelope.id) == self.id
 
 
-class StreamableLink(RemoteLink):
+class StreamableLink(WebLink):
     """See the module."""
-
-    scoped = True
 
     def __init__(self, server: Server, start_task: StartTask, **options: Unpack[Options]) -> None:
         super().__init__(server, start_task, **options)
-        self._client = WebClient(server, options.get("auth"))
         self._session = ""
         self._version = ""
         self._under_way: dict[bytes, Exchange] = {}
         self._turns = asyncio.Semaphore(MAX_REQUESTS)
-        self._outbox = Outbox(self, self._post, self._not_taken)
-        self._introduced = asyncio.Event()
-        self._introduced.set()
         self._hearing = asyncio.Event()
         self._hearing.set()
         self._doom: Failure | None = None
-        self._leaving = False
 
-    def send(self, message: bytes) -> None:
-        """Send one message: a request at once, anything else after what was sent before."""
-        if self.over or self._leaving:
-            return
-        envelope = jsonrpc.parse(message)
-        if isinstance(envelope, Malformed):
-            return
-        parcel = Parcel(self, message)
-        if envelope.method is not UNSET and envelope.id is not UNSET:
-            self._request(Exchange(envelope, parcel, headers.of_request(envelope, self.mirrors)))
-        elif envelope.method == "notifications/cancelled":
-            self._cancel(envelope, parcel)
-        elif envelope.method == "notifications/initialized":
-            self._introduced.clear()
-            self._outbox.put(parcel, self._introduce)
-        else:
-            self._outbox.put(parcel)
-
-    def _request(self, exchange: Exchange) -> None:
+    def request(self, message: Message, parcel: Parcel) -> None:
+        """A POST, whose response is the answer."""
+        exchange = Exchange(message, parcel, headers.of_request(message, self.mirrors))
         if exchange.modern:
             self._version = exchange.headers[headers.VERSION]
         self._under_way[exchange.id] = exchange
         exchange.errand = self.spawn(self._run(exchange))
 
-    def _cancel(self, envelope: Message, parcel: Parcel) -> None:
-        told = Cancelled() if envelope.params is UNSET else _decode_cancelled(envelope.params)
+    def cancel(self, message: Message, parcel: Parcel) -> None:
+        """Tell the server, where closing the response does not say it."""
+        told = Cancelled() if message.params is UNSET else _decode_cancelled(message.params)
         exchange = self._under_way.get(bytes(told.request_id)) if told.request_id is not UNSET else None
         if exchange is None:
             parcel.taken()  # there is nothing to stop
@@ -134,11 +112,11 @@ class StreamableLink(RemoteLink):
             parcel.taken()  # closing the response says it; and a greeting cannot be cancelled
             exchange.errand.cancel()
         else:
-            self._outbox.put(parcel, exchange.errand.cancel)
+            self.put(parcel, exchange.errand.cancel)
 
-    def _introduce(self) -> None:
+    def introduce(self) -> None:
         """The server knows that we are ready: what waits may go, and it may say things unasked."""
-        self._introduced.set()
+        super().introduce()
         self._hearing.clear()
         self.spawn(self._listen())
 
@@ -147,7 +125,7 @@ class StreamableLink(RemoteLink):
     async def _run(self, exchange: Exchange) -> None:
         problem: Failure | None = None
         try:
-            await self._introduced.wait()
+            await self.introduced.wait()
             if not self._hearing.is_set() and exchange.method in ASKING:
                 await self._until_hearing()
             # A subscription must not take the turn of a call.
@@ -194,7 +172,7 @@ class StreamableLink(RemoteLink):
         extra = exchange.headers if exchange.modern else {} if exchange.opening else self._of_session()
         extra = {"content-type": JSON, "accept": f"{JSON}, {EVENTS}", **extra, **exchange.trace}
         try:
-            async with self._client.stream("POST", self.server.url, extra, exchange.parcel) as response:
+            async with self.client.stream("POST", self.server.url, extra, exchange.parcel) as response:
                 exchange.parcel.taken()
                 await self._read(response, exchange, events)
         except SwitchboardError as problem:
@@ -290,7 +268,7 @@ class StreamableLink(RemoteLink):
         extra = {"accept": EVENTS, **self._of_session()}
         if events.last_id:
             extra[LAST_EVENT] = events.last_id
-        async with self._client.stream("GET", self.server.url, extra) as response:
+        async with self.client.stream("GET", self.server.url, extra) as response:
             if not response.is_success or content_type(response) != EVENTS:
                 body = await refusal_body(response)
                 self._check_session(response, body)
@@ -311,16 +289,17 @@ class StreamableLink(RemoteLink):
             except SwitchboardError as problem:
                 self._hearing.set()  # there is nothing to hear
                 if problem.failure.code not in PASSING:
-                    self._not_taken(problem.failure)
+                    self.not_taken(problem.failure)
                     return
                 tries += 1
             await asyncio.sleep(_wait_s(events, tries))
 
     # --- everything else ---------------------------------------------------------------------------------------------
 
-    async def _post(self, parcel: Parcel) -> None:
+    async def post(self, parcel: Parcel) -> None:
+        """A POST, whose response says nothing."""
         extra = {"content-type": JSON, "accept": f"{JSON}, {EVENTS}", **self._of_session()}
-        async with self._client.stream("POST", self.server.url, extra, parcel) as response:
+        async with self.client.stream("POST", self.server.url, extra, parcel) as response:
             if not response.is_success:
                 body = await refusal_body(response)
                 self._check_session(response, body)
@@ -328,32 +307,23 @@ class StreamableLink(RemoteLink):
             async with aclosing(response.aiter_bytes()) as chunks:
                 await drain(chunks)
 
-    def _not_taken(self, problem: Failure) -> None:
-        self.note(problem.message)
+    def not_taken(self, problem: Failure) -> None:
+        """Where the session is gone, so is the link."""
+        super().not_taken(problem)
         if problem.code == "child_session_lost":
             self._forgotten(problem)
 
-    def close_sending(self) -> None:
+    async def leave(self) -> None:
         """End the session, once what was sent before has gone."""
-        if not self._leaving and not self.over:
-            self._leaving = True
-            self.spawn(self._leave())
-
-    async def _leave(self) -> None:
         for exchange in list(self._under_way.values()):
             exchange.errand.cancel()
-        await self._outbox.until_empty()
+        await super().leave()
         if self._session:
             try:
-                async with self._client.stream("DELETE", self.server.url, self._of_session()) as response:
+                async with self.client.stream("DELETE", self.server.url, self._of_session()) as response:
                     await refusal_body(response)
             except SwitchboardError as problem:
                 self.note(problem.failure.message)
-        self.farewell_done.set()
-
-    async def release(self) -> None:
-        """Close the connections."""
-        await self._client.aclose()
 
     def _error(self, code: str, what: str, said: str = "") -> SwitchboardError:
         return SwitchboardError(self.server.failure(code, what, said=said))
