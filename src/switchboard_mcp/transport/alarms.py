@@ -33,6 +33,8 @@ class AlarmLoop(asyncio.SelectorEventLoop):
         self._far: list[TimerHandle] = []  # a heap
         self._many = FEW
         self.add_signal_handler(signal.SIGALRM, self._ring)
+        # Whoever started us may do so from a thread that hears no signals, and that is inherited.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
 
     def call_at(
         self,

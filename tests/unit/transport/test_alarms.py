@@ -61,6 +61,14 @@ def test_sleeping_and_limits_work_as_ever(loop: AlarmLoop) -> None:
         loop.run_until_complete(too_long())
 
 
+def test_alarms_are_heard_though_whoever_started_us_hears_none() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    before = signal.getsignal(signal.SIGALRM)
+    AlarmLoop().close()
+    signal.signal(signal.SIGALRM, before)
+    assert signal.SIGALRM not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
+
+
 def test_a_far_timer_puts_no_limit_on_a_turn_of_the_loop(
     loop: AlarmLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
