@@ -130,7 +130,9 @@ def standings_of(workspace: Workspace, guard: Guard, wrapped: set[str]) -> Itera
         if spec.kind not in ("stdio", "http", "sse", "ws"):
             continue
         filled = expand(spec, guard.environ)
-        outcome = filled if isinstance(filled, Failure) else guard.approve(filled)
+        outcome = (
+            filled if isinstance(filled, Failure) else guard.judge_written(spec) or guard.approve(filled)
+        )
         if spec.name in wrapped and not isinstance(outcome, Failure):
             outcome = guard.may_be_asked(spec) or outcome
         found = guard.approvals.find(spec.name, guard.platform)
@@ -174,6 +176,7 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
     else:
         rows.append(("connects to", approval.origin))
     rows += [("may set", name) for name in approval.env]
+    rows += [("may read", name) for name in approval.variables or ()]
     rows += [("must set", f"{name}={value}") for name, value in approval.env_values.items()]
     if approval.ask is not None:
         rows.append(("planned by", " or ".join(approval.ask.models)))

@@ -128,8 +128,10 @@ def decide(spec: ChildSpec, guard: Guard | None, environ: Mapping[str, str]) -> 
     approved = guard.approvals.everywhere(spec.name)
     found = guard.approvals.find(spec.name, guard.platform)
     filled = expand(spec, environ)
-    problem = guard.judge(spec if isinstance(filled, Failure) else filled)
-    if found is None or (problem is not None and not isinstance(filled, Failure)):
+    problem = guard.judge_written(spec)
+    if problem is None and not isinstance(filled, Failure):
+        problem = guard.judge(filled)
+    if found is None or problem is not None:
         return Decided(False, problem.code if problem is not None else "child_not_allowed", approved)
     checked = all(_is_as_approved(guard.words.fill(pin.path), pin.sha256) for pin in found.approval.files)
     return Decided(checked, "approved" if checked else "launch_refused", approved, checked)

@@ -66,6 +66,8 @@ class Approval(
     """Names of variables that the child's entry may set."""
     env_values: dict[str, str] = {}
     """Variables that change what runs, each with the one value it may have."""
+    variables: list[str] | None = None
+    """Names of variables that the child's entry may be filled with (`${NAME}`); any, where it is not set."""
     origin: str = ""
     """Scheme, host and port of a remote child."""
     ask: Asking | None = None

@@ -32,7 +32,7 @@ _LINE_LENGTH = 16
 
 
 class Missing(Struct, frozen=True):
-    """A variable that has no value, and the key that asks for it."""
+    """A variable, and the key that asks for it."""
 
     key: str
     variable: str
@@ -71,15 +71,25 @@ def fill(text: str, environ: Mapping[str, str]) -> str | list[str]:
 
 def missing(spec: ChildSpec, environ: Mapping[str, str]) -> list[Missing]:
     """Variables that the child asks for, that have no default, and that are not set."""
-    if "${" not in all_text(spec):
-        return []
     return [
         Missing(key, reference[1])
-        for key, text in strings(spec)
-        if "${" in text
-        for reference in re.finditer(_REFERENCE, text)
+        for key, reference in _references(spec)
         if reference[2] is None and reference[1] not in environ
     ]
+
+
+def wanted(spec: ChildSpec) -> list[Missing]:
+    """Every variable that the child asks for, set or not."""
+    return [Missing(key, reference[1]) for key, reference in _references(spec)]
+
+
+def _references(spec: ChildSpec) -> Iterator[tuple[str, re.Match[str]]]:
+    if "${" not in all_text(spec):
+        return
+    for key, text in strings(spec):
+        if "${" in text:
+            for reference in re.finditer(_REFERENCE, text):
+                yield key, reference
 
 
 def foreign(spec: ChildSpec) -> list[Missing]:

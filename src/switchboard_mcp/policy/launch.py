@@ -18,6 +18,7 @@ from switchboard_mcp.config.ask import Ask
 from switchboard_mcp.config.documents import join
 from switchboard_mcp.config.governance import Governance
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.variables import wanted
 from switchboard_mcp.config.wrapped import own_folder
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.policy import launch_files as files
@@ -234,6 +235,16 @@ class Guard(Struct, frozen=True):
         if found is None:
             return self._not_allowed(spec)
         return self._refused(self._case(spec, found, look or Look()), RULES)
+
+    def judge_written(self, spec: ChildSpec) -> Failure | None:
+        """Why the child may not run, by what its entry is filled with: approved is also which secret it is handed."""
+        found = self.approvals.find(spec.name, self.platform)
+        approved = found.approval.variables if found is not None and not spec.wraps else None
+        for asked in wanted(spec):
+            if approved is not None and asked.variable not in approved:
+                told = f"is filled with {asked.variable}, which is not among the approved variables"
+                return self.refusal(spec, Fault(asked.key, told))
+        return None
 
     def approve(self, spec: ChildSpec) -> Approved | Failure:
         """The launch of a child, its variables filled in already. Reads what is pinned, which takes a while."""

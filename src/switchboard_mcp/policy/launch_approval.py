@@ -13,7 +13,7 @@ from msgspec import structs
 
 from switchboard_mcp.config.approvals import Approval, Approvals, Pin, Words
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.config.variables import expand
+from switchboard_mcp.config.variables import expand, wanted
 from switchboard_mcp.config.wrapped import own_folder
 from switchboard_mcp.core.redaction import Redactor, is_secret_name
 from switchboard_mcp.errors import Failure, failure
@@ -51,6 +51,7 @@ def propose(
     approval = _remote(filled) if filled.kind != "stdio" else _local(spec, filled, guard)
     if isinstance(approval, Failure):
         return approval
+    approval = structs.replace(approval, variables=sorted({asked.variable for asked in wanted(spec)}))
     if ask:
         approval = structs.replace(approval, ask=asking(guard.ask, own_folder(guard.workspace, spec)))
     judge = structs.replace(guard, approvals=Approvals().adding(spec.name, guard.platform, approval))

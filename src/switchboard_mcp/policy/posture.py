@@ -6,6 +6,7 @@ once and handed to whoever asks, so that a host, the command line and a search r
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 
@@ -20,6 +21,7 @@ from switchboard_mcp.policy.launch_files import Look
 from switchboard_mcp.policy.launch_text import HANDED_ON, NEVER_SET, STEERING
 
 ENABLED = "SWITCHBOARD_MCP_ENABLED"
+LOCK = "switchboard.lock.json"
 
 
 class Posture(Struct, frozen=True):
@@ -71,6 +73,7 @@ def make_guard(workspace: Workspace, environ: Mapping[str, str]) -> Guard:
     """The judge of a workspace. Raises `config_invalid` where settings or approvals cannot be used."""
     _check_settings(workspace)
     file = approvals_file(workspace.folder)
+    _check_owners(workspace, file)
     return Guard(
         read_approvals(file),
         file,
@@ -84,6 +87,17 @@ def make_guard(workspace: Workspace, environ: Mapping[str, str]) -> Guard:
     )
 
 
+def _check_owners(workspace: Workspace, approvals: str) -> None:
+    """What decides what runs is written by nobody else, as what runs is."""
+    look = Look()
+    for path in (workspace.source, approvals, os.path.join(workspace.folder, LOCK)):
+        problem = look.flaw(path) if path and os.path.lexists(path) else ""
+        if problem:
+            told = f"{path}: {problem}; governed mode relies on it."
+            hint = "Let nobody else write it or the folders it is in: chown, chmod go-w."
+            raise SwitchboardError(failure("config_invalid", told, hint=hint))
+
+
 def judge_child(spec: ChildSpec, guard: Guard, look: Look | None = None) -> Failure | None:
     """Why a child does not exist, its entry being as it is written."""
     if spec.kind not in ("stdio", "http", "sse", "ws"):
@@ -91,7 +105,9 @@ def judge_child(spec: ChildSpec, guard: Guard, look: Look | None = None) -> Fail
     # What is not set yet is no reason not to exist: the child says at its start what is missing.
     unset = {gap.variable: "unset" for gap in missing(spec, guard.environ)}
     filled = expand(spec, {**guard.environ, **unset} if unset else guard.environ)
-    return filled if isinstance(filled, Failure) else guard.judge(filled, look)
+    if isinstance(filled, Failure):
+        return filled
+    return guard.judge(filled, look) or guard.judge_written(spec)
 
 
 def _check_settings(workspace: Workspace) -> None:

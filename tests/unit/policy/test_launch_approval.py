@@ -31,6 +31,7 @@ def test_what_is_proposed_is_what_a_launch_accepts(place: Place, tool: Path) -> 
     assert approval.args == ["--root", "*", "\\*.txt"]
     assert approval.launch == ["${workspace}/bin/tool"]
     assert approval.env == ["TOKEN"]
+    assert approval.variables == ["DATA", "TOKEN"]
     assert "secret-value" not in repr(approval)
     judge = structs.replace(guard, approvals=Approvals(children={"good": approval}))
     filled = structs.replace(spec, args=["--root", "/data", "*.txt"], env={"TOKEN": "secret-value"})
@@ -101,7 +102,7 @@ def test_what_cannot_be_followed_is_named_with_file_and_key(place: Place) -> Non
 def test_a_remote_child_is_approved_by_its_origin(place: Place) -> None:
     spec = place.spec(kind="http", url="https://mcp.example.com/mcp?key=x", command="", args=[], env={})
     assert propose(spec, place.guard(), NOTHING) == Approval(
-        kind="http", origin="https://mcp.example.com:443"
+        kind="http", origin="https://mcp.example.com:443", variables=[]
     )
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from switchboard_mcp.config.approvals import Approvals, write_approvals
 from switchboard_mcp.config.governance import Governance
@@ -91,3 +92,36 @@ def test_approvals_that_cannot_be_read_stop_the_start(place: Place) -> None:
     (place.folder / "switchboard.approvals.json").write_text("{")
     with pytest.raises(SwitchboardError):
         take_posture(governed, ENVIRON)
+
+
+@pytest.mark.parametrize("key", ["env", "args"])
+def test_which_variables_an_entry_is_filled_with_is_approved_too(place: Place, key: str) -> None:
+    place.approval = structs.replace(place.approval, variables=["TOKEN_OF_GIT"])
+    for name, exists in (("TOKEN_OF_GIT", True), ("AWS_SECRET", False)):
+        filled = {"env": {"TOKEN": f"${{{name}}}"}, "args": ["index.js", "--root", f"x${{{name}}}"]}
+        spec = place.spec(**{key: filled[key]})
+        for environ in (ENVIRON, {**ENVIRON, name: "value"}):
+            posture = take_posture(workspace(place, spec), environ)
+            assert (not posture.workspace.absent) is exists
+            if not exists:
+                assert f"is filled with {name}, which is not" in posture.workspace.absent["good"].message
+
+
+def test_a_variable_with_a_default_is_one_all_the_same(place: Place) -> None:
+    place.approval = structs.replace(place.approval, variables=[])
+    spec = place.spec(env={"TOKEN": "${AWS_SECRET:-none}"})
+    assert take_posture(workspace(place, spec), ENVIRON).workspace.absent
+
+
+@pytest.mark.parametrize(
+    "name", ["switchboard.approvals.json", "switchboard.config.json", "switchboard.lock.json"]
+)
+def test_what_decides_is_written_by_nobody_else(place: Place, name: str) -> None:
+    governed = workspace(place)
+    path = place.folder / name
+    path.touch()
+    take_posture(governed, ENVIRON)
+    path.chmod(0o666)
+    with pytest.raises(SwitchboardError) as caught:
+        take_posture(governed, ENVIRON)
+    assert f"{path}: can be written by everybody" in caught.value.failure.message
