@@ -16,29 +16,31 @@ from msgspec import Struct
 from switchboard_mcp.children.catalog import Catalog, cache_folder
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.children.supervisor import Supervisor
-from switchboard_mcp.config.bus import settled
 from switchboard_mcp.config.load import demand_profile, load_workspace, nearest_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.core.redaction import Redactor
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.gateway.assembling import Parts, arrange, equip, load_middleware, open_house
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observe.log import Level, Log, Style
+from switchboard_mcp.optional import (
+    find_replicas,
+    join_bus,
+    open_audit,
+    open_desk,
+    open_telemetry,
+    pins_of,
+    posture_of,
+    watch,
+)
 from switchboard_mcp.transport.pipes import Cork
 from switchboard_mcp.transport.process import open_launcher
 
 if TYPE_CHECKING:
-    from switchboard_mcp.bus.replicas import RedisReplicas
-    from switchboard_mcp.children.pinning import Pins
     from switchboard_mcp.children.replicas import Replicas
     from switchboard_mcp.edge.place import Place
-    from switchboard_mcp.gateway.watching import Telemetry
-    from switchboard_mcp.mail.desk import Desk
-    from switchboard_mcp.observe.audit import Audit
-    from switchboard_mcp.policy.posture import Posture
 
 T = TypeVar("T")
-StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 GARBAGE_THRESHOLD = 10_000
 # Windows has no SIGHUP.
@@ -82,7 +84,7 @@ def workspace_folder(options: Options) -> str:
 def load(options: Options) -> Workspace:
     """Read the workspace that the options name; in governed mode with the children alone that exist."""
     workspace = _load_plainly(options)
-    posture = _posture(workspace)
+    posture = posture_of(workspace)
     return workspace if posture is None else posture.workspace
 
 
@@ -91,15 +93,6 @@ def _load_plainly(options: Options) -> Workspace:
     workspace = load_workspace(workspace_folder(options), options.config, os.environ)
     demand_profile(workspace.config, options.profile, "--profile")
     return workspace
-
-
-def _posture(workspace: Workspace) -> Posture | None:
-    """What governed mode makes of a workspace; in open mode nothing is loaded for it."""
-    if workspace.config.governance.mode == "open":
-        return None
-    from switchboard_mcp.policy.posture import take_posture
-
-    return take_posture(workspace, os.environ)
 
 
 @asynccontextmanager
@@ -117,16 +110,16 @@ async def running(
     Not `pinned`, children are only looked at: neither their lock nor the switch of governed mode stands in the way.
     """
     loop = asyncio.get_running_loop()
-    posture = _posture(workspace)
+    posture = posture_of(workspace)
     if posture is not None:
         workspace = posture.workspace
-    pins = _pins(workspace, log) if pinned else None
+    pins = pins_of(workspace, log) if pinned else None
     # What nobody caught would else be printed by asyncio itself, secrets and all.
     loop.set_exception_handler(
         lambda _, context: log.error("internal", problem=repr(context.get("exception") or context["message"]))
     )
     middleware = load_middleware(workspace.config)
-    telemetry = _telemetry(workspace, log)
+    telemetry = open_telemetry(workspace, log)
     # The launcher goes last: a child that is just being stopped still has its keeper.
     async with aclosing(open_launcher(loop)) as launcher, asyncio.TaskGroup() as tasks:
 
@@ -142,7 +135,7 @@ async def running(
             task.add_done_callback(lambda _task: work.close())
             return task
 
-        desk = _desk(workspace, log, start_task)
+        desk = open_desk(workspace, log, start_task)
         services = Services(
             loop=loop,
             launcher=launcher,
@@ -156,7 +149,7 @@ async def running(
             programs={} if desk is None else {desk.name: desk},
             guard=None if posture is None else posture.guard,
             disabled=posture.disabled if posture is not None and pinned else None,
-            audit=_audit(workspace, log, redactor),
+            audit=open_audit(workspace, log, redactor),
             pins=pins,
             replicas=replicas,
         )
@@ -166,7 +159,7 @@ async def running(
         services.audience = gateway
         gateway.audit = services.audit
         if telemetry is not None:
-            _watch(gateway, telemetry, loop)
+            watch(gateway, telemetry, loop)
         equip(gateway.all, workspace.config, services, middleware)
         arrange(gateway, workspace, services, profile, None if posture is None else posture.disabled)
         sweeper = services.start_task(supervisor.sweep_forever())
@@ -207,109 +200,6 @@ def keep_current(switchboard: Switchboard, options: Options) -> None:
     gateway.greeted = lambda: gateway.loop.call_later(RELOAD_AFTER_S, begin)
 
 
-def _pins(workspace: Workspace, log: Log) -> Pins | None:
-    """What children were locked to; where there is no lock and nothing is governed, nothing is loaded for it."""
-    governed = workspace.config.governance.mode == "governed"
-    if not governed and not os.path.lexists(os.path.join(workspace.folder, "switchboard.lock.json")):
-        return None
-    from switchboard_mcp.children.pinning import load_pins
-
-    return load_pins(workspace.folder, log, governed=governed)
-
-
-def _desk(workspace: Workspace, log: Log, start_task: StartTask) -> Desk | None:
-    """The message desk, where it is on; a workspace without it loads nothing of it."""
-    if not workspace.config.mail.enabled:
-        return None
-    from switchboard_mcp.mail.desk import Desk
-
-    return Desk(workspace.folder, workspace.config.mail, log, start_task, workspace.config.http.tokens)
-
-
-def _audit(workspace: Workspace, log: Log, redactor: Redactor) -> Audit | None:
-    """The audit record, where it is on; a workspace without it loads nothing of it."""
-    settings, governed = workspace.config.audit, workspace.config.governance.mode == "governed"
-    if not (governed if settings.enabled is None else settings.enabled):
-        return None
-    from switchboard_mcp.observe.audit import Audit
-
-    deny = governed if settings.when_impossible is None else settings.when_impossible == "deny"
-
-    def warn(problem: Failure) -> None:
-        log.warning("audit.failed", problem=problem.message, calls="refused" if deny else "go on")
-
-    masks = {name: suite.redact_args for name, suite in workspace.config.suites.items() if suite.redact_args}
-    audit = Audit(settings, workspace.folder, redactor, masks=masks, deny=deny, warn=warn)
-    audit.start()
-    return audit
-
-
-def _telemetry(workspace: Workspace, log: Log) -> Telemetry | None:
-    """What is measured from outside, where anything is; else nothing is loaded for it."""
-    settings = workspace.config.telemetry
-    if not settings.is_on:
-        return None
-    from switchboard_mcp.gateway.watching import start
-
-    return start(settings, os.environ, workspace.source, log)
-
-
-def _watch(gateway: Gateway, telemetry: Telemetry, loop: asyncio.AbstractEventLoop) -> None:
-    """Watch all requests to children, and report what is counted anyway where somebody wants reports."""
-    gateway.telemetry = telemetry
-    telemetry.watch(gateway.all.values())
-    if telemetry.otel is not None:
-        from switchboard_mcp.edge.metrics import collect
-
-        began = loop.time()
-        telemetry.report(lambda: collect(gateway, loop.time() - began), loop)
-
-
-def note_decision(workspace: Workspace, kind: str, child: str, outcome: str) -> None:
-    """Record what somebody decided with a command, where a record is kept."""
-    audit = _audit(workspace, Log(level="warning"), Redactor())
-    if audit is not None:
-        audit.record(kind, "command line", child, outcome=outcome)
-        audit.close()
-
-
-def _join_bus(switchboard: Switchboard, log: Log, redactor: Redactor) -> asyncio.Task[None] | None:
-    """Carry mail between machines, where there is a bus; else nothing is loaded for it."""
-    settings = settled(switchboard.workspace.config.bus, os.environ, switchboard.workspace.folder)
-    desk = switchboard.services.programs.get("mail")
-    if not settings.enabled or desk is None:
-        return None
-    try:
-        from switchboard_mcp.bus.address import hide
-        from switchboard_mcp.bus.station import join
-    except SwitchboardError as problem:
-        log.error("bus.off", problem=str(problem))
-        return None
-    hide(settings.url, redactor.register)
-    workspace = switchboard.workspace
-    record = os.path.join(workspace.folder, workspace.config.audit.path) if switchboard.services.audit else ""
-    return switchboard.services.start_task(join(desk, settings, log, record))
-
-
-def _replicas(workspace: Workspace, log: Log, redactor: Redactor) -> RedisReplicas | None:
-    """The other servers behind the same address, where this one says that it is one of several and there is a bus."""
-    from switchboard_mcp.edge.sessions import REPLICA
-
-    name, settings = os.environ.get(REPLICA, ""), settled(workspace.config.bus, os.environ, workspace.folder)
-    if not name or not settings.enabled:
-        return None
-    try:
-        from switchboard_mcp.bus.address import hide
-        from switchboard_mcp.bus.ledger import Ledger
-        from switchboard_mcp.bus.replicas import RedisReplicas
-
-        hide(settings.url, redactor.register)
-        return RedisReplicas(name, Ledger(settings), log)
-    except SwitchboardError as problem:
-        log.error("replicas.off", problem=str(problem))
-        return None
-
-
 async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, options: Options) -> int:
     """Serve the host on stdin and stdout until it goes, or a signal comes."""
     from switchboard_mcp.edge.stdio import StdioFront
@@ -323,7 +213,7 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, option
         front = StdioFront(switchboard.gateway, services.cork, services.valve, log)
         keep_current(switchboard, options)
         serving = services.start_task(front.run(done))
-        relay = _join_bus(switchboard, log, redactor)
+        relay = join_bus(switchboard, log, redactor)
         await done.wait()
         serving.cancel()
         if relay is not None:
@@ -344,7 +234,7 @@ async def serve_http(
     for number in END_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup, to outlive a terminal
             loop.add_signal_handler(number, done.set)
-    replicas = _replicas(workspace, log, redactor)
+    replicas = find_replicas(workspace, log, redactor)
     async with running(workspace, log, redactor, profile=options.profile, replicas=replicas) as switchboard:
         services = switchboard.services
         services.shared_capabilities = SHARED_CAPABILITIES
@@ -353,7 +243,7 @@ async def serve_http(
         keep_current(switchboard, options)
         await front.listen(place.listener)
         sweeper = services.start_task(front.sweep())
-        relay = _join_bus(switchboard, log, redactor)
+        relay = join_bus(switchboard, log, redactor)
         front.bus_folder = workspace.folder if relay is not None else ""
         front.replicas = replicas
         link = offer(front, place, switchboard)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from switchboard_mcp.app import note_decision, workspace_folder
+from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Console, Screen, Styled, one_line
 from switchboard_mcp.cli.invocation import Invocation, show_warnings, usage_failure
 from switchboard_mcp.config.approvals import Approval, Approvals, write_approvals
@@ -22,6 +22,7 @@ from switchboard_mcp.config.variables import expand
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.optional import note_decision
 from switchboard_mcp.policy.launch import Guard
 from switchboard_mcp.policy.launch_approval import propose
 from switchboard_mcp.policy.posture import make_guard

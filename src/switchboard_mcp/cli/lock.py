@@ -12,8 +12,8 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from switchboard_mcp.app import note_decision, workspace_folder
 from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.children.lock import (
     differences,
     flaw,
@@ -33,6 +33,7 @@ from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import Failure, SwitchboardError, as_text
+from switchboard_mcp.optional import note_decision
 
 Status = Literal["same", "locked", "accepted", "drifted", "unlocked", "gone", "removed", "failed"]
 # What keeps a lock from being right.
