@@ -31,10 +31,11 @@ SHELLS = frozenset(
 )
 # Programs whose work is to run another program, which would then be what really runs.
 WRAPPERS = frozenset(
-    "awk chroot chrt command dbus-run-session doas env eval exec expect fakeroot find flock gawk gdb ionice ld-linux "
-    "ltrace make mawk nice nohup nsenter parallel pkexec proot rlwrap runuser script screen setarch setpriv setsid "
-    "socat ssh start-stop-daemon stdbuf strace su sudo systemd-run taskset tclsh time timeout tmux unbuffer unshare "
-    "valgrind vi vim watch xargs xvfb-run".split()
+    "awk bwrap chroot chrt command crontab dbus-run-session doas docker-compose emacs env eval exec expect fakeroot "
+    "find firejail flock gawk gdb git ionice kubectl ld-linux lldb ltrace make mawk nc ncat netcat nice nohup nsenter "
+    "nvim parallel perf pkexec proot rlwrap rsync run-parts runuser screen script setarch setpriv setsid socat sqlite "
+    "ssh sshpass start-stop-daemon stdbuf strace su sudo systemd-run tar taskset tclsh time timeout tmux unbuffer "
+    "unshare valgrind vi vim watch xargs xvfb-run".split()
 )
 # Package runners: what they run is looked up, and perhaps downloaded, anew at each start.
 RUNNERS = frozenset("npx npm pnpm pnpx yarn bunx uvx uv pipx pdm poetry hatch rye conda mamba".split())
@@ -66,19 +67,23 @@ INTERPRETERS: dict[str, Interpreter] = {
     "bun": Interpreter(frozenset({"--no-install"}), verb="run"),
     "java": Interpreter(frozenset({"-jar"}), ("-Xmx", "-Xms")),
     **dict.fromkeys(
-        "dotnet elixir erl groovy guile julia lua luajit nodejs osascript perl php r rscript racket raku ruby scala "
-        "swift tsx ts-node".split(),
+        "clojure crystal dotnet elixir erl gjs groovy guile iex ipython irb jruby jshell julia jython kotlin lua "
+        "luajit micropython mono ocaml octave osascript perl php qjs r racket raku rscript ruby runghc sbcl scala "
+        "swift ts-node tsx wasmer wasmtime".split(),
         Interpreter(),
     ),
 }
 INTERPRETERS["nodejs"] = INTERPRETERS["node"]
+INTERPRETERS["pypy"] = INTERPRETERS["graalpy"] = INTERPRETERS["python"]
 
 # Never, whoever approves it: the loader runs foreign code in the program's place.
 NEVER_SET = re.compile(r"(?:LD|DYLD)_.*|GCONV_PATH|GLIBC_TUNABLES|LOCPATH|NLSPATH|MALLOC_CONF", re.IGNORECASE)
 # These change what runs. Each needs an approval of its very value.
 STEERING = re.compile(
     r"PATH|IFS|ENV|HOME|TMPDIR|SHELL|SHELLOPTS|BASH_.*|BASHOPTS|ZDOTDIR|PS4|PROMPT_COMMAND|EDITOR|VISUAL|PAGER|BROWSER|"
-    r".*_(?:PAGER|EDITOR|ASKPASS)|NODE_(?:OPTIONS|PATH|REPL_.*|EXTRA_.*|V8_.*|COMPILE_CACHE)|BUN_.*|DENO_.*|TS_NODE_.*|"
+    r".*_(?:PAGER|EDITOR|ASKPASS|PROXY)|NODE_(?:OPTIONS|PATH|REPL_.*|EXTRA_.*|V8_.*|COMPILE_CACHE|TLS_.*)|BUN_.*|"
+    r"DENO_.*|TS_NODE_.*|NPM_CONFIG_.*|PIP_.*|UV_.*|XDG_.*|KUBECONFIG|AWS_(?:CONFIG_FILE|CA_BUNDLE)|LESS(?:OPEN|CLOSE)|"
+    r"(?:REQUESTS|CURL)_CA_BUNDLE|JAVA_HOME|(?:.*_)?JAVA_OPTS|MAVEN_OPTS|GRADLE_OPTS|"
     r"PYTHON.*|VIRTUAL_ENV|CONDA_.*|PERL.*|RUBY.*|GEM_.*|BUNDLE_.*|PHP.*|LUA_.*|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|"
     r"JDK_JAVA_OPTIONS|CLASSPATH|R_(?:HOME|LIBS.*|PROFILE.*|ENVIRON.*)|JULIA_.*|DOTNET_.*|COMPLUS_.*|CORECLR_.*|"
     r"DOCKER_(?:HOST|CONFIG|CONTEXT|CERT_PATH)|CONTAINER_.*|GODEBUG|QT_PLUGIN_PATH|GTK_.*|"
@@ -86,7 +91,11 @@ STEERING = re.compile(
     re.IGNORECASE,
 )
 # Of Switchboard's own environment these may be handed on: they are the operator's, not the developer's.
-HANDED_ON = frozenset({"PATH", "HOME", "TMPDIR", "SHELL", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR"})
+HANDED_ON = frozenset(
+    "PATH HOME TMPDIR SHELL SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE NODE_EXTRA_CA_CERTS KUBECONFIG JAVA_HOME "
+    "XDG_RUNTIME_DIR XDG_CONFIG_HOME XDG_DATA_HOME XDG_CACHE_HOME XDG_STATE_HOME "
+    "HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy".split()
+)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIGNS = re.compile(r"&&|[;`|<>&]|\$[({]")
 _ADDRESS = re.compile(r"(?:--?[\w-]+=)?https?://[^\s&]+(?:&[^\s&]+)*")

@@ -60,7 +60,8 @@ CODE = (
     "-c -e -E -p -r --eval --eval=x --print --import --require=x --loader -i -x -Ic -pe -xc --run -".split()
 )
 STEERING = (
-    "NODE_OPTIONS NODE_PATH PYTHONPATH PYTHONSTARTUP BASH_ENV ENV PATH PERL5OPT RUBYOPT HOME IFS".split()
+    "NODE_OPTIONS NODE_PATH PYTHONPATH PYTHONSTARTUP BASH_ENV ENV PATH PERL5OPT RUBYOPT HOME IFS "
+    "NODE_TLS_REJECT_UNAUTHORIZED https_proxy npm_config_registry UV_INDEX_URL AWS_CONFIG_FILE KUBECONFIG".split()
 )
 LOADER = "LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT DYLD_INSERT_LIBRARIES ld_preload GCONV_PATH".split()
 OUTSIDE = ["/", "/etc", "/tmp", "..", "../..", "sub/../..", "/proc/self/cwd/..", "out"]
