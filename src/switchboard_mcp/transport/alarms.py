@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from asyncio import TimerHandle
 from collections.abc import Callable
 from contextvars import Context
 from heapq import heapify, heappop, heappush
 from typing import TypeVarTuple
+
+assert sys.platform != "win32"  # which has no alarms
 
 Ts = TypeVarTuple("Ts")
 
