@@ -82,7 +82,9 @@ KINDS: dict[str, Kind] = {
     "child_error": Kind(False, "Correct the arguments by the schema, or introspect this subtool."),
     "host_refused": Kind(False, "The child needs an answer that the host did not give."),
     "message_too_large": Kind(False, "Ask for less data at once."),
-    "http_missing": Kind(False, "Install it: pip install 'switchboard-mcp[http]'."),
+    "http_missing": Kind(
+        False, "Install it: pip install 'switchboard-mcp[http]', or '.[http]' in its folder."
+    ),
     "address_taken": Kind(False, "Choose another port: `switchboard serve --http PORT`."),
     "already_serving": Kind(False, "Connect to that one, or stop it first."),
     "governance_disabled": Kind(
@@ -163,7 +165,9 @@ KINDS: dict[str, Kind] = {
     ),
     "bus_full": Kind(True, "Give Redis more memory (maxmemory); what waits is shipped then."),
     "bus_refused": Kind(False, "Check user, password and ACL of bus.url: Redis does not accept them."),
-    "bus_missing": Kind(False, "Install it with pip install 'switchboard-mcp[redis]'."),
+    "bus_missing": Kind(
+        False, "Install it with pip install 'switchboard-mcp[redis]', or '.[redis]' in its folder."
+    ),
     "bus_busy": Kind(True, "Stop the other relay first: one relay serves a workspace folder."),
     "shutting_down": Kind(True, "Start Switchboard again."),
     "internal": Kind(False, "This is a fault in Switchboard. Its log has the details.", INTERNAL_ERROR),

@@ -74,7 +74,7 @@ class ApiModel:
             from anthropic import AsyncAnthropic
         except ImportError as problem:
             told = f"The API needs a package that is not installed: {problem.name}."
-            hint = "Install it: pip install 'switchboard-mcp[ask]'."
+            hint = "Install it: pip install 'switchboard-mcp[ask]', or '.[ask]' in its folder."
             raise SwitchboardError(failure("ask_no_model", told, hint=hint)) from None
         return AsyncAnthropic(
             api_key=self._key,

@@ -78,7 +78,7 @@ def choose(backend: Backend, api: ApiModel | None, host: Host | None) -> Model:
     if api is not None and backend != "host":
         return api
     if backend == "api":
-        told = "There is no model to plan with: ask.backend is 'api', and no key is set."
+        told = "There is no model to plan with: no key is set."
         raise SwitchboardError(
             failure("ask_no_model", told, hint=f"Set {KEYS[0]} (or {KEYS[1]}) where Switchboard is started.")
         )

@@ -55,7 +55,7 @@ async def connect(spec: ChildSpec, services: Services) -> RemoteCarrier | Failur
             "transport_unsupported",
             f"Child '{spec.name}' is remote ({spec.kind}), for which the package {problem.name} is missing.",
             child=spec.name,
-            hint="Install it: pip install 'switchboard-mcp[http]'.",
+            hint="Install it: pip install 'switchboard-mcp[http]', or '.[http]' in its folder.",
         )
     server = Server(name=spec.name, url=spec.url, headers=spec.headers, redact=services.redactor.text)
     log = services.log

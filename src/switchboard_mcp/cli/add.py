@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from shutil import which
 
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.init import decided, present
@@ -71,8 +72,17 @@ def run(asked: Invocation) -> int:
         asked.console.warn(
             f"{names}: a secret is written out in that file. Write ${{VAR}}, and set VAR instead."
         )
+    if is_missing(server.command):
+        asked.console.warn(
+            f"The program {server.command} is not found here. Install it, or write its whole path."
+        )
     asked.console.out.line(f"`switchboard introspect {name}` shows what is inside.")
     return 0
+
+
+def is_missing(command: str) -> bool:
+    """Whether this is a bare name that is not on the PATH here. Where a path or a variable leads is seen later."""
+    return bool(command) and not any(sign in command for sign in "/\\$") and which(command) is None
 
 
 def _server(asked: Invocation) -> Server:

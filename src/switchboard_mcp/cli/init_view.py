@@ -100,7 +100,7 @@ def show_done(
     if entered:
         out.prose(f"The entry `switchboard` is in {', '.join(entered)}.", style="green")
     copies = _short(os.path.join(workspace.folder, ".switchboard", "backup"))
-    out.prose(f"All files as they were are in {copies}; `switchboard revert` puts them back.")
+    out.prose(f"Copies of the old files are in {copies}; `switchboard revert` puts them back.")
     for title, lines in _remarks(plan, found, workspace, wanted):
         out.line()
         out.line(title, "bold")
@@ -108,7 +108,7 @@ def show_done(
             out.prose(line, indent="  ")
     if hosts:
         out.line()
-        out.line("For the change to count", "bold")
+        out.line("To apply the change", "bold")
         for host, restart in hosts.items():
             out.prose(f"{host}: {restart}", indent="  ")
     out.line()
@@ -141,7 +141,7 @@ def _remarks(
     if notes:
         yield "Worth knowing", notes
     if found:
-        yield "These name tools that are called otherwise now", _trace_lines(found)
+        yield "These still use the old names of tools", _trace_lines(found)
     remote = sorted({each.child for each in plan.moving if _wants_login(each)})
     if remote:
         yield "Remote servers that may want a login", [f"switchboard login {name}" for name in remote]

@@ -75,6 +75,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, name: str, command: Command) -> None:
         self.flags: list[str] = []
         self._called = f"switchboard {name}"
+        self._usage = command.usage
         super().__init__(
             prog=self._called,
             usage=f"switchboard {command.usage}",
@@ -93,7 +94,10 @@ class Parser(argparse.ArgumentParser):
         given, unknown = self.parse_known_intermixed_args(arguments)
         if unknown:
             near = nearest(unknown[0], self.flags) if unknown[0].startswith("-") else []
-            self.error(f"unknown argument {unknown[0]}{f'; did you mean {near[0]}?' if near else ''}")
+            meant = f"; did you mean {near[0]}?" if near else ""
+            if " -- CMD" in self._usage and not unknown[0].startswith("-"):
+                meant = "; write -- before the command"
+            self.error(f"unknown argument {unknown[0]}{meant}")
         return given
 
     def error(self, message: str) -> NoReturn:

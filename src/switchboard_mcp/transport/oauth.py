@@ -115,7 +115,7 @@ class OAuth(httpx2.Auth):
                 self._server.failure(
                     "transport_unsupported",
                     f"wants a login, for which the package {problem.name} is missing",
-                    hint="Install it: pip install 'switchboard-mcp[oauth]'.",
+                    hint="Install it: pip install 'switchboard-mcp[oauth]', or '.[oauth]' in its folder.",
                 )
             ) from problem
         logging.getLogger("mcp.client.auth").setLevel(

@@ -77,6 +77,7 @@ def test_what_is_missing_is_named() -> None:
 def test_an_unknown_option_is_refused_with_the_nearest() -> None:
     assert refused("list", "--jason") == "list: unknown argument --jason; did you mean --json?"
     assert refused("list", "word") == "list: unknown argument word"
+    assert refused("add", "x", "npx", "-y", "y") == "add: unknown argument npx; write -- before the command"
     assert "--jso" in refused("list", "--jso")
 
 
