@@ -100,7 +100,10 @@ def test_a_task_goes_there_and_its_result_comes_back(shell: Shell) -> None:
     told = shell.ask("inbox", SWITCHBOARD_AGENT="coder")
     assert (told["unread"], told["messages"][0]["message"]["metadata"]["lines"]) == (1, 3)
 
-    whole = shell.say("read", id[-6:], "--as", "coder")
+    whole = shell.say("read", "--as", "coder")
+    assert (
+        whole == shell.say("read", id[-6:], "--as", "coder") == shell.say("read", id[-8:-4], "--as", "coder")
+    )
     assert "\nWrite the parser\nin src\n" in whole
     assert "from      lead\n" in whole
 
@@ -109,13 +112,11 @@ def test_a_task_goes_there_and_its_result_comes_back(shell: Shell) -> None:
     assert shell.say("claim", "--as", "coder") == "Nothing waits.\n"
     fence = str(claimed["fence"])
     assert "has ended" in shell.refused("ack", id, "--fence", "1", "--as", "coder")
-    done = shell.ask(
-        "ack", id, "done", "--result", "-", "--fence", fence, "--as", "coder", stdin="It is in src"
-    )
+    done = shell.ask("ack", "done", "--result", "-", "--fence", fence, "--as", "coder", stdin="It is in src")
     assert done["receipt"]["status"] == "done"
 
-    receipts = shell.say("receipts", "--as", "lead")
-    assert f"{id}  done" in receipts
+    assert "has claimed no message" in shell.refused("ack", "--as", "coder", code=2)
+    assert f"{id[-8:]}  done" in shell.say("receipts", id[-6:], "--as", "lead")
     (result,) = shell.ask("inbox", "--as", "lead")["messages"]
     assert (result["message"]["payload"], result["message"]["replyTo"]) == ("It is in src", id)
     assert "Every accepted message is in exactly one place." in shell.say("verify")
@@ -167,7 +168,7 @@ def test_teams_and_roles_are_written_to(shell: Shell) -> None:
     assert shell.ask("agents", "role", "rev", "reviewer", "--as", "lead")["role"] == "reviewer"
     assert shell.ask("teams", "create", "crew", "lead", "coder", "rev", "--as", "lead")["kind"] == "manual"
     assert "crew  manual  lead, coder, rev" in shell.say("teams")
-    sent = shell.ask("send", "crew", "hello all", "--team", "--as", "lead")["sent"]
+    sent = shell.ask("send", "crew", "hello all", "--as", "lead")["sent"]
     assert sorted(one["recipient"] for one in sent) == ["coder", "rev"]
     (one,) = shell.ask("send", "crew", "x", "--team", "--role", "reviewer", "--as", "lead")["sent"]
     assert one["recipient"] == "rev"
@@ -230,6 +231,10 @@ def test_a_workflow_is_led_from_the_shell(shell: Shell, workspace: Path) -> None
     assert id in shell.say("workflow")
     skip = ["workflow", "skip", begun["phase"], "--workflow", id, "--as", "lead"]
     assert "--reason" in shell.refused(*skip, code=2)
+    assert "get_workflow_state" not in shell.refused("workflow", "complete", "--as", "rev", code=1)
+    request = workspace / ".switchboard" / "reviews" / f"{id}.request-1.md"
+    request.write_text("It caches.")
+    assert "It is rev's turn." in shell.say("workflow", "complete", "--as", "coder")
     stopped = shell.ask("workflow", "stop", "--workflow", id, "--reason", "enough", "--as", "lead")
     assert stopped["status"] != "running"
 
@@ -376,7 +381,8 @@ def test_a_dead_letter_is_seen_and_put_back(shell: Shell, workspace: Path) -> No
 
 def test_what_was_settled_long_ago_is_pruned(shell: Shell) -> None:
     shell.say("send", "coder", "Please", "--as", "lead")
-    shell.say("ack", "", "--as", "coder")
+    shell.say("claim", "--as", "coder")
+    shell.say("ack", "--as", "coder")
     assert shell.say("prune", "--older", "1h").startswith("Removed 0 settled messages and 0 receipts")
     assert shell.say("prune", "--older", "0d", "--dry-run").startswith("Would remove 1 settled message and")
     done = shell.ask("prune", "--older", "0d")

@@ -26,11 +26,11 @@ def run_verify(asked: Invocation) -> int:
         if asked.as_json:
             out.json(verdict)
         else:
-            counts = ", ".join(f"{count:,} in {place}" for place, count in verdict.counts.items())
+            counts = ", ".join(f"{count:,} in {place}" for place, count in verdict.counts.items() if count)
             whole = "Every accepted message is in exactly one place."
             broken = "Something accepted is not where it belongs; `switchboard mail repair` mends what can be mended."
             out.line(whole if verdict.sound else broken, "green" if verdict.sound else "red")
-            out.line(counts, "dim")
+            out.line(counts or "There are none.", "dim")
             show_findings(verdict.findings, asked.console)
         return 0 if verdict.sound else 1
 

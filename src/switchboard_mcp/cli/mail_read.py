@@ -11,12 +11,14 @@ from switchboard_mcp.cli.mailbox import (
     ACTION_STYLES,
     Mailbox,
     ago,
+    chosen,
     short_id,
     show_letter,
     subject,
     with_mailbox,
 )
 from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.mail import lookup, receipts
 from switchboard_mcp.mail.letters import Letter, Receipt
 
 STATUS_STYLES = {"delivered": "cyan", "done": "green", "failed": "red", "rejected": "red", "refused": "red"}
@@ -32,10 +34,13 @@ def run_inbox(asked: Invocation) -> int:
         given = asked.given
         letters = await mailbox.post.peek(agent, limit=given.limit, after=given.after)
         waiting = await asyncio.to_thread(_looked, mailbox, agent)
+        held = len(await mailbox.post.work(lambda visit: lookup.ids(visit, agent, ("claimed",))))
         if asked.as_json:
-            asked.console.out.json({"agent": agent, "unread": waiting, "messages": letters})
+            told = {"agent": agent, "unread": waiting, "claimed": held, "messages": letters}
+            asked.console.out.json(told)
         else:
-            show_list(letters, asked.console, f"{agent}: {plural(waiting, 'unread message')}")
+            also = f", {held} claimed (`switchboard mail search --place claimed`)" if held else ""
+            show_list(letters, asked.console, f"{agent}: {plural(waiting, 'unread message')}{also}")
         return 0
 
     return with_mailbox(asked, work)
@@ -52,7 +57,12 @@ def run_read(asked: Invocation) -> int:
 
     async def work(mailbox: Mailbox) -> int:
         agent = await mailbox.myself()
-        letter = await mailbox.post.read(agent, await mailbox.find_id(agent, asked.given.id))
+        if asked.given.id:
+            letter = await mailbox.post.read(agent, await mailbox.find_id(agent, asked.given.id))
+        elif not (waiting := await mailbox.post.peek(agent, limit=1)):
+            raise SwitchboardError(failure("mail_not_found", f"Nothing waits for '{agent}'."))
+        else:
+            letter = waiting[0]
         if asked.as_json:
             asked.console.out.json(letter)
         else:
@@ -92,7 +102,7 @@ def run_receipts(asked: Invocation) -> int:
     async def work(mailbox: Mailbox) -> int:
         sender = mailbox.me()
         given = asked.given
-        ids = list(given.ids) or None
+        ids = await _sent_ids(mailbox, sender, given.ids)
         found = await mailbox.post.receipts(sender, ids=ids, limit=given.limit)
         if given.wait and ids:
             found = await _ended(mailbox, sender, ids, given.wait)
@@ -110,6 +120,13 @@ def run_receipts(asked: Invocation) -> int:
         return 1 if missing else 0
 
     return with_mailbox(asked, work)
+
+
+async def _sent_ids(mailbox: Mailbox, sender: str, given: Sequence[str]) -> list[str] | None:
+    if not given:
+        return None
+    known = await mailbox.post.work(lambda visit: receipts.listed(visit, sender))
+    return [chosen(each, known, f"'{sender}'") for each in given]
 
 
 async def _ended(mailbox: Mailbox, sender: str, ids: list[str], seconds: float) -> list[Receipt]:
@@ -155,11 +172,11 @@ def show_receipts(found: Sequence[Receipt], console: Console) -> None:
         return
     rows = [
         (
-            Styled(receipt.in_reply_to, "cyan"),
+            Styled(short_id(receipt.in_reply_to), "cyan"),
             Styled(receipt.status, STATUS_STYLES.get(receipt.status, "")),
             ago(receipt.processed_at),
             receipt.error or receipt.summary,
         )
         for receipt in found
     ]
-    console.out.table(rows, ("MESSAGE", "STATUS", "AGE", ""))
+    console.out.table(rows, ("ID", "STATUS", "AGE", ""))

@@ -22,9 +22,9 @@ usage: switchboard mail COMMAND [OPTIONS]
 
   send TO [TEXT]        write to an agent, a role or a team; answered when it is stored
   inbox                 what waits for you; consumes nothing
-  read ID               one message in full; consumes nothing
+  read [ID]             one message in full; consumes nothing
   claim                 take the next messages, to work on them
-  ack ID [OUTCOME]      settle a message: done, failed or rejected; --result answers its sender
+  ack [ID] [OUTCOME]    settle a message: done, failed or rejected; --result answers its sender
   wait                  wait until there is mail
   receipts [ID …]       what became of messages that you sent
   search WORDS          find messages that you received
@@ -49,7 +49,7 @@ example:
 """
 
 AS = value("--as", "NAME", "which agent you are", dest="agent")
-ID = "id of a message, or enough of its end"
+ID = "id of a message, or enough of its last characters"
 LIMIT = value("--limit", "N", "how many to show (default: 20)", 20)
 
 MAIL = {
@@ -58,7 +58,7 @@ MAIL = {
         "Send a message. Answered when it is stored: from then on nothing loses it.",
         run="mail_write:run_send",
         takes=[
-            word("to", "an agent, a role that one agent has, or with --team a team"),
+            word("to", "an agent, a role that one agent has, or a team"),
             word("text", "what to say; - reads stdin", nargs="?"),
             AS,
             value("--file", "FILE", "say what stands in this file"),
@@ -69,13 +69,13 @@ MAIL = {
             value("--ack-by", "TIME", "ISO 8601: when you expect it to be settled"),
             value("--key", "KEY", "the same key to the same recipient is sent once"),
             many("--meta", "KEY=VALUE", "a further key; JSON or text"),
-            switch("--team", "TO is a team: everybody in it gets the message"),
-            value("--role", "ROLE", "with --team: only members in this role"),
+            switch("--team", "TO is a team, though an agent is called so too"),
+            value("--role", "ROLE", "to a team: only members in this role"),
         ],
         more="examples:\n"
         '  switchboard mail send coder "Please write the parser" --action delegate_task --as lead\n'
         "  git diff | switchboard mail send reviewer - --action request_review\n"
-        '  switchboard mail send builders "We freeze at noon" --team',
+        '  switchboard mail send builders "We freeze at noon"',
     ),
     "mail inbox": Command(
         "mail inbox [OPTIONS]",
@@ -88,11 +88,11 @@ MAIL = {
         ],
     ),
     "mail read": Command(
-        "mail read ID [OPTIONS]",
+        "mail read [ID] [OPTIONS]",
         "Show one message of yours in full, wherever it is now. Consumes nothing.",
         run="mail_read:run_read",
         takes=[
-            word("id", ID),
+            word("id", f"{ID} (default: the next that waits)", nargs="?", default=""),
             AS,
         ],
     ),
@@ -108,13 +108,13 @@ MAIL = {
         ],
     ),
     "mail ack": Command(
-        "mail ack ID [done|failed|rejected] [OPTIONS]",
+        "mail ack [ID] [done|failed|rejected] [OPTIONS]",
         "Settle a message: done and failed put it into the archive, rejected among the dead letters. The sender gets\n"
         "a receipt.",
         run="mail_write:run_ack",
         takes=[
-            word("id", ID),
-            word("outcome", "done, failed, rejected", nargs="?", choices=OUTCOMES, default="done"),
+            word("id", f"{ID} (default: the one you have claimed)", nargs="?", default=""),
+            word("outcome", "done, failed, rejected (default: done)", nargs="?", default=""),
             AS,
             value("--result", "TEXT", "goes back to the sender as submit_result; - is stdin", None),
             value("--summary", "LINE", "a sentence for the receipt"),
@@ -138,7 +138,7 @@ MAIL = {
         "Show what became of messages that you sent.",
         run="mail_read:run_receipts",
         takes=[
-            word("ids", "of these messages only", metavar="ID", nargs="*"),
+            word("ids", "of these messages only; enough of their last characters", metavar="ID", nargs="*"),
             AS,
             LIMIT,
             value("--wait", "SECONDS", "wait until the named ones have ended", 0.0),
@@ -182,14 +182,14 @@ MAIL = {
         ],
     ),
     "mail workflow": Command(
-        "mail workflow [start NAME | complete PHASE | skip PHASE | stop] [OPTIONS]",
+        "mail workflow [start NAME | complete [PHASE] | skip [PHASE] | stop] [OPTIONS]",
         "Show the workflows that can be started and those under way, or move one on.",
         run="mail_workflow:run",
         takes=[
             word(
                 "words",
                 "what to do (default: show)",
-                metavar="start NAME | complete PHASE | skip PHASE | stop",
+                metavar="start NAME | complete [PHASE] | skip [PHASE] | stop",
                 nargs="*",
             ),
             AS,

@@ -11,7 +11,7 @@ from switchboard_mcp.cli.mailbox import Mailbox, ago, being, with_mailbox
 from switchboard_mcp.core.workflow import Definition, Run
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail import workflows
-from switchboard_mcp.mail.workflows_telling import asking, shown
+from switchboard_mcp.mail.workflows_telling import history, shown
 
 STATUS_STYLES = {"running": "cyan", "finished": "green", "stopped": "yellow"}
 Step = Callable[..., Coroutine[Any, Any, workflows.Moved]]
@@ -27,12 +27,12 @@ def run(asked: Invocation) -> int:
         case ["start", name]:
             parts = _parts(given.parts)
             return _moved(asked, workflows.start, name, agents=parts, subject=given.subject)
-        case ["complete", phase]:
+        case ["complete", *phase] if len(phase) < 2:
             how = {"next": given.next, "artifacts": given.artifacts, "note": given.note}
-            return _moved(asked, workflows.complete, phase, workflow=given.workflow, **how)
-        case ["skip", phase]:
+            return _moved(asked, workflows.complete, *(phase or [""]), workflow=given.workflow, **how)
+        case ["skip", *phase] if len(phase) < 2:
             how = {"workflow": given.workflow, "next": given.next}
-            return _moved(asked, workflows.skip, phase, _reason(asked), **how)
+            return _moved(asked, workflows.skip, *(phase or [""]), _reason(asked), **how)
         case ["stop"]:
             return _moved(asked, workflows.stop, _reason(asked), workflow=given.workflow)
         case words:
@@ -123,7 +123,19 @@ def _offered(name: str, found: Definition | Failure) -> dict[str, object]:
 def _show_run(run: Run, console: Console, me: str) -> None:
     out = console.out
     out.line(f"{out.paint(run.id, 'bold cyan')} {out.paint(run.status, STATUS_STYLES.get(run.status, ''))}")
-    out.prose(asking(run), indent="  ")
-    if run.status == "running":
-        turn = "It is your turn." if run.actor == me else f"It is {run.actor}'s turn."
-        out.line(f"  {turn}", "green" if run.actor == me else "dim")
+    phase = run.now_in
+    if phase is not None:
+        out.prose(f"Phase '{phase.name}', by {run.actor} ({phase.by}): {phase.does}", indent="  ")
+        if run.needs():
+            out.prose(f"Needed at its end: {', '.join(run.needs())}", indent="  ")
+    if run.steps:
+        out.prose(f"So far:\n{history(run)}", indent="  ")
+    if phase is None:
+        return
+    if run.actor != me:
+        out.line(f"  It is {run.actor}'s turn.", "dim")
+        return
+    out.line("  It is your turn. When it is done:", "green")
+    arrows = run.definition.arrows(phase)
+    for onward in [f" --next {arrow}" for arrow in arrows] if len(arrows) > 1 else [""]:
+        out.line(f"  switchboard mail workflow complete {phase.name}{onward} --as {me}")

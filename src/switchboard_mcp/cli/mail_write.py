@@ -14,12 +14,14 @@ from collections.abc import Sequence
 import msgspec
 
 from switchboard_mcp.cli.console import plural
-from switchboard_mcp.cli.invocation import Invocation, usage_failure
-from switchboard_mcp.cli.mailbox import Mailbox, being, show_letter, with_mailbox
+from switchboard_mcp.cli.invocation import Invocation, misuse, usage_failure
+from switchboard_mcp.cli.mailbox import Mailbox, being, short_id, show_letter, with_mailbox
+from switchboard_mcp.core.agentnames import agent_name
 from switchboard_mcp.core.roles import read_role
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import directory
-from switchboard_mcp.mail.letters import MOST_ATTACHMENT_BYTES, Claimed, Draft, Letter, Sent
+from switchboard_mcp.mail.letters import MOST_ATTACHMENT_BYTES, OUTCOMES, Claimed, Draft, Letter, Sent
+from switchboard_mcp.mail.post import State
 
 
 def run_send(asked: Invocation) -> int:
@@ -28,8 +30,6 @@ def run_send(asked: Invocation) -> int:
     metadata = _metadata(asked.given.meta)
     if asked.given.subject:
         metadata["subject"] = asked.given.subject
-    if asked.given.role and not asked.given.team:
-        raise SwitchboardError(usage_failure("--role needs --team.", "Or write to the role: `send ROLE …`."))
     draft = Draft(
         action=asked.given.action,
         payload=payload,
@@ -44,12 +44,16 @@ def run_send(asked: Invocation) -> int:
         sender = mailbox.may_act()
         state = await mailbox.post.state()
         recipients, draft_ = [asked.given.to], draft
-        if asked.given.team:
+        if draft.reply_to:
+            draft_ = msgspec.structs.replace(draft, reply_to=await mailbox.find_id(sender, draft.reply_to))
+        if asked.given.team or await _is_team(mailbox, state, asked.given.to):
             team = directory.read_name(asked.given.to)
             chosen = directory.addressees(state, team, asked.given.role or None, sender)
             recipients = [addressee.agent for addressee in chosen]
             role = {"role": chosen[0].role} if chosen[0].role else {}
-            draft_ = msgspec.structs.replace(draft, team=team, metadata={**metadata, **role})
+            draft_ = msgspec.structs.replace(draft_, team=team, metadata={**metadata, **role})
+        elif asked.given.role:
+            raise misuse("--role is for a team.", "Or write to the role: `send ROLE …`.")
         elif read_role(asked.given.to) is not None:
             recipients = [directory.find_recipient(state, asked.given.to)]
         async with being(mailbox, sender) as verified:
@@ -59,6 +63,11 @@ def run_send(asked: Invocation) -> int:
         return _tell_sent(asked, outcomes, recipients, sender, verified)
 
     return with_mailbox(asked, work)
+
+
+async def _is_team(mailbox: Mailbox, state: State, written: str) -> bool:
+    name = agent_name(written)
+    return name in directory.teams(state) and name not in await mailbox.post.agents()
 
 
 def _payload(asked: Invocation) -> str:
@@ -120,7 +129,7 @@ def _tell_sent(
         if isinstance(outcome, Failure)
     ]
     if not sent:
-        raise SwitchboardError(_with_remedy(refused[0][1]))
+        raise SwitchboardError(refused[0][1])
     console = asked.console
     if asked.as_json:
         told = [
@@ -143,13 +152,6 @@ def _tell_sent(
     for name, problem in refused:
         console.warn(f"{name}: {problem.message}")
     return 1 if refused else 0
-
-
-def _with_remedy(problem: Failure) -> Failure:
-    if problem.code != "mail_recipient_unknown":
-        return problem
-    hint = "Use one of the names there are (`switchboard mail agents`), or add it: `switchboard mail agents add NAME`."
-    return msgspec.structs.replace(problem, hint=hint)
 
 
 def run_claim(asked: Invocation) -> int:
@@ -190,7 +192,7 @@ def _show_claimed(asked: Invocation, claimed: Sequence[Claimed]) -> None:
     if claimed:
         out.line()
         out.line(
-            f"{plural(len(claimed), 'message')} to settle: switchboard mail ack {claimed[0].message.id}",
+            f"{plural(len(claimed), 'message')} to settle: switchboard mail ack {short_id(claimed[0].message.id)}",
             "dim",
         )
 
@@ -201,15 +203,20 @@ def run_ack(asked: Invocation) -> int:
     if result == "-":
         result = _text(sys.stdin.buffer.read(MOST_ATTACHMENT_BYTES + 1), "stdin")
 
+    given = asked.given
+    id, outcome = ("", given.id) if given.id in OUTCOMES and not given.outcome else (given.id, given.outcome)
+    outcome = outcome or "done"
+    if outcome not in OUTCOMES:
+        raise misuse(f"mail ack: '{outcome}' is no outcome.", f"It is one of {', '.join(OUTCOMES)}.")
+
     async def work(mailbox: Mailbox) -> int:
         agent = await mailbox.myself()
         mailbox.may_act()
-        given = asked.given
         acked = await mailbox.post.ack(
             agent,
-            await mailbox.find_id(agent, given.id),
+            await (mailbox.find_id(agent, id) if id else mailbox.held_id(agent)),
             fence=given.fence,
-            outcome=given.outcome,
+            outcome=outcome,
             summary=given.summary,
             result=result,
         )

@@ -8,21 +8,22 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.app import workspace_folder
-from switchboard_mcp.cli.console import Screen
-from switchboard_mcp.cli.invocation import Invocation, usage_failure
+from switchboard_mcp.cli.console import Screen, plural
+from switchboard_mcp.cli.invocation import Invocation, misuse, usage_failure
 from switchboard_mcp.config.load import find_config, read_config
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.core.agentnames import agent_name
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import KINDS, Failure, SwitchboardError, failure
 from switchboard_mcp.mail import lookup
 from switchboard_mcp.mail.gates import FOLDER, gates
 from switchboard_mcp.mail.letters import Delivery, Letter
@@ -32,6 +33,15 @@ from switchboard_mcp.mail.presence import Hold, Presence
 
 T = TypeVar("T")
 STEPS = ((60, "s"), (60, "min"), (24, "h"), (10**6, "d"))
+REMEDIES = {
+    "mail_recipient_unknown": "Use one of the names there are (`switchboard mail agents`), or add it: "
+    "`switchboard mail agents add NAME`.",
+    "mail_not_found": "`switchboard mail inbox` and `switchboard mail search` show the ids there are.",
+    "mail_team_unknown": "`switchboard mail teams` shows those there are; `teams create TEAM MEMBER …` makes one.",
+    "mail_workflow_unknown": "`switchboard mail workflow` shows which there are.",
+    "mail_workflow_refused": "`switchboard mail workflow` shows the phase and whose turn it is.",
+    "mail_agent_busy": "Wait until then, choose another agent, or stop it: `switchboard mail workflow stop`.",
+}
 ACTION_STYLES = {
     "delegate_task": "bold",
     "request_review": "cyan",
@@ -88,19 +98,32 @@ class Mailbox(Struct):
         return name
 
     async def find_id(self, agent: str, given: str) -> str:
-        """A message's id from what was typed: all of it, or an end or beginning that only one has."""
-        if given.startswith("msg_"):
-            return given
-        letters = await self.post.search(
-            agent, places=("inbox", "claimed", "archive", "deadletter"), limit=5_000
+        """A message's id from what was typed: all of it, or some of its last characters that only one has."""
+        return chosen(given, await self.post.work(lambda visit: lookup.ids(visit, agent)), f"'{agent}'")
+
+    async def held_id(self, agent: str) -> str:
+        """The one message that the agent has claimed."""
+        held = await self.post.work(lambda visit: lookup.ids(visit, agent, ("claimed",)))
+        if len(held) == 1:
+            return held[0]
+        told = f"'{agent}' has claimed {plural(len(held), 'message')}: {', '.join(map(short_id, held[:5]))}."
+        raise misuse(
+            told if held else f"'{agent}' has claimed no message.", "Say which message is meant: its ID."
         )
-        fitting = [letter.message.id for letter in letters if letter.message.id.endswith(given)]
-        if len(fitting) == 1:
-            return fitting[0]
-        if not fitting:
-            raise SwitchboardError(failure("mail_not_found", f"'{agent}' has no message '{given[:150]}'."))
-        told = f"Several messages end with '{given[:150]}': {', '.join(fitting[:5])}."
-        raise SwitchboardError(usage_failure(told, "Give more of the id."))
+
+
+def chosen(given: str, ids: Collection[str], whose: str) -> str:
+    """The id that is meant: all of it, or what its shown end begins or ends with."""
+    if given.startswith("msg_"):
+        return given
+    fitting = [id for id in ids if id.endswith(given) or short_id(id).startswith(given)] if given else []
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        raise SwitchboardError(failure("mail_not_found", f"{whose} has no message '{given[:150]}'."))
+    raise misuse(
+        f"Several messages are called '{given[:150]}': {', '.join(fitting[:5])}.", "Give more of the id."
+    )
 
 
 def with_mailbox(
@@ -123,7 +146,17 @@ def with_mailbox(
         async with opened(asked, folder, watch=watch) as mailbox:
             return await work(mailbox)
 
-    return run_loop(run)
+    try:
+        return run_loop(run)
+    except SwitchboardError as problem:
+        raise SwitchboardError(_at_a_shell(problem.failure)) from None
+
+
+def _at_a_shell(problem: Failure) -> Failure:
+    """The failure with the remedy that there is at a shell, where only that for tools is known."""
+    if problem.code in REMEDIES and problem.hint == KINDS[problem.code].hint:
+        return replace(problem, hint=REMEDIES[problem.code])
+    return problem
 
 
 def folder_of(asked: Invocation) -> str:

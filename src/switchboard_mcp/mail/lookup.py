@@ -57,6 +57,11 @@ def entries(visit: Visit, place: Place, agent: str) -> list[Entry]:
     return sorted((entry for entry in found if entry), key=lambda entry: entry.stem.order)
 
 
+def ids(visit: Visit, agent: str, places: Sequence[Place] = PLACES) -> list[str]:
+    """The ids of all messages there, each place in its order."""
+    return [entry.stem.id for place in places for entry in entries(visit, place, agent)]
+
+
 def find(visit: Visit, agent: str, message_id: str, places: Sequence[Place] = PLACES) -> Entry | None:
     """Where the message with this id is: where this process claimed it, else by what its name must be."""
     held = visit.tree.held.get((agent, message_id))

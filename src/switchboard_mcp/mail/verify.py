@@ -27,6 +27,7 @@ class Verdict(Struct, rename="camel", kw_only=True):
 
 # These say that a promise was broken; the others that something waits to be mended, delivered or set aside.
 BROKEN = frozenset({"lost", "doubled", "torn"})
+WAITS = "was dropped there and is not delivered yet: any look into that inbox delivers it"
 
 
 def verify(visit: Visit) -> Verdict:
@@ -105,7 +106,7 @@ def _look(visit: Visit, agent: str, entry: Entry, path: str) -> Finding | None:
     if seals.unsealed(visit.key(), entry.stem, agent, found.data) is not None:
         return None
     if entry.place == "inbox":
-        return Finding(kind="foreign", path=path, message=f"{path} was put there and waits to be delivered.")
+        return Finding(kind="foreign", path=path, message=f"{path} {WAITS}.")
     if seals.decode(found.data) is None:
         return Finding(kind="torn", path=path, id=entry.stem.id, message=f"{path} is not whole.")
     return Finding(
@@ -116,7 +117,11 @@ def _look(visit: Visit, agent: str, entry: Entry, path: str) -> Finding | None:
 def _other(place: str, name: str, path: str) -> Finding | None:
     if place == "deadletter" or name.startswith(".") or name.endswith(".tmp"):
         return None
-    return Finding(kind="foreign", path=path, message=f"{path} is no message of this place.")
+    told = "is no message of this place"
+    if place == "inbox":
+        dropped = name.startswith("msg_") and name.endswith(".json")
+        told = WAITS if dropped else "is no message, and will be set aside among the dead letters"
+    return Finding(kind="foreign", path=path, message=f"{path} {told}.")
 
 
 def _doubled(agent: str, found: list[Entry]) -> list[Finding]:

@@ -149,12 +149,14 @@ async def complete(
     note: str = "",
     verified: bool = True,
 ) -> Moved:
-    """The phase is done. Its artifacts are looked at now; those that only a pattern names are in `artifacts`."""
+    """The phase is done; without a name, the one it is in. Its artifacts are looked at now; those that only a pattern
+    names are in `artifacts`.
+    """
     run = find(await caught_up(post), by, workflow)
     named = named_artifacts(artifacts)
     found = await asyncio.to_thread(look, os.path.dirname(post.path), [*run.looks(), *named])
     done = Complete(
-        phase=phase,
+        phase=phase or run.phase,
         by=by,
         when=moment(run.definition.idle_minutes),
         found=found,
@@ -180,7 +182,7 @@ async def skip(
     state = await caught_up(post)
     run = find(state, by, workflow)
     left_out = Skip(
-        phase=phase,
+        phase=phase or run.phase,
         by=by,
         when=moment(run.definition.idle_minutes),
         reason=reason,

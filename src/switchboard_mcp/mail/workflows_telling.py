@@ -38,7 +38,7 @@ async def tell(post: Post, run: Run) -> list[str]:
         return await _sent(post, draft, teller, [run.actor], verified)
     warnings = await _kept(post, run)
     metadata = {"workflowRecord": f".switchboard/reviews/{record_name(run)}"}
-    said = f"{_title(run)} is {run.status}.\n{_history(run)}"
+    said = f"{_title(run)} is {run.status}.\n{history(run)}"
     news = Draft(action="status_update", payload=said, metadata=metadata, idempotency_key=key)
     others = sorted(run.members - {teller, run.started_by})
     warnings += await _sent(post, news, teller, others, verified)
@@ -85,7 +85,7 @@ def asking(run: Run) -> str:
         f'Without tools: a {action} with "metadata":{{{workflow},"completes":"{phase.name}"{onward}}}'
     )
     if run.steps:
-        lines.append(f"So far:\n{_history(run)}")
+        lines.append(f"So far:\n{history(run)}")
     return "\n".join(lines)
 
 
@@ -114,7 +114,8 @@ def _title(run: Run) -> str:
     return f"Workflow {run.id} ({run.subject})" if run.subject else f"Workflow {run.id}"
 
 
-def _history(run: Run) -> str:
+def history(run: Run) -> str:
+    """What has happened so far, a line for each step."""
     return "\n".join(f"- {_line(step)}" for step in run.steps)
 
 

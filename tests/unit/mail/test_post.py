@@ -563,6 +563,18 @@ class TestVerify:
         broken = {(finding.kind, finding.id) for finding in verdict.findings if finding.kind != "foreign"}
         assert broken == {("lost", sent[0].id), ("doubled", sent[1].id), ("torn", sent[2].id)}
 
+    async def test_what_was_dropped_and_is_not_delivered_yet_is_told_as_that(
+        self, post: Post, workspace: Path
+    ) -> None:
+        inbox = tree(workspace) / "inbox" / "coder-1"
+        for name in ("msg_a.json", "notes.txt"):
+            (inbox / name).write_text("{}")
+        verdict = await post.verify()
+        assert verdict.sound
+        told = sorted(finding.message for finding in verdict.findings)
+        assert "is not delivered yet" in told[0]
+        assert "will be set aside" in told[1]
+
     async def test_repair_writes_missing_receipts_and_takes_leftovers_away(
         self, post: Post, workspace: Path
     ) -> None:
