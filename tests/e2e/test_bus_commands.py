@@ -74,6 +74,9 @@ def test_a_dead_letter_is_seen_with_its_reason_and_sent_again_by_its_id(
         }
         assert "2 dead letters" in near.run("bus", "status").stdout
         bridge.unlink()
+        wrong = near.run("bus", "replay", "1-1")
+        assert wrong.returncode == 1
+        assert "no dead letter 1-1" in wrong.stderr
         assert near.ask("bus", "replay", dead[1]["id"]) == {"count": 1}
         until(lambda: far.waiting("bob") == ["pwd"])
         assert [each["entry"] for each in near.tail("dead")] == [dead[0]["id"]]

@@ -136,7 +136,7 @@ async def _tail(workspace: Workspace, settings: Bus, asked: Invocation) -> int:
             asked.console.flush()
             if not asked.given.follow:
                 return 0
-            after = entries[-1].id if entries else await wire.newest(stream)
+            after = entries[-1].id if entries else "0-0"
             entries = []
             while not entries:
                 await asyncio.sleep(FOLLOW_S)
@@ -186,8 +186,9 @@ async def _replay(workspace: Workspace, settings: Bus, asked: Invocation) -> int
         return await _take_back(workspace, asked)
     wire = Wire(settings)
     count = 0
+    wanted = set(asked.given.ids)
+    missing = set(wanted)
     try:
-        wanted = set(asked.given.ids)
         after = "0-0"
         while entries := await wire.range("dead", after, 500):
             after = entries[-1].id
@@ -198,9 +199,14 @@ async def _replay(workspace: Workspace, settings: Bus, asked: Invocation) -> int
                     fields = {name: value for name, value in entry.fields.items() if name not in kept}
                     await wire.ship([(entry.text("to"), fields)])
                     await wire.discard("dead", [entry.id])
+                    missing.discard(entry.id)
                     count += 1
     finally:
         await wire.close()
+    if missing:
+        told = f"There is no dead letter {', '.join(sorted(missing))}; {plural(count, 'other')} sent again."
+        hint = "See which there are: switchboard bus tail --stream dead"
+        raise SwitchboardError(failure("mail_not_found", told, hint=hint))
     return _said(count, "dead letter", "sent again", asked)
 
 
