@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.host import Host, switchboard
 from tests.e2e.servers import Servers
-from tests.e2e.workspaces import MOCK_CHILD, add_child
+from tests.e2e.workspaces import MOCK_CHILD, add_child, configure
 
 
 @pytest.fixture(scope="module")
@@ -27,3 +27,20 @@ def mock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 def servers(npm_bin: Callable[[str], str], server_bin: Callable[[str], str], tmp_path: Path) -> Servers:
     """Published servers, each with a folder of its own to work in."""
     return Servers(npm_bin, server_bin, tmp_path)
+
+
+@pytest.fixture
+def shop(workspace: Path) -> Path:
+    """A workspace with the mock child, whose `crash` is denied."""
+    add_child(workspace, "mock", MOCK_CHILD, description="A pretend browser.")
+    configure(workspace, {"suites": {"mock": {"expose": {"deny": ["crash"]}}}})
+    return workspace
+
+
+@pytest.fixture
+def mixed(workspace: Path) -> Path:
+    """One child that works, and two that do not start."""
+    add_child(workspace, "mock", MOCK_CHILD)
+    add_child(workspace, "gone", ["no-such-program-anywhere"])
+    add_child(workspace, "dies", ["sh", "-c", "echo the key is missing >&2; exit 3"])
+    return workspace

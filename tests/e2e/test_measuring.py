@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.e2e.shell import Done, run
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, read_record, recorded
 
 CATALOG = {
@@ -45,18 +44,7 @@ def catalog(tmp_path: Path) -> str:
     return str(path)
 
 
-def run(workspace: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "switchboard_mcp", *arguments],
-        cwd=workspace,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-
-
-def figures(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+def figures(done: Done) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

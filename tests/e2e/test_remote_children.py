@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,22 +14,8 @@ from urllib.request import urlopen
 import pytest
 
 from tests.e2e.host import PATIENCE_S, switchboard
+from tests.e2e.shell import COMMAND, run
 from tests.e2e.workspaces import REPO, configure
-
-Done = subprocess.CompletedProcess[str]
-COMMAND = [sys.executable, "-m", "switchboard_mcp"]
-
-
-def run(workspace: Path, *arguments: str, **environment: str) -> Done:
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=workspace,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
 
 
 @contextmanager

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.e2e import shell
 from tests.e2e.host import switchboard
+from tests.e2e.shell import parsed
 from tests.e2e.stress import tree
 from tests.e2e.test_reload import holding, put
 from tests.e2e.web import serving
@@ -37,16 +37,7 @@ def office(workspace: Path) -> Path:
 
 def run(folder: Path, *arguments: str, code: int = 0) -> Any:
     """What a command answers as JSON."""
-    done = subprocess.run(
-        [sys.executable, "-m", "switchboard_mcp", *arguments, "--json"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout)
+    return parsed(shell.run(folder, *arguments, "--json"), code)
 
 
 def test_a_host_that_is_started_with_a_profile_sees_that_and_no_more(office: Path) -> None:

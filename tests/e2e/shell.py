@@ -1,0 +1,49 @@
+"""Switchboard's commands as a user types them: real processes, and how they must end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+Done = subprocess.CompletedProcess[str]
+COMMAND = [sys.executable, "-m", "switchboard_mcp"]
+PATIENCE_S = 50
+
+
+def run(workspace: Path, *arguments: str, stdin: str | None = None, **environ: str) -> Done:
+    """One command, to its end."""
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=workspace,
+        env={**os.environ, **environ},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def answered(done: Done, code: int = 0) -> str:
+    """What was written to stdout, where the command ended as it should."""
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
+def parsed(done: Done, code: int = 0) -> Any:
+    """The same, where that is JSON on one line."""
+    out = answered(done, code)
+    assert out.count("\n") == 1
+    return json.loads(out)
+
+
+def complaint(done: Done, code: int) -> str:
+    """What was written to stderr, where the command failed as it should: in words, never with a traceback."""
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith("switchboard: ")
+    assert "Traceback" not in done.stderr
+    return done.stderr
