@@ -112,6 +112,32 @@ def test_the_record_is_shown_to_people_and_to_programs(workspace: Path) -> None:
     assert "Nothing is recorded" in audit(workspace, "show", "--child", "nobody").stderr
 
 
+def test_the_record_is_watched_over_files_and_by_how_calls_ended(workspace: Path) -> None:
+    furnish(workspace, maxBytes=4096)
+    use(workspace, 1)
+    command = [*SWITCHBOARD, "audit", "tail", "-f", "--json", "--kind", "call", "--outcome"]
+    with (
+        subprocess.Popen([*command, "ok"], cwd=workspace, stdout=subprocess.PIPE, text=True) as good,
+        subprocess.Popen([*command, "failed"], cwd=workspace, stdout=subprocess.PIPE, text=True) as bad,
+    ):
+        assert good.stdout is not None
+        assert bad.stdout is not None
+        try:
+            assert json.loads(good.stdout.readline())["subtool"] == "echo"
+            with switchboard(workspace) as host:
+                host.initialize()
+                for number in range(25):
+                    host.call("mock_suite", "echo", message=f"number {number}")
+                host.call("mock_suite", "nope")
+            assert json.loads(bad.stdout.readline())["outcome"] == "subtool_unknown"
+            watched = [json.loads(good.stdout.readline()) for _ in range(25)]
+        finally:
+            for process in (good, bad):
+                process.terminate()
+    assert [entry["outcome"] for entry in watched] == ["ok"] * 25
+    assert len(list((workspace / FOLDER).glob("audit-*.jsonl"))) > 1
+
+
 def test_a_killed_switchboard_loses_nothing_that_was_written_and_the_next_one_goes_on(
     workspace: Path,
 ) -> None:

@@ -1,22 +1,32 @@
-"""`switchboard audit`: prove the record, or read it. Starts nothing."""
+"""`switchboard audit`: prove the record, read it, or watch it grow. Starts nothing."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import NoReturn
+
+from msgspec.json import encode
 
 from switchboard_mcp.app import load
-from switchboard_mcp.cli.console import Styled, plural
+from switchboard_mcp.cli.console import Styled, one_line, plural, visible_width
 from switchboard_mcp.cli.invocation import Invocation
-from switchboard_mcp.core.chain import Entry
+from switchboard_mcp.core.chain import FAILED, Entry, fits
 from switchboard_mcp.errors import SwitchboardError, failure
-from switchboard_mcp.observe.audit_verify import Verdict, entries, verify
+from switchboard_mcp.observe.audit_reading import Reader
+from switchboard_mcp.observe.audit_verify import Verdict, verify
 
 TAIL = 20
+# How soon a new record is shown.
+FOLLOW_S = 0.25
 # Of a hash of arguments so much is shown to people as tells equal ones apart.
 SHOWN_HASH = 12
+HEADER = ("TIME", "", "KIND", "WHO", "WHAT", "TOOK", "ARGS", "OUTCOME")
+# While it grows nobody knows how wide a column will be; this is what most need.
+WIDTHS = (19, 6, 10, 10, 32, 7, SHOWN_HASH)
 GOOD = frozenset({"ok", "allowed", "approved"})
 
 
@@ -27,7 +37,10 @@ def run(asked: Invocation) -> int:
     try:
         if asked.given.action == "verify":
             return show_verdict(verify(folder, asked.given.contains), folder, asked)
-        return show_entries(chosen(folder, asked), asked)
+        with closing(Reader(folder)) as reader:
+            if asked.given.follow:
+                follow(reader, asked)
+            return show_entries(chosen(reader, asked), asked)
     except OSError as problem:
         told = f"The audit record in {folder} cannot be read: {problem.strerror or problem}."
         hint = "Turn it on with audit.enabled, or name the workspace it belongs to with --workspace."
@@ -56,16 +69,34 @@ def show_verdict(verdict: Verdict, folder: str, asked: Invocation) -> int:
     return 0
 
 
-def chosen(folder: str, asked: Invocation) -> Iterable[Entry]:
+def news(reader: Reader, asked: Invocation) -> Iterator[Entry]:
+    """What has come of what was asked for."""
+    given = asked.given
+    return (entry for entry in reader.news() if fits(entry, given.child, given.kind, given.outcome))
+
+
+def chosen(reader: Reader, asked: Invocation) -> Iterable[Entry]:
     """The records asked for."""
     given = asked.given
-    found = (
-        entry
-        for entry in entries(folder)
-        if (not given.child or entry.child == given.child) and (not given.kind or entry.kind == given.kind)
-    )
     last = given.last or (TAIL if given.action == "tail" else 0)
-    return deque(found, maxlen=last) if last else found
+    return deque(news(reader, asked), maxlen=last) if last else news(reader, asked)
+
+
+def follow(reader: Reader, asked: Invocation) -> NoReturn:
+    """What there is, then what comes, until somebody has enough."""
+    out = asked.console.out
+    if not asked.as_json:
+        out.line(_in_columns(HEADER, lambda text, _: text), "dim")
+    fresh = chosen(reader, asked)
+    while True:
+        for entry in fresh:
+            if asked.as_json:
+                out.stream.write(encode(entry).decode() + "\n")  # one line each, also on a terminal
+            else:
+                out.line(_in_columns(row(entry), out.paint))
+        asked.console.flush()
+        time.sleep(FOLLOW_S)
+        fresh = news(reader, asked)
 
 
 def show_entries(found: Iterable[Entry], asked: Invocation) -> int:
@@ -77,7 +108,7 @@ def show_entries(found: Iterable[Entry], asked: Invocation) -> int:
         return 0
     rows = [row(entry) for entry in found]
     if rows:
-        out.table(rows, header=("TIME", "", "KIND", "WHO", "WHAT", "TOOK", "ARGS", "OUTCOME"))
+        out.table(rows, header=HEADER)
     else:
         asked.console.err.line("Nothing is recorded.", "dim")
     return 0
@@ -87,7 +118,7 @@ def row(entry: Entry) -> tuple[str | Styled, ...]:
     """One record for people."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.at / 1000))
     outcome = entry.outcome or (f"{entry.count:,}" if entry.count else "")
-    style = "" if not entry.outcome else "green" if entry.outcome in GOOD else "red"
+    style = "green" if entry.outcome in GOOD else "red" if fits(entry, outcome=FAILED) else ""
     return (
         Styled(stamp, "dim"),
         str(entry.seq),
@@ -98,3 +129,13 @@ def row(entry: Entry) -> tuple[str | Styled, ...]:
         Styled(entry.args[:SHOWN_HASH], "dim"),
         Styled(outcome, style),
     )
+
+
+def _in_columns(cells: Sequence[str | Styled], paint: Callable[[str, str], str]) -> str:
+    """One record in a line, as well as it lines up."""
+    parts = []
+    for place, cell in enumerate(cells):
+        text, style = (one_line(cell.text), cell.style) if isinstance(cell, Styled) else (one_line(cell), "")
+        wanted = WIDTHS[place] if place < len(WIDTHS) else 0
+        parts.append(paint(text, style) + " " * (wanted - visible_width(text)))
+    return "  ".join(parts).rstrip()

@@ -17,7 +17,7 @@ from switchboard_mcp.observe.log import LEVELS
 
 
 class Argument(NamedTuple):
-    """One argument, as `argparse` takes it."""
+    """One argument, as `argparse` takes it; a flag may have a second, short name behind the first."""
 
     name: str
     how: dict[str, Any]
@@ -85,9 +85,10 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
         for argument in (*command.takes, *COMMON):
+            names = argument.name.split()
             if argument.name.startswith("-"):
-                self.flags.append(argument.name)
-            self.add_argument(argument.name, **argument.how)
+                self.flags += names
+            self.add_argument(*names, **argument.how)
 
     def read(self, arguments: list[str]) -> argparse.Namespace:
         """The arguments, in whatever order options and words come."""

@@ -41,7 +41,7 @@ usage: switchboard [COMMAND] [OPTIONS]
   top                   the same, live: health, calls, latency, what is saved; q quits
   doctor                check everything, and say what to do
   lock                  write down what every child offers; --check, --accept CHILD
-  audit verify|show     prove the audit record, or read it
+  audit verify|tail|…   prove the audit record, read it, or watch it grow
   bus status|relay|…    mail between machines: how it goes, carry it, read it, send it again
   evidence              write report, metrics and stamp, the same for the same inputs
   mail COMMAND          letters between agents; `mail --help` shows the commands
@@ -234,7 +234,7 @@ COMMANDS: dict[str, Command] = {
                 "in",
             ),
             value("--last", "N", "tail: how many (default: 20)", 20),
-            switch("--follow", "tail: go on with what comes"),
+            switch("--follow -f", "tail: go on with what comes"),
             value("--node", "NODE", "replay: take back what was shipped to this machine"),
         ],
         more=(
@@ -254,15 +254,17 @@ COMMANDS: dict[str, Command] = {
         takes=[
             word("action", "verify, show or tail", choices=("verify", "show", "tail")),
             value("--contains", "HASH", "verify: the last hash of an earlier time must be there"),
-            value("--last", "N", "show: only the last N records (tail: 20)", 0),
-            value("--child", "NAME", "show: only records of this child"),
-            value("--kind", "KIND", "show: only records of this kind, such as call"),
+            value("--last", "N", "only the last N records (tail: 20)", 0),
+            switch("--follow -f", "tail: go on with what comes, also over files"),
+            value("--child", "NAME", "only records of this child"),
+            value("--kind", "KIND", "only records of this kind, such as call"),
+            value("--outcome", "WORD", "only records that ended so, such as ok; `failed` is every failure"),
         ],
         more=(
             "examples:\n"
             "  switchboard audit verify\n"
             "  switchboard audit show --child github --last 50\n"
-            "  switchboard audit tail --json"
+            "  switchboard audit tail --follow --outcome failed"
         ),
     ),
     "find": Command(

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.core import jsonrpc
+from switchboard_mcp.errors import KINDS
 
 SCHEMA_VERSION = 1
 START = bytes(32)
@@ -41,6 +42,20 @@ class Entry(Struct, omit_defaults=True):
     prev: str = ""
     count: int = 0
     hash: str = ""
+
+
+# Stands for every outcome that is a failure.
+FAILED = "failed"
+_FAILURES = frozenset({"error", "blocked", "unhealthy", "quarantined", "rejected", *KINDS})
+
+
+def fits(entry: Entry, child: str = "", kind: str = "", outcome: str = "") -> bool:
+    """Whether a line is one of those asked for; what is empty does not matter."""
+    return (
+        (not child or entry.child == child)
+        and (not kind or entry.kind == kind)
+        and (not outcome or entry.outcome == outcome or (outcome == FAILED and entry.outcome in _FAILURES))
+    )
 
 
 class Link(Struct, frozen=True):

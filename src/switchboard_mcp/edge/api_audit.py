@@ -33,7 +33,7 @@ class Page(Struct):
 
 
 async def audit(board: Board, asked: Asked) -> object:
-    """One page; `q`, `kind`, `child` and `outcome=bad` choose among them."""
+    """One page; `q`, `kind`, `child` and `outcome` choose among them."""
     if board.services.audit is None:
         raise RefusedError(404, "Nothing is recorded; audit.enabled turns it on.")
     folder = os.path.join(board.workspace.folder, board.workspace.config.audit.path)
@@ -64,7 +64,7 @@ def read(folder: str, query: dict[str, str], before: int, limit: int) -> Page:
 
 
 def _fits(entry: Entry, query: dict[str, str]) -> bool:
-    if query.get("kind", "") not in ("", entry.kind) or query.get("child", "") not in ("", entry.child):
+    if not chain.fits(entry, query.get("child", ""), query.get("kind", ""), query.get("outcome", "")):
         return False
     needle = query.get("q", "").casefold()
     if not needle:
