@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from switchboard_mcp.children.catalog import Catalog, cache_folder
-from switchboard_mcp.children.services import Services
+from switchboard_mcp.children.services import Recorder, Services
 from switchboard_mcp.children.supervisor import Supervisor
 from switchboard_mcp.config.load import demand_profile, load_workspace, nearest_workspace
 from switchboard_mcp.config.models import Workspace
@@ -104,10 +104,12 @@ async def running(
     pinned: bool = True,
     profile: str = "",
     replicas: Replicas | None = None,
+    recorder: Callable[[Services], Recorder] | None = None,
 ) -> AsyncIterator[Switchboard]:
     """Everything but a front. On leaving, all children are stopped and all tasks have ended.
 
     Not `pinned`, children are only looked at: neither their lock nor the switch of governed mode stands in the way.
+    A `recorder` is made to be told how calls end, before the audit record.
     """
     loop = asyncio.get_running_loop()
     posture = posture_of(workspace)
@@ -153,6 +155,8 @@ async def running(
             pins=pins,
             replicas=replicas,
         )
+        if recorder is not None:
+            services.recorder = recorder(services)
         open_house(workspace.config, services)
         supervisor = Supervisor(workspace, services)
         gateway = Gateway(supervisor.children.values(), workspace.config, log, loop, workspace.folder)
@@ -177,8 +181,9 @@ async def running(
                 gateway.close(session)
             if desk is not None:
                 await desk.close()
-            if services.audit is not None:
-                services.audit.close()
+            told = services.recorder or services.audit
+            if told is not None:
+                told.close()
             if telemetry is not None:
                 await telemetry.close()
 
@@ -227,6 +232,7 @@ async def serve_http(
     """Serve whoever connects until a signal comes."""
     from switchboard_mcp.edge import server_info
     from switchboard_mcp.edge.dashboard_link import offer
+    from switchboard_mcp.edge.dashboard_live import Live
     from switchboard_mcp.edge.http import HttpFront
 
     done = asyncio.Event()
@@ -235,18 +241,21 @@ async def serve_http(
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup, to outlive a terminal
             loop.add_signal_handler(number, done.set)
     replicas = find_replicas(workspace, log, redactor)
-    async with running(workspace, log, redactor, profile=options.profile, replicas=replicas) as switchboard:
+    profile = options.profile
+    async with running(
+        workspace, log, redactor, profile=profile, replicas=replicas, recorder=Live
+    ) as switchboard:
         services = switchboard.services
         services.shared_capabilities = SHARED_CAPABILITIES
         sharing = services.start_task(replicas.run()) if replicas is not None else None
         front = HttpFront(switchboard.gateway, workspace.config.http, place.host, place.tokens, log)
         keep_current(switchboard, options)
         await front.listen(place.listener)
+        link = offer(front, place, switchboard)
         sweeper = services.start_task(front.sweep())
         relay = join_bus(switchboard, log, redactor)
         front.bus_folder = workspace.folder if relay is not None else ""
         front.replicas = replicas
-        link = offer(front, place, switchboard)
         server_info.write(place.folder, place.info)
         log.info("serving", url=place.url, auth=place.token_file, dashboard=link)
         try:

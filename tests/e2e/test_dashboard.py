@@ -99,7 +99,9 @@ def test_the_link_leaves_no_code_in_the_address_and_no_cookie_for_scripts(page: 
 def test_the_overview_shows_sums_the_chart_and_what_needs_attention(page: Browser) -> None:
     page.view("overview")
     page.run("await page.locator('svg.chart path.stroke').waitFor({state: 'attached'})")
-    page.sees("Install the program, or write its whole path in the named file: hosts often have a short PATH.")
+    page.sees(
+        "Install the program, or write its whole path in the named file: hosts often have a short PATH."
+    )
     page.sees("execute for builder")
     page.picture(SHOTS / "overview.png")
 

@@ -230,7 +230,7 @@ def test_calls_are_told_live_without_their_arguments(web: Web) -> None:
         before = until(stream, "hello")["seq"]
         until(stream, "children")
         row = next(row for row in api(web, "children").json["children"] if row["child"] == "pinned")
-        counted = (row.get("watchedCalls", 0), row.get("watchedErrors", 0))
+        counted = (row.get("calls", 0), row.get("errors", 0))
         call(web)
         call(web, "nope")
         told: list[Json] = []
@@ -242,7 +242,7 @@ def test_calls_are_told_live_without_their_arguments(web: Web) -> None:
         ]
         assert "secret words" not in json.dumps(told)
         row = next(row for row in api(web, "children").json["children"] if row["child"] == "pinned")
-        assert (row["watchedCalls"], row["watchedErrors"]) == (counted[0] + 2, counted[1] + 1)
+        assert (row["calls"], row["errors"]) == (counted[0] + 2, counted[1] + 1)
         assert 0 < row["p50"] <= row["p95"]
 
 
@@ -372,6 +372,32 @@ def test_a_child_that_comes_with_a_new_config_is_told_and_its_calls_too(tmp_path
                 pass
             call(web)
             assert until(stream, "calls")["calls"][0]["child"] == "pinned"
+
+
+def test_calls_before_anybody_looked_are_told_and_outlive_a_change_of_the_config(tmp_path: Path) -> None:
+    folder = make_workspace(tmp_path / "ws", mail={}, audit={})
+    file = folder / "switchboard.config.json"
+    with serving(folder) as web:
+        web.initialize()
+        call(web)
+        call(web, "nope")
+        config = json.loads(file.read_text())
+        config["mcpServers"]["pinned"] |= {"description": "Another child.", "env": {"A": "b"}}
+        file.write_text(json.dumps(config))
+        with web.open("GET", "/events") as stream:
+            told: list[Json] = []
+            while not any("Another child." in row.get("description", "") for row in told):
+                told = until(stream, "children")["changed"]
+            call(web)
+            assert until(stream, "history")["point"][2] > 0
+        row = next(row for row in api(web, "children").json["children"] if row["child"] == "pinned")
+        status = next(row for row in web.ask("GET", "/status").json["children"] if row["child"] == "pinned")
+        for each in (row, status):
+            assert (each["calls"], each["errors"]) == (3, 1)
+            assert 0 < each["p50"] <= each["p95"]
+        points = api(web, "history").json["points"]
+        assert [sum(point[place] for point in points) for place in (2, 3)] == [3, 1]
+        assert len(api(web, "calls").json["calls"]) == 3
 
 
 def test_what_is_off_is_said_to_be_off(tmp_path: Path) -> None:

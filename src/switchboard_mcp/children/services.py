@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.recent import Recent
     from switchboard_mcp.children.replicas import Replicas
     from switchboard_mcp.observe.audit import Audit
+    from switchboard_mcp.observe.audit_scribe import Record
     from switchboard_mcp.policy.launch import Guard
     from switchboard_mcp.transport.program import Menu, Program
 
@@ -39,6 +40,47 @@ class Audience(Protocol):
 
     def child_changed(self, child: str, notification: str, *, first: bool = False) -> None:
         """What the child offers is another now, or known for the first time; the host should look again."""
+
+
+class Recorder(Protocol):
+    """Who takes down how calls end: the audit record, or what stands before it. Where `record` is too dear, a tuple is
+    put into `pending` by hand, with a `rouse` for the first.
+    """
+
+    @property
+    def pending(self) -> list[Record]:
+        """What was not looked at yet."""
+
+    @property
+    def trouble(self) -> Failure | None:
+        """Why nothing can be written now."""
+
+    @property
+    def deny(self) -> bool:
+        """Whether nothing may be done then."""
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """The time of day."""
+
+    @property
+    def rouse(self) -> Callable[[], None]:
+        """Something is pending."""
+
+    def record(
+        self,
+        kind: str,
+        who: str = "",
+        child: str = "",
+        subtool: str = "",
+        args: bytes = b"",
+        outcome: str = "",
+        seconds: float = -1.0,
+    ) -> None:
+        """Note one call or decision."""
+
+    def close(self) -> None:
+        """The end: nothing is lost."""
 
 
 class Services(Struct, kw_only=True):
@@ -63,6 +105,7 @@ class Services(Struct, kw_only=True):
     recent: Recent | None = None  # as below
     replicas: Replicas | None = None  # where this is one of several servers behind one address
     audit: Audit | None = None  # where nothing is recorded, nothing is loaded for it
+    recorder: Recorder | None = None  # what calls are told to in its place
     valve: Valve = field(default_factory=Valve)  # shut while the host does not take what children say
     # Children that are part of Switchboard, by name, and what they offer, written when it is first needed.
     programs: Mapping[str, Program] = {}

@@ -80,7 +80,8 @@ ROUTES = (
     Route("POST", "/api/children/*/restart", "Stop it, then start it.", "api_act:restart", True),
     Route("POST", "/api/children/*/approve", "Accept the drift with this `mark`.", "api_act:approve", True),
     Route("GET", "/api/savings", "Tokens saved over time and per suite.", "api_look:savings"),
-    Route("GET", "/api/calls", "Calls since somebody looks, without arguments.", "api_look:calls"),
+    Route("GET", "/api/calls", "The last calls, without arguments.", "api_look:calls"),
+    Route("GET", "/api/history", "Calls, errors and latency over time.", "api_look:history"),
     Route("GET", "/api/audit", "The audit record, newest first, in pages.", "api_audit:audit"),
     Route("GET", "/api/mail/agents", "Agents and teams.", "api_mail:agents"),
     Route(

@@ -14,7 +14,6 @@ from switchboard_mcp.edge.api import Asked, RefusedError
 from switchboard_mcp.edge.dashboard_board import Board
 from switchboard_mcp.gateway.childsuite import ChildSuite
 
-MOST_CALLS = 1_000
 SUMMARY_CHARS = 300
 
 
@@ -67,8 +66,9 @@ async def child(board: Board, asked: Asked) -> object:
 
 async def savings(board: Board, asked: Asked) -> object:
     """The series so far, with a point for now."""
-    board.note_savings(board.rows())
-    suites = sorted(board.savings.suites.items(), key=lambda pair: -pair[1])
+    board.look_at_savings()
+    found = ((name, saved) for name, saved in board.savings.suites.items() if saved)
+    suites = sorted(found, key=lambda pair: -pair[1])
     return {
         "points": board.savings.points,
         "suites": [{"suite": name, "saved": saved} for name, saved in suites],
@@ -79,7 +79,12 @@ async def savings(board: Board, asked: Asked) -> object:
 async def calls(board: Board, asked: Asked) -> object:
     """Those after `after`, oldest first."""
     after = asked.number("after", 0, 1 << 53)
-    return {"calls": list(board.live.since(after))[-MOST_CALLS:], "watched": board.watched}
+    return {"calls": board.live.since(after)}
+
+
+async def history(board: Board, asked: Asked) -> object:
+    """How calls went, from the start on."""
+    return {"startedAt": board.began_ms, "points": board.live.timeline.points()}
 
 
 def find(board: Board, id: str) -> tuple[ChildSuite, Child]:

@@ -1,20 +1,20 @@
-"""What the dashboard looks at, and what it keeps while somebody looks.
+"""What the dashboard looks at. Figures are kept from the start of the server on; mail is open while somebody looks.
 
-Everything is taken up with the first viewer and let go with the last. Does not know HTTP.
+Does not know HTTP.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.children.byhand import drift
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.edge.dashboard_live import Live
 from switchboard_mcp.edge.dashboard_savings import Point, Savings
-from switchboard_mcp.edge.status import children
+from switchboard_mcp.edge.status import ChildStatus, children
 from switchboard_mcp.gateway.childsuite import ChildSuite
 
 if TYPE_CHECKING:
@@ -34,19 +34,19 @@ class Board:
     def __init__(
         self,
         parts: Parts,
+        live: Live,
+        savings: Savings,
         hosts: Callable[[], int],
         sessions: Callable[[], int],
-        began_s: float,
     ) -> None:
         self._parts = parts
         self.gateway: Gateway = parts.gateway
         self.services: Services = parts.services
         self.hosts = hosts
         self.sessions = sessions
-        self.began_ms = round((time.time() - time.monotonic() + began_s) * 1000)
-        self.live = Live(self.services)
-        self.savings = Savings(self.began_ms)
-        self.watched = False
+        self.began_ms = savings.points[0].at
+        self.live = live
+        self.savings = savings
         self._mail: MailView | None = None
 
     @property
@@ -73,16 +73,8 @@ class Board:
         """As it is now: its files may change while we serve."""
         return self._parts.workspace
 
-    def watch(self) -> None:
-        """Somebody looks."""
-        self.watched = True
-        self.live.begin(self.gateway, self.workspace.config)
-
-    async def unwatch(self) -> None:
-        """Nobody does any more."""
-        if self.watched:
-            self.watched = False
-            self.live.end()
+    async def rest(self) -> None:
+        """Nobody looks any more."""
         mail, self._mail = self._mail, None
         if mail is not None:
             await mail.close()
@@ -93,7 +85,7 @@ class Board:
         rows: list[dict[str, object]] = []
         for suite in suites:
             kept = suite.child.each() or [suite.child]
-            for place, (child, told) in enumerate(zip(kept, children([suite]), strict=True)):
+            for place, (child, told) in enumerate(zip(kept, self._told(suite), strict=True)):
                 rows.append(self._row(suite, child, told, place))
         rows += [
             {
@@ -108,7 +100,7 @@ class Board:
         ]
         return rows
 
-    def _row(self, suite: ChildSuite, child: Child, told: object, place: int) -> dict[str, object]:
+    def _row(self, suite: ChildSuite, child: Child, told: ChildStatus, place: int) -> dict[str, object]:
         import msgspec
 
         row: dict[str, object] = msgspec.to_builtins(told)
@@ -116,9 +108,6 @@ class Board:
         row["description"] = suite.description
         if child.pid:
             row["startedAt"] = started_at(child.pid)
-        tally = self.live.tallies.get(child.name)
-        if tally is not None:
-            row |= {"watchedCalls": tally.calls, "watchedErrors": tally.errors, **tally.latency()}
         problem = child.last_failure
         if problem is not None and "lastFailure" in row:
             row["trouble"] = child.hide(problem)
@@ -128,14 +117,12 @@ class Board:
             row["drift"] = len(found)
         return row
 
-    def note_savings(self, rows: Sequence[Mapping[str, object]]) -> Point | None:
-        """Take down what is saved, as the rows say."""
-        saved: dict[str, int] = {}
-        for row in rows:
-            told = row.get("tokensSaved", 0)
-            if isinstance(told, int):
-                saved[str(row["suite"])] = told  # each process of a suite tells the same
-        return self.savings.note(int(time.time() * 1000), saved, self.hosts())
+    def _told(self, suite: ChildSuite) -> list[ChildStatus]:
+        return children([suite], tallies=self.live.tallies)
+
+    def look_at_savings(self) -> Point | None:
+        """A point for now, where anything has changed."""
+        return self.savings.look(self.gateway, self.hosts())
 
 
 def started_at(pid: int) -> int:

@@ -1,7 +1,7 @@
 """The one-time link to the dashboard, and how the dashboard comes to be when somebody follows it.
 
-Until then nothing of it is loaded. The code stands behind the `#` of the address, where neither servers in between nor
-other pages get to see it.
+Until then nothing of it is loaded but what keeps its figures. The code stands behind the `#` of the address, where
+neither servers in between nor other pages get to see it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import secrets
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.edge.auth import TOKEN_BYTES
+from switchboard_mcp.edge.dashboard_live import Live
+from switchboard_mcp.edge.dashboard_savings import Savings
 from switchboard_mcp.edge.listening import shown
 
 if TYPE_CHECKING:
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 def offer(front: HttpFront, place: Place, parts: Parts) -> str:
     """Let the front open the dashboard when it is asked for; the link that logs one browser in."""
     code = secrets.token_urlsafe(TOKEN_BYTES)
+    live = parts.services.recorder
+    assert isinstance(live, Live)
+    front.tallies = live.tallies
+    front.savings = savings = Savings(front.began_ms)
 
     def open_dashboard() -> Dashboard:
         from switchboard_mcp.edge.dashboard import Dashboard
@@ -31,9 +37,10 @@ def offer(front: HttpFront, place: Place, parts: Parts) -> str:
 
         board = Board(
             parts,
+            live,
+            savings,
             hosts=lambda: front.hosts_served,
             sessions=lambda: front.sessions,
-            began_s=front.began,
         )
         now = asyncio.get_running_loop().time
         allowed = rights(parts.workspace.config.http.tokens)

@@ -17,7 +17,7 @@ from switchboard_mcp.edge.outlet import Outlet
 from switchboard_mcp.errors import SwitchboardError
 
 TICK_S = 1.0
-# A page that is loaded anew is gone for a moment; what was seen of calls shall outlive that.
+# A page that is loaded anew is gone for a moment; mail that was opened for it shall outlive that.
 LINGER_S = 30.0
 MOST_VIEWERS = 32
 # A burst is shown by its end.
@@ -57,7 +57,6 @@ class Events:
         """Somebody looks, if only once: all is kept ready for a while."""
         self._alone_s = 0.0
         if self._looking is None:
-            self._board.watch()
             self._looking = self._board.services.start_task(self._look_forever())
 
     async def stop(self) -> None:
@@ -69,7 +68,7 @@ class Events:
             looking.cancel()
             with suppress(asyncio.CancelledError):
                 await looking
-        await self._board.unwatch()
+        await self._board.rest()
 
     async def _look_forever(self) -> None:
         """Until nobody has looked for a while."""
@@ -89,7 +88,7 @@ class Events:
                 self._hush = None
             self._rows.clear()
             if not self._viewers:
-                await self._board.unwatch()
+                await self._board.rest()
 
     async def _follow_mail(self) -> None:
         desk = self._board.desk
@@ -102,20 +101,19 @@ class Events:
 
     def _tell(self) -> None:
         board = self._board
-        board.watch()  # a new config may have brought others
         told: list[bytes] = []
-        found = board.rows()
-        rows = {str(row["id"]): (encode(row), row) for row in found}
+        rows = {str(row["id"]): (encode(row), row) for row in board.rows()}
         changed = [row for id, (body, row) in rows.items() if self._rows.get(id) != body]
         gone = [id for id in self._rows if id not in rows]
         self._rows = {id: body for id, (body, _) in rows.items()}
         if changed or gone:
             told.append(event("children", {"changed": changed, "gone": gone}))
         if board.live.seq != self._seq:
-            calls = list(board.live.since(self._seq))
+            calls = board.live.since(max(self._seq, board.live.seq - MOST_CALLS))
             self._seq = board.live.seq
-            told.append(event("calls", {"calls": calls[-MOST_CALLS:], "seq": self._seq}))
-        point = board.note_savings(found)
+            told.append(event("calls", {"calls": calls, "seq": self._seq}))
+            told.append(event("history", {"point": board.live.timeline.now()}))
+        point = board.look_at_savings()
         if point is not None:
             told.append(event("savings", {"point": point}))
         hosts = (board.sessions(), board.hosts())

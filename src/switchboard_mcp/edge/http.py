@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from socket import socket
 from typing import TYPE_CHECKING
@@ -43,6 +43,8 @@ from switchboard_mcp.observe.log import Log
 if TYPE_CHECKING:
     from switchboard_mcp.children.replicas import Replicas
     from switchboard_mcp.edge.dashboard import Dashboard
+    from switchboard_mcp.edge.dashboard_savings import Savings
+    from switchboard_mcp.observe.timeline import Tally
 
 MCP, SSE, HEALTH, METRICS = "/mcp", "/sse", "/health", "/metrics"
 # Answers under way get this long when we are told to stop; hosts themselves wait little longer.
@@ -80,6 +82,8 @@ class HttpFront:
         self._tracing = telemetry.otel if telemetry is not None else None
         self._open_metrics = telemetry is not None and telemetry.public
         self.open_dashboard: Callable[[], Dashboard] | None = None  # made when somebody first looks
+        self.tallies: Mapping[str, Tally] = {}  # of each child's calls
+        self.savings: Savings | None = None
         self._dashboard: Dashboard | None = None
         self.bus_folder = ""  # of the workspace, where machines are joined
         self.replicas: Replicas | None = None  # the others, where this is one of several
@@ -96,9 +100,9 @@ class HttpFront:
         return self._sessions.opened + self._sse.opened + len(self._passers_by)
 
     @property
-    def began(self) -> float:
-        """When it began, on the clock that nobody sets back."""
-        return self._began
+    def began_ms(self) -> int:
+        """When it began, by the clock on the wall."""
+        return round((time.time() - time.monotonic() + self._began) * 1000)
 
     @property
     def stopping(self) -> bool:
@@ -114,6 +118,8 @@ class HttpFront:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._crowd.sweep_forever())
             tasks.create_task(self._sessions.sweep_forever())
+            if self.savings is not None:
+                tasks.create_task(self.savings.follow(self._gateway, lambda: self.hosts_served))
 
     async def stop(self) -> None:
         """Nothing new is taken; answers under way go out, streams end, connections close."""
@@ -280,7 +286,7 @@ class HttpFront:
         """The children as this client may know them."""
         if principal in self._gateway.views:
             return children(self._gateway.view_of(principal).suites.values(), principal)
-        return children(self._gateway.all.values())
+        return children(self._gateway.all.values(), tallies=self.tallies)
 
     async def _metrics(self, exchange: Exchange) -> None:
         if exchange.method not in ("GET", "HEAD"):

@@ -48,7 +48,7 @@ def equip(
 ) -> None:
     """Put between hosts and children what the config asks for."""
     own = any(suite.limits or suite.cache for suite in config.suites.values())
-    if loaded or own or services.audit is not None or config.limits != NO_LIMITS:
+    if loaded or own or services.recorder or services.audit or config.limits != NO_LIMITS:
         from switchboard_mcp.gateway.chain import equip
 
         equip(suites, config, services, loaded)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop, CancelledError, Task
 from collections.abc import Callable, Coroutine, Hashable, Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
 from switchboard_mcp.children.catalog import Annotations
-from switchboard_mcp.children.services import Services
+from switchboard_mcp.children.services import Recorder, Services
 from switchboard_mcp.config.limits import NO_LIMITS, Limits, merged
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.config.models import Suite as SuiteConfig
@@ -54,11 +55,13 @@ class Chain:
     ) -> None:
         self.suite = suite
         self.middleware = middleware
-        self.audit = services.audit
+        self.audit: Recorder | None = services.recorder or services.audit
         self.loop: AbstractEventLoop = services.loop
-        self.now = clock(services.loop)
         self.start_task: Callable[[Coroutine[Any, Any, None]], Task[None]] = services.start_task
         self.gates = gates(suite.name, limits, services.loop, services.replicas)
+        # What is shown wants a finer clock than the whole milliseconds that some loops go by, and gates with them.
+        shown = services.recorder is not None and self.gates is None
+        self.now = monotonic if shown else clock(services.loop)
         self.isolated = settings.isolation == "session"
         self.local = LOCAL
         self.source = suite.source
@@ -187,5 +190,5 @@ def equip(
             from switchboard_mcp.gateway.limits_result import Shelf
 
             shelf = Shelf(services.loop)
-        if services.audit is not None or middleware or settings.cache or limits != NO_LIMITS:
+        if services.recorder or services.audit or middleware or settings.cache or limits != NO_LIMITS:
             suite.chain = Chain(suite, settings, limits, services, middleware, shelf)

@@ -79,7 +79,7 @@ class Guarded(Ending):
             return
         under_way[self.host_id] = self
         audit = chain.audit
-        if audit is not None and audit.trouble is not None and audit.deny:
+        if audit is not None and audit.deny and audit.trouble is not None:
             self.refused(audit.trouble)
         elif chain.middleware and self.kind == "call":
             self.walk = chain.start_task(self._walk())

@@ -59,7 +59,7 @@ class CountedCall(Ending, SubtoolCall):
             self.session.refuse(self.route, self.host_id, INVALID_REQUEST, told)
             return
         audit, gates = self.chain.audit, self.chain.gates
-        if audit is not None and audit.trouble is not None and audit.deny:
+        if audit is not None and audit.deny and audit.trouble is not None:
             self.refused(audit.trouble)
             return
         if gates is not None:

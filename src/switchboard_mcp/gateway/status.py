@@ -5,7 +5,8 @@ Looks only: nothing is started for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -13,6 +14,10 @@ from switchboard_mcp.children.child import Child
 from switchboard_mcp.core.lifecycle import Health
 from switchboard_mcp.gateway.childsuite import ChildSuite
 
+if TYPE_CHECKING:
+    from switchboard_mcp.observe.timeline import Tally
+
+NO_TALLIES: Mapping[str, Tally] = {}
 ILL = frozenset({Health.UNHEALTHY.value, Health.QUARANTINED.value})
 
 
@@ -35,6 +40,10 @@ class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     known: bool = False
     pid: int = 0
     calls: int = 0
+    errors: int = 0
+    """Calls that failed, and how long the last ones took in milliseconds, where a server counts that."""
+    p50: float | UnsetType = UNSET
+    p95: float | UnsetType = UNSET
     under_way: int = 0
     subtools: int | UnsetType = UNSET
     tokens_saved: int = 0
@@ -49,9 +58,25 @@ class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
         return self.health in ILL
 
 
-def children(suites: Iterable[ChildSuite], principal: str | None = None) -> list[ChildStatus]:
-    """Every child of these suites; where a principal is given, of processes kept for one host only its own."""
-    return [_of(suite, child) for suite in suites for child in _processes(suite, principal) or [suite.child]]
+def children(
+    suites: Iterable[ChildSuite], principal: str | None = None, tallies: Mapping[str, Tally] = NO_TALLIES
+) -> list[ChildStatus]:
+    """Every child of these suites; where a principal is given, of processes kept for one host only its own. What was
+    seen of a child's calls is told with its first process.
+    """
+    return [
+        _of(suite, child, tallies.get(child.name) if place == 0 else None)
+        for suite in suites
+        for place, child in enumerate(_processes(suite, principal) or [suite.child])
+    ]
+
+
+def saved_by(suite: ChildSuite) -> int:
+    """Tokens that a suite has saved a host, as far as its child is known."""
+    if suite.child.knowledge is None:
+        return 0
+    opened = any(child.looks for child in suite.child.each() or [suite.child])
+    return suite.weighed().saved(suite, opened=opened)
 
 
 def _processes(suite: ChildSuite, principal: str | None) -> list[Child]:
@@ -61,7 +86,7 @@ def _processes(suite: ChildSuite, principal: str | None) -> list[Child]:
     return [child for child in kept if getattr(child.home, "principal", "") == principal]
 
 
-def _of(suite: ChildSuite, child: Child) -> ChildStatus:
+def _of(suite: ChildSuite, child: Child, tally: Tally | None) -> ChildStatus:
     health = child.health  # first, since it may change the state
     known = child.knowledge is not None
     last = child.last_failure if child.failures or health.value in ILL else None
@@ -75,7 +100,11 @@ def _of(suite: ChildSuite, child: Child) -> ChildStatus:
         started=child.peer is not None,
         known=known,
         pid=child.pid,
-        calls=max(0, child.visits - child.looks),
+        # A child that was made anew for another config has forgotten the calls of before.
+        calls=max(child.visits - child.looks, tally.calls if tally is not None else 0),
+        errors=tally.errors if tally is not None else 0,
+        p50=tally.within(0.5) if tally is not None else UNSET,
+        p95=tally.within(0.95) if tally is not None else UNSET,
         under_way=len(child.peer.pending) if child.peer is not None else 0,
         subtools=len(suite.permitted(child.offer.known_tools())) if known else UNSET,
         tokens_saved=suite.weighed().saved(suite, opened=child.looks > 0) if known else 0,

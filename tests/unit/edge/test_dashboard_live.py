@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from switchboard_mcp.config.models import Config
 from switchboard_mcp.core.redaction import Redactor
-from switchboard_mcp.edge.dashboard_live import MOST_CALLS, Live
+from switchboard_mcp.edge.dashboard_live import MOST_CALLS, MOST_NAME_CHARS, Live
 
 
 class Record:
@@ -20,78 +18,76 @@ class Record:
     def __init__(self) -> None:
         self.pending: list[tuple[object, ...]] = []
         self.roused = 0
+        self.closed = False
 
     def rouse(self) -> None:
         self.roused += 1
 
-    def refusal(self) -> None:
-        return None
+    def close(self) -> None:
+        self.closed = True
 
 
 def services(audit: Record | None = None) -> Any:
     redactor = Redactor()
     redactor.register("hunter2-hunter2")
-    loop = asyncio.get_running_loop()
-    return SimpleNamespace(audit=audit, loop=loop, redactor=redactor, start_task=None, log=None, replicas=None)
+    return SimpleNamespace(audit=audit, redactor=redactor)
 
 
-def suite(name: str, chain: object = None) -> Any:
-    return SimpleNamespace(name=f"{name}_suite", source=name, chain=chain, exposure="suite")
-
-
-def gateway(*suites: Any) -> Any:
-    every = {each.name: each for each in suites}
-    view = SimpleNamespace(suites=every)
-    return SimpleNamespace(all=every, every_view=lambda: [view])
-
-
-async def test_while_nobody_looks_suites_are_as_they_were() -> None:
-    audit = Record()
-    kept = SimpleNamespace(audit=audit, now=asyncio.get_running_loop().time, gates=None)
-    plain, recorded = suite("plain"), suite("recorded", kept)
-    live = Live(services())
-    live.begin(gateway(plain, recorded), Config())
-    assert plain.chain.audit is live
-    assert kept.audit is live
-    live.end()
-    assert plain.chain is None
-    assert recorded.chain is kept
-    assert kept.audit is audit
-    assert kept.now == asyncio.get_running_loop().time
-
-
-async def test_what_is_seen_goes_on_to_the_record_with_its_arguments_and_is_kept_without() -> None:
+def test_what_is_seen_goes_on_to_the_record_with_its_arguments_and_is_kept_without() -> None:
     audit = Record()
     live = Live(services(audit))
     live.record("call", "ann", "git", "log", b'{"a":1}', "ok", 0.002)
     live.record("call", "ann", "git", "hunter2-hunter2", b"{}", "subtool_unknown", 0.004)
-    assert audit.pending == []
-    await asyncio.sleep(0)
     assert [(entry[3], entry[4]) for entry in audit.pending] == [
         ("log", b'{"a":1}'),
         ("hunter2-hunter2", b"{}"),
     ]
     assert audit.roused == 1
-    first = next(iter(live.since(0)))
+    first, second = live.since(0)
     assert (first.seq, first.subtool, first.outcome, first.ms) == (1, "log", "ok", 2.0)
-    assert "hunter2" not in repr(live.calls)
+    assert "hunter2" not in repr(second)
+    assert live.since(1) == [second]
     tally = live.tallies["git"]
-    assert (tally.calls, tally.errors, tally.latency()) == (2, 1, {"p50": 2.0, "p95": 4.0})
+    assert (tally.calls, tally.errors, tally.within(0.5), tally.within(0.95)) == (2, 1, 2.0, 4.0)
+    (point,) = live.timeline.points()
+    assert (point.calls, point.errors) == (2, 1)
     assert live.deny is True
 
 
-async def test_what_was_not_handed_on_yet_is_when_nobody_looks_any_more() -> None:
+@pytest.mark.parametrize("outcome", ["ok", "cancelled", "input_required"])
+def test_a_host_that_goes_or_is_asked_something_is_no_error(outcome: str) -> None:
+    live = Live(services())
+    live.record("call", "ann", "git", "log", b"", outcome, 0.002)
+    assert (live.tallies["git"].calls, live.tallies["git"].errors) == (1, 0)
+
+
+def test_looks_and_refusals_are_shown_and_count_as_no_calls() -> None:
+    live = Live(services())
+    live.record("introspect", "ann", "git", "", b"", "ok")
+    live.record("decision", "ann", "git", "push", b"", "denied")
+    assert [call.kind for call in live.since(0)] == ["introspect", "decision"]
+    assert live.tallies == {}
+    assert live.timeline.now() is None
+
+
+def test_with_its_end_the_record_is_closed() -> None:
     audit = Record()
-    live = Live(services(audit))
-    live.record("call", "ann", "git", "log", b"", "ok", 0.002)
-    live.end()
-    assert len(audit.pending) == 1
+    Live(services(audit)).close()
+    assert audit.closed
+
+
+def test_a_name_without_end_is_cut_and_not_in_the_middle_of_a_secret() -> None:
+    live = Live(services())
+    live.record("call", "ann", "git", "x" * (MOST_NAME_CHARS - 4) + "hunter2-hunter2", b"", "ok", 0.1)
+    (call,) = live.since(0)
+    assert len(call.subtool) <= MOST_NAME_CHARS
+    assert "hunt" not in call.subtool
 
 
 @pytest.mark.parametrize("count", [1, MOST_CALLS + 50])
-async def test_only_so_many_calls_are_kept(count: int) -> None:
+def test_only_so_many_calls_are_kept(count: int) -> None:
     live = Live(services())
     for _ in range(count):
-        cast(list[object], live.pending).append(("call", "", "git", "log", b"", "ok", 0.001, 1.0))
-    live.flush()
-    assert (len(live.calls), live.seq) == (min(count, MOST_CALLS), count)
+        live.record("call", "", "git", "log", b"", "ok", 0.001)
+    kept = live.since(0)
+    assert (len(kept), live.seq, kept[-1].seq) == (min(count, MOST_CALLS), count, count)

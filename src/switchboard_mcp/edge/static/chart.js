@@ -1,17 +1,55 @@
-// Tokens saved, drawn: a line over time, and a bar for each suite.
+// What is drawn: calls and how long they took over time; tokens saved, as a line over time and a bar for each suite.
 
-import { compact, h, number, s } from "/static/dom.js";
+import { compact, h, ms, number, plural, s } from "/static/dom.js";
 
-const WIDTH = 640, HEIGHT = 180, LEFT = 46, RIGHT = 10, TOP = 10, BOTTOM = 22;
+const WIDTH = 640, HEIGHT = 180, LEFT = 46, RIGHT = 10, TOP = 10, BOTTOM = 22, COLUMNS = 110;
 
-function niceTop(value) {
-  const power = 10 ** Math.floor(Math.log10(Math.max(1, value)));
+function niceTop(value, least = 1) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(least, value)));
   return [1, 2, 2.5, 5, 10].map((step) => step * power).find((top) => top >= value) || 10 * power;
 }
 
 function when(at, spanned) {
   const date = new Date(at);
   return spanned > 86400000 ? date.toLocaleDateString("en-CA") : date.toLocaleTimeString("en-GB", spanned < 600000 ? {} : { hour: "2-digit", minute: "2-digit" });
+}
+
+function times(begin, end, y) {
+  return [0, 0.5, 1].map((part) => s("text", { class: "tick", x: LEFT + part * (WIDTH - LEFT - RIGHT), y, "text-anchor": ["start", "middle", "end"][part * 2] }, when(begin + part * (end - begin), end - begin)));
+}
+
+// The points of a stretch of time in as many columns as can be told apart.
+function gather(points, begin, end) {
+  const width = Math.max(5000, Math.ceil((end - begin) / COLUMNS / 5000) * 5000), found = new Map();
+  for (const [at, seconds, calls, errors, p50, p95] of points) {
+    if (at + seconds * 1000 <= begin) continue;
+    const place = Math.floor((Math.max(at, begin) - begin) / width), had = found.get(place) || { place, calls: 0, errors: 0, took: 0, p95: 0 };
+    found.set(place, { place, calls: had.calls + calls, errors: had.errors + errors, took: had.took + p50 * calls, p95: Math.max(had.p95, p95) });
+  }
+  return { width, columns: [...found.values()].map((column) => ({ ...column, p50: column.took / column.calls })) };
+}
+
+// Above, how many there were and how many failed; below, how long they took: from the median up to p95.
+export function traffic(points, begin, end) {
+  const { width, columns } = gather(points, begin, end);
+  const calls = columns.reduce((sum, column) => sum + column.calls, 0), errors = columns.reduce((sum, column) => sum + column.errors, 0);
+  const perMinute = 60000 / width, most = niceTop(Math.max(...columns.map((column) => column.calls * perMinute), 1)), slowest = niceTop(Math.max(...columns.map((column) => column.p95), 0.1), 0.1);
+  const step = ((WIDTH - LEFT - RIGHT) * width) / (end - begin), x = (place) => LEFT + place * step, thick = Math.max(1, Math.min(step * 0.8, 14));
+  const y = (value) => 100 - (value / most) * 84, z = (value) => 204 - (value / slowest) * 76;
+  const told = `${plural(calls, "call")} since ${new Date(begin).toLocaleString("en-GB")}, ${plural(errors, "error")}.`;
+  const ticks = (scale, top, text) => [0, top].map((value) => [
+    s("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: scale(value), y2: scale(value) }),
+    s("text", { class: "tick", x: LEFT - 6, y: scale(value) + 4, "text-anchor": "end" }, text(value)),
+  ]);
+  return s("svg", { class: "chart", viewBox: `0 0 ${WIDTH} 228`, role: "img", "aria-label": told },
+    s("title", {}, told), ticks(y, most, compact), ticks(z, slowest, (value) => (value < 1000 ? `${value} ms` : `${value / 1000} s`)),
+    s("text", { class: "tick", x: LEFT, y: 10 }, "calls a minute"), s("text", { class: "tick", x: LEFT, y: 122 }, "median to p95"), times(begin, end, 223),
+    columns.map((column) => s("g", {},
+      s("title", {}, `${when(begin + column.place * width, end - begin)}: ${plural(column.calls, "call")}, ${plural(column.errors, "error")}, median ${ms(column.p50)}, p95 ${ms(column.p95)}`),
+      s("rect", { class: "bar-fill", x: x(column.place), width: thick, y: y(column.calls * perMinute), height: 100 - y(column.calls * perMinute) }),
+      column.errors ? s("rect", { class: "bar-bad", x: x(column.place), width: thick, y: Math.min(98, y(column.errors * perMinute)), height: 100 - Math.min(98, y(column.errors * perMinute)) }) : "",
+      s("rect", { class: "range", x: x(column.place), width: thick, y: z(column.p95), height: Math.max(1, z(column.p50) - z(column.p95)) }),
+      s("rect", { class: "bar-fill", x: x(column.place), width: thick, y: z(column.p50) - 1, height: 2 }))));
 }
 
 export function line(points, now) {
@@ -29,9 +67,8 @@ export function line(points, now) {
     s("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }),
     s("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, compact(value)),
   ]);
-  const times = [0, 0.5, 1].map((part) => s("text", { class: "tick", x: x(begin + part * (end - begin)), y: HEIGHT - 5, "text-anchor": ["start", "middle", "end"][part * 2] }, when(begin + part * (end - begin), end - begin)));
   return s("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": told },
-    s("title", {}, told), grid, times, s("path", { class: "area", d: area }), s("path", { class: "stroke", d: path }),
+    s("title", {}, told), grid, times(begin, end, HEIGHT - 5), s("path", { class: "area", d: area }), s("path", { class: "stroke", d: path }),
     s("circle", { class: "dot", cx: x(end), cy: y(last), r: 3.5 }));
 }
 

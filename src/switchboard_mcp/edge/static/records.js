@@ -7,7 +7,7 @@ import { get, known, on } from "/static/server.js";
 export function callsView(view) {
   let query = "", paused = false, held = 0;
   const list = new List({
-    label: "Calls", rowHeight: 34, key: (call) => call.seq, empty: "No calls since this page was opened. They show up here as they end.",
+    label: "Calls", rowHeight: 34, key: (call) => call.seq, empty: "No calls yet. They show up here as they end.",
     row: (call) => [h("span", { class: "dim num w-time" }, clock(call.at)), h("span", { class: "w-kind" }, call.kind), h("span", { class: "grow cut" }, h("b", {}, call.child), " ", call.subtool), h("span", { class: "cut w-who dim" }, call.who), h("span", { class: "num w-ms" }, ms(call.ms)), h("span", { class: "w-out" }, outcome(call.outcome))],
   });
   const search = h("input", { type: "search", id: "search", placeholder: "Filter calls", "aria-label": "Filter calls", oninput: () => { query = search.value.toLowerCase(); draw(); } });

@@ -1,6 +1,6 @@
 // Talking to the server: requests, the stream of events, and what is known of children so far.
 
-export const known = { overview: null, children: new Map(), calls: [], points: [], line: "connecting" };
+export const known = { overview: null, children: new Map(), calls: [], points: [], history: [], line: "connecting" };
 const listeners = new Map();
 let source = null;
 
@@ -46,18 +46,20 @@ export function emit(event, what) {
 }
 
 async function takeStock() {
-  const [overview, children, calls, savings] = await Promise.all([
-    get("/api/overview"), get("/api/children"), get("/api/calls"), get("/api/savings"),
+  const [overview, children, calls, savings, history] = await Promise.all([
+    get("/api/overview"), get("/api/children"), get("/api/calls"), get("/api/savings"), get("/api/history"),
   ]);
   known.overview = overview;
   known.skew = Date.now() - overview.now;
   known.children = new Map(children.children.map((row) => [row.id, row]));
   known.calls = calls.calls;
   known.points = savings.points;
+  known.history = history.points;
   emit("server");
   emit("children");
   emit("calls", []);
   emit("savings");
+  emit("history");
 }
 
 export async function connect() {
@@ -85,12 +87,20 @@ export async function connect() {
     emit("calls", fresh);
   });
   hear("savings", ({ point }) => { known.points.push(point); emit("savings"); });
+  hear("history", ({ point }) => {
+    if (!point) return;
+    const last = known.history[known.history.length - 1];
+    if (last && last[0] === point[0]) known.history.pop();
+    known.history.push(point);
+    if (known.history.length > 3000) get("/api/history").then((told) => { known.history = told.points; }).catch(() => {});
+    emit("history");
+  });
   hear("server", (told) => { Object.assign(known.overview, told); emit("server"); });
   hear("mail", () => emit("mail"));
 }
 
 export function forget() {
-  Object.assign(known, { overview: null, children: new Map(), calls: [], points: [] });
+  Object.assign(known, { overview: null, children: new Map(), calls: [], points: [], history: [] });
 }
 
 function line(word) {

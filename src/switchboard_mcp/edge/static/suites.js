@@ -1,11 +1,12 @@
 // The overview, and the suites: how children are, what they save, and what can be done about them.
 
-import { bars, line } from "/static/chart.js";
+import { bars, line, traffic } from "/static/chart.js";
 import { ask, badge, clear, compact, h, ms, notice, number, plural, span, state } from "/static/dom.js";
 import { get, known, name, on, post } from "/static/server.js";
 
 const ILL = new Set(["unhealthy", "quarantined", "absent"]);
 const rows = () => [...known.children.values()];
+const STRETCHES = [[15, "15 minutes"], [60, "1 hour"], [360, "6 hours"], [1440, "1 day"], [0, "all"]];
 const now = () => Date.now() - (known.skew || 0);
 
 function tile(label, value, note, kind) {
@@ -13,11 +14,14 @@ function tile(label, value, note, kind) {
 }
 
 export function overview(view, go) {
-  const tiles = h("dl", { class: "tiles" }), troubles = h("div"), chart = h("div"), suites = h("div"), latest = h("div");
+  const tiles = h("dl", { class: "tiles" }), troubles = h("div"), calls = h("div"), chart = h("div"), suites = h("div"), latest = h("div");
+  const stretch = h("select", { "aria-label": "Which time", class: "small", onchange: () => drawTraffic() }, STRETCHES.map(([value, text]) => h("option", { value, selected: value === 60 }, text)));
   clear(view,
     h("h2", { class: "hidden" }, "Overview"), tiles,
     h("div", { class: "columns" },
-      h("section", { class: "card" }, h("h3", {}, "Tokens saved"), chart, suites),
+      h("div", {},
+        h("section", { class: "card" }, h("div", { class: "row" }, h("h3", { class: "grow" }, "Calls"), stretch), calls),
+        h("section", { class: "card" }, h("h3", {}, "Tokens saved"), chart, suites)),
       h("div", {},
         h("section", { class: "card" }, h("h3", {}, "Needs attention"), troubles),
         h("section", { class: "card" }, h("h3", {}, "Latest calls"), latest))));
@@ -51,10 +55,15 @@ export function overview(view, go) {
     if (audit) items.unshift(h("li", {}, badge("audit", "bad"), h("p", { class: "wrap" }, audit.message)));
     clear(troubles, items.length ? h("ul", { class: "plain" }, items) : h("p", { class: "empty" }, "Nothing. All is well."));
   };
+  const drawTraffic = () => {
+    const begin = Math.max(known.overview.startedAt, stretch.value === "0" ? 0 : now() - stretch.value * 60000);
+    const seen = known.history.some(([at, seconds]) => at + seconds * 1000 > begin);
+    clear(calls, seen ? traffic(known.history, begin, Math.max(now(), begin + 60000)) : h("p", { class: "empty" }, "No calls in this time."));
+  };
   const drawSavings = () => clear(chart, line(known.points, now()));
   const drawCalls = () => {
     const last = known.calls.slice(-8).reverse();
-    clear(latest, last.length ? h("ul", { class: "plain tight" }, last.map((call) => h("li", { class: "row" }, h("span", { class: "grow cut" }, `${call.child} · ${call.subtool || call.kind}`), h("span", { class: "num dim" }, ms(call.ms)), badge(call.outcome, call.outcome === "ok" ? "good" : "bad")))) : h("p", { class: "empty" }, "None since this page was opened."));
+    clear(latest, last.length ? h("ul", { class: "plain tight" }, last.map((call) => h("li", { class: "row" }, h("span", { class: "grow cut" }, `${call.child} · ${call.subtool || call.kind}`), h("span", { class: "num dim" }, ms(call.ms)), badge(call.outcome, call.outcome === "ok" ? "good" : "bad")))) : h("p", { class: "empty" }, "None yet."));
   };
   const fetchSavings = async () => {
     const told = await get("/api/savings");
@@ -72,11 +81,11 @@ export function overview(view, go) {
     drawTiles();
     drawTroubles();
   };
-  drawTiles(); drawTroubles(); drawSavings(); drawCalls();
+  drawTiles(); drawTroubles(); drawTraffic(); drawSavings(); drawCalls();
   fetchSavings().catch(() => {});
   fetchMail().catch(() => {});
-  const timer = setInterval(drawTiles, 5000);
-  const ends = [on("children", () => { drawTiles(); drawTroubles(); }), on("server", drawTiles), on("calls", drawCalls), on("savings", () => fetchSavings().catch(() => {})), on("mail", () => fetchMail().catch(() => {}))];
+  const timer = setInterval(() => { drawTiles(); drawTraffic(); }, 5000);
+  const ends = [on("children", () => { drawTiles(); drawTroubles(); }), on("server", drawTiles), on("calls", drawCalls), on("history", drawTraffic), on("savings", () => fetchSavings().catch(() => {})), on("mail", () => fetchMail().catch(() => {}))];
   return () => { clearInterval(timer); ends.forEach((end) => end()); };
 }
 
@@ -86,7 +95,7 @@ const COLUMNS = [
   ["state", "State", (row) => row.state, (row) => row.state],
   ["up", "Uptime", (row) => (row.startedAt ? span(now() - row.startedAt) : "–"), (row) => -(row.startedAt || Infinity)],
   ["calls", "Calls", (row) => [number(row.calls || 0), row.underWay ? h("span", { class: "dim" }, ` +${row.underWay}`) : ""], (row) => -(row.calls || 0), "num"],
-  ["errors", "Errors", (row) => (row.watchedCalls ? number(row.watchedErrors) : row.failures ? number(row.failures) : "–"), (row) => -(row.watchedErrors || row.failures || 0), "num"],
+  ["errors", "Errors", (row) => (row.errors ? h("span", { class: "bad-ink" }, number(row.errors)) : row.calls ? "0" : "–"), (row) => -(row.errors || 0), "num"],
   ["p50", "Median", (row) => ms(row.p50), (row) => -(row.p50 ?? -1), "num"],
   ["p95", "p95", (row) => ms(row.p95), (row) => -(row.p95 ?? -1), "num"],
   ["tools", "Subtools", (row) => number(row.subtools), (row) => -(row.subtools || 0), "num"],
@@ -165,7 +174,7 @@ async function detail(aside, id, close) {
     h("dl", { class: "facts" },
       h("dt", {}, "Health"), h("dd", {}, state(told.health), " ", told.state),
       told.pid ? [h("dt", {}, "Process"), h("dd", {}, String(told.pid), told.startedAt ? `, up ${span(now() - told.startedAt)}` : "")] : "",
-      h("dt", {}, "Calls"), h("dd", {}, number(told.calls || 0), told.p50 !== undefined ? `, median ${ms(told.p50)}, p95 ${ms(told.p95)}` : ""),
+      h("dt", {}, "Calls"), h("dd", {}, number(told.calls || 0), told.errors ? `, ${plural(told.errors, "error")}` : "", told.p50 !== undefined ? `, median ${ms(told.p50)}, p95 ${ms(told.p95)}` : ""),
       weight ? [h("dt", {}, "Tokens"), h("dd", {}, `${number(weight.flat)} listed flat, ${number(weight.suite)} as a suite`)] : "",
       told.command ? [h("dt", {}, "Runs"), h("dd", { class: "wrap" }, h("code", {}, told.command))] : "",
       told.source ? [h("dt", {}, "From"), h("dd", { class: "wrap" }, told.source)] : ""),
