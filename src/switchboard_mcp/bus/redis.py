@@ -36,7 +36,8 @@ CONNECT_WITHIN_S = 3.0
 ANSWER_WITHIN_S = 5.0
 # What an ACL user needs on the keys of the workspace.
 RIGHTS = "+@read +@write +@scripting +@transaction +@connection -@dangerous"
-IN_A_SCRIPT = "can't run this command"
+# How Redis says that it refuses a command within a script: up to 7.0, and since then.
+IN_A_SCRIPT = ("can't run this command", "ACL failure in script")
 Fields = Mapping[str, "str | bytes | int"]
 
 
@@ -135,7 +136,7 @@ class Wire:
             return SwitchboardError(failure("bus_full", f"{at} takes nothing in: {said}."))
         if isinstance(problem, exceptions.AuthenticationError):
             return SwitchboardError(failure("bus_refused", f"{at} refuses: {said}."))
-        if isinstance(problem, exceptions.NoPermissionError) or IN_A_SCRIPT in said:
+        if isinstance(problem, exceptions.NoPermissionError) or any(mark in said for mark in IN_A_SCRIPT):
             hint = f"Give the ACL user what it needs: ~{self._prefix}* {RIGHTS}"
             told = f"{at} refuses: {said}{self._command_of(said)}."
             return SwitchboardError(failure("bus_refused", told, hint=hint))
