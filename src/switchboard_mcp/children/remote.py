@@ -51,12 +51,7 @@ async def connect(spec: ChildSpec, services: Services) -> RemoteCarrier | Failur
         # In a thread, since the packages take a while to load and other children go on meanwhile.
         module = await asyncio.to_thread(import_module, f"switchboard_mcp.transport.{MODULES[spec.kind]}")
     except ImportError as problem:
-        return failure(
-            "transport_unsupported",
-            f"Child '{spec.name}' is remote ({spec.kind}), for which the package {problem.name} is missing.",
-            child=spec.name,
-            hint="Install it: pip install 'switchboard-mcp[http]', or '.[http]' in its folder.",
-        )
+        return without_package(spec, problem)
     server = Server(name=spec.name, url=spec.url, headers=spec.headers, redact=services.redactor.text)
     log = services.log
     options: Options = {
@@ -67,6 +62,16 @@ async def connect(spec: ChildSpec, services: Services) -> RemoteCarrier | Failur
         options["auth"] = authorisation(spec, server, services.environ, services.redactor.register)
     link: RemoteLink = module.dial(server, services.start_task, **options)
     return RemoteCarrier(services, spec, link)
+
+
+def without_package(spec: ChildSpec, problem: ImportError) -> Failure:
+    """What is said where the packages for remote children are not installed."""
+    return failure(
+        "transport_unsupported",
+        f"Child '{spec.name}' is remote ({spec.kind}), for which the package {problem.name} is missing.",
+        child=spec.name,
+        hint="Install it: pip install 'switchboard-mcp[http]', or '.[http]' in its folder.",
+    )
 
 
 def wants_login(spec: ChildSpec) -> bool:

@@ -320,7 +320,7 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
         f"Switchboard {found['switchboard']} · Python {found['python']} · msgspec {found['msgspec']} · {speed}"
     )
     out.line(f"Workspace   {diagnosis.workspace}")
-    out.line(f"Config      {diagnosis.config or 'none, so the defaults count'}")
+    out.line(f"Config      {diagnosis.config or 'none; the defaults are used'}")
     for child in diagnosis.children:
         out.line()
         _show_child(child, out)

@@ -80,14 +80,17 @@ def _remote(asked: Invocation) -> ChildSpec:
 
 async def log_in(spec: ChildSpec, asked: Invocation) -> tuple[str, bool]:
     """Where the tokens are kept, and whether a person had to do something for it."""
-    from switchboard_mcp.children.remote import authorisation, find_flaw, wants_login
+    from switchboard_mcp.children.remote import authorisation, find_flaw, wants_login, without_package
     from switchboard_mcp.transport.remote import Server
-    from switchboard_mcp.transport.replies import refusal, refusal_body
-    from switchboard_mcp.transport.webclient import WebClient
 
-    problem = find_flaw(spec)
-    if problem is not None:
-        raise SwitchboardError(problem)
+    try:
+        from switchboard_mcp.transport.replies import refusal, refusal_body
+        from switchboard_mcp.transport.webclient import WebClient
+    except ImportError as problem:
+        raise SwitchboardError(without_package(spec, problem)) from None
+    flaw = find_flaw(spec)
+    if flaw is not None:
+        raise SwitchboardError(flaw)
     if not wants_login(spec):
         told = (
             f"Child '{spec.name}' has an `Authorization` header or `oauth: false`, so that no login is used."

@@ -67,8 +67,10 @@ def run(asked: Invocation) -> int:
         asked.console.err.line(f"Written: {given.html}", "dim")
     if asked.as_json:
         asked.console.out.json(figures)
-    elif not costs:
+    elif not costs and not failed:
         asked.console.out.prose(ADD_ONE)
+    elif not costs:
+        show_failed(figures, asked.console.out)
     else:
         show(figures, asked.console.out)
     return 1 if failed else 0
@@ -184,6 +186,11 @@ def show(figures: Figures, out: Screen) -> None:
             f"One look inside costs more than the whole list of {', '.join(small)}: where nearly every session needs "
             "such a server, `suites.<name>.exposure` set to `direct` is cheaper."
         )
+    show_failed(figures, out)
+
+
+def show_failed(figures: Figures, out: Screen) -> None:
+    """The children that could not be measured, and why."""
     for name, problem in figures.failed.items():
         out.line(f"✗ {name}: {problem}", "red")
 
