@@ -24,6 +24,7 @@ from switchboard_mcp.gateway.assembling import Parts, arrange, equip, load_middl
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observe.log import Level, Log, Style
 from switchboard_mcp.optional import (
+    StartTask,
     find_replicas,
     join_bus,
     open_audit,
@@ -96,6 +97,31 @@ def _load_plainly(options: Options) -> Workspace:
 
 
 @asynccontextmanager
+async def _owner_of_tasks(log: Log) -> AsyncIterator[StartTask]:
+    """Starts tasks that have ended when it is left. One that fails is logged, and takes no other along."""
+
+    async def guarded(work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as problem:  # noqa: BLE001 - one failed task must not end the group, and every child with it
+            log.error("internal", problem=repr(problem))
+
+    # What nobody caught would else be printed by asyncio itself, secrets and all.
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: log.error("internal", problem=repr(context.get("exception") or context["message"]))
+    )
+    async with asyncio.TaskGroup() as tasks:
+
+        def start_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+            task = tasks.create_task(guarded(work))
+            # Cancelled before its first step, a task never gets to its work, and Python warns of that.
+            task.add_done_callback(lambda _task: work.close())
+            return task
+
+        yield start_task
+
+
+@asynccontextmanager
 async def running(
     workspace: Workspace,
     log: Log,
@@ -116,27 +142,10 @@ async def running(
     if posture is not None:
         workspace = posture.workspace
     pins = pins_of(workspace, log) if pinned else None
-    # What nobody caught would else be printed by asyncio itself, secrets and all.
-    loop.set_exception_handler(
-        lambda _, context: log.error("internal", problem=repr(context.get("exception") or context["message"]))
-    )
     middleware = load_middleware(workspace.config)
     telemetry = open_telemetry(workspace, log)
     # The launcher goes last: a child that is just being stopped still has its keeper.
-    async with aclosing(open_launcher(loop)) as launcher, asyncio.TaskGroup() as tasks:
-
-        async def guarded(work: Coroutine[Any, Any, None]) -> None:
-            try:
-                await work
-            except Exception as problem:  # noqa: BLE001 - one failed task must not end the group, and every child with it
-                log.error("internal", problem=repr(problem))
-
-        def start_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-            task = tasks.create_task(guarded(work))
-            # Cancelled before its first step, a task never gets to its work, and Python warns of that.
-            task.add_done_callback(lambda _task: work.close())
-            return task
-
+    async with aclosing(open_launcher(loop)) as launcher, _owner_of_tasks(log) as start_task:
         desk = open_desk(workspace, log, start_task)
         services = Services(
             loop=loop,
@@ -171,14 +180,8 @@ async def running(
         try:
             yield switchboard
         finally:
-            switchboard.is_ending = True
-            if switchboard.reloading is not None:
-                switchboard.reloading.cancel()
             sweeper.cancel()
-            await supervisor.close()
-            # What is still under way there is no child's, but middleware's.
-            for session in [*gateway.sessions]:
-                gateway.close(session)
+            await _end(switchboard)
             if desk is not None:
                 await desk.close()
             told = services.recorder or services.audit
@@ -186,6 +189,17 @@ async def running(
                 told.close()
             if telemetry is not None:
                 await telemetry.close()
+
+
+async def _end(switchboard: Switchboard) -> None:
+    """Stop all children, then whatever is still under way."""
+    switchboard.is_ending = True
+    if switchboard.reloading is not None:
+        switchboard.reloading.cancel()
+    await switchboard.supervisor.close()
+    # What is still under way there is no child's, but middleware's.
+    for session in [*switchboard.gateway.sessions]:
+        switchboard.gateway.close(session)
 
 
 def keep_current(switchboard: Switchboard, options: Options) -> None:

@@ -201,7 +201,7 @@ def test_an_unknown_key_of_a_child_is_ignored_with_a_warning(workspace: Path) ->
 def test_a_suite_of_no_child_is_a_warning_with_the_nearest(workspace: Path) -> None:
     configure(workspace, {"suites": {"mok": {"suiteName": "x"}}})
     add_child(workspace, "mock", MOCK_CHILD)
-    assert warned(workspace, "suites.mok", "did you mean 'mock'?") == ["mock_suite"]
+    assert warned(workspace, "suites.mok", "Did you mean mock?") == ["mock_suite"]
 
 
 def test_comments_and_trailing_commas_are_no_mistake(workspace: Path) -> None:

@@ -58,7 +58,7 @@ def test_commands_take_a_profile_and_refuse_one_that_is_not_there(office: Path) 
     found = run(office, "find", "echo", "a", "text", "or", "crash", "--profile", "reader")
     assert {match["subtool"] for match in found["matches"]} <= {"echo", "add"}
     refused = run(office, "list", "--profile", "raeder", code=2)["error"]
-    assert "Did you mean 'reader'?" in refused["message"]
+    assert "Did you mean reader?" in refused["message"]
 
 
 def test_each_token_has_its_own_view_over_http(office: Path) -> None:

@@ -162,8 +162,7 @@ def _look_at_suites(config: Config, source: str, found: _Found) -> None:
     for name in config.suites:
         if name in found.children or name in found.mentioned:
             continue
-        from switchboard_mcp.config.mistakes import nearest  # Only for names that are wrong.
+        from switchboard_mcp.core.ranking import meant  # Only for names that are wrong.
 
-        meant = nearest(name, found.children)
-        message = f"there is no child named '{name}'" + (f"; did you mean '{meant}'?" if meant else ".")
+        message = f"there is no child named '{name}'.{meant(name, found.children)}"
         found.warnings.append(ConfigWarning(source, join("suites", name), message))

@@ -104,12 +104,10 @@ def read_config(path: str) -> Config:
 def demand_profile(config: Config, name: str, where: str) -> None:
     """Refuse a profile that does not exist; an empty name is none."""
     if name and name not in config.profiles:
-        from switchboard_mcp.config.mistakes import nearest  # Only for names that are wrong.
+        from switchboard_mcp.core.ranking import meant  # Only for names that are wrong.
 
-        near = nearest(name, config.profiles)
-        meant = f" Did you mean '{near}'?" if near else ""
         raise _invalid(
-            f"{where}: there is no profile '{name}'.{meant}",
+            f"{where}: there is no profile '{name}'.{meant(name, config.profiles)}",
             hint="Use a name that stands under `profiles` in the config.",
         )
 

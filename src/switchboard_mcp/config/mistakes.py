@@ -7,12 +7,12 @@ people typed are never repeated, since one of them may be a secret; only the cho
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, inspect
 
 from switchboard_mcp.config.documents import join
+from switchboard_mcp.core.ranking import nearest
 
 
 class Mistake(Struct, frozen=True):
@@ -27,18 +27,11 @@ def mistakes(value: object, model: type) -> list[Mistake]:
     return list(_walk(value, inspect.type_info(model), ""))
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that was probably meant, or an empty string."""
-    plain = {_plain(candidate): candidate for candidate in known}
-    close = difflib.get_close_matches(_plain(name), plain, n=1, cutoff=0.6)
-    return plain[close[0]] if close else ""
-
-
 def unknown_key(name: str, known: Iterable[str]) -> str:
     """What to say of a key that nobody knows."""
     known = list(known)
-    if meant := nearest(name, known):
-        return f"unknown key; did you mean `{meant}`?"
+    if near := nearest(name, known, 1):
+        return f"unknown key; did you mean `{near[0]}`?"
     if not known:
         return "unknown key; nothing can be set here."
     return f"unknown key; known here: {', '.join(sorted(known))}."
@@ -130,8 +123,8 @@ def _is_one_of(value: object, options: Iterable[object]) -> bool:
 
 def _wrong(value: object, kind: inspect.Type) -> str:
     if isinstance(kind, inspect.LiteralType) and isinstance(value, str):
-        meant = nearest(value, [str(option) for option in kind.values])
-        tail = f"; did you mean {_shown(meant)}?" if meant else "."
+        near = nearest(value, [str(option) for option in kind.values], 1)
+        tail = f"; did you mean {_shown(near[0])}?" if near else "."
         return f"expected {_expected(kind)}, found {_shown(value)}{tail}"
     return f"expected {_expected(kind)}, found {_found(value)}."
 
@@ -185,7 +178,3 @@ def _shown(value: object) -> str:
         return "true" if value else "false"
     text = str(value)
     return f'"{text[:40]}…"' if len(text) > 40 else f'"{text}"'
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", "").replace("-", "").lower()

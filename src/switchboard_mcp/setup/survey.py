@@ -6,7 +6,7 @@ Owns which files are read, what is switched off elsewhere in them, and what host
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -135,10 +135,10 @@ def _take(source: Source, here: Places, survey: Survey) -> None:
         return
     found = editors.servers(source.text, source.form, source.key)
     survey.sources.append(source)
-    off = _switched_off(source, here)
+    off = _switched_off(source, found, here)
     for name, raw in found.items():
         reading = read_entry(source.host, raw, here.fields)
-        if reading.server is not None and off(name):
+        if reading.server is not None and name in off:
             reading = structs.replace(reading, server=structs.replace(reading.server, disabled=True))
         survey.findings.append(Finding(source=source, name=name, reading=reading))
 
@@ -151,24 +151,14 @@ def _is_bare(text: str) -> bool:
     )
 
 
-class _Off:
+def _switched_off(source: Source, found: Iterable[str], here: Places) -> set[str]:
     """Names that are switched off outside of their entries."""
-
-    def __init__(self, off: set[str], only: set[str] | None = None) -> None:
-        self._off, self._only = off, only
-
-    def __call__(self, name: str) -> bool:
-        return name in self._off or (self._only is not None and name not in self._only)
-
-
-def _switched_off(source: Source, here: Places) -> _Off:
     if source.host.name == "gemini":
         mcp = editors.servers(source.text, "json", ("mcp",))
         only = mcp.get("allowed")
-        return _Off(_names(mcp.get("excluded")), _names(only) if isinstance(only, list) else None)
-    if source.host.name == "claude-code":
-        return _Off(_off_in_claude(source, here))
-    return _Off(set())
+        beside = set(found) - _names(only) if isinstance(only, list) else set()
+        return _names(mcp.get("excluded")) | beside
+    return _off_in_claude(source, here) if source.host.name == "claude-code" else set()
 
 
 def _off_in_claude(source: Source, here: Places) -> set[str]:

@@ -342,7 +342,7 @@ def test_a_suite_without_a_child_is_told_with_the_nearest_name(lab: Lab) -> None
     lab.child("playwright", {"command": "x"})
     lab.settings["suites"] = {"playwrigt": {}, "zzz": {}, "playwright": {}}
     assert lab.warnings() == [
-        "switchboard.config.json: suites.playwrigt: there is no child named 'playwrigt'; did you mean 'playwright'?",
+        "switchboard.config.json: suites.playwrigt: there is no child named 'playwrigt'. Did you mean playwright?",
         "switchboard.config.json: suites.zzz: there is no child named 'zzz'.",
     ]
 
