@@ -2,7 +2,8 @@
 
 32 senders, each waiting for its answer before it sends the next. Beside the message desk stand the plain recipe for one
 durable file (write, sync, rename, sync the folder) in as many threads, and SQLite with a write-ahead log that is synced
-at every commit: the two ways somebody would otherwise take. All take turns on the same disk in the same run.
+at every commit: the two ways somebody would otherwise take. All take turns on the same disk in the same run. Then
+what one message costs in a mailbox where thousands wait.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from bench import durable
 from bench.durable import PAYLOAD, SENDERS
-from bench.report import Goal, Options, Report, Samples
+from bench.report import Goal, Options, Report, Samples, Table, cell
 from switchboard_mcp.mail.letters import Draft
 from switchboard_mcp.mail.post import Post
 
 RECIPIENTS = 8
+ROUND, EACH = 256, 50
 DESK, BARE, SQLITE = "switchboard", "fsync", "sqlite"
 TITLES = {
     DESK: "Switchboard: message and receipt",
@@ -116,6 +119,38 @@ def measure_sqlite(folder: Path, seconds: float) -> list[float]:
     return in_threads(seconds, start)
 
 
+def measure_large(folder: Path, waiting: int) -> dict[str, float]:
+    """Milliseconds of each thing that is done with one message, where so many wait; all by one who waits for each."""
+    folder.mkdir()
+    taken: dict[str, float] = {}
+
+    async def work() -> None:
+        async with await Post.open(str(folder), watch=False) as post:
+            await post.register("reader")
+            draft = Draft(action="delegate_task", payload=PAYLOAD)
+            for _ in range(0, waiting, ROUND):
+                sends = (post.send(draft, sender="sender", recipient="reader") for _ in range(ROUND))
+                await asyncio.gather(*sends)
+            await post.peek("reader", limit=1)  # which reads all of it, once in a process
+            held = await post.claim("reader", most=2 * EACH)
+            ids = [one.message.id for one in held]
+            works: dict[str, Callable[[int], Coroutine[Any, Any, object]]] = {
+                "look at the first 20": lambda _: post.peek("reader", limit=20),
+                "claim one": lambda _: post.claim("reader"),
+                "settle": lambda n: post.ack("reader", ids[n], fence=held[n].fence),
+                "settle with a result": lambda n: post.ack("reader", ids[-n - 1], result="done"),
+                "read by id": lambda n: post.read("reader", ids[n]),
+            }
+            for name, do in works.items():
+                begin = time.perf_counter()
+                for number in range(EACH):
+                    await do(number)
+                taken[name] = (time.perf_counter() - begin) * 1000 / EACH
+
+    asyncio.run(work())
+    return taken
+
+
 MEASURES = {DESK: measure_desk, BARE: measure_bare, SQLITE: measure_sqlite}
 
 
@@ -127,6 +162,8 @@ def run(options: Options) -> Report:
             for key, measure in MEASURES.items():
                 taken = measure(folder / f"{key}-{number}", seconds)
                 durable.note(samples, key, len(taken) / seconds, taken)
+        waiting = options.pick(40, 4) * ROUND
+        large = measure_large(folder / "large", waiting)
     figures = samples.medians()
     desk = figures[DESK]
     goals = [
@@ -134,4 +171,8 @@ def run(options: Options) -> Report:
         Goal("p99 of a durable send", desk["p99_ms"], "at most", 100, "ms"),
     ]
     title = f"Durable messages, {SENDERS} senders, medians"
-    return durable.report(title, "p50 ms", TITLES, figures, goals)
+    report = durable.report(title, "p50 ms", TITLES, figures, goals)
+    rows = [[name, cell(ms, 2), cell(1000 / ms, 0)] for name, ms in large.items()]
+    report.tables.append(Table(f"One at a time, where {waiting:,} wait", ["", "ms", "a second"], rows))
+    report.figures = {**figures, "large mailbox, ms": large}
+    return report

@@ -10,14 +10,26 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.mail import claims, deadletters, delivering, files, pruning, repair, sending, state
+from switchboard_mcp.mail import (
+    claims,
+    deadletters,
+    delivering,
+    files,
+    pruning,
+    repair,
+    sending,
+    state,
+    workflows,
+)
 from switchboard_mcp.mail.claims import Settling
+from switchboard_mcp.mail.gates import gates
 from switchboard_mcp.mail.letters import Acked, Claimed, Draft, Sent
 from switchboard_mcp.mail.post import Post
 from switchboard_mcp.mail.tree import Tree, Visit
@@ -166,9 +178,16 @@ def prepare(workspace: Path, history: History) -> None:
     os.utime(garbage, (1, 1))
 
 
-def drop(workspace: Path, name: str, sender: str) -> None:
+def drop(workspace: Path, name: str, sender: str, metadata: Mapping[str, str] = MappingProxyType({})) -> None:
     inbox = workspace / ".switchboard" / "inbox" / "coder"
-    said = {"id": name, "action": "status_update", "sender": sender, "recipient": "coder", "payload": "done"}
+    said: dict[str, object] = {
+        "id": name,
+        "action": "status_update",
+        "sender": sender,
+        "recipient": "coder",
+        "payload": "done",
+    }
+    said["metadata"] = dict(metadata)
     (inbox / f".{name}").write_text(json.dumps(said))
     (inbox / f".{name}").rename(inbox / f"{name}.json")
 
@@ -217,6 +236,61 @@ def test_killed_before_any_step_an_operation_has_happened_or_has_not(
         step += 1
     print(f"{name}: killed at {step} steps")
     assert step > 5, "nothing was interrupted"
+
+
+def test_killed_before_any_step_a_letter_that_ends_a_phase_ends_it_once(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivering, "SETTLE_S", 0.0)
+    prepared = memory / "prepared"
+    prepared.mkdir()
+    asyncio.run(begin_hand_off(prepared))
+    for step in itertools.count():
+        workspace = memory / "work"
+        shutil.copytree(prepared, workspace)
+
+        def work(workspace: Path = workspace, step: int = step) -> None:
+            tree = Tree(str(workspace), later(0))
+            tree.make()
+            arm(Fuse(step))
+            with tree.visit() as visit:
+                delivering.deliver(visit, "coder", gates(str(workspace)))
+
+        killed = end(fork(work))
+        asyncio.run(check_hand_off(workspace))
+        shutil.rmtree(workspace)
+        if not killed:
+            break
+    print(f"killed at {step} steps")
+    assert step > 20, "nothing was interrupted"
+
+
+async def begin_hand_off(workspace: Path) -> None:
+    """A workflow whose first phase a dropped letter ends."""
+    async with await Post.open(str(workspace), watch=False) as post:
+        for name in ("lead", "coder"):
+            await post.register(name)
+        run = (
+            await workflows.start(post, "lead", "hand-off", agents={"giver": "lead", "taker": "coder"})
+        ).run
+        for path in run.needs():
+            (workspace / path).write_text("all of it")
+    drop(workspace, "msg_handed", "lead", {"workflow": run.id, "completes": "prepare"})
+
+
+async def check_hand_off(workspace: Path) -> None:
+    """Whoever comes next delivers the letter, and it has ended the phase once."""
+    async with await Post.open(str(workspace), watch=False, gates=gates(str(workspace))) as post:
+        await post.deliver()
+        (run,) = workflows.runs(await workflows.caught_up(post)).values()
+        assert [(step.phase, step.via) for step in run.steps] == [("prepare", "msg_handed")]
+        assert [each.message.action for each in await post.peek("coder")] == [
+            "status_update",
+            "delegate_task",
+        ]
+        await post.repair()
+        assert [each.status for each in await post.receipts("lead", ids=["msg_handed"])] == ["delivered"]
+        assert (await post.verify()).sound
 
 
 def after_the_crash(workspace: Path, history: History) -> None:

@@ -30,6 +30,8 @@ from switchboard_mcp.mail.sending import Posting
 from switchboard_mcp.mail.tree import Visit
 
 MOST_LEASE_S = 86_400.0
+# Claims that others ended are never taken from the hints, which must not grow for ever by them.
+MOST_HELD = 100_000
 
 
 class Settling(msgspec.Struct, kw_only=True):
@@ -74,6 +76,8 @@ def claim(
                 # It was changed since it was looked at: back, where it is looked at again as a dropped file.
                 visit.move(target, name, source, entry.name)
                 continue
+            if len(visit.tree.held) >= MOST_HELD:
+                visit.tree.held.clear()
             visit.tree.held[agent, entry.stem.id] = held
             taken.append(_claimed(visit, found[0], found[1], held, lease, lease_s))
     return taken

@@ -95,6 +95,9 @@ def requeue(visit: Visit, agent: str, dead_id: str) -> None:
         _drop_again(visit, agent, dead_id)
         return
     found = lookup.read(visit, agent, entry)
+    if not isinstance(found, files.Unfit) and found[0].action == "execute":
+        told = f"'{dead_id}' was to be typed into a terminal, and is not typed later than it was sent."
+        raise SwitchboardError(failure("mail_forbidden", told, hint="Send it again."))
     if not isinstance(found, files.Unfit) and entry.outcome is not None:
         # First of all: where only this has happened, `repair` writes it anew.
         name = receipt_name(dead_id, entry.outcome)

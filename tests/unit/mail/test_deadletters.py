@@ -87,6 +87,16 @@ async def test_a_dead_letter_that_is_put_back_is_as_new(workspace: Path) -> None
             await requeue(post, sent.id)
 
 
+async def test_what_was_to_be_typed_is_not_put_back(workspace: Path) -> None:
+    async with await Post.open(str(workspace), watch=False) as post:
+        await post.register("coder")
+        sent = await post.send(Draft(action="execute", payload="ls"), sender="lead", recipient="coder")
+        await post.ack("coder", sent.id, outcome="rejected")
+        with pytest.raises(SwitchboardError, match="is not typed later"):
+            await requeue(post, sent.id)
+        assert [each.id for each in await dead(post)] == [sent.id]
+
+
 async def test_a_refused_file_that_is_put_back_is_looked_at_again(workspace: Path) -> None:
     async with await Post.open(str(workspace), watch=False) as post:
         await post.register("coder")
