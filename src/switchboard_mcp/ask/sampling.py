@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 from switchboard_mcp.ask import prompt
 from switchboard_mcp.ask.models import REPLY_TOKENS, Brief, CannotAskError, Correction, News, Reply, Usage
 from switchboard_mcp.core import jsonrpc, tokens
-from switchboard_mcp.core.plan import Offered, Step, Turn
+from switchboard_mcp.core.plan import Offered, Turn
 from switchboard_mcp.core.schema import compact
 from switchboard_mcp.errors import SwitchboardError, failure
 
@@ -37,22 +37,6 @@ ONLY = "Do not describe: answer with one JSON object and nothing else."
 Ask = Callable[[str, bytes], Awaitable[Raw]]
 
 
-class _Written(Struct):
-    """A turn as a model writes it."""
-
-    steps: list[_WrittenStep] = []
-    done: bool = False
-    later: list[str] | None = None
-    message: str = ""
-    cannot: str = ""
-    unclear: str = ""
-
-
-class _WrittenStep(Struct):
-    subtool: str
-    args: dict[str, object] = {}
-
-
 class _Content(Struct):
     type: str = ""
     text: str = ""
@@ -64,7 +48,7 @@ class _Answer(Struct):
 
 
 _decode_answer = msgspec.json.Decoder(_Answer).decode
-_decode_turn = msgspec.json.Decoder(_Written).decode
+_decode_turn = msgspec.json.Decoder(Turn).decode
 
 
 class HostModel:
@@ -136,14 +120,7 @@ def read_turn(text: str) -> Turn:
         written = _decode_turn(text[begin : end + 1])
     except (msgspec.DecodeError, RecursionError) as problem:
         return Turn(odd=f"That is no plan: {problem}. {ONLY}")
-    return Turn(
-        steps=[Step(step.subtool, step.args) for step in written.steps],
-        done=written.done,
-        later=written.later,
-        message=written.message,
-        cannot=written.cannot,
-        unclear=written.unclear,
-    )
+    return msgspec.structs.replace(written, odd="")  # which is not for a model to say
 
 
 def _line(tool: Offered) -> str:

@@ -37,7 +37,7 @@ class Step(Struct, frozen=True):
     """One call that a model proposes."""
 
     subtool: str
-    args: dict[str, object]
+    args: dict[str, object] = {}
 
 
 class Turn(Struct, frozen=True, kw_only=True):
