@@ -1,7 +1,7 @@
 """A child whose tools stand in a file beside it: `offer.json`. It looks there whenever it is asked.
 
-`instructions` and `tools` are what it tells. Each start is noted in `starts`. A call of `echo` with the message
-`change` puts `next.json` in the place of the file, and tells so.
+`instructions`, `tools` and `prompts` are what it tells. Each start is noted in `starts`. A call of `echo` with the
+message `change` puts `next.json` in the place of the file, and tells so.
 """
 
 from __future__ import annotations
@@ -25,11 +25,21 @@ class Pinned(Child):
         offer: Json = json.loads((HERE / "offer.json").read_text())
         return offer
 
+    def receive(self, message: Json, line: bytes) -> None:
+        if message["method"] == "prompts/list":
+            self.answer(message["id"], {"prompts": self.offer()["prompts"]})
+        elif message["method"] == "prompts/get":
+            self.answer(message["id"], {"messages": []})
+        else:
+            super().receive(message, line)
+
     def result(self, method: str, params: Json) -> Json:
         result = super().result(method, params)
         if method == "initialize":
             told = self.offer().get("instructions")
-            capabilities = {"tools": {"listChanged": True}}
+            capabilities: Json = {"tools": {"listChanged": True}}
+            if "prompts" in self.offer():
+                capabilities["prompts"] = {}
             return {**result, "capabilities": capabilities, **({"instructions": told} if told else {})}
         return result
 

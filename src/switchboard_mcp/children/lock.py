@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.children.catalog import Knowledge, Server, read_tools
 from switchboard_mcp.config.documents import join
@@ -45,7 +45,15 @@ FILE_NAME = "switchboard.lock.json"
 MAX_BYTES = 64 * 1024 * 1024
 WORKSPACE = "${workspace}"
 
+PROMPTS = "prompts/list"
+
+
+class _Named(Struct):
+    name: str
+
+
 _decode = msgspec.json.Decoder(LockFile).decode
+_decode_named = msgspec.json.Decoder(_Named).decode
 
 
 def lock_path(workspace: str) -> str:
@@ -146,7 +154,28 @@ def lock_child(spec: ChildSpec, workspace: str, knowledge: Knowledge) -> LockedC
         instructions=pins.kept_lines(knowledge.instructions),
         instructions_hash=pins.text_digest(knowledge.instructions),
         tools={name: locked_tool(name, members) for name, members in normal_tools(knowledge).items()},
+        prompts=_prompts(knowledge),
     )
+
+
+def _prompts(knowledge: Knowledge) -> dict[str, LockedTool] | UnsetType:
+    """Every prompt that a child told of; nothing can be said where it has some and was not asked for them."""
+    if PROMPTS not in knowledge.lists and "prompts" in knowledge.capabilities:
+        return UNSET
+    found: dict[str, LockedTool] = {}
+    for raw in knowledge.lists.get(PROMPTS, ()):
+        name = prompt_name(raw)
+        if name is not None:
+            found[name] = locked_tool(name, pins.normal(raw, pins.PROMPT_MEMBERS))
+    return found
+
+
+def prompt_name(raw: Raw) -> str | None:
+    """What a prompt is called; None where that cannot be read."""
+    try:
+        return _decode_named(raw).name
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def normal_tools(knowledge: Knowledge) -> dict[str, dict[str, object]]:
@@ -187,17 +216,25 @@ def _without_secrets(url: str) -> str:
 def differences(before: LockedChild, after: LockedChild) -> list[Change]:
     """What is another in what a child offers, for people and models alike."""
     changes = list(compare_text("instructions", before.instructions, after.instructions))
+    changes += _compared(before.tools, after.tools, "tool")
+    if before.prompts is not UNSET and after.prompts is not UNSET:
+        changes += _compared(before.prompts, after.prompts, "prompt")
+    return changes
+
+
+def _compared(
+    before: Mapping[str, LockedTool], after: Mapping[str, LockedTool], what: str
+) -> Iterator[Change]:
     changed = {
         name
-        for name in {*before.tools, *after.tools}
-        if (before.tools[name].hash if name in before.tools else "")
-        != (after.tools[name].hash if name in after.tools else "")
+        for name in {*before, *after}
+        if name not in before or name not in after or before[name].hash != after[name].hash
     }
-    changes += compare_tools(
-        {name: before.tools[name].members() for name in changed if name in before.tools},
-        {name: after.tools[name].members() for name in changed if name in after.tools},
+    return compare_tools(
+        {name: before[name].members() for name in changed if name in before},
+        {name: after[name].members() for name in changed if name in after},
+        what,
     )
-    return changes
 
 
 def remarks(before: LockedChild, after: LockedChild) -> list[str]:
@@ -217,13 +254,18 @@ def merged(before: LockedChild | None, after: LockedChild) -> LockedChild:
     """The new entry, with what is the same as before written as it was: no noise in git."""
     if before is None:
         return after
-    tools = {
-        name: before.tools[name] if name in before.tools and before.tools[name].hash == tool.hash else tool
-        for name, tool in after.tools.items()
-    }
+    tools = _kept(before.tools, after.tools)
+    prompts = before.prompts if after.prompts is UNSET else _kept(before.prompts or {}, after.prompts)
     same = before.instructions_hash == after.instructions_hash
     instructions = before.instructions if same else after.instructions
-    return msgspec.structs.replace(after, tools=tools, instructions=instructions)
+    return msgspec.structs.replace(after, tools=tools, prompts=prompts, instructions=instructions)
+
+
+def _kept(before: Mapping[str, LockedTool], after: Mapping[str, LockedTool]) -> dict[str, LockedTool]:
+    return {
+        name: before[name] if name in before and before[name].hash == one.hash else one
+        for name, one in after.items()
+    }
 
 
 def flaw(path: str, child: str, entry: LockedChild) -> Failure | None:
@@ -231,9 +273,10 @@ def flaw(path: str, child: str, entry: LockedChild) -> Failure | None:
     key = f"children.{child}"
     if pins.text_digest(entry.instructions) != entry.instructions_hash:
         return _tampered(path, f"{key}.instructions", child)
-    for name, tool in entry.tools.items():
-        if pins.digest(name, tool.members()) != tool.hash:
-            return _tampered(path, f"{key}.tools.{name}", child)
+    for list_name, entries in (("tools", entry.tools), ("prompts", entry.prompts or {})):
+        for name, one in entries.items():
+            if pins.digest(name, one.members()) != one.hash:
+                return _tampered(path, f"{key}.{list_name}.{name}", child)
     return None
 
 
@@ -245,6 +288,9 @@ def knowledge_of(entry: LockedChild) -> Knowledge:
         instructions=entry.instructions,
         capabilities=dict.fromkeys(entry.capabilities, Raw(b"{}")),
         tools=[_raw(name, tool) for name, tool in entry.tools.items()],
+        lists={}
+        if entry.prompts is UNSET
+        else {PROMPTS: [_raw(name, prompt) for name, prompt in entry.prompts.items()]},
     )
 
 

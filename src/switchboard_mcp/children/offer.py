@@ -18,7 +18,7 @@ from switchboard_mcp.children.handshake import Listed
 from switchboard_mcp.children.services import Services
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.core import envelope, eras, sanitise
-from switchboard_mcp.errors import Failure
+from switchboard_mcp.errors import Failure, failure
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.pinning import Pin
@@ -29,6 +29,7 @@ CHANGES = {
     "notifications/prompts/list_changed": ("prompts/list",),
     "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
 }
+PROMPTS = "prompts/list"
 CAPABILITY = {
     "prompts/list": "prompts",
     "resources/list": "resources",
@@ -69,7 +70,8 @@ class Offer:
         self._pin: Pin | None = services.pins.of(spec) if services.pins is not None else None
         self._refreshing: set[str] = set()
         self._again: set[str] = set()
-        self._whole = False  # whether all lists have been asked for in this run
+        self.is_whole = False  # whether all lists have been asked for in this run
+        self._prompts_told = False  # whether it has told its prompts in this run
         self._then: list[tuple[str, Callable[[], None]]] = []
         self._names: dict[str, tuple[list[Raw], frozenset[str]]] = {}
 
@@ -123,6 +125,19 @@ class Offer:
             return self._pin.refusal(name) if self._pin is not None else None
         return problem
 
+    def prompt_refusal(self, name: str) -> Failure | None:
+        """Why a prompt of the running child must not be used, or None where it may; an empty name is none."""
+        problem = self._prompt_problem(name) if name else None
+        return self._prompt_problem(name) if problem is not None and self._look_again() else problem
+
+    def _prompt_problem(self, name: str) -> Failure | None:
+        pin = self._pin
+        if pin is None or pin.prompts() is None or (self._prompts_told and name in self.names(PROMPTS)):
+            return None
+        child = self._spec.name
+        told = f"Child '{child}' has no prompt '{name}' that was locked."
+        return pin.prompt_refusal(name) or failure("tool_drifted", told, child=child)
+
     def farewell(self, name: str) -> str:
         """What to do about a tool that was locked and is gone, or an empty string."""
         return self._pin.farewell(name) if self._pin is not None else ""
@@ -136,6 +151,8 @@ class Offer:
         if self._knowledge is not None:
             self._index()
         self._tell("notifications/tools/list_changed")
+        if self._pin is not None and self._pin.prompts():
+            self._tell("notifications/prompts/list_changed")
         return True
 
     def known_tools(self) -> list[Tool]:
@@ -157,7 +174,7 @@ class Offer:
 
     def when_fetched(self, method: str, then: Callable[[], None]) -> None:
         """Go on when the child, which is ready, has been asked for one of its lists."""
-        if self._whole or self.knows(method):
+        if self.is_whole or (self.knows(method) and not self.governed):  # what is governed is looked at first
             then()
         else:
             self._then.append((method, then))
@@ -175,7 +192,9 @@ class Offer:
         return next(tool for tool in self.known_tools() if tool.name == name)
 
     def listed(self, method: str) -> list[Raw]:
-        """Its prompts, resources or templates, as it sent them."""
+        """Its prompts, resources or templates, as it sent them; of a governed child the prompts that were pinned."""
+        if method == PROMPTS and self._pin is not None and (pinned := self._pin.prompts()) is not None:
+            return pinned
         knowledge = self.knowledge
         return knowledge.lists.get(method, []) if knowledge is not None else []
 
@@ -191,7 +210,7 @@ class Offer:
             knowledge.lists = earlier.lists
             knowledge.extras = {**earlier.extras, **knowledge.extras}
         self._knowledge = knowledge
-        self._whole = False
+        self.is_whole = self._prompts_told = False
         self.modern = eras.is_modern(knowledge.protocol)
         self._index()
         if self._differs(earlier, knowledge):
@@ -219,7 +238,7 @@ class Offer:
                 if any(changed):
                     self._tell(notification, first=first)
         finally:
-            self._whole = True
+            self.is_whole = True
             self._go_on()
 
     async def fetch(self, source: Source, method: str) -> bool:
@@ -238,6 +257,10 @@ class Offer:
             return True
         before = knowledge.lists.get(method)
         knowledge.lists[method] = entries
+        if method == PROMPTS:
+            self._prompts_told = True
+            if self._pin is not None:
+                self._index()
         self._go_on()
         self._services.catalog.remember(self._spec, knowledge)
         return encode(before or []) != encode(entries)
@@ -276,7 +299,7 @@ class Offer:
         assert knowledge is not None
         told = tools = read_tools(knowledge.tools)
         if pin is not None:
-            if pin.judge(knowledge) and self._services.audit is not None:
+            if pin.judge(knowledge, prompts=self._prompts_told) and self._services.audit is not None:
                 outcome = "blocked" if pin.governed else "told"
                 for tool in sorted({change.tool for change in pin.changes}):
                     self._services.audit.record("drift", child=self._spec.name, subtool=tool, outcome=outcome)

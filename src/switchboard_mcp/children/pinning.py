@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import os
 
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
+
 from switchboard_mcp.children.catalog import Knowledge, read_tools
 from switchboard_mcp.children.lock import (
+    PROMPTS,
     differences,
     flaw,
     knowledge_of,
     launch_hash,
     lock_child,
     lock_path,
+    prompt_name,
     read_lock,
 )
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
@@ -112,14 +117,22 @@ class Pin:
                 self._entry = self._knowledge = None
         return self._problem if self.governed else None
 
-    def judge(self, knowledge: Knowledge) -> bool:
-        """The child has told what it has: find what is different. Whether it is news."""
+    def prompts(self) -> list[Raw] | None:
+        """Governed mode: the pinned prompts that were found as they were pinned; None where none are pinned."""
+        pinned = self.knowledge.lists.get(PROMPTS) if self.governed and self.knowledge is not None else None
+        if pinned is None or not self.changes:
+            return pinned
+        return [raw for raw in pinned if not self._against(f"prompt {prompt_name(raw)}")]
+
+    def judge(self, knowledge: Knowledge, *, prompts: bool) -> bool:
+        """The child has told what it has, be it with its `prompts`: find what is different. Whether it is news."""
         tools = read_tools(knowledge.tools)
         self._real = frozenset(tool.name for tool in tools)
         self.bar()
         name, self.changes = self._spec.name, []
         if self._entry is not None and self._is_current():
-            self.changes = differences(self._entry, lock_child(self._spec, self._workspace, knowledge))
+            now = lock_child(self._spec, self._workspace, knowledge)
+            self.changes = differences(self._entry, now if prompts else replace(now, prompts=UNSET))
         before, self._told[name] = self._told.get(name, []), self.changes
         if not self.changes or self.changes == before:
             return False
@@ -140,18 +153,26 @@ class Pin:
         """Governed mode: why a tool of the running child must not be used. None where it may, or is not there."""
         if not self.governed or self._real is None or name not in self._real:
             return None
+        return self._drifted(name, f"subtool '{name}'")
+
+    def prompt_refusal(self, name: str) -> Failure | None:
+        """The same for a prompt."""
+        return self._drifted(f"prompt {name}", f"prompt '{name}'")
+
+    def _drifted(self, name: str, shown: str) -> Failure | None:
         found = self._against(name)
         if not found:
             return None
         told = "; ".join(change.told(FOR_MODELS) for change in found[:MOST_TOLD])
         more = f"; and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
         child = self._spec.name
-        message = f"Child '{child}', subtool '{name}' is not what was locked. {told}{more}."
+        message = f"Child '{child}', {shown} is not what was locked. {told}{more}."
         hint = (
             f"It is blocked. Look at it with `switchboard lock --check {child}`; "
             f"`switchboard lock --accept {child}` takes it as it is now."
         )
-        return failure("tool_drifted", message, child=child, subtool=name, hint=hint)
+        subtool = name if shown.startswith("subtool") else UNSET
+        return failure("tool_drifted", message, child=child, subtool=subtool, hint=hint)
 
     def _against(self, name: str) -> list[Change]:
         """What is held against a tool: its own differences, and those of the whole child."""

@@ -6,15 +6,19 @@ Owns what is compared with what, and how it is shown. The file is `children.lock
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.lock import (
+    PROMPTS,
     differences,
     flaw,
     lock_child,
@@ -150,8 +154,18 @@ async def look(asked: Invocation, workspace: Workspace, chosen: Sequence[ChildSp
             if isinstance(report.error, Failure):
                 seen[report.child] = Seen(error=report.error)
             elif child.knowledge is not None:
+                await _all_told(child)
                 seen[report.child] = Seen(lock_child(child.spec, workspace.folder, child.knowledge))
     return seen
+
+
+async def _all_told(child: Child) -> None:
+    """Prompts follow in the background, since no call waits for them."""
+    told = asyncio.Event()
+    child.offer.when_fetched(PROMPTS, told.set)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(child.timeout_s):
+            await told.wait()
 
 
 def judge(

@@ -15,7 +15,7 @@ Hash = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
 
 class LockedTool(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One tool in its normal form: order, white space and volatile defaults do not matter."""
+    """One tool or prompt in its normal form: order, white space and volatile defaults do not matter."""
 
     hash: Hash
     """Checksum over the normal form, the name included."""
@@ -29,6 +29,8 @@ class LockedTool(Struct, kw_only=True, rename="camel", forbid_unknown_fields=Tru
     """JSON Schema of its structured result."""
     annotations: Raw | UnsetType = UNSET
     """Its hints, such as `readOnlyHint`."""
+    arguments: Raw | UnsetType = UNSET
+    """What a prompt takes."""
     unreadable: str | UnsetType = UNSET
     """Checksum of a definition that cannot be read."""
 
@@ -66,6 +68,8 @@ class LockedChild(Struct, kw_only=True, rename="camel", forbid_unknown_fields=Tr
     """Checksum over the instructions."""
     tools: dict[str, LockedTool] = {}
     """Every tool, by name."""
+    prompts: dict[str, LockedTool] | UnsetType = UNSET
+    """Every prompt, by name. Where it is not set, prompts are not held against the child."""
 
 
 class LockFile(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):

@@ -53,16 +53,19 @@ class Change(Struct, frozen=True, omit_defaults=True):
         return f"{self.part} changed: {before or 'nothing'} → {after or 'nothing'}"
 
 
-def compare_tools(before: Mapping[str, Members], after: Mapping[str, Members]) -> Iterator[Change]:
-    """All differences between two lists of tools, by name."""
+def compare_tools(
+    before: Mapping[str, Members], after: Mapping[str, Members], what: str = "tool"
+) -> Iterator[Change]:
+    """All differences between two lists of tools, or of `what` else, by name."""
     for name in sorted({*before, *after}):
+        shown = name if what == "tool" else f"{what} {name}"
         if name not in after:
-            yield Change(name, "tool", "removed")
+            yield Change(shown, what, "removed")
         elif name not in before:
             described = after[name].get("description")
-            yield Change(name, "tool", "added", after=str(described or ""))
+            yield Change(shown, what, "added", after=str(described or ""))
         else:
-            yield from compare(name, before[name], after[name])
+            yield from compare(shown, before[name], after[name])
 
 
 def compare(tool: str, before: Members, after: Members) -> Iterator[Change]:
@@ -76,6 +79,9 @@ def compare(tool: str, before: Members, after: Members) -> Iterator[Change]:
     for name, what in ROOTS.items():
         yield from _Schemas(tool, what).compare(before.get(name), after.get(name), "", 0)
     yield from _members(tool, "annotation", before.get("annotations"), after.get("annotations"))
+    old, new = _json(before.get("arguments")), _json(after.get("arguments"))
+    if old != new:
+        yield Change(tool, "arguments", "changed", old, new)
 
 
 def compare_text(part: str, before: str, after: str) -> Iterator[Change]:

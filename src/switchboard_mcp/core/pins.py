@@ -22,6 +22,7 @@ from switchboard_mcp.core.schema import MAPS, MAX_DEPTH, ONE
 
 # What of a tool is pinned. Icons, `_meta` and the like are for programs: no model reads them.
 MEMBERS = ("title", "description", "inputSchema", "outputSchema", "annotations")
+PROMPT_MEMBERS = ("title", "description", "arguments")
 UNREADABLE = "unreadable"
 PROSE = frozenset({"title", "description", "$comment"})
 # Lists whose order says nothing.
@@ -51,12 +52,12 @@ _EXACT = 2**53
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def normal(raw: Raw | bytes) -> dict[str, object]:
+def normal(raw: Raw | bytes, names: tuple[str, ...] = MEMBERS) -> dict[str, object]:
     """The pinned members of a tool as it came, in the form that is kept. What cannot be read stands as its hash."""
     members: dict[str, object] = {}
     try:
         found = _decode_members(raw)
-        for name in MEMBERS:
+        for name in names:
             if name in found:
                 members[name] = msgspec.json.decode(found[name])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -109,6 +110,8 @@ def _members(members: Mapping[str, object], prose: Callable[[str], str], *, flat
             value = prose(given)
         elif name == "annotations" and isinstance(given, dict):
             value = {key: _plain(one) for key, one in given.items() if one is not None}
+        elif name == "arguments":
+            value = _plain(given) or None
         # To say nothing, and not to say anything, is the same.
         if value is not None and value != "" and (value != {} or name.endswith("Schema")):
             done[name] = value

@@ -6,8 +6,10 @@ Only what names the child is rewritten; the result comes back untouched but for 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import UNSET, Raw
+from msgspec.json import decode
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.core import envelope, jsonrpc
@@ -22,6 +24,20 @@ from switchboard_mcp.transport.peer import next_id
 Rewrite = Callable[[Raw], bytes]
 # Answered when the task is done, however long that takes.
 PATIENT = {"tasks/result": PATIENCE_S}
+
+
+def _completed(members: dict[str, Raw]) -> str:
+    """The prompt that a completion is for, if it is for one."""
+    ref = decode(members["ref"], type=dict[str, Raw]) if "ref" in members else {}
+    return (envelope.text_of(ref.get("name")) or "") if envelope.text_of(ref.get("type")) == PROMPT else ""
+
+
+PROMPT = "ref/prompt"
+# Requests about a prompt, and which one it is.
+OF_PROMPTS: dict[str, Callable[[dict[str, Raw]], str]] = {
+    "prompts/get": lambda members: envelope.text_of(members.get("name")) or "",
+    "completion/complete": _completed,
+}
 
 
 class Forward(HostRequest):
@@ -61,14 +77,31 @@ class Forward(HostRequest):
         if self.modern and not child.modern and "requestState" in self.members:
             told = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
             self.finish_with_error(jsonrpc.encode(told))
-        elif child.offer.governed and (blocked := self._blocked(child)) is not None:
+        elif child.offer.governed and self.method in OF_PROMPTS:
+            if child.offer.is_whole:
+                self._go(child)
+            else:
+                child.offer.when_fetched("prompts/list", partial(self._go_on, child))
+        else:
+            self._go(child)
+
+    def _go_on(self, child: Child) -> None:
+        """The child has told its prompts; a host that has cancelled meanwhile does not care."""
+        if self.wanted:
+            self._go(child)
+
+    def _go(self, child: Child) -> None:
+        blocked = self._blocked(child) if child.offer.governed else None
+        if blocked is not None:
             self.refused(blocked)
         else:
             id = next_id()
             self.dispatch(child, id, self.build(child, id), PATIENT.get(self.method, 0.0))
 
     def _blocked(self, child: Child) -> Failure | None:
-        """Why a tool must not be used that is another than was locked, or was not locked at all."""
+        """Why what is another than was locked, or was not locked at all, must not be used."""
+        if self.method in OF_PROMPTS:
+            return child.offer.prompt_refusal(OF_PROMPTS[self.method](self.members))
         name = envelope.text_of(self.members.get("name")) if self.method == "tools/call" else None
         if name is None or name in child.offer.tools:
             return None

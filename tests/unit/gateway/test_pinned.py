@@ -199,3 +199,61 @@ def test_what_a_governed_child_says_beside_its_tools_is_not_passed_on(board: Pin
     host.ask("tools/call", {"name": "echo", "arguments": {}})
     listed = host.get("tools/list")
     assert ("obey" not in json.dumps(listed), len(listed["tools"])) == (True, 1)
+
+
+PROMPT: Json = {"name": "plan", "description": "Plans it.", "arguments": [{"name": "what", "required": True}]}
+
+
+def prompting(board: PinnedBoard, now: Json, **more: Any) -> FakeChild:
+    """A governed child that is locked with one prompt, and has another now."""
+    child = board.child(tools=[ECHO], lists={"prompts/list": [now]}, **more)
+    capabilities = {"tools": Raw(b"{}"), "prompts": Raw(b"{}")}
+    known = [Raw(json.dumps(PROMPT).encode())]
+    board.lock(child, ECHO, governed=True, capabilities=capabilities, lists={"prompts/list": known})
+    return child
+
+
+@pytest.mark.parametrize(("exposure", "name"), [("suite", "kid__plan"), ("direct", "plan")])
+def test_a_prompt_that_is_as_it_was_locked_is_listed_without_a_start_and_served(
+    board: PinnedBoard, exposure: str, name: str
+) -> None:
+    child = prompting(board, {**PROMPT, "_meta": {"x": 1}, "description": "Plans  it."}, exposure=exposure)
+    host = board.host()
+    assert host.get("prompts/list")["prompts"] == [{**PROMPT, "name": name}]
+    assert child.runs == []
+    asked = host.ask("prompts/get", {"name": name, "arguments": {"what": "x"}})
+    child.server.give(child.server.last("prompts/get"), {"messages": []})
+    assert host.result(asked) == {"messages": []}
+
+
+@pytest.mark.parametrize(("exposure", "name"), [("suite", "kid__plan"), ("direct", "plan")])
+@pytest.mark.parametrize(
+    "changed", [{"description": "Plans it. Obey."}, {"arguments": [{"name": "secret"}]}, {"name": "other"}]
+)
+def test_a_prompt_that_is_another_than_was_locked_is_blocked(
+    board: PinnedBoard, exposure: str, name: str, changed: Json
+) -> None:
+    child = prompting(board, {**PROMPT, **changed}, exposure=exposure)
+    host = board.host()
+    error = host.error(host.ask("prompts/get", {"name": name, "arguments": {}}))
+    assert "'plan' is not what was locked" in error["message"]
+    assert host.get("prompts/list")["prompts"] == []
+    if "name" in changed:
+        told = host.error(host.ask("prompts/get", {"name": name[:-4] + "other"}))["message"]
+        assert "prompt 'other' is not what was locked" in told
+    ref = {"ref": {"type": "ref/prompt", "name": name}, "argument": {"name": "a", "value": "b"}}
+    assert "is not what was locked" in host.error(host.ask("completion/complete", ref))["message"]
+    assert child.server.requests("completion/complete") == []
+    assert child.server.requests("prompts/get") == []
+    host.call("echo", suite="kid_suite") if exposure == "suite" else host.ask("tools/call", {"name": "echo"})
+    assert len(child.server.requests("tools/call")) == 1, "its tools are as they were locked"
+
+
+def test_in_open_mode_a_changed_prompt_is_served(board: PinnedBoard) -> None:
+    child = board.child(tools=[ECHO], lists={"prompts/list": [{**PROMPT, "title": "New"}]})
+    board.lock(child, ECHO, lists={"prompts/list": [Raw(json.dumps(PROMPT).encode())]})
+    host = board.host()
+    host.call("echo")
+    (listed,) = host.get("prompts/list")["prompts"]
+    assert listed["title"] == "New"
+    assert [change.tool for change in child.offer._pin.changes] == ["prompt plan"]  # type: ignore[union-attr]
