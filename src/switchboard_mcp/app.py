@@ -261,6 +261,7 @@ async def serve_http(
     ) as switchboard:
         services = switchboard.services
         services.shared_capabilities = SHARED_CAPABILITIES
+        services.unnamed = switchboard.gateway.unnamed = "http"
         sharing = services.start_task(replicas.run()) if replicas is not None else None
         front = HttpFront(switchboard.gateway, workspace.config.http, place.host, place.tokens, log)
         keep_current(switchboard, options)

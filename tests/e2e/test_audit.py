@@ -75,9 +75,9 @@ def test_every_call_and_refusal_is_recorded_and_nothing_of_the_arguments(workspa
 def test_whoever_calls_over_http_is_named(workspace: Path) -> None:
     furnish(workspace)
     with serving(workspace) as web:
-        session = web.initialize(token=SECRET_TOKEN)
-        session.result("tools/call", call("echo", "hello", suite="mock_suite"))
-    assert [told[0] for told in seen(workspace)] == ["alice"]
+        for session in (web.initialize(token=SECRET_TOKEN), web.initialize()):
+            session.result("tools/call", call("echo", "hello", suite="mock_suite"))
+    assert [told[0] for told in seen(workspace)] == ["alice", "http"]
 
 
 def test_verify_proves_the_chain_and_names_the_first_break(workspace: Path) -> None:

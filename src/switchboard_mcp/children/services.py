@@ -105,6 +105,7 @@ class Services(Struct, kw_only=True):
     recent: Recent | None = None  # as below
     replicas: Replicas | None = None  # where this is one of several servers behind one address
     audit: Audit | None = None  # where nothing is recorded, nothing is loaded for it
+    unnamed: str = "stdio"  # what the record calls a host that has no name: how it came
     recorder: Recorder | None = None  # what calls are told to in its place
     valve: Valve = field(default_factory=Valve)  # shut while the host does not take what children say
     # Children that are part of Switchboard, by name, and what they offer, written when it is first needed.

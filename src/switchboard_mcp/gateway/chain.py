@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.limits_result import Shelf
     from switchboard_mcp.gateway.session import Route, Session
 
-# Who calls where nobody has a name: the one host on stdin and stdout.
-LOCAL = "stdio"
-
 
 class Chain:
     """See the module. `middleware` is in the order in which it is met."""
@@ -63,7 +60,7 @@ class Chain:
         shown = services.recorder is not None and self.gates is None
         self.now = monotonic if shown else clock(services.loop)
         self.isolated = settings.isolation == "session"
-        self.local = LOCAL
+        self._services = services
         self.source = suite.source
         self._log = services.log
         self._plain = not middleware and settings.cache is None
@@ -97,6 +94,11 @@ class Chain:
         else:
             GuardedRetried(session, route, id, self.suite, params).begin()
 
+    @property
+    def local(self) -> str:
+        """Who calls, where nobody has a name."""
+        return self._services.unnamed
+
     def forward(self, request: Forward) -> Forward:
         """A request of something the child is shown with directly."""
         return GuardedForward(request, self.suite)
@@ -104,14 +106,14 @@ class Chain:
     def noted(self, kind: str, session: Session, subtool: str, outcome: str, args: bytes = b"") -> None:
         """Record what is no call: a look inside, or a refusal before there was a call."""
         if self.audit is not None:
-            who = session.principal or LOCAL
+            who = session.principal or self.local
             self.audit.record(kind, who, self.suite.source, subtool, args, outcome)
 
     def recorded(self, kind: str, who: str, subtool: str, args: bytes, outcome: str, began: float) -> None:
         """Record how a call ended."""
         if self.audit is not None:
             took = self.now() - began
-            self.audit.record(kind, who or LOCAL, self.suite.source, subtool, args, outcome, took)
+            self.audit.record(kind, who or self.local, self.suite.source, subtool, args, outcome, took)
 
     def is_read_only(self, subtool: str) -> bool | None:
         """Whether the child says so of this subtool; None while nothing is known of the child."""

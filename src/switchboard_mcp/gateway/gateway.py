@@ -84,6 +84,7 @@ class Gateway:
         self.views: dict[str, View] = {}  # by principal, where it is another than that of all
         self.greeted: Callable[[], object] | None = None  # told once, when the first host has its answer
         self.audit: Audit | None = None
+        self.unnamed = "stdio"
         self.telemetry: Telemetry | None = None  # where it is on
         self.used: dict[str, Sums] = {}  # by wrapped child
         self.sessions: list[Session] = []
@@ -144,7 +145,9 @@ class Gateway:
     def refused(self, session: Session, child: str, subtool: str, problem: Failure) -> None:
         """Record a refusal that no suite of a child knows of."""
         if self.audit is not None:
-            self.audit.record("decision", session.principal or "stdio", child, subtool, b"", problem.code)
+            self.audit.record(
+                "decision", session.principal or self.unnamed, child, subtool, b"", problem.code
+            )
 
     def attach(self, link: HostLink, closed: Callable[[Session], None]) -> Session:
         """Serve a host on a link that carries everything."""
