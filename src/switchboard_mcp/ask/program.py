@@ -20,7 +20,7 @@ from switchboard_mcp.config.models import Expose
 from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.policy.access import access
-from switchboard_mcp.transport.program import Caller, Request, Resource, Tool
+from switchboard_mcp.transport.program import Caller, Request, Resource, Sitting, Tool
 
 
 class Query(Struct, rename="camel", forbid_unknown_fields=True):
@@ -56,9 +56,9 @@ class Wrapper:
         )
         self.tools = [Tool(name=SUBTOOL, description=told, takes=Query, serve=_serve, destructive=True)]
 
-    async def sit(self, voice: Any, caller: Caller) -> Sitting:
+    async def sit(self, voice: Any, caller: Caller) -> Asking:
         """One more client; our own server, whose voice can ask too."""
-        return Sitting(self, voice)
+        return Asking(self, voice)
 
     async def answer(self, asked: Query, host: Host, request: Request) -> bytes:
         """Carry one request out."""
@@ -87,23 +87,13 @@ class Wrapper:
         )
 
 
-class Sitting:
-    """See `program.Sitting`."""
+class Asking(Sitting):
+    """One client of a wrapped child."""
 
     def __init__(self, wrapper: Wrapper, host: Host) -> None:
         self.wrapper = wrapper
         self.host = host
 
-    async def read(self, uri: str) -> object:
-        """There is nothing to read."""
-        return None
 
-    def followed(self, uris: frozenset[str]) -> None:
-        """There is nothing to follow."""
-
-    async def leave(self) -> None:
-        """Nothing is kept of a client."""
-
-
-async def _serve(sitting: Sitting, asked: Query, request: Request) -> Raw:
+async def _serve(sitting: Asking, asked: Query, request: Request) -> Raw:
     return Raw(await sitting.wrapper.answer(asked, sitting.host, request))

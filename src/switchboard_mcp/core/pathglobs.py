@@ -5,7 +5,7 @@ Understands `*` and `?` inside a name and `**` for any number of folders. Does n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 LONGEST_PATH = 400
 DESK = ".switchboard"
@@ -56,32 +56,25 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _meet(one: Sequence[str], other: Sequence[str], *, plain: bool = False) -> bool:
-    """Whether some path has both forms; `plain` says that the first is a path itself.
-
-    Walks the places in both at once, keeping every pair that can be reached.
-    """
-    reached, seen = [(0, 0)], set[tuple[int, int]]()
-    while reached:
-        pair = reached.pop()
-        if pair in seen:
-            continue
-        seen.add(pair)
-        at, beside = pair
-        if at == len(one) and beside == len(other):
-            return True
-        if not plain and at < len(one) and one[at] == "**":
-            reached += [(at + 1, beside)] + ([(at, beside + 1)] if beside < len(other) else [])
-        if beside < len(other) and other[beside] == "**":
-            reached += [(at, beside + 1)] + ([(at + 1, beside)] if at < len(one) else [])
-        if at < len(one) and beside < len(other) and _names_meet(one[at], other[beside], plain=plain):
-            reached.append((at + 1, beside + 1))
-    return False
+    """Whether some path has both forms; `plain` says that the first is a path itself."""
+    return _walk(one, other, "**", lambda here, there: _names_meet(here, there, plain=plain), plain=plain)
 
 
 def _names_meet(one: str, other: str, *, plain: bool) -> bool:
     """The same for two names. A `**` in the place of a name stands for any one name, too."""
     if one == other or (not is_pattern(other) and (plain or not is_pattern(one))):
         return one == other
+
+    def same(here: str, there: str) -> bool:
+        return here == there or there == "?" or (here == "?" and not plain)
+
+    return _walk(one, other, "*", same, plain=plain)
+
+
+def _walk(
+    one: Sequence[str], other: Sequence[str], wild: str, same: Callable[[str, str], bool], *, plain: bool
+) -> bool:
+    """Walk the places in both at once, keeping every pair that can be reached; `wild` stands for any number of them."""
     reached, seen = [(0, 0)], set[tuple[int, int]]()
     while reached:
         pair = reached.pop()
@@ -91,12 +84,11 @@ def _names_meet(one: str, other: str, *, plain: bool) -> bool:
         at, beside = pair
         if at == len(one) and beside == len(other):
             return True
-        here = one[at] if at < len(one) else ""
-        there = other[beside] if beside < len(other) else ""
-        if here == "*" and not plain:
+        here, there = at < len(one), beside < len(other)
+        if not plain and here and one[at] == wild:
             reached += [(at + 1, beside)] + ([(at, beside + 1)] if there else [])
-        if there == "*":
+        if there and other[beside] == wild:
             reached += [(at, beside + 1)] + ([(at + 1, beside)] if here else [])
-        if here and there and (here == there or there == "?" or (here == "?" and not plain)):
+        if here and there and same(one[at], other[beside]):
             reached.append((at + 1, beside + 1))
     return False

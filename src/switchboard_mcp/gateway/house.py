@@ -19,7 +19,7 @@ from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.finding import Finder, Match
 from switchboard_mcp.gateway.status import ChildStatus, children
-from switchboard_mcp.transport.program import Caller, Request, Resource, Tool, Voice
+from switchboard_mcp.transport.program import Caller, Request, Resource, Sitting, Tool, Voice
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.childsuite import ChildSuite
@@ -129,7 +129,7 @@ class House:
         return finder
 
 
-class Guest:
+class Guest(Sitting):
     """One client, and what it may see."""
 
     def __init__(self, house: House, principal: str) -> None:
@@ -140,16 +140,6 @@ class Guest:
     def view(self) -> View:
         """What it sees now."""
         return self.house.gateway.view_of(self.principal)
-
-    async def read(self, uri: str) -> object:
-        """There are no resources."""
-        return None
-
-    def followed(self, uris: frozenset[str]) -> None:
-        """There is nothing to follow."""
-
-    async def leave(self) -> None:
-        """Nothing is kept for it."""
 
 
 async def find(guest: Guest, asked: FindArgs, request: Request) -> Found:

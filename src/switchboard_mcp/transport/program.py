@@ -37,16 +37,19 @@ class Request:
 
 
 class Sitting(Protocol):
-    """What a program remembers of one client."""
+    """What a program remembers of one client. As it stands: nothing, and there are no resources."""
 
     async def read(self, uri: str) -> object:
         """What a resource holds, or why it cannot be read; None where there is no such resource."""
+        return None
 
     def followed(self, uris: frozenset[str]) -> None:
         """The client wants to hear of changes of these from now on, and of no others."""
+        return
 
     async def leave(self) -> None:
         """The client has gone."""
+        return
 
 
 # Sitting and arguments are of the program's and the tool's own types.
