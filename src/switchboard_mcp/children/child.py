@@ -33,8 +33,10 @@ from switchboard_mcp.transport.peer import Inquiry
 READY = State.READY  # looked up once: an enum member through its class is slow
 # A child that does not read its stdin must not fill our memory: beyond this, calls to it are refused.
 MAX_BACKLOG = 96 * 1024 * 1024
-# A call that misses its subtool has the list fetched again, unless it is younger than this: callers may be in a loop.
-LIST_BELIEVED_S = 2.0
+# A call that misses its subtool has the list fetched again, unless that one was looked for so lately: callers may be in
+# a loop.
+MISSED_S = 2.0
+MOST_MISSED = 100
 # Ends of a connection that say nothing against the child: whoever calls next connects again at once.
 HARMLESS = frozenset({"message_too_large"})
 FAULTS = frozenset(
@@ -68,6 +70,7 @@ class Child(Meeting):
         self._log_level = ""
         self._visits_seen = 0
         self._missing: list[Visitor] = []  # who waits for the list of tools to be fetched again
+        self._missed: dict[str, float] = {}  # subtools that were looked for, and when
         self.following = Following(services, self.timeout_s, self._missed)
 
     @property
@@ -172,11 +175,19 @@ class Child(Meeting):
             return self._closing or self.last_failure or gone
         return failure("child_busy", f"Child '{self.name}' does not read its input.", child=self.name)
 
-    def relist(self, visitor: Visitor, *, believed_s: float = 0.0) -> None:
-        """Let the visitor in with a list of tools no older than that. Single flight, however many want one."""
-        if self._services.loop.time() - self.offer.listed_at < believed_s:
+    def look_for(self, subtool: str, visitor: Visitor) -> None:
+        """Let the visitor in when it is known whether there is such a subtool by now."""
+        now = self._services.loop.time()
+        if not self._missing and now - self._missed.get(subtool, -MISSED_S) < MISSED_S:
             visitor.admitted(self)
             return
+        if len(self._missed) >= MOST_MISSED:
+            self._missed.clear()
+        self._missed[subtool] = now
+        self.relist(visitor)
+
+    def relist(self, visitor: Visitor) -> None:
+        """Let the visitor in when the list of tools has been fetched again. Single flight, however many want one."""
         self._missing.append(visitor)
         if len(self._missing) == 1:
             self._services.start_task(self._relist())

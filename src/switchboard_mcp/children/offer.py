@@ -60,7 +60,6 @@ class Offer:
         )  # tools of a handshake-era child that run in no other way
         self.special = False  # whether results may need a closer look
         self.first_known: Callable[[], None] | None = None  # told when nothing was known before
-        self.listed_at = float("-inf")  # when its tools were last fetched again, by the loop's clock
         self._spec = spec
         self._services = services
         self._timeout_s = timeout_s
@@ -245,8 +244,6 @@ class Offer:
         """Fetch one list again; whether it is another now."""
         knowledge = self._knowledge
         listed = await source.fetch(method, self._timeout_s)
-        if method == "tools/list":
-            self.listed_at = self._services.loop.time()  # also where it failed: it was asked
         if knowledge is None or not isinstance(listed, Listed) or knowledge is not self._knowledge:
             return False
         entries = listed.entries

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.children.catalog import Tool
-from switchboard_mcp.children.child import LIST_BELIEVED_S, MAX_BACKLOG, Child
+from switchboard_mcp.children.child import MAX_BACKLOG, Child
 from switchboard_mcp.children.visitor import Visitor
 from switchboard_mcp.core import introspect, jsonrpc
 from switchboard_mcp.core.envelope import Meta
@@ -99,7 +99,17 @@ class Introspection(SuiteRequest):
         if isinstance(answer, Failure):
             self.refused(answer)
         else:
+            self._note("ok")
             self.finish(jsonrpc.encode({"content": [{"type": "text", "text": answer.decode()}]}))
+
+    def refused(self, problem: Failure) -> None:
+        """Answer the host with a failure, and record it."""
+        self._note(problem.code)
+        super().refused(problem)
+
+    def _note(self, outcome: str) -> None:
+        if self.suite.chain is not None:
+            self.suite.chain.noted("introspect", self.session, self.asked.subtool, outcome)
 
 
 class SubtoolCall(SuiteRequest):
@@ -123,7 +133,7 @@ class SubtoolCall(SuiteRequest):
                 self.refused(blocked)
                 return
             # Since a child may change its tools without telling.
-            child.relist(SecondLook(self), believed_s=LIST_BELIEVED_S)
+            child.look_for(asked.subtool, SecondLook(self))
             return
         id = next_id()
         args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET

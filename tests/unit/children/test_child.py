@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from switchboard_mcp.children.child import LIST_BELIEVED_S
+from switchboard_mcp.children.child import MISSED_S
 from tests.unit.gateway.board import Board, FakeChild, Json
 
 
@@ -123,17 +123,22 @@ def test_subtools_that_a_child_does_not_have_are_looked_for_once_however_many_as
     assert {error_code(host.result(id)) for id in called} == {"subtool_unknown"}
 
 
-def test_a_list_that_was_just_fetched_again_is_believed_for_a_while(board: Board) -> None:
+def test_a_subtool_that_was_just_looked_for_is_not_looked_for_again_for_a_while(board: Board) -> None:
     kid = board.child()
     host = board.host()
     for _ in range(50):
         assert error_code(host.result(host.call("new"))) == "subtool_unknown"
     assert len(kid.server.requests("tools/list")) == 2, "the start, and the first that missed something"
-    kid.lists["tools/list"] = [{"name": "new", "inputSchema": {}}]
-    board.advance(LIST_BELIEVED_S)
-    host.call("new")
-    assert len(kid.server.requests("tools/list")) == 3
-    assert kid.server.last()["params"]["name"] == "new"
+    kid.lists["tools/list"] = [{"name": name, "inputSchema": {}} for name in ("new", "newer")]
+    host.call("newer")
+    assert len(kid.server.requests("tools/list")) == 3, "another one is"
+    assert kid.server.last()["params"]["name"] == "newer"
+    kid.lists["tools/list"] = [{"name": "newest", "inputSchema": {}}]
+    assert error_code(host.result(host.call("old"))) == "subtool_unknown"
+    kid.lists["tools/list"] = [{"name": "old", "inputSchema": {}}]
+    board.advance(MISSED_S)
+    host.call("old")
+    assert kid.server.last()["params"]["name"] == "old"
 
 
 def test_who_waits_for_the_list_of_a_child_that_dies_is_told(board: Board) -> None:
