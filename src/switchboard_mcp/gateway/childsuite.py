@@ -119,8 +119,6 @@ class ChildSuite:
         if self.redact_args:
             self.hide(asked.args)
         if asked.action == "introspect":
-            if self.chain is not None:
-                self.chain.noted("introspect", session, asked.subtool, "ok")
             Introspection(session, route, id, self, params).begin()
         elif not self.access.permits(asked.subtool):
             problem = self.refusal(asked.subtool)

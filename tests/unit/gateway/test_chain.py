@@ -355,6 +355,11 @@ class TestRecord:
         host = board.host()
         host.get("tools/call", {"name": "kid_suite", "arguments": {"action": "introspect"}})
         assert [(record[0], record[5]) for record in recorder.records] == [("introspect", "ok")]
+        asked = {"action": "introspect", "subtool": "no-such"}
+        host.get("tools/call", {"name": "kid_suite", "arguments": asked})
+        assert [(record[0], record[5]) for record in recorder.records[1:]] == [
+            ("introspect", "subtool_unknown")
+        ]
 
     def test_prompts_and_resources_are_recorded_too(self, board: Board) -> None:
         kid = board.child(lists={"prompts/list": [{"name": "p"}]})
