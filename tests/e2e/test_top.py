@@ -1,4 +1,4 @@
-"""`switchboard top` against a server that runs: piped, for programs, and on a terminal."""
+"""`switchboard top` and `status` against a server that runs: piped, for programs, and on a terminal."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def web(tmp_path: Path) -> Iterator[Web]:
         yield running
 
 
-def top(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [*SWITCHBOARD, "top", "--workspace", str(folder), *arguments]
+def top(folder: Path, *arguments: str, word: str = "top") -> subprocess.CompletedProcess[str]:
+    command = [*SWITCHBOARD, word, "--workspace", str(folder), *arguments]
     return subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
     )
@@ -48,6 +48,22 @@ def test_piped_it_tells_everything_once_and_whether_all_is_well(web: Web) -> Non
 def test_a_program_gets_json(web: Web) -> None:
     told = json.loads(top(web.workspace, "--json").stdout)
     assert sorted(row["child"] for row in told["children"]) == ["missing", "pinned"]
+    assert told["history"] == []
+
+
+def test_the_status_has_the_figures_of_the_server(web: Web) -> None:
+    call(web)
+    call(web, "nope")
+    told = top(web.workspace, word="status")
+    assert "\x1b" not in told.stdout
+    _, header, _, pinned = told.stdout.splitlines()
+    assert header.split() == "SUITE HEALTH STATE SUBTOOLS SAVED CALLS ERRORS P50 PID".split()
+    cells = dict(zip(("SUITE", "HEALTH", "STATE", "SUBTOOLS"), pinned.split(), strict=False))
+    assert cells == {"SUITE": "pinned_suite", "HEALTH": "healthy", "STATE": "ready", "SUBTOOLS": "1"}
+    assert pinned.split()[-5:-2] == ["2", "1", pinned.split()[-3]]
+    assert pinned.split()[-2] == "ms"
+    rows = json.loads(top(web.workspace, "--json", word="status").stdout)["children"]
+    assert [(row["calls"], row["errors"]) for row in rows if row["child"] == "pinned"] == [(2, 1)]
 
 
 def test_without_a_server_it_says_how_to_start_one(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Console, Styled, plural
 from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened, show_warnings
+from switchboard_mcp.cli.top_view import COLOURS, ms, spell
 from switchboard_mcp.config.bus import settled
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.edge import server_info, status
@@ -22,14 +23,6 @@ from switchboard_mcp.edge.status import ChildStatus, Status
 if TYPE_CHECKING:
     from switchboard_mcp.bus.report import BusStatus
 
-STYLES = {
-    "healthy": "green",
-    "starting": "cyan",
-    "probation": "yellow",
-    "unhealthy": "red",
-    "quarantined": "bold red",
-    "untried": "dim",
-}
 FOLDER = ".switchboard"
 
 
@@ -117,7 +110,7 @@ def show(served: Served | None, children: list[ChildStatus], folder: str, consol
     else:
         about = served.status
         out.line(
-            f"Switchboard {about.version} at {served.url}, process {served.pid}, up {_spell(about.uptime_seconds)}, "
+            f"Switchboard {about.version} at {served.url}, process {served.pid}, up {spell(about.uptime_seconds)}, "
             f"{plural(about.sessions, 'session')}",
             "dim",
         )
@@ -128,15 +121,27 @@ def show(served: Served | None, children: list[ChildStatus], folder: str, consol
     rows = [
         (
             Styled(child.suite, "bold cyan"),
-            Styled(child.health, STYLES.get(child.health, "")),
+            Styled(child.health, COLOURS.get(child.health, "")),
             child.state,
             "?" if child.subtools is UNSET else str(child.subtools),
-            str(child.pid or ""),
+            f"{child.tokens_saved:,}" if child.tokens_saved else "",
+            *(_figures(child) if served is not None else ()),
             Styled(_remark(child)),
         )
         for child in children
     ]
-    out.table(rows, ("SUITE", "HEALTH", "STATE", "SUBTOOLS", "PID", ""))
+    figures = ("CALLS", "ERRORS", "P50", "PID") if served is not None else ()
+    out.table(rows, ("SUITE", "HEALTH", "STATE", "SUBTOOLS", "SAVED", *figures, ""), align="lllrrrrrr")
+
+
+def _figures(child: ChildStatus) -> tuple[str | Styled, ...]:
+    """What only a server knows."""
+    return (
+        f"{child.calls:,}" if child.calls else "",
+        Styled(f"{child.errors:,}", "red") if child.errors else "",
+        ms(child.p50) if child.p50 is not UNSET else "",
+        str(child.pid or ""),
+    )
 
 
 def _remark(child: ChildStatus) -> str:
@@ -148,9 +153,3 @@ def _remark(child: ChildStatus) -> str:
     if child.last_failure is not UNSET:
         parts.append(child.last_failure.message)
     return "; ".join(parts)
-
-
-def _spell(seconds: int) -> str:
-    minutes, left = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s" if minutes else f"{left} s"

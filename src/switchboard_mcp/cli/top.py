@@ -1,7 +1,6 @@
 """`switchboard top`: the server that runs here at a glance, redrawn as things change; piped, one plain table.
 
-Looks through the same API and events as the dashboard, so that calls are timed while this runs. Starts and changes
-nothing. What is drawn is `top_view`'s.
+Looks through the same API and events as the dashboard. Starts and changes nothing. What is drawn is `top_view`'s.
 """
 
 from __future__ import annotations
@@ -52,8 +51,9 @@ class Feed:
         about = self._get("/api/overview")
         rows = self._get("/api/children")["children"]
         calls = self._get("/api/calls")["calls"]
+        history = self._get("/api/history")["points"]
         url = f"http://{self._info.host}:{self._info.port}"
-        self.glance = Glance(url, about, {row["id"]: row for row in rows}, calls)
+        self.glance = Glance(url, about, {row["id"]: row for row in rows}, calls, history)
 
     def follow(self) -> None:
         """Listen until `close`."""
@@ -106,7 +106,7 @@ def run(asked: Invocation) -> int:
     out = asked.console.out
     rows = feed.glance.rows.values()
     if asked.as_json:
-        out.json({"server": feed.glance.about, "children": list(rows)})
+        out.json({"server": feed.glance.about, "children": list(rows), "history": feed.glance.history})
     elif out.is_terminal and sys.stdin.isatty():
         watch(feed, out)
         return 0

@@ -31,15 +31,15 @@ ROWS: list[dict[str, object]] = [
 
 def glance(count: int = 3) -> Glance:
     rows = [dict(ROWS[place % 3], id=str(place), suite=f"s{place}_suite") for place in range(count)]
-    about = {"version": "1.0", "startedAt": (NOW - 61) * 1000, "sessions": 2}
+    about = {"version": "1.0", "startedAt": (NOW - 61) * 1000, "sessions": 2, "hostsServed": 3}
     return Glance("http://127.0.0.1:1", about, {str(row["id"]): row for row in rows})
 
 
 def test_a_pipe_gets_everything_in_plain_lines_of_any_length() -> None:
     lines = draw(glance(50), NOW)
     assert len(lines) == 53
-    assert "50 suites, 17 in trouble, 16 drifted" in lines[0]
-    assert "up 1 min · 2 hosts" in lines[0]
+    assert "50 suites, 17 in trouble, 16 drifted · 3 hosts served, 2 here" in lines[0]
+    assert "up 1 min · 50 suites" in lines[0]
     assert not any("\x1b" in line for line in lines)
     assert any("It was not found.\ufffd[2J → Install it." in line for line in lines)
 
@@ -65,13 +65,45 @@ def test_a_picture_is_never_larger_than_the_terminal(size: tuple[int, int]) -> N
 def test_rows_are_sorted_by_what_one_looks_for(sort: str, top: str) -> None:
     assert sort in SORTS
     lines = draw(glance(), NOW, size=os.terminal_size((120, 24)), sort=sort)
-    assert lines[3].startswith(f"{top}_suite")
+    assert lines[4].startswith(f"{top}_suite")
 
 
 def test_one_scrolls_through_more_rows_than_fit() -> None:
     size = os.terminal_size((100, 12))
     lines = draw(glance(40), NOW, size=size, sort="name", first=5)
-    assert "6 to 12 of 40" in lines[-1]
+    assert "6 to 8 of 40" in lines[-1]
+    assert [line.split("_")[0] for line in lines[4:7]] == ["s14", "s15", "s16"]
+
+
+def test_on_a_narrow_terminal_the_figures_stay_and_what_is_wrong_stands_below() -> None:
+    shown = glance()
+    shown.rows["0"] = {**shown.rows["0"], "suite": "a_name_that_is_longer_than_any_should_be", "errors": 12}
+    lines = draw(shown, NOW, size=os.terminal_size((80, 24)), sort="calls")
+    assert lines[3].split() == ["SUITE", "HEALTH", "CALLS", "ERRORS", "P50", "P95", "SAVED"]
+    assert lines[5].split()[1:] == ["healthy", "3", "12", "0.4", "ms", "12", "ms"]
+    below = lines[lines.index("TROUBLE") :]
+    assert below[1:3] == ["s2_suite: 2 drifted", "s1_suite: It was not found.\ufffd[2J → Install it."]
+
+
+def test_without_suites_it_says_how_to_get_some() -> None:
+    assert any("switchboard init" in line for line in draw(Glance(), NOW))
+
+
+def test_the_calls_of_the_last_minutes_are_drawn_and_failed_ones_stand_out() -> None:
+    shown = glance()
+    for at, calls, errors in ((NOW - 60, 4, 0), (NOW - 30, 8, 1), (NOW - 30, 16, 2), (NOW - 5000, 9, 9)):
+        shown.take("history", {"point": [at * 1000, 5, calls, errors, 2.5, 9.0]})
+    painted: list[tuple[str, str]] = []
+
+    def paint(text: str, style: str) -> str:
+        painted.append((text, style))
+        return text
+
+    pulse = draw(shown, NOW, size=os.terminal_size((100, 24)), paint=paint)[1]
+    assert pulse.startswith("last 2 min ")
+    assert pulse.endswith("20 calls, 2 errors, median 2.5 ms")
+    assert ("█", "red") in painted
+    assert ("▂", "cyan") in painted
 
 
 def test_what_changes_replaces_what_was_known() -> None:
