@@ -143,6 +143,24 @@ def test_a_prompt_is_locked_and_blocked_once_it_is_another(workspace: Path) -> N
         assert host.result("prompts/get", {"name": "kid__plan"}) == {"messages": []}
 
 
+def test_what_is_taken_out_of_the_lock_is_blocked_while_the_child_runs(governed: Path) -> None:
+    path = governed / "switchboard.lock.json"
+    lock = json.loads(path.read_text())
+    with serve(governed) as host:
+        assert host.call("kid_suite", "echo", message="hi")["content"][0]["text"] == "hi"
+        whole = json.dumps(lock)
+        del lock["children"]["kid"]["tools"]["echo"]
+        path.write_text(json.dumps(lock))
+        host.notification("notifications/tools/list_changed")
+        assert host.failure("kid_suite", action="call", subtool="echo")["code"] == "tool_drifted"
+        path.write_text('{"schemaVersion": 1, "children": {}}')
+        host.notification("notifications/tools/list_changed")
+        assert host.failure("kid_suite", action="call", subtool="echo")["code"] == "child_not_locked"
+        path.write_text(whole)
+        host.notification("notifications/tools/list_changed")
+        assert host.call("kid_suite", "echo", message="again")["content"][0]["text"] == "again"
+
+
 def test_only_what_changed_is_blocked(workspace: Path) -> None:
     add_pinned(workspace, "kid", tool("echo"), tool("read"), tool("gone"))
     govern(workspace, "kid")

@@ -80,7 +80,7 @@ def drift(child: Child) -> list[Change]:
     offer = child.offer
     if offer._pin is None or not offer._pin.changes:
         return []
-    offer._look_again()
+    offer.look_again()
     return list(offer._pin.changes)
 
 
@@ -107,5 +107,5 @@ def accept(child: Child, seen: str) -> Failure | None:
     entry = lock_child(child.spec, services.workspace, knowledge)
     lock.children[child.name] = merged(kept if sound else None, entry)
     write_lock(path, lock)
-    offer._look_again()
+    offer.look_again()
     return None

@@ -113,21 +113,21 @@ class Offer:
     def bar(self) -> Failure | None:
         """Why the child must not be used at all, or None."""
         problem = self._pin.bar() if self._pin is not None else None
-        if problem is not None and self._look_again():
+        if problem is not None and self.look_again():
             return self._pin.bar() if self._pin is not None else None
         return problem
 
     def refusal(self, name: str) -> Failure | None:
         """Why a tool of the running child must not be used, or None where it may, or is not there."""
         problem = self._pin.refusal(name) if self._pin is not None else None
-        if problem is not None and self._look_again():
+        if problem is not None and self.look_again():
             return self._pin.refusal(name) if self._pin is not None else None
         return problem
 
     def prompt_refusal(self, name: str) -> Failure | None:
         """Why a prompt of the running child must not be used, or None where it may; an empty name is none."""
         problem = self._prompt_problem(name) if name else None
-        return self._prompt_problem(name) if problem is not None and self._look_again() else problem
+        return self._prompt_problem(name) if problem is not None and self.look_again() else problem
 
     def _prompt_problem(self, name: str) -> Failure | None:
         pin = self._pin
@@ -141,8 +141,8 @@ class Offer:
         """What to do about a tool that was locked and is gone, or an empty string."""
         return self._pin.farewell(name) if self._pin is not None else ""
 
-    def _look_again(self) -> bool:
-        """Somebody is about to be refused: whether the lock is another by now."""
+    def look_again(self) -> bool:
+        """Whether the lock is another by now; then that one counts."""
         pins = self._services.pins
         if pins is None or self._pin is None or not pins.is_outdated(self._pin):
             return False

@@ -153,7 +153,7 @@ class Pin:
         """Governed mode: why a tool of the running child must not be used. None where it may, or is not there."""
         if not self.governed or self._real is None or name not in self._real:
             return None
-        return self._drifted(name, f"subtool '{name}'")
+        return self.bar() or self._drifted(name, f"subtool '{name}'")
 
     def prompt_refusal(self, name: str) -> Failure | None:
         """The same for a prompt."""

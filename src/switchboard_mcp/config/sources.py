@@ -12,7 +12,7 @@ from switchboard_mcp.config import globs
 from switchboard_mcp.config.load import JSON_NAME, TOML_NAME
 from switchboard_mcp.config.models import Workspace
 
-APPROVALS = "switchboard.approvals.json"
+APPROVALS, LOCK = "switchboard.approvals.json", "switchboard.lock.json"
 
 
 def places(
@@ -21,10 +21,10 @@ def places(
     """Folders, and the names or patterns in each that matter."""
     found: dict[str, set[str]] = {}
     if config_file is None:
-        found[workspace.folder] = {JSON_NAME, TOML_NAME, APPROVALS}
+        found[workspace.folder] = {JSON_NAME, TOML_NAME, APPROVALS, LOCK}
     else:
         _add(found, os.path.abspath(config_file))
-        found.setdefault(workspace.folder, set()).add(APPROVALS)
+        found.setdefault(workspace.folder, set()).update((APPROVALS, LOCK))
     for pattern in workspace.config.discover_globs:
         home = environ.get("HOME", "") if pattern.startswith("~/") else ""
         for folder, part in globs.looked_at(workspace.folder, home + pattern[1:] if home else pattern):

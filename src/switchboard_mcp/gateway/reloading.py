@@ -75,6 +75,7 @@ class Reloader:
             if fresh != self._seen or self.parts.workspace.config.governance.mode != "open":
                 renew(self.parts, fresh)
                 self._tell_cold(fresh)
+            self._look_at_lock()
             self._seen, self._refused = fresh, ""
             if await self._look_at(fresh):
                 self._changed.set()  # what came before the new folders were watched
@@ -82,6 +83,12 @@ class Reloader:
             self._refuse(problem.failure)
         except OSError as problem:
             self.parts.services.log.warning("config.refused", problem=str(problem))
+
+    def _look_at_lock(self) -> None:
+        """Another lock counts at once: it may take something away."""
+        for child in self.parts.supervisor.children.values():
+            for one in {child, *child.each()}:
+                one.offer.look_again()
 
     async def _look_at(self, workspace: Workspace) -> bool:
         """Watch where the files of a workspace are; whether that is somewhere else than before."""
