@@ -17,6 +17,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.ask.hosts import KEYS, find_key
 from switchboard_mcp.cli.invocation import Invocation, find_child
 from switchboard_mcp.config.ask import SUBTOOL
 from switchboard_mcp.config.discover import ELSEWHERE
@@ -72,6 +73,10 @@ def run(asked: Invocation) -> int:
     words = _wrapped_words(spec, folder, kept)
     if workspace.config.governance.mode == "governed":
         words.append(f"It counts once `switchboard approve {spec.name} --ask` lets a model plan its calls.")
+    backend = workspace.config.ask.backend
+    if backend != "host" and not find_key(os.environ):
+        lent = ", or use a host that lends its own model" if backend == "auto" else ""
+        words.append(f"{KEYS[0]} is not set here: set it where Switchboard is started{lent}.")
     _show(asked, Done(spec.name, folder, files, kept), words)
     return 0
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from switchboard_mcp.ask.hosts import KEYS
 from switchboard_mcp.cli.commands import main
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.wrapped import own_folder, read_role
@@ -225,3 +226,13 @@ def test_a_profile_that_denies_subtools_of_the_original_does_not_see_the_wrapper
         "names": ["delete_*"],
         "other": ["delete_*"],
     }
+
+
+@pytest.mark.parametrize(("key", "told"), [("", True), ("sk-x", False)])
+def test_whoever_wraps_without_a_key_is_told(
+    workspace: Path, run: Run, monkeypatch: pytest.MonkeyPatch, key: str, told: bool
+) -> None:
+    for name in KEYS:
+        monkeypatch.setenv(name, key)
+    write_child(workspace, "memory", ODD)
+    assert ("ANTHROPIC_API_KEY is not set here" in run("wrap", "memory")) == told
