@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.host import Host, switchboard
+from tests.e2e.faults import Serve, check_answers
+from tests.e2e.host import Host, Json, switchboard
 from tests.e2e.servers import Servers
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure
 
@@ -44,3 +45,26 @@ def mixed(workspace: Path) -> Path:
     add_child(workspace, "gone", ["no-such-program-anywhere"])
     add_child(workspace, "dies", ["sh", "-c", "echo the key is missing >&2; exit 3"])
     return workspace
+
+
+@pytest.fixture
+def serve(workspace: Path) -> Iterator[Serve]:
+    """Starts a Switchboard with the given children; each writes its pids to `NAME.pids`."""
+    hosts: list[Host] = []
+
+    def serve(config: Json | None = None, /, **children: list[str]) -> Host:
+        for name, command in children.items():
+            add_child(workspace, name, command, env={"FAULTY_PIDS": str(workspace / f"{name}.pids")})
+        if config is not None:
+            configure(workspace, config)
+        # What watches files has descriptors of its own, which come at some time after the first answer.
+        host = switchboard(workspace, "--no-reload")
+        hosts.append(host)
+        host.initialize()
+        return host
+
+    yield serve
+    for host in hosts:
+        with host:
+            host.close()
+            check_answers(host)

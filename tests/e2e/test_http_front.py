@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from tests.e2e.host import LATEST, PATIENCE_S, Json
+from tests.e2e.host import LATEST, Json
 from tests.e2e.web import (
     MODERN,
     Web,
@@ -22,10 +18,8 @@ from tests.e2e.web import (
     notification,
     request,
     serving,
-    start,
-    stop,
 )
-from tests.e2e.workspaces import PYTHON, REPO, add_child, configure
+from tests.e2e.workspaces import PYTHON, REPO, add_child
 
 GATE = [*PYTHON, str(REPO / "tests" / "children" / "gate.py")]
 
@@ -421,9 +415,6 @@ def test_what_is_not_there_is_not_served(gate: Web, method: str, path: str, stat
     assert gate.ask(method, path, b"{}" if method == "POST" else None).status == status
 
 
-# --- start and end ---------------------------------------------------------------------------------------
-
-
 def test_health_needs_no_token_and_tells_no_secret(gate: Web) -> None:
     answer = gate.ask("GET", "/health", None, {"Authorization": None})
     assert answer.status == 200
@@ -432,116 +423,3 @@ def test_health_needs_no_token_and_tells_no_secret(gate: Web) -> None:
     assert sum(told["children"].values()) == 1
     assert told["sessions"] >= 0
     assert gate.token not in answer.body.decode()
-
-
-def test_where_it_serves_is_in_a_file_until_it_ends(workspace: Path) -> None:
-    folder = workspace / ".switchboard"
-    with serving(workspace) as web:
-        told = json.loads((folder / "server_info.json").read_text())
-        assert told["port"] == web.port
-        assert told["host"] == "127.0.0.1"
-        assert told["transport"] == "sse"
-        assert told["pid"] == web.process.pid
-        assert [told[f"{name}Endpoint"] for name in ("mcp", "sse", "messages", "health")] == [
-            "/mcp",
-            "/sse",
-            "/messages",
-            "/health",
-        ]
-        assert told["startedAt"].endswith("Z")
-        assert stop(web.process) == 0
-    assert not (folder / "server_info.json").exists()
-
-
-@pytest.mark.parametrize("left", ["a dead process", "another program", "no JSON"])
-def test_a_file_left_behind_is_replaced(workspace: Path, left: str) -> None:
-    folder = workspace / ".switchboard"
-    folder.mkdir(mode=0o700)
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        pid = other.pid
-        if left == "a dead process":
-            other.communicate()
-        info = {"port": 9, "host": "127.0.0.1", "pid": pid, "startedAt": "2025-01-01T00:00:00.000Z"}
-        (folder / "server_info.json").write_text("{" if left == "no JSON" else json.dumps(info))
-        with serving(workspace) as web:
-            assert web.ask("GET", "/health").status == 200
-        if other.poll() is None:
-            other.communicate()
-
-
-def test_a_second_front_for_a_workspace_is_refused(workspace: Path) -> None:
-    with serving(workspace) as web:
-        log = workspace / "second.log"
-        with start(workspace, f"127.0.0.1:{web.port}", log=log) as second:
-            assert second.wait(PATIENCE_S) == 1
-        assert f"process {web.process.pid}" in log.read_text()
-        # The first one's files are untouched.
-        assert web.ask("GET", "/health").status == 200
-        assert (workspace / ".switchboard" / "auth_token").read_text().strip() == web.token
-
-
-def test_an_address_that_is_taken_is_named(workspace: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    with serving(workspace) as web, start(other, str(web.port), log=other / "log") as second:
-        assert second.wait(PATIENCE_S) == 1
-        assert f"127.0.0.1:{web.port}" in (other / "log").read_text()
-
-
-@pytest.mark.parametrize("address", ["nonsense", "1:2:3", "70000", "host:", ":80"])
-def test_an_address_that_is_none_is_wrong_usage(workspace: Path, address: str) -> None:
-    with start(workspace, address, log=workspace / "log") as process:
-        assert process.wait(PATIENCE_S) == 2
-
-
-def test_without_the_packages_it_needs_it_says_which(workspace: Path, tmp_path: Path) -> None:
-    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError('gone', name='uvicorn')")
-    with start(workspace, "0", env={"PYTHONPATH": str(tmp_path)}, log=workspace / "log") as process:
-        assert process.wait(PATIENCE_S) == 2
-    told = (workspace / "log").read_text()
-    assert "uvicorn" in told
-    assert "switchboard-mcp[http]" in told
-
-
-def test_host_and_port_come_from_the_config_where_none_is_named(workspace: Path) -> None:
-    configure(workspace, {"http": {"port": 0, "host": "localhost"}})
-    with start(workspace, "", log=workspace / "log") as process:
-        try:
-            assert Web(process, workspace, workspace / "log").ask("GET", "/health").status == 200
-        finally:
-            stop(process)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_lets_calls_finish(workspace: Path, tmp_path: Path, number: signal.Signals) -> None:
-    add_child(workspace, "gate", GATE)
-    file = tmp_path / "go on"
-    with serving(workspace) as web:
-        session = web.initialize()
-        listen = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="l")
-        with (
-            web.open("POST", "/mcp", listen, headers_of(listen)) as listening,
-            session.listen() as own,
-            web.open("GET", "/sse") as older,
-            session.open("tools/call", call("wait", str(file), token=1)) as stream,
-        ):
-            listening.until("notifications/subscriptions/acknowledged")
-            stream.until("notifications/progress")
-            web.process.send_signal(number)
-            until_refused(web)
-            file.touch()
-            assert text_of(stream.events()[-1].json["result"]) == "found"
-            result = listening.events()[-1].json["result"]
-            assert result["_meta"] == {"io.modelcontextprotocol/subscriptionId": "l"}
-            assert [event for event in own.events() if event.data] == []
-            assert [event.name for event in older.events()] == ["endpoint"]
-        assert web.process.wait(PATIENCE_S) == 0
-
-
-def until_refused(web: Web) -> None:
-    """Until nobody is let in any more."""
-    while True:
-        try:
-            web.socket().close()
-        except ConnectionError:
-            return
