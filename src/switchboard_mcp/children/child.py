@@ -70,7 +70,7 @@ class Child(Meeting):
         self._log_level = ""
         self._visits_seen = 0
         self._missing: list[Visitor] = []  # who waits for the list of tools to be fetched again
-        self._missed: dict[str, float] = {}  # subtools that were looked for, and when
+        self._sought: dict[str, float] = {}  # subtools that were looked for, and when
         self.following = Following(services, self.timeout_s, self._missed)
 
     @property
@@ -178,12 +178,12 @@ class Child(Meeting):
     def look_for(self, subtool: str, visitor: Visitor) -> None:
         """Let the visitor in when it is known whether there is such a subtool by now."""
         now = self._services.loop.time()
-        if not self._missing and now - self._missed.get(subtool, -MISSED_S) < MISSED_S:
+        if not self._missing and now - self._sought.get(subtool, -MISSED_S) < MISSED_S:
             visitor.admitted(self)
             return
-        if len(self._missed) >= MOST_MISSED:
-            self._missed.clear()
-        self._missed[subtool] = now
+        if len(self._sought) >= MOST_MISSED:
+            self._sought.clear()
+        self._sought[subtool] = now
         self.relist(visitor)
 
     def relist(self, visitor: Visitor) -> None:
