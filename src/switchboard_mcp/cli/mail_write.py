@@ -60,6 +60,10 @@ def run_send(asked: Invocation) -> int:
             outcomes = await mailbox.post.send_to_many(
                 draft_, sender=sender, recipients=recipients, verified=verified
             )
+        if "completes" in metadata:
+            from switchboard_mcp.mail.workflows import caught_up
+
+            await caught_up(mailbox.post)
         return _tell_sent(asked, outcomes, recipients, sender, verified)
 
     return with_mailbox(asked, work)

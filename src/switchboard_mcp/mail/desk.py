@@ -163,9 +163,9 @@ class Desk:
                 "mail.refused", agent=delivery.agent, file=delivery.file, problem=delivery.problem.message
             )
         else:
-            self._start_task(self._catch_up())
+            self._start_task(self.catch_up())
 
-    async def _catch_up(self) -> None:
+    async def catch_up(self) -> None:
         """Tell whose turn it is in a workflow, where a letter or somebody who died has left it untold."""
         from switchboard_mcp.mail.workflows import caught_up
 
@@ -179,7 +179,7 @@ class Desk:
         while True:
             await asyncio.sleep(min(LONGEST_LOOK_S, self.starving_s / LOOKS_PER_TIME))
             try:
-                await self._catch_up()
+                await self.catch_up()
                 await self._warn()
                 await self._prune()
             except (OSError, SwitchboardError) as problem:

@@ -14,16 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail import (
-    claims,
-    delivering,
-    lookup,
-    reading,
-    receipts,
-    sending,
-    state,
-    tidy,
-)
+from switchboard_mcp.mail import claims, delivering, lookup, reading, receipts, sending, state, tidy
 from switchboard_mcp.mail.claims import Settling
 from switchboard_mcp.mail.clocks import Clocks, system_clocks
 from switchboard_mcp.mail.letters import (

@@ -112,6 +112,8 @@ async def send_message(seat: Seat, asked: SendMessage, request: Request) -> obje
     if read_role(recipient) is not None:
         recipient = directory.find_recipient(await post.state(), recipient)
     sent = await post.send(asked.draft(), sender=sender, recipient=recipient)
+    if "completes" in asked.metadata:
+        await seat.desk.catch_up()
     told = _receipt(sent)
     warning = await seat.desk.outlook(sent.recipient)
     return {**told, "warning": warning} if warning else told

@@ -148,3 +148,9 @@ async def test_a_server_tells_whose_turn_it_is_after_such_a_letter(tmp_path: Pat
         village.drop("ada", {"workflow": id, "completes": "submit"})
         (asked,) = (await waiting)["messages"]
         assert asked["action"] == "request_review"
+        village.write(id, "review-1")
+        said = {"workflow": id, "completes": "review", "next": "conclude"}
+        letter = {"recipient": "lead", "action": "submit_result", "payload": "Good", "metadata": said}
+        await bob.call("send_message", **letter)
+        assert [each.message.metadata["phase"] for each in await post.peek("ada")] == ["submit", "conclude"]
+        assert not (await village.run(id)).steps[-1].unverified
