@@ -85,8 +85,11 @@ async def test_a_letter_its_machine_will_not_have_is_dead_told_to_its_sender_and
         async def rejected() -> bool:
             return any(each.status == "rejected" for each in await ada.receipts("ada", ids=[ids[1]]))
 
+        async def others() -> bool:
+            return [letter.message.payload for letter in await bob.peek("bob")] == ["one", "two"]
+
         await soon(rejected)
-        assert [letter.message.payload for letter in await bob.peek("bob")] == ["one", "two"]
+        await soon(others)
         assert (await ada.read("bob", ids[1])).reason == "Not here."
         wire = Wire(Bus(url=redis.url))
         (dead,) = await wire.last("dead", 10)

@@ -33,10 +33,12 @@ MOST_SLIPS = 512
 class Link:
     """The way to one machine."""
 
-    def __init__(self, node: str, first: int, window: Sequence[Shipped]) -> None:
+    def __init__(self, node: str, noted: int, window: Sequence[Shipped]) -> None:
         self.node = node
-        self.next = first
         self.window = deque(window)
+        # The next number as it is on the disk, and as it is.
+        self.noted = noted
+        self.next = max(noted, window[-1].sequence + 1 if window else 1)
         # The highest number that was put on the bus; 0 sends everything again.
         self.sent = 0
         self.moved_at = self.looked_at = time.monotonic()
@@ -95,15 +97,16 @@ class Outward:
 
     async def recover(self) -> None:
         """Know again what was on its way."""
-        there = await self._post.work(outgoing.on_their_way)
-        for node in there:
-            await self._link(node, there[node])
+        for node in await self._post.work(outgoing.on_their_way):
+            await self._link(node)
 
-    async def _link(self, node: str, window: Sequence[Shipped] = ()) -> Link:
+    async def _link(self, node: str) -> Link:
+        """The link to a machine; where it is not known, or no longer, as the disk has it."""
         if node not in self.links:
-            stored = await self._post.work(lambda visit: nodes.load(visit, nodes.next_file(node), int))
-            first = max(stored or 1, window[-1].sequence + 1 if window else 1)
-            self.links[node] = Link(node, first, window)
+            stored, there = await self._post.work(
+                lambda visit: (nodes.load(visit, nodes.next_file(node), int), outgoing.on_their_way(visit))
+            )
+            self.links[node] = Link(node, stored or 1, there.get(node, []))
         return self.links[node]
 
     def lost_sight(self) -> None:
@@ -151,6 +154,11 @@ class Outward:
         if not parcels:
             link.sent = max(link.sent, upto)
             return bool(unsent)
+        if link.noted < link.next:
+            # Nothing leaves under a number that could be given again when it has arrived, and so is out of sight.
+            name, number = nodes.next_file(link.node), link.next
+            await self._post.work(lambda visit: nodes.save(visit, name, number, durable=True))
+            link.noted = number
         self._step("taken")
         base = link.base
         await self._wire.ship([(link.node, self._letter(parcel, base)) for parcel in parcels])
@@ -172,11 +180,9 @@ class Outward:
         except BaseException:
             # Some may have been moved before it failed; what they are is on the disk.
             self.links.pop(link.node)
-            there = await self._post.work(outgoing.on_their_way)
-            await self._link(link.node, there.get(link.node, []))
             raise
         link.window.extend(parcel.shipped for parcel in parcels)
-        link.next += len(parcels)
+        link.next = link.noted = link.next + len(parcels)
         return parcels
 
     def _letter(self, parcel: Parcel, base: int) -> Fields:
