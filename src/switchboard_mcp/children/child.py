@@ -70,11 +70,7 @@ class Child(Meeting):
         self._log_level = ""
         self._visits_seen = 0
         self._missing: list[Visitor] = []  # who waits for the list of tools to be fetched again
-<<<<<<< /tmp/G/m.ours
         self._looked_for: dict[str, float] = {}  # subtools that were looked for, and when
-=======
-        self._sought: dict[str, float] = {}  # subtools that were looked for, and when
->>>>>>> /tmp/G/m.theirs
         self.following = Following(services, self.timeout_s, self._missed)
 
     @property
@@ -182,21 +178,12 @@ class Child(Meeting):
     def look_for(self, subtool: str, visitor: Visitor) -> None:
         """Let the visitor in when it is known whether there is such a subtool by now."""
         now = self._services.loop.time()
-<<<<<<< /tmp/G/m.ours
         if not self._missing and now - self._looked_for.get(subtool, -MISSED_S) < MISSED_S:
             visitor.admitted(self)
             return
         if len(self._looked_for) >= MOST_MISSED:
             self._looked_for.clear()
         self._looked_for[subtool] = now
-=======
-        if not self._missing and now - self._sought.get(subtool, -MISSED_S) < MISSED_S:
-            visitor.admitted(self)
-            return
-        if len(self._sought) >= MOST_MISSED:
-            self._sought.clear()
-        self._sought[subtool] = now
->>>>>>> /tmp/G/m.theirs
         self.relist(visitor)
 
     def relist(self, visitor: Visitor) -> None:
