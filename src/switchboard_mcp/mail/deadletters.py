@@ -6,6 +6,8 @@ another machine will not have. Owns these moves; what never was a message is set
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from switchboard_mcp.core.letterfile import (
@@ -22,8 +24,8 @@ from switchboard_mcp.mail import delivering, files, lookup, receipts
 from switchboard_mcp.mail.letters import Dead
 from switchboard_mcp.mail.tree import Draftfile, Visit
 
-_FOREIGN = "foreign_"
-_FOREIGN_NAME = 25  # `foreign_`, 16 digits, `_`
+# What never was a message: its stem here, and the name it had.
+_FOREIGN = re.compile(r"(foreign_\d{16})_([^/]+)")
 
 
 def never_settled() -> Failure:
@@ -72,8 +74,8 @@ def listed(visit: Visit, agent: str) -> list[Dead]:
         if name.endswith(lookup.REASON):
             continue
         entry = parse("deadletter", name)
-        stem = str(entry.stem) if entry else name[: _FOREIGN_NAME - 1]
-        why = lookup.reason(visit, agent, stem)
+        foreign = _FOREIGN.fullmatch(name)
+        why = lookup.reason(visit, agent, str(entry.stem) if entry else foreign[1] if foreign else name)
         letter = lookup.letter(visit, agent, entry) if entry else None
         found.append(
             Dead(
@@ -109,10 +111,10 @@ def requeue(visit: Visit, agent: str, dead_id: str) -> None:
 
 def _drop_again(visit: Visit, agent: str, name: str) -> None:
     """What was no message is looked at again, as if it had just been dropped there."""
-    there = name.startswith(_FOREIGN) and "/" not in name and visit.has("deadletter", agent)
-    if not there or not files.exists(visit.folder("deadletter", agent), name):
-        raise SwitchboardError(failure("mail_not_found", f"'{agent}' has no dead letter '{name[:150]}'."))
-    _back(visit, agent, name, name[_FOREIGN_NAME:], name[: _FOREIGN_NAME - 1])
+    foreign = _FOREIGN.fullmatch(name)
+    if foreign is None or not visit.has("deadletter", agent):
+        raise _no_letter(agent, name)
+    _back(visit, agent, name, foreign[2], foreign[1])
 
 
 def _back(visit: Visit, agent: str, name: str, wanted: str, stem: str) -> None:
@@ -121,9 +123,13 @@ def _back(visit: Visit, agent: str, name: str, wanted: str, stem: str) -> None:
         try:
             visit.move(dead, name, inbox, wanted)
         except FileNotFoundError:
-            raise SwitchboardError(failure("mail_not_found", f"'{name}' has just been moved.")) from None
+            raise _no_letter(agent, name) from None
     visit.sync_folders()
     _remove(visit, dead, f"{stem}{lookup.REASON}")
+
+
+def _no_letter(agent: str, name: str) -> SwitchboardError:
+    return SwitchboardError(failure("mail_not_found", f"'{agent}' has no dead letter '{name[:150]}'."))
 
 
 def _remove(visit: Visit, folder: int, name: str) -> None:
