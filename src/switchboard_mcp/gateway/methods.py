@@ -174,6 +174,7 @@ def _call_direct(gateway: Gateway, inbound: Inbound, name: str) -> None:
     if found is None and alone is not None and alone.access.permits(name) and not alone.child.offer.governed:
         found = Found(alone, name)  # the child knows best what it has not
     if found is None and (blocked := view.listing.blocked(name)) is not None:
+        gateway.refused(inbound.session, blocked.child or "", name, blocked)
         inbound.answer(tool_result(blocked))
         return
     if found is None:

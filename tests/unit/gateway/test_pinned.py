@@ -257,3 +257,19 @@ def test_in_open_mode_a_changed_prompt_is_served(board: PinnedBoard) -> None:
     (listed,) = host.get("prompts/list")["prompts"]
     assert listed["title"] == "New"
     assert [change.tool for change in child.offer._pin.changes] == ["prompt plan"]  # type: ignore[union-attr]
+
+
+def test_a_refusal_of_a_tool_shown_directly_is_recorded(board: PinnedBoard) -> None:
+    class Decisions:
+        def record(self, *told: object) -> None:
+            decisions.append(told)
+
+    decisions: list[tuple[object, ...]] = []
+    direct(board, {**ECHO, "description": "Says it twice."})
+    host = board.host()
+    board.gateway.audit = Decisions()  # type: ignore[assignment]  # as much of one as is asked for here
+    assert host.get("tools/call", {"name": "echo", "arguments": {}})["isError"]
+    assert host.get("tools/call", {"name": "echo", "arguments": {}})["isError"]
+    assert [told[0] for told in decisions[-1:]] == ["decision"]
+    assert decisions[-1][2:4] == ("kid", "echo")
+    assert decisions[-1][5] == "tool_drifted"
