@@ -19,7 +19,7 @@ from switchboard_mcp.children.supervisor import Supervisor
 from switchboard_mcp.config.load import demand_profile, load_workspace, nearest_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.core.redaction import Redactor
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 from switchboard_mcp.gateway.assembling import Parts, arrange, equip, load_middleware, open_house
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observe.log import Level, Log, Style
@@ -78,8 +78,7 @@ def workspace_folder(options: Options) -> str:
         return os.path.abspath(options.workspace) if options.workspace else nearest_workspace(os.getcwd())
     except FileNotFoundError:
         hint = "Start in a folder that exists, or name one with --workspace."
-        gone = failure("config_invalid", "The current folder does not exist any more.", hint=hint)
-        raise SwitchboardError(gone) from None
+        raise refused("config_invalid", "The current folder does not exist any more.", hint=hint) from None
 
 
 def load(options: Options) -> Workspace:
@@ -292,7 +291,7 @@ def serve_over_http(options: Options, address: str) -> int:
         from switchboard_mcp.edge.place import take_place
     except ImportError as problem:
         told = f"Serving over HTTP needs a package that is not installed: {problem.name}."
-        raise SwitchboardError(failure("http_missing", told)) from None
+        raise refused("http_missing", told) from None
 
     redactor, log, workspace = _prepare(options, http=True)
     place = take_place(workspace, address, os.environ, redactor.register)

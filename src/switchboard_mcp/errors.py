@@ -235,6 +235,11 @@ def failure(
     )
 
 
+def refused(code: str, message: str, *, hint: str = "", nearest: list[str] | None = None) -> SwitchboardError:
+    """The same, to be raised."""
+    return SwitchboardError(failure(code, message, hint=hint, nearest=nearest))
+
+
 def tool_result(problem: Failure) -> bytes:
     """The result of a suite call that failed: text for a model, `structuredContent.error` for a program."""
     text = as_text(problem)

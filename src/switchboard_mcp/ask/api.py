@@ -19,7 +19,7 @@ from switchboard_mcp.config.ask import Ask
 from switchboard_mcp.core.plan import Offered, Step, Turn
 from switchboard_mcp.core.schema import compact
 from switchboard_mcp.core.summary import summarise
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -75,7 +75,7 @@ class ApiModel:
         except ImportError as problem:
             told = f"The API needs a package that is not installed: {problem.name}."
             hint = "Install it: pip install 'switchboard-mcp[ask]', or '.[ask]' in its folder."
-            raise SwitchboardError(failure("ask_no_model", told, hint=hint)) from None
+            raise refused("ask_no_model", told, hint=hint) from None
         return AsyncAnthropic(
             api_key=self._key,
             base_url=self._settings.base_url or None,

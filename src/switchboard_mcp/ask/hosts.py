@@ -19,7 +19,7 @@ from switchboard_mcp.ask.sampling import HostModel
 from switchboard_mcp.config.ask import Ask
 from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.plan import Step
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, refused
 
 KEYS = ("ANTHROPIC_API_KEY", "CLAUDE_API_KEY")
 ELICITATION = "elicitation/create"
@@ -79,8 +79,8 @@ def choose(backend: Backend, api: ApiModel | None, host: Host | None) -> Model:
         return api
     if backend == "api":
         told = "There is no model to plan with: no key is set."
-        raise SwitchboardError(
-            failure("ask_no_model", told, hint=f"Set {KEYS[0]} (or {KEYS[1]}) where Switchboard is started.")
+        raise refused(
+            "ask_no_model", told, hint=f"Set {KEYS[0]} (or {KEYS[1]}) where Switchboard is started."
         )
     if host is not None and host.able("sampling"):
         return HostModel(host.ask)
@@ -88,7 +88,7 @@ def choose(backend: Backend, api: ApiModel | None, host: Host | None) -> Model:
         "the host does not lend its model (sampling)" if host is not None else "there is no host to lend one"
     )
     why = "ask.backend is 'host'" if backend == "host" else "no key is set"
-    raise SwitchboardError(failure("ask_no_model", f"There is no model to plan with: {why}, and {lack}."))
+    raise refused("ask_no_model", f"There is no model to plan with: {why}, and {lack}.")
 
 
 class HostConsent:

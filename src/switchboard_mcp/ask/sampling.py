@@ -16,7 +16,7 @@ from switchboard_mcp.ask.models import REPLY_TOKENS, Brief, CannotAskError, Corr
 from switchboard_mcp.core import jsonrpc, tokens
 from switchboard_mcp.core.plan import Offered, Turn
 from switchboard_mcp.core.schema import compact
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, refused
 
 SAMPLING = "sampling/createMessage"
 # A quick answer is worth more here than a clever one.
@@ -95,15 +95,15 @@ class HostTalk:
             raw = await self._ask(SAMPLING, params)
         except CannotAskError as problem:
             told = f"There is no model to plan with: {problem.failure.message}"
-            raise SwitchboardError(failure("ask_no_model", told)) from None
+            raise refused("ask_no_model", told) from None
         except SwitchboardError as problem:
             told = f"The host did not lend its model: {problem.failure.message}"
-            raise SwitchboardError(failure("ask_model_failed", told)) from None
+            raise refused("ask_model_failed", told) from None
         try:
             answer = _decode_answer(raw)
         except msgspec.DecodeError as problem:
             told = f"The host's model gave no answer that can be read: {problem}."
-            raise SwitchboardError(failure("ask_model_failed", told)) from None
+            raise refused("ask_model_failed", told) from None
         blocks = answer.content if isinstance(answer.content, list) else [answer.content]
         text = "".join(block.text for block in blocks if block.type == "text")
         self._messages.append(_message("assistant", text or "(nothing)"))

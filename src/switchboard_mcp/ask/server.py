@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct
 from switchboard_mcp.ask.models import CannotAskError
 from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
-from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, SwitchboardError, failure
+from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, SwitchboardError, failure, refused
 from switchboard_mcp.transport import inhouse
 from switchboard_mcp.transport.link import Link
 from switchboard_mcp.transport.peer import Call
@@ -75,7 +75,7 @@ class AskingServer(inhouse.Server):
         if isinstance(answer, Failure):
             raise SwitchboardError(answer)
         if answer is None:
-            raise SwitchboardError(failure("host_refused", f"The host did not answer: {method}."))
+            raise refused("host_refused", f"The host did not answer: {method}.")
         error = jsonrpc.error_in(answer)
         if error is not None or answer.result is UNSET:
             said = jsonrpc.parse_error(error) if error is not None else jsonrpc.RpcError()

@@ -17,7 +17,7 @@ from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.writing import GITIGNORE
 from switchboard_mcp.core.ranking import meant
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 from switchboard_mcp.setup import editors
 from switchboard_mcp.setup.children import (
     FOLDER,
@@ -142,7 +142,7 @@ def run_remove(asked: Invocation) -> int:
         try:
             text = editors.swap(editors.decode(data), editors.format_of(source), ("mcpServers",), [name], {})
         except BeyondEditingError as problem:
-            raise SwitchboardError(failure("setup_refused", f"{source} {problem}")) from None
+            raise refused("setup_refused", f"{source} {problem}") from None
         write(source, text.encode(), 0o600)
     else:
         remove(source)
@@ -191,7 +191,7 @@ def run_import(asked: Invocation) -> int:
     survey = look(places(folder, os.environ, sys.platform), (), asked.given.files, named=False)
     outcomes, children = decided(survey, workspace)
     if not survey.findings and survey.troubles:
-        raise SwitchboardError(failure("setup_refused", "\n".join(survey.troubles)))
+        raise refused("setup_refused", "\n".join(survey.troubles))
     path = os.path.join(folder, SECRETS)
     kept = read(path) or b""
     values = move_secrets(children, known_secrets(kept)) if asked.given.secrets == "env" else {}

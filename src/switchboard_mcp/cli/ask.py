@@ -21,7 +21,7 @@ from switchboard_mcp.cli.outcome import show_result
 from switchboard_mcp.cli.toolbox import SuiteToolbox, originals
 from switchboard_mcp.config.wrapped import own_folder, read_role
 from switchboard_mcp.core.plan import Step
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 from switchboard_mcp.gateway.childsuite import ChildSuite
 from switchboard_mcp.gateway.finding import Finder
 
@@ -113,9 +113,7 @@ class ShellConsent:
                 return "yes"
             names = ", ".join(step.subtool for step in grave)
             told = f"Somebody must agree to this first, and nobody can be asked here: {names}."
-            raise SwitchboardError(
-                failure("ask_unconfirmed", told, hint="Add --yes to run the plan as it is.")
-            )
+            raise refused("ask_unconfirmed", told, hint="Add --yes to run the plan as it is.")
         err.stream.write("Run it? [y/N] ")
         err.stream.flush()
         answer = await asyncio.to_thread(sys.stdin.readline)

@@ -20,7 +20,7 @@ from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.config.bus import URL_VARIABLE, Bus, settled
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.core.redaction import Redactor
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail import outgoing
 from switchboard_mcp.mail.gates import gates
 from switchboard_mcp.mail.post import Post
@@ -37,7 +37,7 @@ def run(asked: Invocation) -> int:
     if not settings.enabled:
         told = f"There is no bus: neither bus.url in the config nor {URL_VARIABLE} is set."
         hint = f'Add {{"bus": {{"url": "redis://HOST:6379"}}}}, or set {URL_VARIABLE}.'
-        raise SwitchboardError(failure("config_invalid", told, hint=hint))
+        raise refused("config_invalid", told, hint=hint)
     commands = {"status": _status, "tail": _tail, "relay": _relay, "replay": _replay}
     return run_loop(lambda: commands[asked.given.action](workspace, settings, asked))
 
@@ -127,7 +127,7 @@ async def _tail(workspace: Workspace, settings: Bus, asked: Invocation) -> int:
             me = report.read(workspace.folder)
             if me is None:
                 told = "No relay has run here, so that this machine has no stream yet."
-                raise SwitchboardError(failure("bus_busy", told, hint="Run: switchboard bus relay"))
+                raise refused("bus_busy", told, hint="Run: switchboard bus relay")
             stream = f"in:{me.node}"
         entries = await wire.last(stream, asked.given.last)
         while True:
@@ -177,7 +177,7 @@ def _demand_lock(workspace: Workspace) -> None:
     """Say at once that another relay is there, rather than stand by in silence."""
     descriptor = nodes.lock(os.path.join(workspace.folder, ".switchboard"))
     if descriptor is None:
-        raise SwitchboardError(failure("bus_busy", f"A relay serves {workspace.folder} already."))
+        raise refused("bus_busy", f"A relay serves {workspace.folder} already.")
     os.close(descriptor)
 
 
@@ -206,7 +206,7 @@ async def _replay(workspace: Workspace, settings: Bus, asked: Invocation) -> int
     if missing:
         told = f"There is no dead letter {', '.join(sorted(missing))}; {plural(count, 'other')} sent again."
         hint = "See which there are: switchboard bus tail --stream dead"
-        raise SwitchboardError(failure("mail_not_found", told, hint=hint))
+        raise refused("mail_not_found", told, hint=hint)
     return _said(count, "dead letter", "sent again", asked)
 
 

@@ -11,7 +11,7 @@ import stat
 from base64 import b64encode
 
 from switchboard_mcp.cli.invocation import Invocation, misuse
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.place import FOLDER
 
 # Terminals take about this much; what is beyond they drop without a word.
@@ -40,19 +40,17 @@ def content(workspace: str, written: str) -> bytes:
     inside = os.path.relpath(path, root)
     if inside.split(os.sep)[0] in (os.pardir, FOLDER):
         told = f"{written} is not a file of the workspace {root}."
-        raise SwitchboardError(
-            failure("mail_unsafe", told, hint="Only files inside the workspace are handed on.")
-        )
+        raise refused("mail_unsafe", told, hint="Only files inside the workspace are handed on.")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as problem:
-        raise SwitchboardError(failure("mail_not_found", f"{written}: {problem.strerror}.")) from None
+        raise refused("mail_not_found", f"{written}: {problem.strerror}.") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise SwitchboardError(failure("mail_unsafe", f"{written} is no regular file."))
+        raise refused("mail_unsafe", f"{written} is no regular file.")
     with open(descriptor, "rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         told = f"{written} is larger than {MOST_BYTES:,} bytes, which is what terminals take."
-        raise SwitchboardError(failure("mail_too_large", told, hint="Hand over a part of it, or its path."))
+        raise refused("mail_too_large", told, hint="Hand over a part of it, or its path.")
     return data

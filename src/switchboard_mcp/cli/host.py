@@ -19,7 +19,7 @@ from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.eras import LATEST_HANDSHAKE
 from switchboard_mcp.core.framing import Noise, Oversized
 from switchboard_mcp.core.jsonrpc import Malformed, Message
-from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, SwitchboardError, failure
+from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, SwitchboardError, refused
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.transport.memory import MemoryLink, pair
 from switchboard_mcp.transport.peer import Call, Inquiry, Peer
@@ -124,9 +124,7 @@ class Host:
         try:
             result = _decode_result(raw)
         except msgspec.DecodeError as problem:
-            raise SwitchboardError(
-                failure("child_protocol", f"The answer is no tool result: {problem}.")
-            ) from None
+            raise refused("child_protocol", f"The answer is no tool result: {problem}.") from None
         result.raw = bytes(raw)
         return result
 
@@ -136,10 +134,10 @@ class Host:
         if isinstance(answer, Failure):
             raise SwitchboardError(answer)
         if answer is None:
-            raise SwitchboardError(failure("child_timeout", f"No answer within {PATIENCE_S:g} s."))
+            raise refused("child_timeout", f"No answer within {PATIENCE_S:g} s.")
         if answer.result is UNSET:
             error = jsonrpc.parse_error(answer.error) if answer.error is not UNSET else jsonrpc.RpcError()
-            raise SwitchboardError(failure("internal", error.message or "The gateway sent no result."))
+            raise refused("internal", error.message or "The gateway sent no result.")
         return answer.result
 
     def requested(self, message: Message) -> None:

@@ -25,7 +25,7 @@ from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.core import eras, jsonrpc
 from switchboard_mcp.core.redaction import Redactor
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 
 if TYPE_CHECKING:
     from switchboard_mcp.transport.oauth import Person
@@ -59,7 +59,7 @@ def run_logout(asked: Invocation) -> int:
         removed = bool(folder) and file.remove()
     except OSError as problem:
         told = f"The login of '{spec.name}' cannot be removed: {file.path}: {problem.strerror}."
-        raise SwitchboardError(failure("config_invalid", told, hint="Remove the file yourself.")) from problem
+        raise refused("config_invalid", told, hint="Remove the file yourself.") from problem
     told = f"There is no login of '{one_line(spec.name)}'; there is nothing to do."
     if removed:
         told = f"Logged out of '{one_line(spec.name)}'. Its tokens are removed from {file.path}."
@@ -102,12 +102,8 @@ async def log_in(spec: ChildSpec, asked: Invocation) -> tuple[str, bool]:
     async with waiting(port, asked.console, browser=not asked.given.no_browser) as landing:
         auth = authorisation(spec, server, os.environ, redactor.register, landing.person())
         if auth is None:
-            raise SwitchboardError(
-                failure(
-                    "config_invalid",
-                    "There is no home to keep a login in.",
-                    hint="Set HOME or XDG_STATE_HOME.",
-                )
+            raise refused(
+                "config_invalid", "There is no home to keep a login in.", hint="Set HOME or XDG_STATE_HOME."
             )
         client = WebClient(server, auth)
         try:
@@ -167,9 +163,7 @@ class Landing:
                 return await self._result
         except TimeoutError:
             told = f"Nobody has logged in within {PATIENCE_S / 60:g} minutes."
-            raise SwitchboardError(
-                failure("child_unauthorized", told, hint="Run the command again.")
-            ) from None
+            raise refused("child_unauthorized", told, hint="Run the command again.") from None
 
     def forget(self) -> None:
         """Nobody asks any more for what came back."""
@@ -214,7 +208,7 @@ async def waiting(port: int, console: Console, *, browser: bool) -> AsyncIterato
     except OSError as problem:
         told = f"Port {port} on this machine cannot be listened on: {problem.strerror}."
         hint = "Set another oauth.callbackPort, or end the program that uses it."
-        raise SwitchboardError(failure("config_invalid", told, hint=hint)) from problem
+        raise refused("config_invalid", told, hint=hint) from problem
     landing = Landing(listener.getsockname()[1], console, browser)
     server = await asyncio.start_server(landing.receive, sock=listener, limit=LONGEST_LINE)
     async with server:

@@ -20,7 +20,7 @@ from switchboard_mcp.cli.clipboard import copy
 from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.cli.mailbox import folder_of
 from switchboard_mcp.cli.terminal_screen import DOORBELL, Desktop
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail import bridge, directory, lookup
 from switchboard_mcp.mail.bridge import Entry, Place
 from switchboard_mcp.mail.gates import FOLDER, gates
@@ -52,7 +52,7 @@ def run(asked: Invocation) -> int:
         raise misuse(told, "Run it in a terminal window, or in tmux.")
     if shutil.which(given.program[0]) is None:
         told = f"There is no program '{given.program[0]}'."
-        raise SwitchboardError(failure("command_not_found", told, hint="Install it, or correct the name."))
+        raise refused("command_not_found", told, hint="Install it, or correct the name.")
     return Session(asked, folder_of(asked), lookup.name_of(given.name)).run()
 
 
@@ -82,7 +82,7 @@ class Session:
                 return runner.run(self._serve(program, place))
         except StartError as problem:
             told = f"'{self._program[0]}' cannot be run: {problem}."
-            raise SwitchboardError(failure("command_not_executable", told)) from None
+            raise refused("command_not_executable", told) from None
         finally:
             termios.tcsetattr(0, termios.TCSADRAIN, attributes)
             if terminal is not None:
@@ -213,4 +213,4 @@ def _place(workspace: str, name: str) -> Place:
         return Place(os.path.join(workspace, FOLDER), name)
     except OSError as problem:
         told = f"The terminal '{name}' cannot be set up in {workspace}/{FOLDER}: {problem.strerror}."
-        raise SwitchboardError(failure("mail_not_stored", told)) from None
+        raise refused("mail_not_stored", told) from None

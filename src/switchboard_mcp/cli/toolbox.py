@@ -20,7 +20,7 @@ from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.mail import Mail
 from switchboard_mcp.config.models import Find, Workspace
 from switchboard_mcp.core.plan import Offered, Step
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, failure, refused
 from switchboard_mcp.gateway.childsuite import ChildSuite
 from switchboard_mcp.gateway.gateway import Gateway
 
@@ -40,7 +40,7 @@ def originals(options: Options, child: str = "") -> Workspace:
     if child and not children:
         told = f"{workspace.folder}: there is no child named '{child}'."
         problems = [str(warning) for warning in workspace.warnings if child in str(warning)]
-        raise SwitchboardError(failure("config_invalid", "\n".join([told, *problems])))
+        raise refused("config_invalid", "\n".join([told, *problems]))
     suites = {name: msgspec.structs.replace(suite, exposure="suite") for name, suite in config.suites.items()}
     config = msgspec.structs.replace(config, suites=suites, mail=Mail(), find=Find())
     return msgspec.structs.replace(workspace, config=config, children=children)

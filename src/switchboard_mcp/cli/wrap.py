@@ -25,7 +25,7 @@ from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.wrapped import FILE, ORIGINAL, ROLE_FILE, own_folder
 from switchboard_mcp.config.writing import write_whole
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.setup.descriptions import describe
 
 # A request may wait for its model; the call that carries it must not end first.
@@ -238,4 +238,4 @@ def _show(asked: Invocation, done: Done, words: list[str]) -> None:
 
 
 def _refused(message: str, hint: str = "") -> SwitchboardError:
-    return SwitchboardError(failure("wrap_refused", message, hint=hint))
+    return refused("wrap_refused", message, hint=hint)

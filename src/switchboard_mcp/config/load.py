@@ -15,7 +15,7 @@ from switchboard_mcp.config.discover import discover
 from switchboard_mcp.config.documents import Unreadable, read_document
 from switchboard_mcp.config.models import Config, ConfigWarning, Suite, Workspace
 from switchboard_mcp.config.profiles import Token
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, refused
 
 JSON_NAME = "switchboard.config.json"
 TOML_NAME = "switchboard.config.toml"
@@ -130,4 +130,4 @@ def _refused(path: str, document: object, reason: str) -> SwitchboardError:
 
 
 def _invalid(message: str, hint: str = "") -> SwitchboardError:
-    return SwitchboardError(failure("config_invalid", message, hint=hint))
+    return refused("config_invalid", message, hint=hint)

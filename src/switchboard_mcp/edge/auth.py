@@ -16,7 +16,7 @@ from hmac import compare_digest
 from switchboard_mcp.config.profiles import Token, token_text
 from switchboard_mcp.config.variables import fill
 from switchboard_mcp.config.writing import keep_out_of_git, write_whole
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, refused
 
 FOLDER = ".switchboard"
 FILE = "auth_token"
@@ -60,13 +60,13 @@ def named_tokens(configured: Mapping[str, str | Token], environ: Mapping[str, st
         token = fill(token_text(written), environ)
         if isinstance(token, list):
             told = f"http.tokens.{name}: not set in the environment: {', '.join(token)}."
-            raise SwitchboardError(failure("variable_missing", told))
+            raise refused("variable_missing", told)
         if not name or len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
             told = f"http.tokens.{name}: expected at least {SHORTEST_TOKEN} printable ASCII characters."
-            raise SwitchboardError(failure("config_invalid", told))
+            raise refused("config_invalid", told)
         if token in found.values():
             told = f"http.tokens.{name}: the same token as another; each needs its own."
-            raise SwitchboardError(failure("config_invalid", told))
+            raise refused("config_invalid", told)
         found[name] = token
     return found
 
@@ -110,4 +110,4 @@ def _demand_private(path: str, kind: int, remedy: str) -> None:
 
 def _loose(message: str, remedy: str = "") -> SwitchboardError:
     hint = f"Run: {remedy}" if remedy else ""
-    return SwitchboardError(failure("loose_permissions", message, hint=hint))
+    return refused("loose_permissions", message, hint=hint)

@@ -6,7 +6,7 @@ import errno
 import socket
 
 from switchboard_mcp.edge.origins import ANY_ADDRESS
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 
 BACKLOG = 512
 # Of the files this process may have open, those that are not connections: children have three each.
@@ -25,9 +25,9 @@ def take_address(host: str, port: int) -> socket.socket:
     except OSError as problem:
         told = f"Cannot listen on {shown(host, port)}: {problem.strerror or problem}."
         if problem.errno == errno.EADDRINUSE:
-            raise SwitchboardError(failure("address_taken", told)) from None
+            raise refused("address_taken", told) from None
         hint = "Use an address of this machine, and a port that you may use."
-        raise SwitchboardError(failure("address_taken", told, hint=hint)) from None
+        raise refused("address_taken", told, hint=hint) from None
 
 
 def shown(host: str, port: int) -> str:

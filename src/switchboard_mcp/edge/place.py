@@ -19,7 +19,7 @@ from switchboard_mcp.edge.auth import Tokens
 from switchboard_mcp.edge.listening import allow_files, reachable, shown, take_address
 from switchboard_mcp.edge.origins import split_address
 from switchboard_mcp.edge.server_info import ServerInfo
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 
 
 class Place(Struct):
@@ -50,7 +50,7 @@ def take_place(
     found = split_address(address, http.host) if address else (http.host, http.port)
     if found is None:
         hint = "Give PORT, HOST:PORT, or [HOST]:PORT for IPv6, e.g. 3100 or 0.0.0.0:3100."
-        raise SwitchboardError(failure("usage", f"--http: '{address}' is no address.", hint=hint))
+        raise refused("usage", f"--http: '{address}' is no address.", hint=hint)
     host, port = found
     tokens = auth.named_tokens(http.tokens, environ)
     folder = auth.private_folder(workspace.folder)

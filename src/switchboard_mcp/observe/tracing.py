@@ -32,7 +32,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from switchboard_mcp import __version__
 from switchboard_mcp.core.envelope import Meta, text_of
 from switchboard_mcp.core.tracecontext import KEYS
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 from switchboard_mcp.observe.metrics import BOUNDARIES, DURATION, METRICS, Value
 
 if TYPE_CHECKING:
@@ -172,7 +172,5 @@ def _wants(environ: Mapping[str, str], variable: str) -> bool:
     wish = environ.get(variable, "") or "otlp"
     if wish not in ("otlp", "none"):
         told = f"{variable} is '{wish}'; Switchboard knows 'otlp' and 'none'."
-        raise SwitchboardError(
-            failure("config_invalid", told, hint=f"Set {variable} to one of them, or unset it.")
-        )
+        raise refused("config_invalid", told, hint=f"Set {variable} to one of them, or unset it.")
     return wish == "otlp"

@@ -18,7 +18,7 @@ from switchboard_mcp.config.entries import Place, read_entry
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
 from switchboard_mcp.config.variables import secrets
 from switchboard_mcp.core.redaction import Redactor, is_secret_name
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 from switchboard_mcp.setup.descriptions import describe
 from switchboard_mcp.setup.dialects import Server
 
@@ -246,9 +246,7 @@ def demand_found(config: Config, source: str, home: Home = OWN) -> None:
     """Refuse where the settings would not find a child that is put into its folder."""
     if home.glob not in config.discover_globs:
         told = f"{source}: discoverGlobs leaves out {home.glob}, where children are put."
-        raise SwitchboardError(
-            failure("setup_refused", told, hint="Add it to discoverGlobs, then try again.")
-        )
+        raise refused("setup_refused", told, hint="Add it to discoverGlobs, then try again.")
 
 
 def names_there(workspace: str, known: Sequence[ChildSpec]) -> set[str]:

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 
 FOLDER = os.path.join(".switchboard", "backup")
 FILE = "journal.json"
@@ -112,7 +112,7 @@ def runs(workspace: str) -> list[Run]:
         except msgspec.MsgspecError as problem:
             told = f"{os.path.join(folder, FILE)} cannot be read: {problem}."
             hint = "The copies beside it are your files as they were; put them back by hand."
-            raise SwitchboardError(failure("setup_refused", told, hint=hint)) from None
+            raise refused("setup_refused", told, hint=hint) from None
     return found
 
 
@@ -150,7 +150,7 @@ def perform(changes: Sequence[Change], run: Run) -> None:
         if digest(read(change.path)) != digest(change.before):
             told = f"{change.path} has changed in the meantime. {number} of {len(changes)} files are done."
             hint = "Run `switchboard init` again to go on, or `switchboard revert` to go back."
-            raise SwitchboardError(failure("setup_refused", told, hint=hint))
+            raise refused("setup_refused", told, hint=hint)
         make_folders(os.path.dirname(change.path))
         write(change.path, change.after, change.mode)
     run.mark("done")
@@ -185,7 +185,7 @@ def write(path: str, data: bytes, mode: int) -> None:
     except OSError as problem:
         told = f"{path} cannot be written: {problem.strerror}."
         hint = "Mend that, then run the command again; `switchboard revert` takes back what was done."
-        raise SwitchboardError(failure("setup_refused", told, hint=hint)) from None
+        raise refused("setup_refused", told, hint=hint) from None
 
 
 def _give(path: str, owner: tuple[int, int]) -> None:

@@ -22,7 +22,7 @@ from ctypes import wintypes
 from threading import Thread
 from typing import Any, TypeVarTuple, Unpack
 
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 from switchboard_mcp.transport.process import Launcher, Process, SpawnError
 
 assert sys.platform == "win32"
@@ -204,10 +204,8 @@ class PipeLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         if not hasattr(os, "set_blocking"):  # it came with 3.12 there
-            raise SwitchboardError(
-                failure(
-                    "config_invalid", "On Windows Switchboard needs Python 3.12 or newer.", hint="Install it."
-                )
+            raise refused(
+                "config_invalid", "On Windows Switchboard needs Python 3.12 or newer.", hint="Install it."
             )
         super().__init__()
         self._api = _kernel32()
