@@ -129,6 +129,8 @@ def test_what_a_sentence_becomes_is_held_to_what_was_allowed_approved_and_locked
 def test_who_plans_and_what_it_is_told_stay_as_they_were_approved(wrapped: Path) -> None:
     govern(wrapped, backend="api", baseUrl="https://plans.example")
     assert "https://plans.example:443 would plan" in refusal(wrapped)
+    govern(wrapped, trust={"kid": ["*", "more"]})
+    assert "ask.trust.kid names more" in refusal(wrapped)
     govern(wrapped, confirm="never")
     assert "ask.confirm is `never`" in refusal(wrapped)
     govern(wrapped, passthrough=True)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Console, Screen, Styled, one_line
 from switchboard_mcp.cli.invocation import Invocation, show_warnings, usage_failure
-from switchboard_mcp.config.approvals import Approval, Approvals, write_approvals
+from switchboard_mcp.config.approvals import Approval, Approvals, read_approvals, write_approvals
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.variables import expand
@@ -74,7 +74,8 @@ def approve(spec: ChildSpec, guard: Guard, asked: Invocation, ask: Callable[[str
             asked.console.out.line(f"  Approved on other machines as before: {', '.join(others)}.")
     agreed = same or asked.given.yes or _agrees(asked, ask)
     if agreed and not same:
-        _write(guard, approvals)
+        # Read again: somebody may have approved another child while this one was looked at.
+        _write(guard, read_approvals(guard.file).adding(spec.name, guard.platform, approval))
     if asked.as_json:
         told = {"child": spec.name, "approved": agreed, "changed": not same, "approval": approval}
         asked.console.out.json({**told, "file": guard.file})
@@ -181,6 +182,7 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
     rows += [("must set", f"{name}={value}") for name, value in approval.env_values.items()]
     if approval.ask is not None:
         rows.append(("planned by", " or ".join(approval.ask.models)))
+        rows += [("unasked", name) for name in approval.ask.trust]
     out.table([(Styled(name, "dim"), value) for name, value in rows], indent=2)
     if before is not None and before != approval:
         fields = (name for name in Approval.__struct_fields__)

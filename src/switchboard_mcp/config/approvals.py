@@ -39,6 +39,10 @@ class Asking(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
 
     models: list[str] = []
     """Who may plan: `host`, which is the model of the host; an API by its scheme, host and port."""
+    confirm: Literal["destructive", "writes"] = "destructive"
+    """What a person is asked about first, at least; see `ask.confirm` in the config."""
+    trust: list[str] = []
+    """Subtools that nobody need be asked about, as `ask.trust` in the config names them."""
     role: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""
     """Checksum of the `CLAUDE.md` that tells the model about the child; empty where there is none."""
 

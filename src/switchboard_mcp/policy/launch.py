@@ -279,7 +279,7 @@ class Guard(Struct, frozen=True):
         found = self.approvals.find(spec.name, self.platform)
         if found is None:
             return self._not_allowed(spec)
-        why = wrappers.flaw(found.approval, self.ask, own_folder(self.workspace, spec))
+        why = wrappers.flaw(spec.name, found.approval, self.ask, own_folder(self.workspace, spec))
         if not why:
             return None
         return failure(

@@ -53,7 +53,8 @@ def propose(
         return approval
     approval = structs.replace(approval, variables=sorted({asked.variable for asked in wanted(spec)}))
     if ask:
-        approval = structs.replace(approval, ask=asking(guard.ask, own_folder(guard.workspace, spec)))
+        folder = own_folder(guard.workspace, spec)
+        approval = structs.replace(approval, ask=asking(spec.name, guard.ask, folder))
     judge = structs.replace(guard, approvals=Approvals().adding(spec.name, guard.platform, approval))
     outcome = judge.approve(filled)
     if isinstance(outcome, Failure):

@@ -43,12 +43,17 @@ def settings_flaw(settings: Ask) -> str:
     return f"ask.baseUrl {problem}" if problem else ""
 
 
-def asking(settings: Ask, folder: str) -> Asking:
+def asking(child: str, settings: Ask, folder: str) -> Asking:
     """The approval of sentences, as everything is now. `folder` is that of the wrapper. Raises OSError."""
-    return Asking(models=planners(settings), role=_role(folder))
+    return Asking(
+        models=planners(settings),
+        confirm="writes" if settings.confirm == "writes" else "destructive",
+        trust=sorted(settings.trust.get(child, [])),
+        role=_role(folder),
+    )
 
 
-def flaw(approval: Approval, settings: Ask, folder: str) -> str:
+def flaw(child: str, approval: Approval, settings: Ask, folder: str) -> str:
     """Why a child may not be asked in sentences, or an empty string."""
     if approval.ask is None:
         return "its approval does not let a model plan its calls"
@@ -58,6 +63,11 @@ def flaw(approval: Approval, settings: Ask, folder: str) -> str:
     strange = [name for name in planners(settings) if name not in approval.ask.models]
     if strange:
         return f"by the settings under `ask` {' or '.join(strange)} would plan, which is not approved"
+    if settings.confirm != "writes" and approval.ask.confirm == "writes":
+        return f"ask.confirm is `{settings.confirm}` where `writes` was approved"
+    unasked = [name for name in settings.trust.get(child, []) if name not in approval.ask.trust]
+    if unasked:
+        return f"ask.trust.{child} names {', '.join(unasked)}, about which somebody must be asked by the approval"
     try:
         same = _role(folder) == approval.ask.role
     except OSError as trouble:
