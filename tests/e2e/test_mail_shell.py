@@ -15,6 +15,7 @@ import pytest
 
 from switchboard_mcp.cli.mail_usage import MAIL
 from tests.e2e.host import switchboard
+from tests.e2e.shell import run
 from tests.e2e.workspaces import configure
 
 Done = subprocess.CompletedProcess[str]
@@ -372,6 +373,7 @@ def test_a_dead_letter_is_seen_and_put_back(shell: Shell, workspace: Path) -> No
     shell.say("ack", sent["message"]["id"], "rejected", "--summary", "Not now.", "--as", "coder")
     shown = shell.say("dead")
     assert all(said in shown for said in ("lead", "coder", "Not now."))
+    assert "1 dead letter: " in run(workspace, "doctor").stdout
     assert shell.say("dead", "--as", "lead") == "No dead letters.\n"
     assert "There is no dead letter 'x'" in shell.refused("dead", "requeue", "x")
     shell.say("dead", "requeue", sent["message"]["id"][-8:])

@@ -186,11 +186,12 @@ def _gate_findings(folder: str) -> list[Finding]:
 
 
 def _mail_findings(workspace: Workspace) -> list[Finding]:
-    """Agents whose mail waits while nobody was told of it."""
+    """Agents whose mail waits while nobody was told of it, and dead letters."""
     folder = os.path.join(workspace.folder, FOLDER)
     if not os.path.isdir(os.path.join(folder, "inbox")):
         return []
-    from switchboard_mcp.mail.presence import Presence  # Only where there is mail.
+    from switchboard_mcp.mail.lookup import REASON  # Only where there is mail.
+    from switchboard_mcp.mail.presence import Presence
 
     presence = Presence(folder)
     findings = []
@@ -202,6 +203,18 @@ def _mail_findings(workspace: Workspace) -> list[Finding]:
                 f"Give its host a mail hook (docs/messaging.md), or look: switchboard mail inbox --as {agent}"
             )
             findings.append(Finding(NOTE, f"{told}, and nobody was woken.", remedy))
+    dead = sum(
+        not name.endswith(REASON)
+        for _, _, names in os.walk(os.path.join(folder, "deadletter"))
+        for name in names
+    )
+    if dead:
+        told = f"{plural(dead, 'dead letter')}: rejected, never settled, or not to be delivered."
+        findings.append(
+            Finding(
+                NOTE, told, "Look at them, and put back what should be tried again: switchboard mail dead"
+            )
+        )
     return findings
 
 
