@@ -15,7 +15,7 @@ from msgspec import structs
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.init_view import answer, show_done, show_plan, show_survey
-from switchboard_mcp.cli.invocation import LOOK_FIRST, YES, Invocation, answer_to, misuse
+from switchboard_mcp.cli.invocation import LOOK_FIRST, YES, Invocation, answer_to, misuse, own_command
 from switchboard_mcp.config.load import JSON_NAME, load_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.core.ranking import meant
@@ -102,15 +102,6 @@ def settings(asked: Invocation, workspace: Workspace, enable: tuple[str, ...]) -
         enable=enable,
         connect=tuple(name for name in given.host if name != ANY_FILE.name),
     )
-
-
-def own_command() -> list[str]:
-    """How this program is started, from anywhere and with whatever PATH: graphical hosts have a short one."""
-    beside = os.path.join(os.path.dirname(sys.executable), "switchboard")
-    for path in (sys.argv[0], beside, beside + ".exe"):
-        if os.path.basename(path).removesuffix(".exe") == "switchboard" and os.access(path, os.X_OK):
-            return [os.path.abspath(path)]
-    return [sys.executable, "-m", "switchboard_mcp"]
 
 
 def _hosts(named: Sequence[str]) -> list[str]:

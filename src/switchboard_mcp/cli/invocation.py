@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 from collections.abc import AsyncIterator, Iterable
@@ -72,6 +73,15 @@ def answer_to(question: str) -> str:
     except EOFError:
         print()
         return "none"
+
+
+def own_command() -> list[str]:
+    """How this program is started, from anywhere and with whatever PATH: graphical hosts have a short one."""
+    beside = os.path.join(os.path.dirname(sys.executable), "switchboard")
+    for path in (sys.argv[0], beside, beside + ".exe"):
+        if os.path.basename(path).removesuffix(".exe") == "switchboard" and os.access(path, os.X_OK):
+            return [os.path.abspath(path)]
+    return [sys.executable, "-m", "switchboard_mcp"]
 
 
 @asynccontextmanager

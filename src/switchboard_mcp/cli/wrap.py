@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import zlib
 from contextlib import suppress
 
@@ -18,7 +17,7 @@ from msgspec import Struct
 
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.ask.hosts import KEYS, find_key
-from switchboard_mcp.cli.invocation import Invocation, find_child
+from switchboard_mcp.cli.invocation import Invocation, find_child, own_command
 from switchboard_mcp.config.ask import SUBTOOL
 from switchboard_mcp.config.discover import ELSEWHERE
 from switchboard_mcp.config.load import load_workspace
@@ -158,7 +157,7 @@ def _look(path: str, spec: ChildSpec, *, in_place: bool) -> None:
 
 def _entry(asked: Invocation, workspace: Workspace, spec: ChildSpec, folder: str, wraps: str) -> bytes:
     """The file of the wrapper. It names places relative to itself, so that the workspace can be moved."""
-    command = _command(asked.given.command)
+    command = [asked.given.command] if asked.given.command else own_command()
     args = [*command[1:], "wrapper", spec.name, "--workspace", os.path.relpath(workspace.folder, folder)]
     if asked.options.config is not None:
         args += ["--config", os.path.relpath(workspace.source, folder)]
@@ -172,14 +171,6 @@ def _entry(asked: Invocation, workspace: Workspace, spec: ChildSpec, folder: str
     entry["rpcTimeoutMs"] = workspace.config.ask.timeout_ms + SPARE_MS
     entry["wraps"] = wraps
     return json.dumps(entry, indent=2, ensure_ascii=False).encode() + b"\n"
-
-
-def _command(given: str) -> list[str]:
-    """This very program, which stays where it is when it is upgraded."""
-    if given:
-        return [given]
-    program = os.path.join(os.path.dirname(sys.executable), "switchboard")
-    return [program] if os.access(program, os.X_OK) else [sys.executable, "-m", "switchboard_mcp"]
 
 
 def _keep(path: str, original: str) -> None:

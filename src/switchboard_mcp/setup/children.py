@@ -106,10 +106,10 @@ def problem_of(name: str, server: Server, workspace: str) -> str:
     return "" if spec is not None else "; ".join(f"{each.key}: {each.message}" for each in warnings)
 
 
-def spec_of(name: str, server: Server) -> ChildSpec:
-    """The child as the rest of Switchboard sees it."""
+def _spec(server: Server) -> ChildSpec:
+    """The server as the rest of Switchboard sees it."""
     return ChildSpec(
-        name=name,
+        name="",
         source="",
         kind=server.kind,
         command=server.command,
@@ -139,7 +139,7 @@ def server_of(spec: ChildSpec, config: Config, workspace: str) -> Server:
 def shown(server: Server) -> str:
     """What a server runs or where it is, with secrets masked."""
     redactor = Redactor()
-    for value in secrets(spec_of("", server), {}):
+    for value in secrets(_spec(server), {}):
         redactor.register(value)
     words = [server.command, *server.args] if server.kind == "stdio" else [server.url]
     masked = (
@@ -174,7 +174,7 @@ def _literals(server: Server) -> Iterator[Literal]:
         masked = Redactor().text(value)
         if masked != value and not _REFERENCE.search(value) and "://" not in value:
             yield Literal("args", "SECRET", value)
-    for value in secrets(spec_of("", Server(kind="http", url=server.url)), {}):
+    for value in secrets(_spec(Server(kind="http", url=server.url)), {}):
         if not _REFERENCE.search(value):
             yield Literal("url", "SECRET", value)
 

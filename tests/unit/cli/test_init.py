@@ -13,8 +13,8 @@ import pytest
 
 from switchboard_mcp.app import Options
 from switchboard_mcp.cli.console import Console
-from switchboard_mcp.cli.init import chosen, initialise, own_command
-from switchboard_mcp.cli.invocation import Invocation
+from switchboard_mcp.cli.init import chosen, initialise
+from switchboard_mcp.cli.invocation import Invocation, own_command
 from switchboard_mcp.cli.usage import parser_for
 from tests.hostfiles import Person
 
