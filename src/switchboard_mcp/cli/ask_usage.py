@@ -56,6 +56,7 @@ ASK = {
         run="wrapper:run",
         takes=[
             word("child", "name of a child"),
+            switch("--governed", "refuse to serve unless the config says governed mode"),
         ],
     ),
 }

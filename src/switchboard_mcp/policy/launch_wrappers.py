@@ -85,7 +85,8 @@ def argv(child: str, workspace: str, config: str) -> list[str]:
     """What is run: this program. Without the working folder among the places where Python looks for modules."""
     named = ["--config", config] if config else []
     return [
-        *(sys.executable, "-P", "-m", "switchboard_mcp", "wrapper", child),
+        # Governed in any case: the config may be another by now than the one that we go by.
+        *(sys.executable, "-P", "-m", "switchboard_mcp", "wrapper", child, "--governed"),
         *("--workspace", workspace, *named, "--log-level", "info"),
     ]
 
