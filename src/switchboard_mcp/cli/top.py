@@ -27,7 +27,6 @@ from switchboard_mcp.edge.server_info import ServerInfo
 from switchboard_mcp.errors import SwitchboardError
 
 FOLDER = ".switchboard"
-WITHIN_S = 5.0
 # Uptimes and waits move on even when nothing happens.
 REDRAW_S = 1.0
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
@@ -40,7 +39,7 @@ class Feed:
 
     def __init__(self, info: ServerInfo, token: str) -> None:
         self._info = info
-        self._headers = {"Authorization": f"Bearer {token}"}
+        self._token = token
         self._stream: HTTPConnection | None = None
         self.news = threading.Event()
         self.over = ""
@@ -69,7 +68,7 @@ class Feed:
     def _listen(self) -> None:
         self._stream = stream = HTTPConnection(self._info.host, self._info.port, timeout=60)
         try:
-            stream.request("GET", "/events", headers=self._headers)
+            stream.request("GET", "/events", headers={"Authorization": f"Bearer {self._token}"})
             response = stream.getresponse()
             name = ""
             while line := response.readline():
@@ -84,19 +83,11 @@ class Feed:
         self.over = "The server has gone."
         self.news.set()
 
-    def _get(self, path: str) -> Any:
-        connection = HTTPConnection(self._info.host, self._info.port, timeout=WITHIN_S)
-        try:
-            connection.request("GET", path, headers=self._headers)
-            response = connection.getresponse()
-            body = response.read()
-            if response.status != 200:
-                raise _absent(f"it answers with HTTP {response.status}")
-            return msgspec.json.decode(body)
-        except (OSError, HTTPException, msgspec.DecodeError) as problem:
-            raise _absent(str(problem) or type(problem).__name__) from None
-        finally:
-            connection.close()
+    def _get(self, path: str) -> dict[str, Any]:
+        told = server_info.ask(self._info, path, dict[str, Any], self._token)
+        if isinstance(told, str):
+            raise _absent(told)
+        return told
 
 
 def run(asked: Invocation) -> int:
@@ -188,8 +179,7 @@ def _find(workspace: str) -> tuple[ServerInfo, str]:
     if info is None or not server_info.is_alive(info):
         raise _absent(f"no Switchboard serves {workspace} over HTTP")
     try:
-        with open(os.path.join(folder, auth.FILE), encoding="ascii") as file:
-            return info, file.read().strip()
+        return info, auth.read_token(folder)
     except (OSError, UnicodeDecodeError) as problem:
         raise _absent(f"its token cannot be read: {problem}") from None
 

@@ -95,6 +95,12 @@ def write_token(folder: str) -> str:
     return token
 
 
+def read_token(folder: str) -> str:
+    """The token of the front that serves here."""
+    with open(os.path.join(folder, FILE), encoding="ascii") as file:
+        return file.read().strip()
+
+
 def _demand_private(path: str, kind: int, remedy: str) -> None:
     """Refuse what others could read, or have put there."""
     found = os.lstat(path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from http.client import HTTPConnection, HTTPException
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -16,9 +17,12 @@ from switchboard_mcp.config.writing import write_whole
 from switchboard_mcp.errors import SwitchboardError, failure
 
 FILE = "server_info.json"
-# It is on this machine and only has to say who it is.
-ASK_WITHIN_S = 2.0
-MOST_ANSWER_BYTES = 65_536
+# It is on this machine, and answers such questions at once.
+ASK_WITHIN_S = 5.0
+MOST_FILE_BYTES = 65_536
+MOST_ANSWER_BYTES = 16 * 1024 * 1024
+
+T = TypeVar("T")
 
 
 class ServerInfo(Struct, rename="camel", kw_only=True):
@@ -45,7 +49,7 @@ def read(folder: str) -> ServerInfo | None:
     """What is there; None where it is nothing of ours."""
     try:
         with open(os.path.join(folder, FILE), "rb") as file:
-            return msgspec.json.decode(file.read(MOST_ANSWER_BYTES), type=ServerInfo)
+            return msgspec.json.decode(file.read(MOST_FILE_BYTES), type=ServerInfo)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
@@ -66,15 +70,24 @@ def is_alive(info: ServerInfo) -> bool:
         return False
     except PermissionError:
         pass
+    told = ask(info, info.health_endpoint, _Health)
+    return isinstance(told, _Health) and told.name == "switchboard" and told.pid == info.pid
+
+
+def ask(info: ServerInfo, path: str, answer: type[T], token: str = "") -> T | str:
+    """What the front answers to a GET; or why it does not."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     connection = HTTPConnection(info.host, info.port, timeout=ASK_WITHIN_S)
     try:
-        connection.request("GET", info.health_endpoint)
-        told = msgspec.json.decode(connection.getresponse().read(MOST_ANSWER_BYTES), type=_Health)
-    except (OSError, HTTPException, msgspec.DecodeError, UnicodeDecodeError, ValueError):
-        return False
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        if response.status != 200:
+            return f"it answers with HTTP {response.status}"
+        return msgspec.json.decode(response.read(MOST_ANSWER_BYTES), type=answer)
+    except (OSError, HTTPException, msgspec.DecodeError, UnicodeDecodeError, ValueError) as problem:
+        return str(problem) or type(problem).__name__
     finally:
         connection.close()
-    return told.name == "switchboard" and told.pid == info.pid
 
 
 def write(folder: str, info: ServerInfo) -> None:
