@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 
 from switchboard_mcp.cli.console import Screen, Styled, plural
 from switchboard_mcp.config.models import Workspace
@@ -138,17 +139,21 @@ def _remarks(
         ]
     if workspace.config.governance.mode == "governed":
         notes.append("this workspace is governed: `switchboard approve NAME` lets a child run")
+    remote = [child.name for child in plan.children if child.server.url]
+    if remote and find_spec("httpx2") is None:
+        told = "remote servers need the extra `http`: pip install '.[http]' in Switchboard's folder"
+        notes.append(f"{', '.join(sorted(remote))}: {told}")
     if notes:
         yield "Worth knowing", notes
     if found:
         yield "These still use the old names of tools", _trace_lines(found)
-    remote = sorted({each.child for each in plan.moving if _wants_login(each)})
-    if remote:
-        yield "Remote servers that may want a login", [f"switchboard login {name}" for name in remote]
-    told = [f"{name}: {', '.join(places)}" for name, places in _written_out(plan).items()]
-    if told:
+    closed = sorted({each.child for each in plan.moving if _wants_login(each)})
+    if closed:
+        yield "Remote servers that may want a login", [f"switchboard login {name}" for name in closed]
+    written = [f"{name}: {', '.join(places)}" for name, places in _written_out(plan).items()]
+    if written:
         hint = "`switchboard revert`, then `switchboard init --secrets env`, makes variables of them."
-        yield "Secrets that are written out", [*told, hint]
+        yield "Secrets that are written out", [*written, hint]
     unset = [name for name in plan.variables if name not in wanted.environ]
     if plan.secrets:
         path = _short(os.path.join(workspace.folder, ".switchboard", "secrets.env"))

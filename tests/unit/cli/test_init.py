@@ -101,3 +101,13 @@ def test_suites_that_are_wanted_are_switched_on(person: Person) -> None:
 
 def test_the_program_is_named_by_its_whole_path() -> None:
     assert Path(own_command()[0]).is_absolute()
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_whoever_moves_remote_servers_learns_that_they_need_an_extra(
+    person: Person, monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    if not installed:
+        monkeypatch.setitem(sys.modules, "httpx2", None)
+    told = talk(person, Talk(), "--yes")
+    assert ("remote servers need the extra `http`" in told) != installed
