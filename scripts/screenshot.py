@@ -7,6 +7,7 @@ import asyncio
 import json
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,6 +22,8 @@ from tests.e2e.web import Web, request, serving  # noqa: E402
 PICTURE = ROOT / "docs" / "images" / "dashboard.png"
 WIDTH, HEIGHT = 1120, 720
 NAMES = ("calendar", "files", "github", "search", "tickets")
+# How many calls there are in each stretch of time; in longer ones, one of them fails.
+ROUNDS, ROUND_S, FAILING = (4, 9, 16, 22, 14, 30, 41, 26, 12, 18), 5.0, 24
 WORDS = (
     "list",
     "read",
@@ -81,12 +84,15 @@ async def write_mail(folder: Path) -> None:
 
 
 def work(web: Web) -> None:
-    """Hosts come, look and call."""
-    for number in range(4):
+    """Hosts come, look and call, for long enough that there is a curve."""
+    for number, calls in enumerate(ROUNDS):
         session = web.initialize()
-        for suite in NAMES[number:] + NAMES[:1]:
-            arguments = {"action": "call", "subtool": "echo", "args": {"message": "hello"}}
-            session.result("tools/call", {"name": f"{suite}_suite", "arguments": arguments}, id=suite)
+        for place in range(calls):
+            suite = NAMES[(number + place) % len(NAMES)]
+            subtool = "rename" if place == FAILING else "echo"
+            arguments = {"action": "call", "subtool": subtool, "args": {"message": "hello"}}
+            session.result("tools/call", {"name": f"{suite}_suite", "arguments": arguments}, id=place)
+        time.sleep(ROUND_S)
     web.post(
         request("tools/call", {"name": "notes_suite", "arguments": {"action": "introspect"}}), session.headers
     )
@@ -106,6 +112,7 @@ def main() -> None:
             work(web)
             page.sees("tickets · echo")
             page.sees("execute for builder")
+            page.run("await page.locator('.tile.bad').waitFor()")
             page.run("await page.locator('.bars tr', {hasText: 'tickets_suite'}).waitFor()")
             page.picture(PICTURE, WIDTH, HEIGHT)
     print(f"{PICTURE.relative_to(ROOT)}: {PICTURE.stat().st_size:,} bytes")

@@ -96,9 +96,12 @@ def test_the_link_leaves_no_code_in_the_address_and_no_cookie_for_scripts(page: 
     assert [(each["httpOnly"], each["sameSite"]) for each in cookies] == [(True, "Strict")]
 
 
-def test_the_overview_shows_sums_the_chart_and_what_needs_attention(page: Browser) -> None:
+def test_the_overview_shows_sums_charts_and_what_needs_attention(page: Browser, web: Web) -> None:
     page.view("overview")
+    call(web)
     page.run("await page.locator('svg.chart path.stroke').waitFor({state: 'attached'})")
+    page.sees("calls a minute")
+    assert "call" in page.run("return await page.locator('svg.chart g title').first().textContent()")
     page.sees(
         "Install the program, or write its whole path in the named file: hosts often have a short PATH."
     )
@@ -136,12 +139,18 @@ def test_the_record_is_shown_and_searched(page: Browser) -> None:
     page.sees("command_not_found")
     page.run("await page.fill('#search', 'missing')")
     page.run("await page.locator('.list-row', {hasText: 'pinned'}).first().waitFor({state: 'detached'})")
+    page.run("await page.fill('#search', ''); await page.getByLabel('How it ended').selectOption('failed')")
+    page.run("await page.locator('.list-row', {hasText: /ok$/}).first().waitFor({state: 'detached'})")
     assert "secret words" not in page.text()
     page.picture(SHOTS / "audit.png")
 
 
 def test_a_message_is_read_with_its_thread_and_found_by_its_words(page: Browser) -> None:
     page.view("mail")
+    beside = "badge.getBoundingClientRect().right < badge.closest('nav').getBoundingClientRect().right"
+    badges = "[...document.querySelectorAll('.person .badge')]"
+    page.run("await page.locator('.person .badge').first().waitFor()")
+    assert page.run(f"return await page.evaluate(() => {badges}.every((badge) => {beside}))")
     page.run("await page.fill('#search', 'parser')")
     page.run("await page.locator('.list-row', {hasText: 'Make the parser quick.'}).click()")
     page.sees("Thread of 2")

@@ -32,6 +32,7 @@ async def overview(board: Board, asked: Asked) -> object:
         "sessions": board.sessions(),
         "hostsServed": board.hosts(),
         "mode": governance.mode,
+        "disabled": board.services.disabled,
         "audit": audit is not None,
         "auditTrouble": audit.trouble if audit is not None else None,
         "mail": board.desk is not None,

@@ -2,11 +2,14 @@
 
 import { compact, h, ms, number, plural, s } from "/static/dom.js";
 
-const WIDTH = 640, HEIGHT = 180, LEFT = 46, RIGHT = 10, TOP = 10, BOTTOM = 22, COLUMNS = 110;
+// As wide as the card is, so that words have their own size: a phone's has half the room.
+const WIDE = 640, NARROW = 340, HEIGHT = 180, LEFT = 48, RIGHT = 10, TOP = 10, BOTTOM = 22;
+export const narrow = matchMedia("(max-width: 720px)");
+const room = () => (narrow.matches ? NARROW : WIDE);
 
 function niceTop(value, least = 1) {
   const power = 10 ** Math.floor(Math.log10(Math.max(least, value)));
-  return [1, 2, 2.5, 5, 10].map((step) => step * power).find((top) => top >= value) || 10 * power;
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((top) => top >= value) || 10 * power;
 }
 
 function when(at, spanned) {
@@ -14,13 +17,13 @@ function when(at, spanned) {
   return spanned > 86400000 ? date.toLocaleDateString("en-CA") : date.toLocaleTimeString("en-GB", spanned < 600000 ? {} : { hour: "2-digit", minute: "2-digit" });
 }
 
-function times(begin, end, y) {
-  return [0, 0.5, 1].map((part) => s("text", { class: "tick", x: LEFT + part * (WIDTH - LEFT - RIGHT), y, "text-anchor": ["start", "middle", "end"][part * 2] }, when(begin + part * (end - begin), end - begin)));
+function times(begin, end, y, wide) {
+  return [0, 0.5, 1].map((part) => s("text", { class: "tick", x: LEFT + part * (wide - LEFT - RIGHT), y, "text-anchor": ["start", "middle", "end"][part * 2] }, when(begin + part * (end - begin), end - begin)));
 }
 
 // The points of a stretch of time in as many columns as can be told apart.
-function gather(points, begin, end) {
-  const width = Math.max(5000, Math.ceil((end - begin) / COLUMNS / 5000) * 5000), found = new Map();
+function gather(points, begin, end, most) {
+  const width = Math.max(5000, Math.ceil((end - begin) / most / 5000) * 5000), found = new Map();
   for (const [at, seconds, calls, errors, p50, p95] of points) {
     if (at + seconds * 1000 <= begin) continue;
     const place = Math.floor((Math.max(at, begin) - begin) / width), had = found.get(place) || { place, calls: 0, errors: 0, took: 0, p95: 0 };
@@ -31,19 +34,19 @@ function gather(points, begin, end) {
 
 // Above, how many there were and how many failed; below, how long they took: from the median up to p95.
 export function traffic(points, begin, end) {
-  const { width, columns } = gather(points, begin, end);
+  const wide = room(), { width, columns } = gather(points, begin, end, wide / 6);
   const calls = columns.reduce((sum, column) => sum + column.calls, 0), errors = columns.reduce((sum, column) => sum + column.errors, 0);
   const perMinute = 60000 / width, most = niceTop(Math.max(...columns.map((column) => column.calls * perMinute), 1)), slowest = niceTop(Math.max(...columns.map((column) => column.p95), 0.1), 0.1);
-  const step = ((WIDTH - LEFT - RIGHT) * width) / (end - begin), x = (place) => LEFT + place * step, thick = Math.max(1, Math.min(step * 0.8, 14));
+  const step = ((wide - LEFT - RIGHT) * width) / (end - begin), x = (place) => LEFT + place * step, thick = Math.max(1, Math.min(step * 0.8, 14));
   const y = (value) => 100 - (value / most) * 84, z = (value) => 204 - (value / slowest) * 76;
   const told = `${plural(calls, "call")} since ${new Date(begin).toLocaleString("en-GB")}, ${plural(errors, "error")}.`;
   const ticks = (scale, top, text) => [0, top].map((value) => [
-    s("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: scale(value), y2: scale(value) }),
+    s("line", { class: "grid", x1: LEFT, x2: wide - RIGHT, y1: scale(value), y2: scale(value) }),
     s("text", { class: "tick", x: LEFT - 6, y: scale(value) + 4, "text-anchor": "end" }, text(value)),
   ]);
-  return s("svg", { class: "chart", viewBox: `0 0 ${WIDTH} 228`, role: "img", "aria-label": told },
+  return s("svg", { class: "chart", viewBox: `0 0 ${wide} 228`, role: "img", "aria-label": told },
     s("title", {}, told), ticks(y, most, compact), ticks(z, slowest, (value) => (value < 1000 ? `${value} ms` : `${value / 1000} s`)),
-    s("text", { class: "tick", x: LEFT, y: 10 }, "calls a minute"), s("text", { class: "tick", x: LEFT, y: 122 }, "median to p95"), times(begin, end, 223),
+    s("text", { class: "tick", x: LEFT, y: 10 }, "calls a minute, failed ones red"), s("text", { class: "tick", x: LEFT, y: 122 }, "how long they took, median to p95"), times(begin, end, 223, wide),
     columns.map((column) => s("g", {},
       s("title", {}, `${when(begin + column.place * width, end - begin)}: ${plural(column.calls, "call")}, ${plural(column.errors, "error")}, median ${ms(column.p50)}, p95 ${ms(column.p95)}`),
       s("rect", { class: "bar-fill", x: x(column.place), width: thick, y: y(column.calls * perMinute), height: 100 - y(column.calls * perMinute) }),
@@ -53,9 +56,9 @@ export function traffic(points, begin, end) {
 }
 
 export function line(points, now) {
-  const begin = points[0][0], end = Math.max(now, begin + 1000, points[points.length - 1][0]);
+  const wide = room(), begin = points[0][0], end = Math.max(now, begin + 1000, points[points.length - 1][0]);
   const top = niceTop(Math.max(...points.map((point) => point[1]), 10));
-  const x = (at) => LEFT + ((at - begin) / (end - begin)) * (WIDTH - LEFT - RIGHT);
+  const x = (at) => LEFT + ((at - begin) / (end - begin)) * (wide - LEFT - RIGHT);
   const y = (saved) => HEIGHT - BOTTOM - (saved / top) * (HEIGHT - TOP - BOTTOM);
   let path = `M${x(begin).toFixed(1)} ${y(points[0][1]).toFixed(1)}`;
   for (const [at, saved] of points.slice(1)) path += `H${x(at).toFixed(1)}V${y(saved).toFixed(1)}`;
@@ -64,11 +67,11 @@ export function line(points, now) {
   const last = points[points.length - 1][1];
   const told = `Tokens saved since ${new Date(begin).toLocaleString("en-GB")}: ${number(last)}.`;
   const grid = [0, top / 2, top].map((value) => [
-    s("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }),
+    s("line", { class: "grid", x1: LEFT, x2: wide - RIGHT, y1: y(value), y2: y(value) }),
     s("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, compact(value)),
   ]);
-  return s("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": told },
-    s("title", {}, told), grid, times(begin, end, HEIGHT - 5), s("path", { class: "area", d: area }), s("path", { class: "stroke", d: path }),
+  return s("svg", { class: "chart", viewBox: `0 0 ${wide} ${HEIGHT}`, role: "img", "aria-label": told },
+    s("title", {}, told), grid, times(begin, end, HEIGHT - 5, wide), s("path", { class: "area", d: area }), s("path", { class: "stroke", d: path }),
     s("circle", { class: "dot", cx: x(end), cy: y(last), r: 3.5 }));
 }
 

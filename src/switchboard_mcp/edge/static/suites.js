@@ -1,10 +1,11 @@
 // The overview, and the suites: how children are, what they save, and what can be done about them.
 
-import { bars, line, traffic } from "/static/chart.js";
-import { ask, badge, clear, compact, h, ms, notice, number, plural, span, state } from "/static/dom.js";
+import { bars, line, narrow, traffic } from "/static/chart.js";
+import { ask, badge, clear, clock, compact, h, ms, notice, number, outcome, plural, span, state } from "/static/dom.js";
 import { get, known, name, on, post } from "/static/server.js";
 
 const ILL = new Set(["unhealthy", "quarantined", "absent"]);
+const total = (all, key) => all.reduce((sum, row) => sum + (row[key] || 0), 0);
 const rows = () => [...known.children.values()];
 const STRETCHES = [[15, "15 minutes"], [60, "1 hour"], [360, "6 hours"], [1440, "1 day"], [0, "all"]];
 const now = () => Date.now() - (known.skew || 0);
@@ -31,9 +32,9 @@ export function overview(view, go) {
     const all = rows(), about = known.overview;
     const ill = all.filter((row) => ILL.has(row.health)).length, running = all.filter((row) => row.started).length;
     clear(tiles,
-      tile("Suites", number(all.length), `${running} running`, ""),
+      tile("Suites", number(all.length), `${running} running${about.mode === "governed" ? ", governed" : ""}`, ""),
       tile("In trouble", number(ill), ill ? "see below" : "all well", ill ? "bad" : "good"),
-      tile("Calls", compact(all.reduce((sum, row) => sum + (row.calls || 0), 0)), `${all.reduce((sum, row) => sum + (row.underWay || 0), 0)} under way`),
+      tile("Calls", compact(total(all, "calls")), `${compact(total(all, "errors"))} failed, ${total(all, "underWay")} under way`),
       tile("Tokens saved", compact(known.points.length ? known.points[known.points.length - 1][1] : 0), `${plural(about.hostsServed, "host")} served`),
       tile("Hosts here", number(about.sessions), `up ${span(now() - about.startedAt)}`),
       about.mail && tile("Mail waiting", waiting === null ? "…" : number(waiting), "messages in inboxes"));
@@ -50,9 +51,13 @@ export function overview(view, go) {
       items.unshift(h("li", {}, h("button", { type: "button", class: "link", onclick: () => go("mail", `${order.to}/${order.id}`) }, `execute for ${order.to}`), " ", badge("waits", "warn"),
         h("p", { class: "wrap" }, `${order.from}: ${order.excerpt}`)));
     }
-    for (const warning of known.overview.warnings) items.push(h("li", {}, badge("config", "warn"), h("p", { class: "wrap" }, warning)));
-    const audit = known.overview.auditTrouble;
-    if (audit) items.unshift(h("li", {}, badge("audit", "bad"), h("p", { class: "wrap" }, audit.message)));
+    // What is not approved is told by its row already.
+    const told = found.map((row) => (row.trouble ? row.trouble.message : "")).filter(Boolean);
+    for (const warning of known.overview.warnings.filter((text) => !found.some((row) => row.state === "absent" && text.includes(`'${row.child}' is not approved`)) && !told.includes(text))) items.push(h("li", {}, badge("config", "warn"), h("p", { class: "wrap" }, warning)));
+    for (const [word, problem] of [["audit", known.overview.auditTrouble], ["off", known.overview.disabled]]) {
+      if (problem) items.unshift(h("li", {}, badge(word, "bad"), h("p", { class: "wrap" }, problem.message), problem.hint && h("p", { class: "remedy wrap" }, problem.hint)));
+    }
+    if (!known.children.size) items.push(h("li", {}, h("p", {}, "There are no suites yet."), h("p", { class: "remedy" }, "Bring some with ", h("code", {}, "switchboard init"), " or ", h("code", {}, "switchboard add"), ".")));
     clear(troubles, items.length ? h("ul", { class: "plain" }, items) : h("p", { class: "empty" }, "Nothing. All is well."));
   };
   const drawTraffic = () => {
@@ -63,7 +68,7 @@ export function overview(view, go) {
   const drawSavings = () => clear(chart, line(known.points, now()));
   const drawCalls = () => {
     const last = known.calls.slice(-8).reverse();
-    clear(latest, last.length ? h("ul", { class: "plain tight" }, last.map((call) => h("li", { class: "row" }, h("span", { class: "grow cut" }, `${call.child} · ${call.subtool || call.kind}`), h("span", { class: "num dim" }, ms(call.ms)), badge(call.outcome, call.outcome === "ok" ? "good" : "bad")))) : h("p", { class: "empty" }, "None yet."));
+    clear(latest, last.length ? h("ul", { class: "plain tight" }, last.map((call) => h("li", { class: "row" }, h("span", { class: "dim num small" }, clock(call.at)), h("span", { class: "grow cut" }, `${call.child} · ${call.subtool || call.kind}`), h("span", { class: "num dim" }, ms(call.ms)), outcome(call.outcome)))) : h("p", { class: "empty" }, "None yet."));
   };
   const fetchSavings = async () => {
     const told = await get("/api/savings");
@@ -85,8 +90,10 @@ export function overview(view, go) {
   fetchSavings().catch(() => {});
   fetchMail().catch(() => {});
   const timer = setInterval(() => { drawTiles(); drawTraffic(); }, 5000);
+  const turned = () => { drawTraffic(); drawSavings(); };
+  narrow.addEventListener("change", turned);
   const ends = [on("children", () => { drawTiles(); drawTroubles(); }), on("server", drawTiles), on("calls", drawCalls), on("history", drawTraffic), on("savings", () => fetchSavings().catch(() => {})), on("mail", () => fetchMail().catch(() => {}))];
-  return () => { clearInterval(timer); ends.forEach((end) => end()); };
+  return () => { clearInterval(timer); narrow.removeEventListener("change", turned); ends.forEach((end) => end()); };
 }
 
 const COLUMNS = [
@@ -121,6 +128,7 @@ export function suitesView(view, go, chosen) {
     const held = document.activeElement && body.contains(document.activeElement) ? document.activeElement.closest("tr").dataset.id : null;
     clear(body, found.map((row) => h("tr", { "data-id": row.id, class: row.id === open ? "chosen" : "", onclick: () => show(row.id) }, COLUMNS.map(([, title, cell, , kind]) => h("td", { class: kind, "data-label": title }, cell(row))))));
     if (held !== null) for (const row of body.children) if (row.dataset.id === held) row.querySelector("button").focus();
+    if (!found.length) clear(body, h("tr", { class: "none" }, h("td", { colSpan: COLUMNS.length }, known.children.size ? "No such suite." : "There are no suites yet.")));
     count.textContent = found.length === known.children.size ? plural(found.length, "suite") : `${found.length} of ${known.children.size}`;
   };
   const show = async (id) => {
@@ -152,9 +160,10 @@ async function act(id, verb, body) {
 }
 
 async function detail(aside, id, close) {
-  let told;
-  try { told = await get(`/api/children/${name(id)}`); } catch (problem) { aside.hidden = true; return void notice(problem.message); }
-  const may = known.overview.mayAct && told.kind !== "builtin";
+  const row = known.children.get(id);
+  let told = row && row.state === "absent" ? { ...row, driftChanges: [] } : null;
+  try { told = told || await get(`/api/children/${name(id)}`); } catch (problem) { aside.hidden = true; return void notice(problem.message); }
+  const may = known.overview.mayAct && told.kind !== "builtin" && told.state !== "absent";
   const again = () => detail(aside, id, close);
   const button = (verb, label, kind) => h("button", { type: "button", class: kind, onclick: async (event) => { event.target.disabled = true; await act(id, verb); await again(); } }, label);
   const trouble = told.trouble;
