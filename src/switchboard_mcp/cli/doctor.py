@@ -22,6 +22,7 @@ from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened
 from switchboard_mcp.cli.status import FOLDER, find
 from switchboard_mcp.cli.survey import Connected, Report, survey
 from switchboard_mcp.config import health
+from switchboard_mcp.config.ask import SUBTOOL
 from switchboard_mcp.config.bus import settled
 from switchboard_mcp.config.load import find_config
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
@@ -247,6 +248,8 @@ def _idle_rules(child: str, seen: Connected | None, config: Config) -> list[Find
     if suite is None or seen is None:
         return []
     names = [subtool.name for subtool in seen.subtools]
+    if names == [SUBTOOL]:  # it is wrapped: the rules are about what is behind it
+        return []
     findings = []
     for list_name, rules in (("allow", suite.expose.allow), ("deny", suite.expose.deny)):
         for rule in rules:
