@@ -98,8 +98,8 @@ def samples(answer: Answer) -> dict[tuple[str, str], float]:
     }
 
 
-def echo(web: Web) -> None:
-    message = modern("tools/call", call("echo", "hello", suite="mock_suite"))
+def echo(web: Web, subtool: str = "echo") -> None:
+    message = modern("tools/call", call(subtool, "hello", suite="mock_suite"))
     assert web.post(message, headers_of(message)).status == 200
 
 
@@ -112,11 +112,13 @@ def test_metrics_are_there_for_whoever_has_a_token(workspace: Path) -> None:
         assert before["switchboard_child_calls_total", "mock"] == 0
         echo(web)
         echo(web)
+        echo(web, "nope")
         after = samples(scrape(web))
         assert web.ask("POST", "/metrics", b"").status == 405
     assert after["switchboard_child_up", "mock"] == 1
     assert after["switchboard_child_healthy", "mock"] == 1
-    assert after["switchboard_child_calls_total", "mock"] == 2
+    assert after["switchboard_child_calls_total", "mock"] == 3
+    assert [each["switchboard_child_errors_total", "mock"] for each in (before, after)] == [0, 1]
     assert after["process_resident_memory_bytes", ""] > 1_000_000
     assert after["switchboard_info", ""] == 1
     # Nobody asked for times.

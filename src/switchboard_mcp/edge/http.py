@@ -297,7 +297,7 @@ class HttpFront:
             return
         from switchboard_mcp.edge import metrics  # Only where somebody looks.
 
-        told = metrics.answer(self._gateway, time.monotonic() - self._began)
+        told = metrics.answer(self._gateway, time.monotonic() - self._began, self.tallies)
         kind = (b"content-type", metrics.CONTENT_TYPE.encode())
         await asgi.respond(exchange.send, 200, told, kind, *exchange.extra)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
@@ -16,14 +18,22 @@ from switchboard_mcp.gateway.status import ChildStatus, children
 from switchboard_mcp.observe.metrics import CONTENT_TYPE as CONTENT_TYPE
 from switchboard_mcp.observe.metrics import Value, render
 
+if TYPE_CHECKING:
+    from switchboard_mcp.observe.timeline import Tally
+
 PATH = "/metrics"
 STATM, OPEN_FILES = "/proc/self/statm", "/proc/self/fd"
 
 
-def answer(gateway: Gateway, uptime_s: float) -> bytes:
-    """The text for Prometheus."""
+def answer(gateway: Gateway, uptime_s: float, tallies: Mapping[str, Tally]) -> bytes:
+    """The text for Prometheus; `tallies` has what was seen of each child's calls."""
     timings = gateway.telemetry.timings if gateway.telemetry is not None else None
-    return render(collect(gateway, uptime_s), timings)
+    failed = {suite.source: 0 for suite in gateway.all.values()}
+    failed |= {name: tally.errors for name, tally in tallies.items()}
+    errors = [
+        Value("switchboard_child_errors_total", count, {"child": name}) for name, count in failed.items()
+    ]
+    return render([*collect(gateway, uptime_s), *errors], timings)
 
 
 def collect(gateway: Gateway, uptime_s: float) -> list[Value]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.core.lifecycle import Health
@@ -64,11 +65,16 @@ def children(
     """Every child of these suites; where a principal is given, of processes kept for one host only its own. What was
     seen of a child's calls is told with its first process.
     """
-    return [
-        _of(suite, child, tallies.get(child.name) if place == 0 else None)
-        for suite in suites
-        for place, child in enumerate(_processes(suite, principal) or [suite.child])
-    ]
+    told = []
+    for suite in suites:
+        kept = _processes(suite, principal) or [suite.child]
+        tally = tallies.get(suite.source)
+        first = _of(suite, kept[0], tally)
+        if tally is not None and len(kept) == 1 and tally.calls > first.calls:
+            # A child that was made anew for another config has forgotten the calls of before.
+            first = replace(first, calls=tally.calls)
+        told += [first, *(_of(suite, child) for child in kept[1:])]
+    return told
 
 
 def saved_by(suite: ChildSuite) -> int:
@@ -86,7 +92,7 @@ def _processes(suite: ChildSuite, principal: str | None) -> list[Child]:
     return [child for child in kept if getattr(child.home, "principal", "") == principal]
 
 
-def _of(suite: ChildSuite, child: Child, tally: Tally | None) -> ChildStatus:
+def _of(suite: ChildSuite, child: Child, tally: Tally | None = None) -> ChildStatus:
     health = child.health  # first, since it may change the state
     known = child.knowledge is not None
     last = child.last_failure if child.failures or health.value in ILL else None
@@ -100,8 +106,7 @@ def _of(suite: ChildSuite, child: Child, tally: Tally | None) -> ChildStatus:
         started=child.peer is not None,
         known=known,
         pid=child.pid,
-        # A child that was made anew for another config has forgotten the calls of before.
-        calls=max(child.visits - child.looks, tally.calls if tally is not None else 0),
+        calls=max(0, child.visits - child.looks),
         errors=tally.errors if tally is not None else 0,
         p50=tally.within(0.5) if tally is not None else UNSET,
         p95=tally.within(0.95) if tally is not None else UNSET,

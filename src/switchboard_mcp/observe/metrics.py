@@ -46,6 +46,9 @@ METRICS: dict[str, Metric] = {
     "switchboard_child_calls_total": Metric(
         "counter", "Requests that came for the child, looks inside its suite not counted.", ("child",)
     ),
+    "switchboard_child_errors_total": Metric(
+        "counter", "Calls of the child's subtools that failed. At `/metrics` only.", ("child",)
+    ),
     "switchboard_child_looks_total": Metric("counter", "Looks inside the child's suite.", ("child",)),
     "switchboard_child_under_way": Metric("gauge", "Requests that the child works on.", ("child",)),
     "switchboard_child_failures": Metric("gauge", "Starts and runs that failed in a row.", ("child",)),
