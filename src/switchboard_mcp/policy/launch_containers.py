@@ -6,6 +6,7 @@ is given the machine's root or its devices is as strong as a program, and the ap
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -17,6 +18,8 @@ _VALUED = frozenset(
     "-e --env -v --volume --mount --network --net --name -w --workdir -u --user -m --memory --cpus --cap-drop "
     "--security-opt --tmpfs -l --label --pull --platform --add-host --dns --pids-limit --ulimit --hostname -h".split()
 )
+# Whoever has these has the machine: its root, its devices, its secrets, the socket of a daemon that runs as root.
+_OF_THE_MACHINE = re.compile(r"//?|/(?:boot|dev|etc|proc|root|sys)(?:/.*)?|/var/lib/docker(?:/.*)?|.*\.sock")
 _FORBIDDEN = frozenset(
     "--privileged --cap-add --device --pid --ipc --uts --userns --cgroupns --env-file".split()
 )
@@ -26,17 +29,36 @@ def image_flaw(args: Sequence[str]) -> str:
     """Why a container cannot be approved as it is written, or an empty string."""
     if not args or args[0] != "run":
         return "only `run` can be approved"
-    skip = False
+    valued = ""
     for word in args[1:]:
-        name, equals, _ = word.partition("=")
-        if skip:
-            skip = False
+        name, equals, value = word.partition("=")
+        if valued or (name in _VALUED and equals):
+            flaw = _value_flaw(valued or name, word if valued else value)
+            if flaw:
+                return flaw
+            valued = ""
         elif not word.startswith("-"):
             return "" if _DIGEST.fullmatch(word) else "the image needs its digest: NAME@sha256:…"
         elif name in _FORBIDDEN:
             return f"`{name}` opens the machine to the container"
         elif name in _VALUED:
-            skip = not equals
+            valued = name
         elif word not in _FLAGS:
             return f"`{name}` is not known to be harmless"
     return "names no image"
+
+
+def _value_flaw(name: str, value: str) -> str:
+    """Why a flag with this value gives the container the machine, or an empty string."""
+    if name in ("-v", "--volume"):
+        source = value.partition(":")[0]
+    elif name == "--mount":
+        members = dict(member.partition("=")[::2] for member in value.replace('"', "").split(","))
+        source = members.get("source") or members.get("src") or ""
+    else:
+        opens = name in ("--network", "--net") and value == "host"
+        opens = opens or (name == "--security-opt" and value.endswith(("unconfined", "disable")))
+        return f"`{name} {value}` opens the machine to the container" if opens else ""
+    if source.startswith("/") and _OF_THE_MACHINE.fullmatch(os.path.normpath(source)):
+        return f"`{name}` gives the container {source}, which is the machine's own"
+    return ""
