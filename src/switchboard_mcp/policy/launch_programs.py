@@ -25,6 +25,8 @@ from switchboard_mcp.policy.launch_text import (
 )
 
 _TRAMPOLINE = re.compile(rb"""'''exec' "?([^"\n]+?)"? "\$0" "\$@\"""")
+# The same with the interpreter beside the script, wherever both are: uv's cache has these.
+_BESIDE = re.compile(rb"""'''exec' "\$\(dirname -- "\$\(realpath -- "\$0"\)"\)"/'([\w.-]+)' "\$0" "\$@"\n""")
 _SHIM = re.compile(rb"^from ([A-Za-z_]\w*)[\w.]* import ", re.MULTILINE)
 _BINARY = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"\xfe\xed\xfa")
 _MODULE_PLACES = ("lib/python3*/site-packages", "lib/python3*", "lib/python3/dist-packages")
@@ -161,7 +163,7 @@ def script(path: str, replaces: int, search: Search, package: str = "") -> Resol
     if names & (SHELLS | WRAPPERS) or not names & set(INTERPRETERS):
         return Unresolved(
             f"{real} is run by {interpreter}; no shell is ever run",
-            "Configure the program behind it; for one of uvx, run `uv tool install PACKAGE` first.",
+            "Configure the program behind it.",
         )
     return Resolved(
         argv=[interpreter, *words[1:], real],
@@ -179,7 +181,11 @@ def _shebang(path: str) -> str:
     if program_name(line.decode("utf-8", "replace").strip()) == "sh":
         # Python installers write this where the path of the interpreter is too long for the first line.
         found = _TRAMPOLINE.match(rest)
-        return found[1].decode("utf-8", "replace") if found else line.decode("utf-8", "replace").strip()
+        if found is not None:
+            return found[1].decode("utf-8", "replace")
+        beside = _BESIDE.match(rest)
+        if beside is not None:
+            return os.path.join(os.path.dirname(path), beside[1].decode())
     return line.decode("utf-8", "replace").strip()
 
 

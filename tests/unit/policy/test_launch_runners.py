@@ -219,6 +219,17 @@ def test_the_long_way_installers_name_an_interpreter_is_understood(tmp_path: Pat
     ]
 
 
+def test_an_interpreter_beside_its_script_is_understood(tmp_path: Path) -> None:
+    script, python = tmp_path / "tool", tmp_path / "python"
+    python.symlink_to(sys.executable)
+    line = """'''exec' "$(dirname -- "$(realpath -- "$0")")"/'python' "$0" "$@"\n' '''\n"""
+    script.write_text(f"#!/bin/sh\n{line}import sys\n")
+    script.chmod(0o755)
+    assert found(resolve(spec(tmp_path, str(script)), ENVIRON)).argv == [str(python), str(script)]
+    script.write_text(f"#!/bin/sh\n{line.replace('/', '/../')}import sys\n")
+    assert "no shell is ever run" in why(resolve(spec(tmp_path, str(script)), ENVIRON))
+
+
 # --- anything else ----------------------------------------------------------------------------------------
 
 
