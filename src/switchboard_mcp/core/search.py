@@ -6,6 +6,7 @@ looks only at the tools that share a word with it. It does not know what may be 
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
@@ -24,6 +25,9 @@ LENGTH_SHARE = 0.6
 KIN_WORTH = 0.3
 BEGINNING_WORTH = 0.6
 SPELLING_WORTH = 0.6
+# A tool that says it is deprecated has a better one beside it.
+DATED_WORTH = 0.5
+_DATED = re.compile(r"\W*deprecated\b", re.IGNORECASE)
 # Shorter words have too many neighbours.
 SHORTEST_BEGINNING = 4
 SHORTEST_MISSPELT = 5
@@ -61,6 +65,7 @@ class Index:
         self._known: dict[str, str] = {}  # the same words come again and again
         self._rarity: dict[str, float] = {}
         self._postings = self._weighed(entries)
+        self._dated = {place for place, entry in enumerate(entries) if _is_dated(entry.description)}
         self._vocabulary: list[str] = []
         self._pieces: dict[str, list[str]] = {}
 
@@ -73,6 +78,8 @@ class Index:
         scores = self._scores([group for group in groups if group])
         if not scores:
             return []
+        for place in self._dated & scores.keys():
+            scores[place] *= DATED_WORTH
         least = max(scores.values()) * floor
         hits = [Hit(place, score) for place, score in scores.items() if score >= least]
         hits.sort(key=lambda hit: (-hit.score, hit.place))
@@ -187,6 +194,11 @@ class Index:
                 if added > best.get(place, 0.0):
                     best[place] = added
         return best
+
+
+def _is_dated(description: str) -> bool:
+    """Whether it begins by saying so, or shouts it."""
+    return _DATED.match(description) is not None or "DEPRECATED" in description
 
 
 def _halves(description: str) -> tuple[str, str]:

@@ -92,3 +92,11 @@ def test_a_tool_is_found_by_its_own_words(known: list[Entry]) -> None:
 
     if words(known[0].name):
         assert 0 in {hit.place for hit in Index(known).search(known[0].name)}
+
+
+@pytest.mark.parametrize("said", ["Read a file. DEPRECATED: use the other.", "[deprecated] Read a file."])
+def test_what_is_deprecated_comes_after_what_took_its_place(said: str) -> None:
+    index = Index(
+        [Entry("read_file", said), Entry("read_text_file", "Read a file as text."), Entry("x", "Else.")]
+    )
+    assert [hit.place for hit in index.search("read a file")] == [1, 0]
