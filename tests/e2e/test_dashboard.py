@@ -236,6 +236,9 @@ def test_everything_can_be_reached_by_keys(page: Browser) -> None:
     page.run("await page.keyboard.press('5')")
     page.run("await page.locator('#tabs a[data-view=mail][aria-current]').waitFor()")
     page.run("await page.locator('.list-row').nth(1).waitFor()")
+    page.run("await page.keyboard.press('Tab')")
+    assert page.run("return await page.evaluate(() => document.activeElement.id)") == "search"
+    page.run("await page.keyboard.press('Escape')")
     page.run("await page.keyboard.press('/')")
     assert page.run("return await page.evaluate(() => document.activeElement.id)") == "search"
     page.run("await page.keyboard.press('Escape')")

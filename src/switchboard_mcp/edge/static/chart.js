@@ -14,20 +14,23 @@ function niceTop(value, least = 1) {
 
 function when(at, spanned) {
   const date = new Date(at);
-  return spanned > 86400000 ? date.toLocaleDateString("en-CA") : date.toLocaleTimeString("en-GB", spanned < 600000 ? {} : { hour: "2-digit", minute: "2-digit" });
+  return spanned > 86400000 ? `${date.toLocaleDateString("en-CA").slice(5)} ${date.toLocaleTimeString("en-GB").slice(0, 5)}` : date.toLocaleTimeString("en-GB", spanned < 600000 ? {} : { hour: "2-digit", minute: "2-digit" });
 }
 
 function times(begin, end, y, wide) {
   return [0, 0.5, 1].map((part) => s("text", { class: "tick", x: LEFT + part * (wide - LEFT - RIGHT), y, "text-anchor": ["start", "middle", "end"][part * 2] }, when(begin + part * (end - begin), end - begin)));
 }
 
-// The points of a stretch of time in as many columns as can be told apart.
+// The points of a stretch of time in as many columns as can be told apart; one that is wider than a column is shared out.
 function gather(points, begin, end, most) {
   const width = Math.max(5000, Math.ceil((end - begin) / most / 5000) * 5000), found = new Map();
   for (const [at, seconds, calls, errors, p50, p95] of points) {
-    if (at + seconds * 1000 <= begin) continue;
-    const place = Math.floor((Math.max(at, begin) - begin) / width), had = found.get(place) || { place, calls: 0, errors: 0, took: 0, p95: 0 };
-    found.set(place, { place, calls: had.calls + calls, errors: had.errors + errors, took: had.took + p50 * calls, p95: Math.max(had.p95, p95) });
+    const from = Math.max(at, begin), to = Math.min(at + seconds * 1000, end), whole = to - at;
+    for (let place = Math.floor((from - begin) / width); from < to && begin + place * width < to; place++) {
+      const share = (Math.min(to, begin + (place + 1) * width) - Math.max(from, begin + place * width)) / whole;
+      const had = found.get(place) || { place, calls: 0, errors: 0, took: 0, p95: 0 };
+      found.set(place, { place, calls: had.calls + calls * share, errors: had.errors + errors * share, took: had.took + p50 * calls * share, p95: Math.max(had.p95, p95) });
+    }
   }
   return { width, columns: [...found.values()].map((column) => ({ ...column, p50: column.took / column.calls })) };
 }
@@ -35,7 +38,7 @@ function gather(points, begin, end, most) {
 // Above, how many there were and how many failed; below, how long they took: from the median up to p95.
 export function traffic(points, begin, end) {
   const wide = room(), { width, columns } = gather(points, begin, end, wide / 6);
-  const calls = columns.reduce((sum, column) => sum + column.calls, 0), errors = columns.reduce((sum, column) => sum + column.errors, 0);
+  const [calls, errors] = ["calls", "errors"].map((key) => Math.round(columns.reduce((sum, column) => sum + column[key], 0)));
   const perMinute = 60000 / width, most = niceTop(Math.max(...columns.map((column) => column.calls * perMinute), 1)), slowest = niceTop(Math.max(...columns.map((column) => column.p95), 0.1), 0.1);
   const step = ((wide - LEFT - RIGHT) * width) / (end - begin), x = (place) => LEFT + place * step, thick = Math.max(1, Math.min(step * 0.8, 14));
   const y = (value) => 100 - (value / most) * 84, z = (value) => 204 - (value / slowest) * 76;
@@ -48,7 +51,7 @@ export function traffic(points, begin, end) {
     s("title", {}, told), ticks(y, most, compact), ticks(z, slowest, (value) => (value < 1000 ? `${value} ms` : `${value / 1000} s`)),
     s("text", { class: "tick", x: LEFT, y: 10 }, "calls a minute, failed ones red"), s("text", { class: "tick", x: LEFT, y: 122 }, "how long they took, median to p95"), times(begin, end, 223, wide),
     columns.map((column) => s("g", {},
-      s("title", {}, `${when(begin + column.place * width, end - begin)}: ${plural(column.calls, "call")}, ${plural(column.errors, "error")}, median ${ms(column.p50)}, p95 ${ms(column.p95)}`),
+      s("title", {}, `${when(begin + column.place * width, end - begin)}: ${plural(Math.round(column.calls), "call")}, ${plural(Math.round(column.errors), "error")}, median ${ms(column.p50)}, p95 ${ms(column.p95)}`),
       s("rect", { class: "bar-fill", x: x(column.place), width: thick, y: y(column.calls * perMinute), height: 100 - y(column.calls * perMinute) }),
       column.errors ? s("rect", { class: "bar-bad", x: x(column.place), width: thick, y: Math.min(98, y(column.errors * perMinute)), height: 100 - Math.min(98, y(column.errors * perMinute)) }) : "",
       s("rect", { class: "range", x: x(column.place), width: thick, y: z(column.p95), height: Math.max(1, z(column.p50) - z(column.p95)) }),

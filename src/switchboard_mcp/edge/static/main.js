@@ -70,7 +70,10 @@ function press(event) {
   const typing = event.target.matches("input, textarea, select");
   if (event.key === "Escape" && typing && event.target.type === "search") return void event.target.blur();
   if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") || !known.overview) return;
-  if (event.key >= "1" && event.key <= String(VIEWS.length)) return void go(VIEWS[event.key - 1][0]);
+  if (event.key >= "1" && event.key <= String(VIEWS.length)) {
+    go(VIEWS[event.key - 1][0]);
+    return void view.focus({ preventScroll: true }); // so that Tab goes on in it
+  }
   if (event.key === "/" && $("search")) { event.preventDefault(); $("search").focus(); }
   else if (event.key === "?") $("keys").showModal();
   else if (event.key === "t") toggleTheme();

@@ -46,8 +46,9 @@ export function emit(event, what) {
 }
 
 async function takeStock() {
-  const [overview, children, calls, savings, history] = await Promise.all([
-    get("/api/overview"), get("/api/children"), get("/api/calls"), get("/api/savings"), get("/api/history"),
+  const overview = await get("/api/overview"); // alone, since it tells whether we may ask at all
+  const [children, calls, savings, history] = await Promise.all([
+    get("/api/children"), get("/api/calls"), get("/api/savings"), get("/api/history"),
   ]);
   known.overview = overview;
   known.skew = Date.now() - overview.now;

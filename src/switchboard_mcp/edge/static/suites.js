@@ -24,8 +24,8 @@ export function overview(view, go) {
         h("section", { class: "card" }, h("div", { class: "row" }, h("h3", { class: "grow" }, "Calls"), stretch), calls),
         h("section", { class: "card" }, h("h3", {}, "Tokens saved"), chart, suites)),
       h("div", {},
-        h("section", { class: "card" }, h("h3", {}, "Needs attention"), troubles),
-        h("section", { class: "card" }, h("h3", {}, "Latest calls"), latest))));
+        h("section", { class: "card first" }, h("h3", {}, "Needs attention"), troubles),
+        h("section", { class: "card last" }, h("h3", {}, "Latest calls"), latest))));
   let perSuite = [], waiting = null, orders = [];
 
   const drawTiles = () => {
@@ -181,7 +181,7 @@ async function detail(aside, id, close) {
         if (sure) { await act(id, "approve", { mark: told.driftMark }); await again(); }
       } }, "Approve") : h("p", { class: "remedy" }, `switchboard lock --accept ${told.child}`)),
     h("dl", { class: "facts" },
-      h("dt", {}, "Health"), h("dd", {}, state(told.health), " ", told.state),
+      h("dt", {}, "Health"), h("dd", {}, state(told.health), " ", told.state === told.health ? "" : told.state),
       told.pid ? [h("dt", {}, "Process"), h("dd", {}, String(told.pid), told.startedAt ? `, up ${span(now() - told.startedAt)}` : "")] : "",
       h("dt", {}, "Calls"), h("dd", {}, number(told.calls || 0), told.errors ? `, ${plural(told.errors, "error")}` : "", told.p50 !== undefined ? `, median ${ms(told.p50)}, p95 ${ms(told.p95)}` : ""),
       weight ? [h("dt", {}, "Tokens"), h("dd", {}, `${number(weight.flat)} listed flat, ${number(weight.suite)} as a suite`)] : "",
