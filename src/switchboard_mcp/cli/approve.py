@@ -7,8 +7,10 @@ in `policy.launch_approval`. Nothing is started, downloaded or installed.
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from shlex import quote
 
 from msgspec import Struct
 
@@ -166,9 +168,9 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
     out.line(f"Child {out.paint(one_line(spec.name), 'bold')}  {one_line(spec.source)}")
     rows: list[tuple[str, str]] = []
     if approval.kind == "stdio":
-        rows.append(("configured", mask(" ".join((spec.command, *spec.args)))))
+        rows.append(("configured", mask(_words((spec.command, *spec.args)))))
         rest = approval.args[approval.replaces :]
-        rows.append(("really runs", mask(" ".join((*approval.launch, *rest)))))
+        rows.append(("really runs", mask(_words((*approval.launch, *rest)))))
         if approval.package:
             rows.append(("package", approval.package))
         for pin in approval.files:
@@ -183,7 +185,16 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
     if approval.ask is not None:
         rows.append(("planned by", " or ".join(approval.ask.models)))
         rows += [("unasked", name) for name in approval.ask.trust]
-    out.table([(Styled(name, "dim"), value) for name, value in rows], indent=2)
+    width = max(len(name) for name, _ in rows)
+    for (
+        name,
+        value,
+    ) in rows:  # all of each: what is cut off, or looks like something else, is not approved by anybody
+        out.line(f"  {out.paint(name.ljust(width), 'dim')}  {one_line(value)}")
+        given = value.replace("…  ", "").replace(" → ", " ")  # without our own signs
+        if not given.isascii():
+            plain = given.encode("ascii", "backslashreplace").decode()
+            out.line(f"  {' ' * width}  {one_line(plain)}", "yellow")
     if before is not None and before != approval:
         fields = (name for name in Approval.__struct_fields__)
         changed = [name for name in fields if getattr(before, name) != getattr(approval, name)]
@@ -192,6 +203,11 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
             out.line(
                 "  The package version is the same: make sure you know who changed its files.", "bold red"
             )
+
+
+def _words(words: Iterable[str]) -> str:
+    """A command, so that it is seen where one word ends."""
+    return " ".join(quote(word) if not word or re.search(r"[\s'\"\\]", word) else word for word in words)
 
 
 def _agrees(asked: Invocation, ask: Callable[[str], str]) -> bool:

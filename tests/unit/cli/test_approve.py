@@ -34,3 +34,36 @@ def test_files_that_changed_under_the_same_version_are_warned_of(now: Approval, 
     spec = ChildSpec(name="x", source="config", kind="stdio", command="npx", cwd="/srv")
     show_approval(spec, now, approved(), Screen(shown, {}))
     assert (SAME_VERSION in shown.getvalue()) == warned
+
+
+def shown(approval: Approval, *args: str, columns: str = "40") -> str:
+    """What somebody sees on a narrow terminal."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    spec = ChildSpec(
+        name="x", source="config", kind="stdio", command="/usr/bin/tool", args=list(args), cwd="/srv"
+    )
+    show_approval(spec, approval, None, Screen(terminal, {"COLUMNS": columns, "NO_COLOR": "1"}))
+    return terminal.getvalue()
+
+
+def test_nothing_of_what_runs_is_cut_off_however_narrow_the_terminal() -> None:
+    tail = ["--root", "/" + "x" * 200, "--and-then=evil"]
+    told = shown(Approval(launch=["/usr/bin/tool"], args=tail), *tail)
+    assert told.count("--and-then=evil") == 2
+
+
+def test_it_is_seen_where_an_argument_ends() -> None:
+    told = shown(Approval(launch=["/usr/bin/tool"], args=["a b", ""]), "a b", "")
+    assert told.count("/usr/bin/tool 'a b' ''") == 2
+
+
+def test_letters_that_look_like_others_are_told() -> None:
+    told = shown(Approval(launch=["/opt/n\u043ede/bin/node"]))
+    assert "/opt/n\\u043ede/bin/node" in told
+    pinned = Approval(launch=["/x"], files=[Pin(path="/x", sha256="a" * 64, real="/y")])
+    assert "\\u" not in shown(pinned)
