@@ -9,6 +9,7 @@ import asyncio
 import os
 import resource
 import signal
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
@@ -224,7 +225,7 @@ def test_the_checker_tells_of_what_is_lost_doubled_out_of_order_or_made_up() -> 
         relays_not_heard,
         redis_not_heard,
         entries_vanish,
-        disk_full,
+        pytest.param(disk_full, marks=pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit")),
         relays_killed_at_random,
     ],
 )

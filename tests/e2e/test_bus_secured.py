@@ -13,7 +13,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from switchboard_mcp.bus.ledger import Ledger, Wish
 from switchboard_mcp.bus.redis import RIGHTS, Wire
 from switchboard_mcp.bus.relay import Relay
 from switchboard_mcp.config.bus import Bus, BusTls
@@ -229,16 +228,6 @@ async def test_a_right_that_is_missing_shows_as_refused_with_the_command_it_is_f
         assert command in relay.status().problem
         running.cancel()
     await wire.close()
-
-
-async def test_the_same_rights_are_enough_for_what_replicas_share(guarded: RedisServer) -> None:
-    ledger = Ledger(Bus(url=guarded.url))
-    assert await ledger.take([Wish("kid", 60, 2, 3)]) == [(2, 1.0)]
-    await ledger.post("kid", b"it is stuck", 60_000)
-    assert await ledger.notice("kid") is not None
-    await ledger.remove("kid")
-    assert await ledger.notice("kid") is None
-    await ledger.close()
 
 
 async def test_what_redis_refuses_to_take_is_not_told_with_the_words_of_a_letter(

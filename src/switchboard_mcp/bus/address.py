@@ -21,6 +21,10 @@ _REMEDIES = (
     ("mismatch, certificate is not valid", "Its certificate is for another host than bus.url names"),
     ("CERTIFICATE_VERIFY_FAILED", "Its certificate is not vouched for by bus.tls.caFile, or has expired"),
     ("ALERT", "It does not accept bus.tls.certFile, or wants one"),
+    # The alert may be overtaken by the end of the connection.
+    ("Connection reset", "It may want another certificate: bus.tls.certFile"),
+    ("Connection closed", "It may want another certificate: bus.tls.certFile"),
+    ("Connection lost", "It may want another certificate: bus.tls.certFile"),
     # A Redis without TLS waits for more of what it takes for a command.
     ("Timeout connecting", "It may not speak TLS at this port; bus.url begins with rediss://"),
 )
@@ -60,10 +64,8 @@ def hide(url: str, register: Callable[[str], None]) -> None:
             register(secret)
 
 
-def certificates(tls: BusTls) -> ssl.SSLContext | None:
-    """Whom to trust and what to show, where the settings say so."""
-    if not (tls.ca_file or tls.cert_file or tls.key_file):
-        return None
+def certificates(tls: BusTls) -> ssl.SSLContext:
+    """Whom to trust and what to show."""
     try:
         context = ssl.create_default_context(cafile=tls.ca_file or None)
     except OSError as problem:

@@ -59,7 +59,10 @@ class Entry(Struct, frozen=True):
 
 
 class Secured(SSLConnection):
-    """A connection with certificates of our own; the client's way would trust those of the system besides."""
+    """A connection with certificates of our own.
+
+    The client would trust the authorities of the system besides, and in older versions take a certificate for any host.
+    """
 
     def __init__(self, *, certificates: SSLContext, **options: Any) -> None:
         super().__init__(**options)
@@ -90,17 +93,11 @@ class Wire:
                 options["username"] = settings.user
             self._redis: Any = Redis.from_url(settings.url, **options)
             pool = self._redis.connection_pool
-            own = (
-                address.certificates(settings.tls)
-                if issubclass(pool.connection_class, SSLConnection)
-                else None
-            )
-            if own is not None:
+            if issubclass(pool.connection_class, SSLConnection):
                 pool.connection_class = Secured
-                pool.connection_kwargs["certificates"] = own
-            pool.connection_class(
-                **pool.connection_kwargs
-            )  # Says now what it would say at the first question.
+                pool.connection_kwargs["certificates"] = address.certificates(settings.tls)
+            # Says now what it would say at the first question.
+            pool.connection_class(**pool.connection_kwargs)
         except (ValueError, TypeError, exceptions.RedisError):
             raise address.no_address(self.shown) from None
         self._beat = self._redis.register_script(scripts.BEAT)
