@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import NoReturn
 
 from msgspec.json import encode
 
 from switchboard_mcp.app import load
-from switchboard_mcp.cli.console import Styled, one_line, plural, visible_width
+from switchboard_mcp.cli.console import Screen, Styled, cut, one_line, plural, visible_width
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.core.chain import FAILED, Entry, fits
 from switchboard_mcp.errors import SwitchboardError, failure
@@ -25,8 +25,10 @@ FOLLOW_S = 0.25
 # Of a hash of arguments so much is shown to people as tells equal ones apart.
 SHOWN_HASH = 12
 HEADER = ("TIME", "", "KIND", "WHO", "WHAT", "TOOK", "ARGS", "OUTCOME")
-# While it grows nobody knows how wide a column will be; this is what most need.
-WIDTHS = (19, 6, 10, 10, 32, 7, SHOWN_HASH)
+# While it grows nobody knows how wide a column will be: what most need, and what a narrow terminal has room for.
+WIDTHS = {0: 19, 1: 6, 2: 10, 3: 10, 4: 32, 5: 7, 6: SHOWN_HASH, 7: 0}
+NARROW, NARROW_WIDTHS = 120, {0: 8, 2: 10, 3: 8, 4: 20, 5: 7, 7: 0}
+TIME_CHARS = 8
 GOOD = frozenset({"ok", "allowed", "approved"})
 
 
@@ -86,14 +88,14 @@ def follow(reader: Reader, asked: Invocation) -> NoReturn:
     """What there is, then what comes, until somebody has enough."""
     out = asked.console.out
     if not asked.as_json:
-        out.line(_in_columns(HEADER, lambda text, _: text), "dim")
+        out.line(_in_columns([Styled(name, "dim") for name in HEADER], out))
     fresh = chosen(reader, asked)
     while True:
         for entry in fresh:
             if asked.as_json:
                 out.stream.write(encode(entry).decode() + "\n")  # one line each, also on a terminal
             else:
-                out.line(_in_columns(row(entry), out.paint))
+                out.line(_in_columns(row(entry), out))
         asked.console.flush()
         time.sleep(FOLLOW_S)
         fresh = news(reader, asked)
@@ -131,11 +133,16 @@ def row(entry: Entry) -> tuple[str | Styled, ...]:
     )
 
 
-def _in_columns(cells: Sequence[str | Styled], paint: Callable[[str, str], str]) -> str:
+def _in_columns(cells: Sequence[str | Styled], out: Screen) -> str:
     """One record in a line, as well as it lines up."""
-    parts = []
-    for place, cell in enumerate(cells):
+    size = out.size()
+    narrow = size is not None and size.columns < NARROW
+    parts, room = [], size.columns if size is not None and narrow else 0
+    for place, width in (NARROW_WIDTHS if narrow else WIDTHS).items():
+        cell = cells[place]
         text, style = (one_line(cell.text), cell.style) if isinstance(cell, Styled) else (one_line(cell), "")
-        wanted = WIDTHS[place] if place < len(WIDTHS) else 0
-        parts.append(paint(text, style) + " " * (wanted - visible_width(text)))
+        if narrow:
+            text = text[-TIME_CHARS:] if place == 0 else cut(text, max(width or room, 1))
+            room -= width + 2
+        parts.append(out.paint(text, style) + " " * (width - visible_width(text)))
     return "  ".join(parts).rstrip()
