@@ -276,7 +276,7 @@ class World:
 
     async def all_told(self) -> None:
         """Wait until the stream of events has told of every message how it began and how it ended."""
-        wire = Wire(Bus(url=self.redis.url))
+        wire = Wire(Bus(url=self.redis.url), answer_within_s=PATIENCE_S)
         wanted = {
             (id, outcome)
             for some in self.history.accepted.values()
@@ -287,7 +287,7 @@ class World:
 
         async def all_there() -> bool:
             nonlocal after
-            for entry in await wire.range("events", after, 10_000):
+            for entry in await wire.range("events", after, 2_000):
                 after, event = entry.id, json.loads(entry.fields["event"])
                 wanted.discard((event.get("subject"), event.get("outcome")))
             return not wanted
