@@ -10,7 +10,7 @@ from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
 
 from switchboard_mcp.config.bus import URL_VARIABLE, BusTls
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, refused
 
 _FORM = (
     "Write redis://USER:PASSWORD@HOST:PORT/DB, or rediss:// for TLS; "
@@ -33,7 +33,7 @@ _REMEDIES = (
 def no_address(shown: str) -> SwitchboardError:
     """The address cannot be one. Why is not told: the parser's words may hold a part of the password."""
     told = f"bus.url (or {URL_VARIABLE}) is no address of Redis: {shown}."
-    return SwitchboardError(failure("config_invalid", told, hint=_FORM))
+    return refused("config_invalid", told, hint=_FORM)
 
 
 def shown(url: str) -> str:
@@ -72,7 +72,7 @@ def certificates(tls: BusTls) -> ssl.SSLContext:
         raise _unfit("bus.tls.caFile", tls.ca_file, problem) from None
     if not tls.cert_file and tls.key_file:
         told = "bus.tls.keyFile is the key of a certificate, and bus.tls.certFile names none."
-        raise SwitchboardError(failure("config_invalid", told))
+        raise refused("config_invalid", told)
     if tls.cert_file:
         try:
             context.load_cert_chain(tls.cert_file, tls.key_file or None)
@@ -84,7 +84,7 @@ def certificates(tls: BusTls) -> ssl.SSLContext:
 
 def _unfit(setting: str, file: str, problem: OSError) -> SwitchboardError:
     told = f"{setting} cannot be used: {file}: {problem.strerror or problem}."
-    return SwitchboardError(failure("config_invalid", told, hint="Name a PEM file that can be read here."))
+    return refused("config_invalid", told, hint="Name a PEM file that can be read here.")
 
 
 def remedy(url: str, problem: str) -> str:

@@ -17,7 +17,7 @@ from switchboard_mcp.bus.node import Node
 from switchboard_mcp.bus.outward import BATCH, WINDOW
 from switchboard_mcp.bus.redis import Entry, Fields, Wire
 from switchboard_mcp.core.buslink import Mark, judge
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail import incoming
 from switchboard_mcp.mail.letters import Message
 from switchboard_mcp.mail.post import Post
@@ -152,7 +152,7 @@ class Inward:
             each.doubtful = entry.number("seq") <= doubt or bool(entry.number("again"))
             if self._tries.get(each.entry.id, 0) >= MOST_TRIES or each.entry.times > MOST_HANDED_OUT:
                 told = "It could not be stored, however often it was tried."
-                each.problem = SwitchboardError(failure("mail_message_invalid", told))
+                each.problem = refused("mail_message_invalid", told)
             else:
                 new.append(each)
         if not new:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from switchboard_mcp.bus import address, scripts
 from switchboard_mcp.config.bus import Bus
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, refused
 
 try:
     from redis import exceptions
@@ -25,9 +25,7 @@ try:
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
 except ImportError as problem:
-    raise SwitchboardError(
-        failure("bus_missing", f"The bus needs a package that is not installed: {problem.name}.")
-    ) from None
+    raise refused("bus_missing", f"The bus needs a package that is not installed: {problem.name}.") from None
 
 GROUP = "relay"
 MOST_CHANGES = 10_000
@@ -76,7 +74,7 @@ class Wire:
         self.shown = address.shown(settings.url)
         if not settings.prefix.replace("-", "").replace("_", "").replace(".", "").isalnum():
             told = f"bus.prefix {settings.prefix!r} may hold letters, digits, _, . and - alone."
-            raise SwitchboardError(failure("config_invalid", told))
+            raise refused("config_invalid", told)
         self._prefix = "{" + settings.prefix + "}:"
         self._within_s = answer_within_s
         self._longest_ms = int(answer_within_s * 500)  # so that waiting for news is not taken for a cut
@@ -130,15 +128,15 @@ class Wire:
         said, at = _said(problem), f"Redis at {self.shown}"
         # A transaction is dropped as a whole when one of its commands finds no memory.
         if isinstance(problem, exceptions.OutOfMemoryError | exceptions.ExecAbortError):
-            return SwitchboardError(failure("bus_full", f"{at} takes nothing in: {said}."))
+            return refused("bus_full", f"{at} takes nothing in: {said}.")
         if isinstance(problem, exceptions.AuthenticationError):
-            return SwitchboardError(failure("bus_refused", f"{at} refuses: {said}."))
+            return refused("bus_refused", f"{at} refuses: {said}.")
         if isinstance(problem, exceptions.NoPermissionError) or any(mark in said for mark in IN_A_SCRIPT):
             hint = f"Give the ACL user what it needs: ~{self._prefix}* {RIGHTS}"
             told = f"{at} refuses: {said}{self._command_of(said)}."
-            return SwitchboardError(failure("bus_refused", told, hint=hint))
+            return refused("bus_refused", told, hint=hint)
         told = f"{at} cannot be used: {said}.{address.remedy(self.shown, said)}"
-        return SwitchboardError(failure("bus_unreachable", told))
+        return refused("bus_unreachable", told)
 
     def _command_of(self, said: str) -> str:
         """The command in a script that is spoken of by its line, as Redis 7.0 does."""

@@ -23,7 +23,7 @@ from switchboard_mcp.bus.outward import Outward
 from switchboard_mcp.bus.redis import Entry, Wire
 from switchboard_mcp.bus.report import STATUS_FILE, BusStatus, State
 from switchboard_mcp.bus.tables import Tables
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail.post import Change, Post
 from switchboard_mcp.mail.tree import Visit
 from switchboard_mcp.observe.log import Log
@@ -159,7 +159,7 @@ class Relay:
         if not await self._wire.beat(self.me.id, self._token, self._machine, LEASE_MS, card):
             told = f"Another relay serves the node {self.me.id} of {self._post.path}: was the folder copied?"
             hint = "Remove .switchboard/bus in the copy, so that it becomes a node of its own."
-            raise SwitchboardError(failure("bus_busy", told, hint=hint))
+            raise refused("bus_busy", told, hint=hint)
 
     async def _drain(self) -> None:
         """Take in what there is, so that Redis has room again."""

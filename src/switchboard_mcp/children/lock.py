@@ -17,9 +17,10 @@ from switchboard_mcp.children.catalog import Knowledge, Server, read_tools
 from switchboard_mcp.config.documents import join
 from switchboard_mcp.config.lockfile import LockedChild, LockedServer, LockedTool, LockFile
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.writing import write_whole
 from switchboard_mcp.core import pins, sanitise
 from switchboard_mcp.core.drift import Change, compare_text, compare_tools
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 
 __all__ = [
     "FILE_NAME",
@@ -121,19 +122,11 @@ def _mistake(part: object, model: type[Struct], key: str) -> Iterator[str]:
 
 def write_lock(path: str, lock: LockFile) -> None:
     """Write the file whole or not at all."""
-    temporary = f"{path}.{os.getpid()}.new"
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        with open(fd, "wb") as file:
-            file.write(rendered(lock))
-            file.flush()
-            os.fsync(fd)
-        os.replace(temporary, path)
+        write_whole(path, rendered(lock), 0o644)
     except OSError as problem:
         told = f"{path}: cannot be written ({problem.strerror})."
-        raise SwitchboardError(
-            failure("lock_invalid", told, hint="Make the folder writable, then lock again.")
-        ) from None
+        raise refused("lock_invalid", told, hint="Make the folder writable, then lock again.") from None
 
 
 def rendered(lock: LockFile) -> bytes:
@@ -315,4 +308,4 @@ def _tampered(path: str, key: str, child: str) -> Failure:
 
 
 def _invalid(message: str) -> SwitchboardError:
-    return SwitchboardError(failure("lock_invalid", message))
+    return refused("lock_invalid", message)

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from shlex import quote
 
 from msgspec import Struct
 
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Console, Screen, Styled, one_line
-from switchboard_mcp.cli.invocation import Invocation, show_warnings, usage_failure
+from switchboard_mcp.cli.invocation import YES, Invocation, answer_to, demand_person, misuse, show_warnings
 from switchboard_mcp.config.approvals import Approval, Approvals, read_approvals, write_approvals
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.variables import expand
-from switchboard_mcp.core.ranking import nearest
+from switchboard_mcp.core.ranking import meant
 from switchboard_mcp.core.redaction import Redactor
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.optional import note_decision
 from switchboard_mcp.policy.launch import Guard
 from switchboard_mcp.policy.launch_approval import propose
@@ -52,17 +51,17 @@ def run(asked: Invocation) -> int:
         in_front = load_workspace(folder, asked.options.config, os.environ).children
         return show_list(workspace, guard, asked, {spec.name for spec in in_front if spec.wraps})
     if not given.child:
-        raise SwitchboardError(usage_failure("approve: CHILD missing.", "Name a child, or use --list."))
+        raise misuse("approve: CHILD missing.", "Name a child, or use --list.")
     if given.revoke:
         code = revoke(given.child, guard, asked)
         note_decision(workspace, "approval", given.child, "revoked")
         return code
-    code = approve(find_child(workspace, given.child, asked.console), guard, asked, _ask)
+    code = approve(find_child(workspace, given.child, asked.console), guard, asked)
     note_decision(workspace, "approval", given.child, "refused" if code else "approved")
     return code
 
 
-def approve(spec: ChildSpec, guard: Guard, asked: Invocation, ask: Callable[[str], str]) -> int:
+def approve(spec: ChildSpec, guard: Guard, asked: Invocation) -> int:
     """Show what would be approved; write it where that is wanted."""
     approval = propose(spec, guard, frozenset(asked.given.allow_env), ask=asked.given.ask)
     if isinstance(approval, Failure):
@@ -74,7 +73,7 @@ def approve(spec: ChildSpec, guard: Guard, asked: Invocation, ask: Callable[[str
         show_approval(spec, approval, before.approval if before else None, asked.console.out)
         if others := approvals.elsewhere(spec.name, guard.platform):
             asked.console.out.line(f"  Approved on other machines as before: {', '.join(others)}.")
-    agreed = same or asked.given.yes or _agrees(asked, ask)
+    agreed = same or asked.given.yes or _agrees(asked)
     if agreed and not same:
         # Read again: somebody may have approved another child while this one was looked at.
         _write(guard, read_approvals(guard.file).adding(spec.name, guard.platform, approval))
@@ -94,10 +93,8 @@ def revoke(child: str, guard: Guard, asked: Invocation) -> int:
     """Take an approval back."""
     names = guard.approvals.names()
     if child not in names:
-        near = nearest(child, names)
-        meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        told = f"Child '{child}' is not approved in {guard.file}.{meant}"
-        raise SwitchboardError(usage_failure(told, "`switchboard approve --list` shows what is."))
+        told = f"Child '{child}' is not approved in {guard.file}.{meant(child, names)}"
+        raise misuse(told, "`switchboard approve --list` shows what is.")
     _write(guard, guard.approvals.without(child))
     if asked.as_json:
         asked.console.out.json({"child": child, "approved": False, "changed": True, "file": guard.file})
@@ -156,10 +153,8 @@ def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
     if name in by_name:
         return by_name[name]
     show_warnings(workspace.warnings, console)
-    near = nearest(name, by_name)
-    meant = f" Did you mean {' or '.join(near)}?" if near else ""
-    told = f"There is no child '{name}' in {workspace.folder}.{meant}"
-    raise SwitchboardError(usage_failure(told, "`switchboard approve --list` shows the children."))
+    told = f"There is no child '{name}' in {workspace.folder}.{meant(name, by_name)}"
+    raise misuse(told, "`switchboard approve --list` shows the children.")
 
 
 def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, out: Screen) -> None:
@@ -210,20 +205,9 @@ def _words(words: Iterable[str]) -> str:
     return " ".join(quote(word) if not word or re.search(r"[\s'\"\\]", word) else word for word in words)
 
 
-def _agrees(asked: Invocation, ask: Callable[[str], str]) -> bool:
-    if asked.as_json or not sys.stdin.isatty():
-        raise SwitchboardError(
-            usage_failure("approve: nobody is here to agree.", "Look at what is shown, then add --yes.")
-        )
-    asked.console.out.stream.flush()
-    return ask("Approve this? [y/N] ").strip().lower() in ("y", "yes")
-
-
-def _ask(question: str) -> str:
-    try:
-        return input(question)
-    except EOFError:
-        return ""
+def _agrees(asked: Invocation) -> bool:
+    demand_person(asked, "approve", "Look at what is shown, then add --yes.")
+    return answer_to("Approve this? [y/N]") in YES
 
 
 def _write(guard: Guard, approvals: Approvals) -> None:
@@ -231,6 +215,4 @@ def _write(guard: Guard, approvals: Approvals) -> None:
         write_approvals(guard.file, approvals)
     except OSError as problem:
         told = f"{guard.file}: {problem.strerror}."
-        raise SwitchboardError(
-            failure("config_invalid", told, hint="Make it writable, then try again.")
-        ) from None
+        raise refused("config_invalid", told, hint="Make it writable, then try again.") from None

@@ -15,7 +15,7 @@ from switchboard_mcp.app import load
 from switchboard_mcp.cli.console import Screen, Styled, cut, one_line, plural, visible_width
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.core.chain import FAILED, Entry, fits
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 from switchboard_mcp.observe.audit_reading import Reader
 from switchboard_mcp.observe.audit_verify import Verdict, verify
 
@@ -46,7 +46,7 @@ def run(asked: Invocation) -> int:
     except OSError as problem:
         told = f"The audit record in {folder} cannot be read: {problem.strerror or problem}."
         hint = "Turn it on with audit.enabled, or name the workspace it belongs to with --workspace."
-        raise SwitchboardError(failure("audit_failed", told, hint=hint)) from None
+        raise refused("audit_failed", told, hint=hint) from None
 
 
 def show_verdict(verdict: Verdict, folder: str, asked: Invocation) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.pids import is_running
 from switchboard_mcp.config.profiles import token_text
 from switchboard_mcp.edge import auth, server_info
 from switchboard_mcp.errors import SwitchboardError
@@ -88,7 +89,7 @@ def _left_behind(workspace: str) -> Iterator[Finding]:
         yield Finding(NOTE, told, f"rm {shlex.quote(token_path)}")
     for name in sorted(_names(folder)):
         found = _TEMPORARY.fullmatch(name)
-        if found is not None and not _is_running(int(found[1])):
+        if found is not None and not is_running(int(found[1])):
             path = os.path.join(folder, name)
             yield Finding(
                 NOTE, f"{path} was left half-way by a process that is gone.", f"rm {shlex.quote(path)}"
@@ -206,13 +207,3 @@ def _names(folder: str) -> list[str]:
         return os.listdir(folder)
     except OSError:
         return []
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True

@@ -14,8 +14,9 @@ from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.variables import secrets
+from switchboard_mcp.config.writing import write_whole
 from switchboard_mcp.core.redaction import Redactor
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 from switchboard_mcp.observe import evidence
 from switchboard_mcp.observe.evidence import FOLDER, METRICS, REPORT, STAMP, render, stamp
 
@@ -50,7 +51,7 @@ def recorded(workspace: Workspace) -> Counter[str]:
         return Counter(entry.took for entry in entries(folder) if entry.kind == "call" and entry.took)
     except OSError as problem:
         told = f"The audit record in {folder} cannot be read: {problem.strerror}."
-        raise SwitchboardError(failure("audit_failed", told, hint="Leave --audit out.")) from None
+        raise refused("audit_failed", told, hint="Leave --audit out.") from None
 
 
 def write(folder: str, files: dict[str, bytes]) -> None:
@@ -60,13 +61,10 @@ def write(folder: str, files: dict[str, bytes]) -> None:
         os.makedirs(folder, exist_ok=True)
         for name, data in files.items():
             path = os.path.join(folder, name)
-            beside = f"{path}.{os.getpid()}.new"
-            with open(beside, "wb") as file:
-                file.write(data)
-            os.replace(beside, path)
+            write_whole(path, data, 0o666, sync=False)
     except OSError as problem:
         told = f"{path}: cannot be written ({problem.strerror})."
-        raise SwitchboardError(failure("usage", told, hint="Name another folder with --out.")) from None
+        raise refused("usage", told, hint="Name another folder with --out.") from None
 
 
 def verify(folder: str, files: dict[str, bytes], asked: Invocation) -> int:

@@ -30,7 +30,14 @@ from switchboard_mcp.children.lock import (
     write_lock,
 )
 from switchboard_mcp.cli.console import Console, Screen, plural
-from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened, show_warnings, usage_failure
+from switchboard_mcp.cli.invocation import (
+    Invocation,
+    misuse,
+    opened,
+    show_no_children,
+    show_warnings,
+    usage_failure,
+)
 from switchboard_mcp.cli.survey import survey
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
@@ -119,9 +126,7 @@ def _choose(asked: Invocation, workspace: Workspace, lock: LockFile) -> list[Chi
     """The children that are meant; all where none is named."""
     given = asked.given
     if given.check and given.accept:
-        raise SwitchboardError(
-            usage_failure("--check changes nothing, --accept does.", "Use one of the two.")
-        )
+        raise misuse("--check changes nothing, --accept does.", "Use one of the two.")
     named = [*given.children, *given.accept]
     specs = {spec.name: spec for spec in workspace.children if spec.kind != "builtin"}
     for name in named:
@@ -226,8 +231,7 @@ def show(workspace: Workspace, path: str, reports: Sequence[Report], asked: Invo
     show_warnings(workspace.warnings, console)
     out = console.out
     if not reports:
-        out.line(f"No children in {workspace.folder}.")
-        out.prose(ADD_ONE)
+        show_no_children(workspace.folder, out)
         return
     width = max(len(report.child) for report in reports)
     for report in reports:

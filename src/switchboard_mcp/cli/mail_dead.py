@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from switchboard_mcp.cli.console import Styled, plural
 from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.cli.mailbox import Mailbox, ago, short_id, with_mailbox
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 from switchboard_mcp.mail import deadletters
 from switchboard_mcp.mail.letters import Dead
 from switchboard_mcp.mail.tree import Visit
@@ -80,8 +80,6 @@ def _meant(found: Sequence[Dead], given: str) -> Dead:
         return fitting[0]
     if not fitting:
         hint = "`switchboard mail dead` shows those there are."
-        raise SwitchboardError(
-            failure("mail_not_found", f"There is no dead letter '{given[:150]}'.", hint=hint)
-        )
+        raise refused("mail_not_found", f"There is no dead letter '{given[:150]}'.", hint=hint)
     told = f"Several dead letters end with '{given[:150]}': {', '.join(dead.id for dead in fitting[:5])}."
     raise misuse(told, "Give more of the id.")

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from switchboard_mcp.cli.console import Cell, Styled, plural
-from switchboard_mcp.cli.invocation import Invocation, usage_failure
+from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.cli.mailbox import Mailbox, spell, with_mailbox
-from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail import briefs, directory
 from switchboard_mcp.mail.personas import Personas
 
@@ -26,11 +25,11 @@ def run_agents(asked: Invocation) -> int:
         case ["role", name, *role] if role:
             return with_mailbox(asked, lambda mailbox: _give_role(asked, mailbox, name, " ".join(role)))
         case words:
-            raise SwitchboardError(usage_failure(f"mail agents: '{' '.join(words)}' is not understood.", SEE))
+            raise misuse(f"mail agents: '{' '.join(words)}' is not understood.", SEE)
 
 
 async def _show_agents(asked: Invocation, mailbox: Mailbox) -> int:
-    found = await everybody(mailbox)
+    found = await briefs.everybody(mailbox.post, mailbox.presence, mailbox.starving_s)
     if asked.as_json:
         asked.console.out.json({"you": mailbox.agent or None, "agents": found})
         return 0
@@ -44,27 +43,6 @@ async def _show_agents(asked: Invocation, mailbox: Mailbox) -> int:
         if entry.get("starving"):
             asked.console.warn(starving(entry))
     return 0
-
-
-async def everybody(mailbox: Mailbox) -> list[dict[str, object]]:
-    """Every agent, as the tools tell of them."""
-    state = await mailbox.post.state()
-    known = {name: directory.Agent(kind="chat", interface="files") for name in await mailbox.post.agents()}
-    known |= directory.agents(state)
-    teams = directory.teams(state)
-
-    def look() -> list[dict[str, object]]:
-        return [
-            briefs.entry(mailbox.presence, name, agent, mailbox.starving_s)
-            for name, agent in sorted(known.items())
-        ]
-
-    found = await asyncio.to_thread(look)
-    for entry in found:
-        within = [name for name, team in teams.items() if entry["name"] in team.members]
-        if within:
-            entry["teams"] = within
-    return found
 
 
 def starving(entry: dict[str, object]) -> str:
@@ -133,7 +111,7 @@ def run_teams(asked: Invocation) -> int:
         case ["create", team, *members] if members:
             return with_mailbox(asked, lambda mailbox: _create(asked, mailbox, team, members))
         case words:
-            raise SwitchboardError(usage_failure(f"mail teams: '{' '.join(words)}' is not understood.", SEE))
+            raise misuse(f"mail teams: '{' '.join(words)}' is not understood.", SEE)
 
 
 async def _show_teams(asked: Invocation, mailbox: Mailbox) -> int:

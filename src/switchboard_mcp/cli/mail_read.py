@@ -17,7 +17,7 @@ from switchboard_mcp.cli.mailbox import (
     subject,
     with_mailbox,
 )
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 from switchboard_mcp.mail import lookup, receipts
 from switchboard_mcp.mail.letters import Letter, Receipt
 
@@ -60,7 +60,7 @@ def run_read(asked: Invocation) -> int:
         if asked.given.id:
             letter = await mailbox.post.read(agent, await mailbox.find_id(agent, asked.given.id))
         elif not (waiting := await mailbox.post.peek(agent, limit=1)):
-            raise SwitchboardError(failure("mail_not_found", f"Nothing waits for '{agent}'."))
+            raise refused("mail_not_found", f"Nothing waits for '{agent}'.")
         else:
             letter = waiting[0]
         if asked.as_json:
@@ -110,7 +110,7 @@ def run_receipts(asked: Invocation) -> int:
         told = f"'{sender}' has no receipt of {', '.join(missing)}."
         if missing and not found:
             hint = "`switchboard mail receipts` shows those there are."
-            raise SwitchboardError(failure("mail_not_found", told, hint=hint))
+            raise refused("mail_not_found", told, hint=hint)
         if asked.as_json:
             asked.console.out.json({"sender": sender, "receipts": found})
         else:

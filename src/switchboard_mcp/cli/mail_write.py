@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from switchboard_mcp.cli.console import plural
-from switchboard_mcp.cli.invocation import Invocation, misuse, usage_failure
+from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.cli.mailbox import Mailbox, being, short_id, show_letter, with_mailbox
 from switchboard_mcp.core.agentnames import agent_name
 from switchboard_mcp.core.roles import read_role
@@ -77,20 +77,20 @@ async def _is_team(mailbox: Mailbox, state: State, written: str) -> bool:
 def _payload(asked: Invocation) -> str:
     given = asked.given
     if given.file and given.text is not None:
-        raise SwitchboardError(usage_failure("TEXT and --file are both given.", "Say it in one way."))
+        raise misuse("TEXT and --file are both given.", "Say it in one way.")
     if given.file:
         try:
             with open(given.file, "rb") as file:
                 data = file.read(MOST_ATTACHMENT_BYTES + 1)
         except OSError as problem:
             told = f"{given.file}: {problem.strerror}."
-            raise SwitchboardError(usage_failure(told, "Name a file that can be read.")) from None
+            raise misuse(told, "Name a file that can be read.") from None
         return _text(data, given.file)
     if given.text == "-":
         return _text(sys.stdin.buffer.read(MOST_ATTACHMENT_BYTES + 1), "stdin")
     if given.text is None:
         hint = "Give TEXT, - for stdin, or --file FILE."
-        raise SwitchboardError(usage_failure("mail send: it is not said what to send.", hint))
+        raise misuse("mail send: it is not said what to send.", hint)
     return _text(os.fsencode(given.text), "TEXT")
 
 
@@ -99,9 +99,7 @@ def _text(data: bytes, source: str) -> str:
         return data.decode()
     except UnicodeDecodeError:
         told = f"{source} is not UTF-8 text."
-        raise SwitchboardError(
-            usage_failure(told, "Put the file into the workspace, and send its path.")
-        ) from None
+        raise misuse(told, "Put the file into the workspace, and send its path.") from None
 
 
 def _metadata(given: Sequence[str]) -> dict[str, object]:
@@ -109,9 +107,7 @@ def _metadata(given: Sequence[str]) -> dict[str, object]:
     for word in given:
         key, equals, value = word.partition("=")
         if not key or not equals:
-            raise SwitchboardError(
-                usage_failure(f"--meta {word}: that is no KEY=VALUE.", "Such as --meta branch=main")
-            )
+            raise misuse(f"--meta {word}: that is no KEY=VALUE.", "Such as --meta branch=main")
         try:
             found[key] = msgspec.json.decode(value.encode("utf-8", "replace"))
         except msgspec.DecodeError:

@@ -19,11 +19,11 @@ from msgspec.structs import replace
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Screen, plural
-from switchboard_mcp.cli.invocation import Invocation, misuse, usage_failure
+from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.config.load import find_config, read_config
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.core.agentnames import agent_name
-from switchboard_mcp.errors import KINDS, Failure, SwitchboardError, failure
+from switchboard_mcp.errors import KINDS, Failure, SwitchboardError, refused
 from switchboard_mcp.mail import lookup
 from switchboard_mcp.mail.gates import FOLDER, gates
 from switchboard_mcp.mail.letters import Delivery, Letter
@@ -70,7 +70,7 @@ class Mailbox(Struct):
         """Who asks; refused where that is not known."""
         if not self.agent:
             hint = f"Name it with --as NAME, or set {AGENT}. `switchboard mail agents` shows who there is."
-            raise SwitchboardError(usage_failure("It is not known which agent you are.", hint))
+            raise misuse("It is not known which agent you are.", hint)
         return self.agent
 
     async def myself(self) -> str:
@@ -83,7 +83,7 @@ class Mailbox(Struct):
 
             hint = f"Use one that there is, or make it: `switchboard mail agents add {name}`."
             near = nearest(name, known) or known[:5]
-            raise SwitchboardError(failure("mail_recipient_unknown", told, nearest=near, hint=hint))
+            raise refused("mail_recipient_unknown", told, nearest=near, hint=hint)
         return name
 
     def may_act(self) -> str:
@@ -94,7 +94,7 @@ class Mailbox(Struct):
                 f"'{name}' has a token of its own (http.tokens), so that nobody can act as it from a shell."
             )
             hint = "Act over HTTP with that token, or be another agent here: --as NAME."
-            raise SwitchboardError(failure("mail_identity", told, hint=hint))
+            raise refused("mail_identity", told, hint=hint)
         return name
 
     async def find_id(self, agent: str, given: str) -> str:
@@ -120,7 +120,7 @@ def chosen(given: str, ids: Collection[str], whose: str) -> str:
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
-        raise SwitchboardError(failure("mail_not_found", f"{whose} has no message '{given[:150]}'."))
+        raise refused("mail_not_found", f"{whose} has no message '{given[:150]}'.")
     raise misuse(
         f"Several messages are called '{given[:150]}': {', '.join(fitting[:5])}.", "Give more of the id."
     )
@@ -140,7 +140,7 @@ def with_mailbox(
     folder = folder_of(asked)
     if not make and not os.path.isdir(os.path.join(folder, FOLDER, "inbox")):
         hint = "Add the first agent with `switchboard mail agents add NAME`, or name another folder: --workspace."
-        raise SwitchboardError(failure("mail_not_found", f"There is no mail in {folder}.", hint=hint))
+        raise refused("mail_not_found", f"There is no mail in {folder}.", hint=hint)
 
     async def run() -> T:
         async with opened(asked, folder, watch=watch) as mailbox:
@@ -196,7 +196,7 @@ async def being(mailbox: Mailbox, agent: str) -> AsyncIterator[bool]:
         hold = await asyncio.to_thread(mailbox.presence.hold, agent)
     except OSError as problem:
         told = f"'{agent}' cannot be locked in {mailbox.post.path}: {problem.strerror}."
-        raise SwitchboardError(failure("mail_not_stored", told)) from None
+        raise refused("mail_not_stored", told) from None
     try:
         yield hold is not None
     finally:

@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct
 from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Console, Styled, plural
-from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened, show_warnings
+from switchboard_mcp.cli.invocation import Invocation, opened, show_no_children, show_warnings
 from switchboard_mcp.cli.top_view import COLOURS, ms, spell
 from switchboard_mcp.config.bus import settled
 from switchboard_mcp.config.models import Workspace
@@ -115,8 +115,7 @@ def show(served: Served | None, children: list[ChildStatus], folder: str, consol
             "dim",
         )
     if not children:
-        out.line(f"No children in {folder}.")
-        out.prose(ADD_ONE)
+        show_no_children(folder, out)
         return
     rows = [
         (

@@ -20,7 +20,7 @@ import msgspec
 
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Screen
-from switchboard_mcp.cli.invocation import Invocation, usage_failure
+from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.cli.top_view import ILL, SORTS, Glance, draw
 from switchboard_mcp.edge import auth, server_info
 from switchboard_mcp.edge.server_info import ServerInfo
@@ -186,4 +186,4 @@ def _find(workspace: str) -> tuple[ServerInfo, str]:
 
 def _absent(why: str) -> SwitchboardError:
     hint = "Start one with `switchboard serve --http`; `switchboard status` shows what is configured without one."
-    return SwitchboardError(usage_failure(f"There is nothing to look at: {why}.", hint))
+    return misuse(f"There is nothing to look at: {why}.", hint)

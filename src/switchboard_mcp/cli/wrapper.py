@@ -32,7 +32,7 @@ from switchboard_mcp.core import jsonrpc
 from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.edge.stdio import take_over_stdio
-from switchboard_mcp.errors import KNOWN_FAILURE, SwitchboardError, failure
+from switchboard_mcp.errors import KNOWN_FAILURE, SwitchboardError, refused
 from switchboard_mcp.gateway.reloading import Reloader
 from switchboard_mcp.observe.log import Log
 from switchboard_mcp.transport.memory import MemoryLink, pair
@@ -55,7 +55,7 @@ def run(asked: Invocation) -> int:
         told = (
             f"{workspace.source}: governance.mode is not `governed` any more, as it is for who started this."
         )
-        raise SwitchboardError(failure("config_invalid", told, hint="Start Switchboard anew."))
+        raise refused("config_invalid", told, hint="Start Switchboard anew.")
     return run_loop(lambda: serve(asked, workspace, log, redactor))
 
 

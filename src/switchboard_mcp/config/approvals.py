@@ -16,7 +16,7 @@ from msgspec import Meta, Struct, structs
 
 from switchboard_mcp.config.documents import Unreadable, join, read_document
 from switchboard_mcp.config.writing import write_whole
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, refused
 
 FILE_NAME = "switchboard.approvals.json"
 WORKSPACE, HOME = "${workspace}", "${home}"
@@ -221,4 +221,4 @@ def write_approvals(path: str, approvals: Approvals) -> None:
 
 def _invalid(message: str) -> SwitchboardError:
     hint = "Correct the file, or write it anew with `switchboard approve CHILD`."
-    return SwitchboardError(failure("config_invalid", message, hint=hint))
+    return refused("config_invalid", message, hint=hint)

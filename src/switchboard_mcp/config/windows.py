@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 
 
 def refuse_what_is_missing(workspace: Workspace, *, http: bool = False) -> None:
@@ -18,6 +18,4 @@ def refuse_what_is_missing(workspace: Workspace, *, http: bool = False) -> None:
     for what, is_wanted in wanted.items():
         if is_wanted:
             hint = "Do without it, or run Switchboard in WSL."
-            raise SwitchboardError(
-                failure("config_invalid", f"{what}: not available on Windows yet.", hint=hint)
-            )
+            raise refused("config_invalid", f"{what}: not available on Windows yet.", hint=hint)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard_mcp.core.pathglobs import fits, is_pattern
-from switchboard_mcp.core.workflow import END, STATUSES, Artifact, Moment, Phase, Run, Step
+from switchboard_mcp.core.workflow import END, STATUSES, Artifact, How, Moment, Phase, Run, Step
 from switchboard_mcp.errors import Failure, failure
 
 # What was found at a path: the file, or why there is none to be had.
@@ -102,19 +102,8 @@ def _complete(run: Run, phase: Phase, event: Complete) -> Run | Failure:
     artifacts = _artifacts(run, phase, event)
     if isinstance(artifacts, Failure):
         return artifacts
-    step = Step(
-        phase=phase.name,
-        how="completed",
-        by=event.by,
-        at=event.when.at,
-        round=run.round(phase.name),
-        to=to,
-        unverified=not event.verified,
-        via=event.via,
-        note=event.note,
-        artifacts=artifacts,
-    )
-    return _step(run, step, event.when.due)
+    step = _ended(run, phase, event, to, how="completed")
+    return _step(run, replace(step, note=event.note, artifacts=artifacts), event.when.due)
 
 
 def _skip(run: Run, phase: Phase, event: Skip) -> Run | Failure:
@@ -133,18 +122,21 @@ def _skip(run: Run, phase: Phase, event: Skip) -> Run | Failure:
     to = _way(run, phase, event.next or run.definition.arrows(phase)[0])
     if isinstance(to, Failure):
         return to
-    step = Step(
+    step = _ended(run, phase, event, to, how="skipped")
+    return _step(run, replace(step, reason=event.reason), event.when.due)
+
+
+def _ended(run: Run, phase: Phase, event: Complete | Skip, to: str, how: How) -> Step:
+    return Step(
         phase=phase.name,
-        how="skipped",
+        how=how,
         by=event.by,
         at=event.when.at,
         round=run.round(phase.name),
         to=to,
         unverified=not event.verified,
         via=event.via,
-        reason=event.reason,
     )
-    return _step(run, step, event.when.due)
 
 
 def _out_of_order(run: Run, phase: Phase, said: str) -> Failure | None:

@@ -6,7 +6,7 @@ Knows nothing of MCP.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from enum import Enum
 from typing import Any
 
@@ -14,7 +14,6 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 Headers = dict[bytes, bytes]
-Pairs = Iterable[tuple[bytes, bytes]]
 
 JSON = (b"content-type", b"application/json")
 TEXT = (b"content-type", b"text/plain; charset=utf-8")

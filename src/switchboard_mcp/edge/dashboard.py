@@ -66,11 +66,6 @@ class Login(Struct, forbid_unknown_fields=True):
     code: str = ""
 
 
-def is_ours(path: str) -> bool:
-    """Whether an address is the dashboard's; that of the page itself is empty."""
-    return path in ("", EVENTS) or path.startswith(("/api/", STATIC))
-
-
 class Dashboard:
     """See the module."""
 

@@ -13,8 +13,9 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.config.pids import is_running
 from switchboard_mcp.config.writing import write_whole
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 
 FILE = "server_info.json"
 # It is on this machine, and answers such questions at once.
@@ -59,17 +60,13 @@ def demand_free(folder: str) -> None:
     found = read(folder)
     if found is not None and found.pid != os.getpid() and is_alive(found):
         told = f"Switchboard (process {found.pid}) serves this workspace already, at http://{found.host}:{found.port}."
-        raise SwitchboardError(failure("already_serving", told))
+        raise refused("already_serving", told)
 
 
 def is_alive(info: ServerInfo) -> bool:
     """Whether the process is there, and is a Switchboard that listens there: numbers of processes are used again."""
-    try:
-        os.kill(info.pid, 0)
-    except (ProcessLookupError, OverflowError):
+    if not is_running(info.pid):
         return False
-    except PermissionError:
-        pass
     told = ask(info, info.health_endpoint, _Health)
     return isinstance(told, _Health) and told.name == "switchboard" and told.pid == info.pid
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from switchboard_mcp.config.limits import MiddlewareUse
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.core.middleware import Factory, Middleware
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 
 GROUP = "switchboard_mcp.middleware"
 
@@ -57,15 +57,15 @@ def _load_one(entry: str | MiddlewareUse, key: str, allowed: frozenset[str] | No
     if allowed is not None and name not in allowed:
         hint = "Add it to governance.middleware, or take it out."
         told = f"{key}: middleware '{name}' is not allowed in governed mode."
-        raise SwitchboardError(failure("config_invalid", told, hint=hint))
+        raise refused("config_invalid", told, hint=hint)
     try:
         handler: object = _factory(name)(options)
     except Exception as problem:
         told = f"{key}: middleware '{name}' cannot be loaded: {type(problem).__name__}: {problem}."
-        raise SwitchboardError(failure("config_invalid", told)) from problem
+        raise refused("config_invalid", told) from problem
     if not callable(handler):
         told = f"{key}: the factory '{name}' gave no middleware, but {type(handler).__name__}."
-        raise SwitchboardError(failure("config_invalid", told))
+        raise refused("config_invalid", told)
     return Named(name, cast(Middleware, handler))
 
 

@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.config.telemetry import Telemetry as Settings
 from switchboard_mcp.core.envelope import Meta
-from switchboard_mcp.errors import KINDS, SwitchboardError, failure
+from switchboard_mcp.errors import KINDS, refused
 from switchboard_mcp.observe.log import Log
 from switchboard_mcp.observe.metrics import Timings, Value
 
@@ -222,7 +222,7 @@ def start(settings: Settings, environ: Mapping[str, str], source: str, log: Log)
     except ImportError as problem:
         told = f"{source}: telemetry.otel needs a package that is not installed: {problem.name}."
         hint = "Install it with `pip install 'switchboard-mcp[otel]'`, or set telemetry.otel to false."
-        raise SwitchboardError(failure("config_invalid", told, hint=hint)) from None
+        raise refused("config_invalid", told, hint=hint) from None
     return Telemetry(
         settings, from_environment(environ, lambda told: log.warning("otel.trouble", problem=told))
     )

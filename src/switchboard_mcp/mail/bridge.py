@@ -22,9 +22,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.config.pids import is_running
 from switchboard_mcp.core.agentnames import is_agent_name
 from switchboard_mcp.core.roles import OVERSEER
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.mail import files
 from switchboard_mcp.mail.letters import Gate, Message
 from switchboard_mcp.mail.personas import Personas
@@ -76,19 +77,7 @@ def _read(root: int) -> dict[str, Entry]:
         terminals = msgspec.json.decode(found.data, type=Bridge).terminals
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
-    return {name: entry for name, entry in terminals.items() if is_agent_name(name) and _alive(entry.pid)}
-
-
-def _alive(pid: int) -> bool:
-    if not 0 < pid < 2**31:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+    return {name: entry for name, entry in terminals.items() if is_agent_name(name) and is_running(entry.pid)}
 
 
 def enter(folder: str, name: str, entry: Entry | None) -> None:
@@ -134,7 +123,7 @@ class Place:
         if not files.try_lock(self._lock):
             self.close()
             told = f"There is a terminal '{name}' already, and it runs."
-            raise SwitchboardError(failure("mail_name_taken", told))
+            raise refused("mail_name_taken", told)
 
     @property
     def address(self) -> str:

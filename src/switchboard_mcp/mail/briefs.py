@@ -13,6 +13,7 @@ from switchboard_mcp.mail.presence import Presence
 
 if TYPE_CHECKING:
     from switchboard_mcp.mail.desk import Desk
+    from switchboard_mcp.mail.post import Post
 
 # Enough to see what a message is about; the whole comes with claiming it.
 PREVIEW_CHARS = 280
@@ -86,13 +87,17 @@ def _circumstances(message: Message) -> dict[str, object]:
 
 
 async def described(desk: Desk) -> list[dict[str, object]]:
-    """Everybody: those with an entry in the state, and those who only have an inbox."""
-    post = await desk.post()
+    """Everybody, as a desk knows them."""
+    return await everybody(await desk.post(), desk.presence, desk.starving_s)
+
+
+async def everybody(post: Post, presence: Presence, starving_s: float) -> list[dict[str, object]]:
+    """Every agent: those with an entry in the state, and those who only have an inbox."""
     state = await post.state()
     known = {name: Agent(kind="chat", interface="files") for name in await post.agents()}
     known |= directory.agents(state)
     teams = directory.teams(state)
-    found = await asyncio.to_thread(_look, desk.presence, known, desk.starving_s)
+    found = await asyncio.to_thread(_look, presence, known, starving_s)
     for entry in found:
         within = [name for name, team in teams.items() if entry["name"] in team.members]
         if within:

@@ -21,7 +21,7 @@ from switchboard_mcp.core.letterfile import (
     waiting_name,
 )
 from switchboard_mcp.core.mailorder import Waiting, claim_order
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.mail import deadletters, delivering, drops, files, lookup, receipts, tidy
 from switchboard_mcp.mail.delivering import Inbox
 from switchboard_mcp.mail.letters import Acked, Claimed, Delivery, Draft, Gate, Message, Outcome, Sent
@@ -149,7 +149,7 @@ def _held(visit: Visit, agent: str, message_id: str, fence: int) -> Entry:
 def lost(message_id: str) -> SwitchboardError:
     """The message is not, or no longer, held with this fence."""
     told = f"The claim on '{message_id}' has ended: it expired, was settled, or another claim came after it."
-    return SwitchboardError(failure("mail_lease_lost", told))
+    return refused("mail_lease_lost", told)
 
 
 def ack(visit: Visit, agent: str, message_id: str, how: Settling, gates: Sequence[Gate]) -> Job[Acked]:
@@ -204,7 +204,7 @@ def _settle(visit: Visit, agent: str, entry: Entry, how: Settling) -> None:
 def _to_settle(visit: Visit, agent: str, message_id: str, how: Settling) -> Entry:
     entry = lookup.find(visit, agent, message_id)
     if entry is None:
-        raise SwitchboardError(failure("mail_not_found", f"'{agent}' has no message '{message_id}'."))
+        raise refused("mail_not_found", f"'{agent}' has no message '{message_id}'.")
     if entry.place == "shipped":
         lookup.demand_here(visit, agent)
         raise lost(message_id)

@@ -19,7 +19,7 @@ from switchboard_mcp.core.letterfile import (
     settled_name,
     waiting_name,
 )
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.mail import delivering, files, lookup, receipts
 from switchboard_mcp.mail.letters import Dead
 from switchboard_mcp.mail.tree import Draftfile, Visit
@@ -99,7 +99,7 @@ def requeue(visit: Visit, agent: str, dead_id: str) -> None:
     found = lookup.read(visit, agent, entry)
     if not isinstance(found, files.Unfit) and found[0].action == "execute":
         told = f"'{dead_id}' was to be typed into a terminal, and is not typed later than it was sent."
-        raise SwitchboardError(failure("mail_forbidden", told, hint="Send it again."))
+        raise refused("mail_forbidden", told, hint="Send it again.")
     if not isinstance(found, files.Unfit) and entry.outcome is not None:
         # First of all: where only this has happened, `repair` writes it anew.
         name = receipt_name(dead_id, entry.outcome)
@@ -129,7 +129,7 @@ def _back(visit: Visit, agent: str, name: str, wanted: str, stem: str) -> None:
 
 
 def _no_letter(agent: str, name: str) -> SwitchboardError:
-    return SwitchboardError(failure("mail_not_found", f"'{agent}' has no dead letter '{name[:150]}'."))
+    return refused("mail_not_found", f"'{agent}' has no dead letter '{name[:150]}'.")
 
 
 def _remove(visit: Visit, folder: int, name: str) -> None:

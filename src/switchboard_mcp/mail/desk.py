@@ -15,7 +15,7 @@ from typing import Any
 from switchboard_mcp.config.mail import Mail
 from switchboard_mcp.core.agentnames import agent_name
 from switchboard_mcp.core.roles import OVERSEER
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail import resources
 from switchboard_mcp.mail.gates import FOLDER, gates
 from switchboard_mcp.mail.letters import Delivery
@@ -97,9 +97,7 @@ class Desk:
         """The store, opened once. Where it cannot be opened, every try says why."""
         async with self._opening:
             if self._closed:
-                raise SwitchboardError(
-                    failure("shutting_down", "Switchboard is stopping; the mail desk with it.")
-                )
+                raise refused("shutting_down", "Switchboard is stopping; the mail desk with it.")
             if self._post is None:
                 post = await Post.open(self._workspace, gates=gates(self._workspace), report=self._delivered)
                 self._post = post

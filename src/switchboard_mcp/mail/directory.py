@@ -16,7 +16,7 @@ from msgspec import Struct
 from switchboard_mcp.core.agentnames import agent_name, is_agent_name
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.core.roles import ROLES, may_assign, read_role
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.post import State
 
 T = TypeVar("T", bound=Struct)
@@ -77,7 +77,7 @@ def read_name(written: str) -> str:
     """The name that is meant."""
     name = agent_name(written)
     if name is None:
-        raise SwitchboardError(failure("mail_name_invalid", f"'{written[:80]}' can be no agent's name."))
+        raise refused("mail_name_invalid", f"'{written[:80]}' can be no agent's name.")
     return name
 
 
@@ -108,7 +108,7 @@ def assign(by: str, agent: str, written: str) -> Callable[[State], str]:
         if not may_assign(by, agent, role, held):
             leads = ", ".join(name for name, theirs in held.items() if theirs == "lead")
             told = f"'{by}' may not make '{agent}' {role}: that is for the lead ({leads})."
-            raise SwitchboardError(failure("mail_forbidden", told))
+            raise refused("mail_forbidden", told)
         _part(state, "agents").setdefault(agent, {})["role"] = role
         return role
 
@@ -120,7 +120,7 @@ def form_team(by: str, team: str, members: Sequence[str], roles: Sequence[str]) 
     played = [demand_role(role) for role in roles]
     if played and len(members) != 1:
         told = f"Team '{team}': with `roles` it has one member, who plays them all; leave `roles` out for several."
-        raise SwitchboardError(failure("mail_team_invalid", told))
+        raise refused("mail_team_invalid", told)
 
     def change(state: State) -> Team:
         known = agents(state)
@@ -128,7 +128,7 @@ def form_team(by: str, team: str, members: Sequence[str], roles: Sequence[str]) 
         lead = known.get(by, Agent()).role == "lead"
         if earlier is not None and earlier.created_by not in ("", by) and not lead:
             told = f"There is a team '{team}' already, made by '{earlier.created_by}'."
-            raise SwitchboardError(failure("mail_forbidden", told))
+            raise refused("mail_forbidden", told)
         made = Team(
             kind="composite" if played else "manual",
             members=list(dict.fromkeys(members)),
@@ -153,7 +153,7 @@ def addressees(state: State, team: str, role: str | None, sender: str) -> list[A
         chosen = [Addressee(name) for name in others if not wanted or roles.get(name) == wanted]
     if not chosen:
         who = f"nobody with the role '{wanted}'" if wanted else "nobody but you"
-        raise SwitchboardError(failure("mail_team_unknown", f"In team '{team}' there is {who}."))
+        raise refused("mail_team_unknown", f"In team '{team}' there is {who}.")
     return chosen
 
 
@@ -163,9 +163,7 @@ def find_team(state: State, written: str) -> Team:
     found = known.get(agent_name(written) or written)
     if found is None:
         near = nearest(written, known) or list(known)[:5]
-        raise SwitchboardError(
-            failure("mail_team_unknown", f"There is no team '{written[:80]}'.", nearest=near)
-        )
+        raise refused("mail_team_unknown", f"There is no team '{written[:80]}'.", nearest=near)
     return found
 
 
@@ -179,7 +177,7 @@ def find_recipient(state: State, written: str) -> str:
     holders = [agent for agent, entry in known.items() if entry.role == role]
     if len(holders) > 1:
         told = f"Several agents are {role}: {', '.join(holders)}. Name one of them."
-        raise SwitchboardError(failure("mail_recipient_unknown", told, nearest=holders))
+        raise refused("mail_recipient_unknown", told, nearest=holders)
     return holders[0] if holders else name or written
 
 
@@ -187,9 +185,7 @@ def demand(agent: str, known: Collection[str]) -> None:
     """Refuse the name of nobody."""
     if agent not in known:
         near = nearest(agent, known) or sorted(known)[:5]
-        raise SwitchboardError(
-            failure("mail_recipient_unknown", f"There is no agent '{agent}'.", nearest=near)
-        )
+        raise refused("mail_recipient_unknown", f"There is no agent '{agent}'.", nearest=near)
 
 
 def demand_role(written: str) -> str:
@@ -197,7 +193,7 @@ def demand_role(written: str) -> str:
     role = read_role(written)
     if role is None:
         told = f"There is no role '{written[:80]}'; roles are {', '.join(ROLES)}."
-        raise SwitchboardError(failure("mail_role_unknown", told, nearest=nearest(written, ROLES)))
+        raise refused("mail_role_unknown", told, nearest=nearest(written, ROLES))
     return role
 
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, failure, refused
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -68,7 +68,7 @@ def open_folder(name: str, parent: int | None = None) -> int:
     if found.st_uid != os.geteuid() or found.st_mode & 0o022:
         os.close(descriptor)
         whose = "belongs to another user" if found.st_uid != os.geteuid() else "can be written by others"
-        raise SwitchboardError(failure("mail_unsafe", f"The folder '{name}' of the message desk {whose}."))
+        raise refused("mail_unsafe", f"The folder '{name}' of the message desk {whose}.")
     return descriptor
 
 
@@ -246,12 +246,10 @@ def lock(folder: int, name: str, path: str, *, within_s: float = LOCK_WITHIN_S) 
     descriptor = os.open(name, _LOCK, 0o600, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise SwitchboardError(failure("mail_unsafe", f"{path}/{name} is no regular file."))
+            raise refused("mail_unsafe", f"{path}/{name} is no regular file.")
         if not _locked(descriptor, path, within_s):
             told = f"Another process has held the lock {path}/{name} for {within_s:g} s."
-            raise SwitchboardError(
-                failure("mail_not_stored", told, hint="Find it (`fuser` tells) and let it go on.")
-            )
+            raise refused("mail_not_stored", told, hint="Find it (`fuser` tells) and let it go on.")
         yield descriptor
     finally:
         os.close(descriptor)
@@ -276,7 +274,7 @@ def _locked(descriptor: int, path: str, within_s: float) -> bool:
         except OSError as problem:
             told = f"The file system of {path} cannot lock files: {problem.strerror}."
             hint = "Put the workspace on a local disk, or mount it with locks."
-            raise SwitchboardError(failure("mail_not_stored", told, hint=hint)) from None
+            raise refused("mail_not_stored", told, hint=hint) from None
         if time.monotonic() >= until:
             return False
         time.sleep(pause)

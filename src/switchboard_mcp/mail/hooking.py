@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.config.pids import is_running
 from switchboard_mcp.core.agentnames import agent_name, is_agent_name
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail import claims, delivering, lookup
@@ -94,7 +95,7 @@ def agent_of(workspace: str, said: str, environ: Mapping[str, str], call: Call) 
         if call.session and host.get("session") == call.session:
             return str(agent)
         ancestors = ancestors or _ancestors(os.getpid())
-        if host.get("pid") in ancestors and _alive(host.get("server")):
+        if host.get("pid") in ancestors and is_running(host.get("server")):
             best = str(agent)
     return best
 
@@ -137,18 +138,6 @@ def _parents_by_ps() -> dict[int, int]:
         return {}
     rows = (line.split() for line in told.splitlines())
     return {int(row[0]): int(row[1]) for row in rows if len(row) == 2}
-
-
-def _alive(pid: object) -> bool:
-    if not isinstance(pid, int) or not 0 < pid < 2**31:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 class Unread(Struct):

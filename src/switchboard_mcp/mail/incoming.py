@@ -12,7 +12,7 @@ import msgspec
 
 from switchboard_mcp.core.agentnames import is_agent_name
 from switchboard_mcp.core.letterfile import PLACES, Stem, is_message_id, parse, receipt_for, waiting_name
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail import drops, files, seals, sending
 from switchboard_mcp.mail.letters import MOST_ATTACHMENT_BYTES, Gate, Message, Receipt
 from switchboard_mcp.mail.rounds import Job
@@ -129,6 +129,4 @@ def file_receipt(visit: Visit, agent: str, name: str, data: bytes) -> Job[None]:
 
 
 def _invalid(reason: str) -> SwitchboardError:
-    return SwitchboardError(
-        failure("mail_message_invalid", f"What came over the bus is not valid: {reason}.")
-    )
+    return refused("mail_message_invalid", f"What came over the bus is not valid: {reason}.")

@@ -12,7 +12,7 @@ from msgspec import DecodeError, Struct, json
 from switchboard_mcp.core.agentnames import agent_name
 from switchboard_mcp.core.letterfile import MOST_RETURNS, PLACES, Entry, Place, Stem, names_of, parse
 from switchboard_mcp.core.ranking import nearest
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 from switchboard_mcp.mail import files, seals
 from switchboard_mcp.mail.letters import Letter, Message
 from switchboard_mcp.mail.tree import Visit
@@ -27,7 +27,7 @@ def name_of(written: str) -> str:
     name = agent_name(written)
     if name is None:
         shown = written if len(written) < 80 else written[:79] + "…"
-        raise SwitchboardError(failure("mail_name_invalid", f"{shown!r} can be no name of an agent."))
+        raise refused("mail_name_invalid", f"{shown!r} can be no name of an agent.")
     return name
 
 
@@ -38,7 +38,7 @@ def known_agent(visit: Visit, written: str) -> str:
         there = visit.agents()
         told = f"There is no agent '{name}' here."
         told += f" There are: {', '.join(there[:20])}." if there else " Nobody has registered yet."
-        raise SwitchboardError(failure("mail_recipient_unknown", told, nearest=nearest(name, there)))
+        raise refused("mail_recipient_unknown", told, nearest=nearest(name, there))
     return name
 
 
@@ -46,7 +46,7 @@ def demand_here(visit: Visit, agent: str) -> None:
     """Refuse to hand out the mail of somebody who lives on another machine."""
     if visit.is_elsewhere(agent):
         told = f"'{agent}' lives on another machine, where its mail is handed out."
-        raise SwitchboardError(failure("mail_agent_elsewhere", told))
+        raise refused("mail_agent_elsewhere", told)
 
 
 def entries(visit: Visit, place: Place, agent: str) -> list[Entry]:

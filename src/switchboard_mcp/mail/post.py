@@ -13,7 +13,7 @@ from asyncio import AbstractEventLoop, Event, gather, get_running_loop, timeout
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail import claims, delivering, lookup, reading, receipts, sending, state, tidy
 from switchboard_mcp.mail.claims import Settling
 from switchboard_mcp.mail.clocks import Clocks, system_clocks
@@ -180,9 +180,7 @@ class Post:
 
         letter = await self._look(name, look)
         if letter is None:
-            raise SwitchboardError(
-                failure("mail_not_found", f"'{name}' has no message '{message_id[:150]}'.")
-            )
+            raise refused("mail_not_found", f"'{name}' has no message '{message_id[:150]}'.")
         return letter
 
     async def wait(

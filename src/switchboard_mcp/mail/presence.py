@@ -18,6 +18,7 @@ from typing import Literal
 from msgspec import DecodeError, Struct
 from msgspec.json import decode
 
+from switchboard_mcp.config.pids import is_running
 from switchboard_mcp.core.agentnames import is_agent_name
 from switchboard_mcp.mail.tree import ELSEWHERE
 
@@ -95,7 +96,7 @@ class Presence:
         stay = self.elsewhere(agent)
         if stay is not None:
             return stay.here, stay.seen
-        alive = _alive(pid)
+        alive = is_running(pid)
         try:
             with self._open(agent, create=False) as file:
                 found, held = os.fstat(file.fd), _locked(file.fd)
@@ -192,15 +193,3 @@ def _time(path: str) -> float:
         return os.lstat(path).st_mtime
     except OSError:
         return 0.0
-
-
-def _alive(pid: int) -> bool:
-    if pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True  # somebody else's
-    return True

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.core.pathglobs import normal_path, overlap
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.mail.post import State
 
 PART = "reservations"
@@ -37,7 +37,7 @@ def read_paths(written: Sequence[str]) -> list[str]:
         normal = normal_path(path)
         if normal is None:
             told = f"'{path[:200]}' cannot be reserved: it must be relative to the workspace and inside it, with /."
-            raise SwitchboardError(failure("arguments_invalid", told))
+            raise refused("arguments_invalid", told)
         found[normal] = None
     return list(found)
 
@@ -71,9 +71,7 @@ def reserve(
         own = [row for row in (*kept, *made) if row.holder == holder]
         if len(own) > MOST_OF_ONE:
             told = f"'{holder}' would have {len(own)} reservations; {MOST_OF_ONE} are the most."
-            raise SwitchboardError(
-                failure("arguments_invalid", told, hint="Release some, or reserve folders.")
-            )
+            raise refused("arguments_invalid", told, hint="Release some, or reserve folders.")
         state[PART] = msgspec.to_builtins([*kept, *made])
         return own
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail import files
 from switchboard_mcp.mail.tree import Draftfile, Visit
 
@@ -68,7 +68,7 @@ def _sync(visit: Visit, alive: list[_Running]) -> None:
             told = files.trouble(trouble, visit.tree.path)
             unsure = f"{told.message} The message may be stored all the same."
             hint = "Mend it, then send it again with the same idempotencyKey."
-            lost = SwitchboardError(failure("mail_not_stored", unsure, hint=hint))
+            lost = refused("mail_not_stored", unsure, hint=hint)
             problems |= {id(each): lost for each in alive if each.waits is None}
     for each in alive:
         each.step(visit.tree.path, problems.get(id(each)))

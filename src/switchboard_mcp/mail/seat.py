@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.core.agentnames import agent_name
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.mail import directory, place, presence, resources
 from switchboard_mcp.mail.gates import FOLDER
 from switchboard_mcp.mail.letters import Claimed
@@ -101,15 +101,15 @@ class Seat:
         elsewhere = await desk.ask_bus(name) if desk.ask_bus is not None else ""
         if elsewhere:
             told = f"'{name}' lives on another machine (node {elsewhere})."
-            raise SwitchboardError(failure("mail_name_taken", told))
+            raise refused("mail_name_taken", told)
         try:
             hold = desk.vacate(name, self) or await asyncio.to_thread(desk.presence.hold, name)
         except OSError as problem:
             told = f"'{name}' cannot be locked in {FOLDER}/{presence.FOLDER}: {problem.strerror}."
-            raise SwitchboardError(failure("mail_not_stored", told)) from None
+            raise refused("mail_not_stored", told) from None
         if hold is None:
             told = f"'{name}' is connected already, by another process."
-            raise SwitchboardError(failure("mail_name_taken", told))
+            raise refused("mail_name_taken", told)
         self.named, self._hold, self._replaced = name, hold, False
         desk.outlooks.pop(name, None)
 
@@ -130,7 +130,7 @@ class Seat:
         """Refuse a sender that is not who sends."""
         if said is not None and agent_name(said) != agent:
             told = f"You are '{agent}', and cannot send as '{said}'."
-            raise SwitchboardError(failure("mail_identity", told, hint="Leave `sender` out: it is known."))
+            raise refused("mail_identity", told, hint="Leave `sender` out: it is known.")
 
     async def read(self, uri: str) -> object:
         """What a resource holds."""

@@ -12,7 +12,7 @@ from hashlib import blake2b, sha256
 import msgspec
 
 from switchboard_mcp.core.letterfile import Stem, receipt_name, waiting_name
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail import drops, files, lookup, receipts, seals
 from switchboard_mcp.mail.letters import (
     MOST_ATTACHMENT_BYTES,
@@ -208,7 +208,7 @@ def _attach(visit: Visit, draft: Draft) -> tuple[Draft, Attached | None]:
         return draft, None
     if len(data) > MOST_ATTACHMENT_BYTES:
         told = f"The payload has {len(data)} bytes; an attachment may have {MOST_ATTACHMENT_BYTES}."
-        raise SwitchboardError(failure("mail_too_large", told))
+        raise refused("mail_too_large", told)
     digest = sha256(data).hexdigest()
     name = f"{digest}.txt"
     record: dict[str, object] = {"file": f"attachments/{name}", "sha256": digest, "bytes": len(data)}
@@ -224,13 +224,9 @@ def attachment(visit: Visit, message: Message) -> bytes:
         return message.payload.encode()
     digest = str(record.get("sha256"))
     if len(digest) != 64 or not digest.isalnum():
-        raise SwitchboardError(
-            failure("mail_not_found", f"'{message.id}' names an attachment that cannot be.")
-        )
+        raise refused("mail_not_found", f"'{message.id}' names an attachment that cannot be.")
     found = files.read(visit.folder("attachments"), f"{digest}.txt", MOST_ATTACHMENT_BYTES)
     if isinstance(found, files.Unfit) or sha256(found.data).hexdigest() != digest:
         why = found.reason if isinstance(found, files.Unfit) else "its content has been changed"
-        raise SwitchboardError(
-            failure("mail_not_found", f"The attachment of '{message.id}' cannot be had: {why}.")
-        )
+        raise refused("mail_not_found", f"The attachment of '{message.id}' cannot be had: {why}.")
     return found.data

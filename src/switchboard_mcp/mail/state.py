@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import refused
 from switchboard_mcp.mail import files
 from switchboard_mcp.mail.tree import Visit
 
@@ -63,9 +63,7 @@ def update(visit: Visit, change: Callable[[State], T]) -> T:
         if data == was and files.exists(visit.root, FILE):
             return answer
         if len(data) > MOST_STATE_BYTES:
-            raise SwitchboardError(
-                failure("mail_not_stored", f"{FILE} would be larger than {MOST_STATE_BYTES} bytes.")
-            )
+            raise refused("mail_not_stored", f"{FILE} would be larger than {MOST_STATE_BYTES} bytes.")
         _store(visit, was, BEFORE)
         _store(visit, data, FILE)
         files.sync(visit.root)

@@ -18,7 +18,7 @@ from switchboard_mcp.config.writing import keep_out_of_git
 from switchboard_mcp.core.agentnames import is_agent_name
 from switchboard_mcp.core.letterfile import Entry
 from switchboard_mcp.core.mailorder import Counter, take
-from switchboard_mcp.errors import SwitchboardError, failure
+from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail import files
 from switchboard_mcp.mail.clocks import Clocks
 from switchboard_mcp.mail.syncing import Syncer
@@ -91,12 +91,12 @@ class Tree:
             os.close(folder)
         try:
             if not files.try_lock(descriptor):
-                raise SwitchboardError(failure("mail_not_stored", f"{self.path}/tmp is locked."))
+                raise refused("mail_not_stored", f"{self.path}/tmp is locked.")
         except OSError as problem:
             os.close(descriptor)
             told = f"The file system of {self.path} cannot lock files: {problem.strerror}."
             hint = "Put the workspace on a local disk, or mount it with locks."
-            raise SwitchboardError(failure("mail_not_stored", told, hint=hint)) from None
+            raise refused("mail_not_stored", told, hint=hint) from None
         self._alive = descriptor
 
     def stay_alive(self, visit: Visit) -> None:
@@ -343,7 +343,7 @@ class Visit:
 
     def _new_key(self, why: files.Unfit) -> files.Found:
         if not why.gone:
-            raise SwitchboardError(failure("mail_unsafe", f"{self.tree.path}/{SEAL_KEY}: {why.reason}."))
+            raise refused("mail_unsafe", f"{self.tree.path}/{SEAL_KEY}: {why.reason}.")
         draft = self.write(os.urandom(24).hex().encode())
         self.sync_draft(draft)
         try:
@@ -353,5 +353,5 @@ class Visit:
         files.sync(self.root)
         found = files.read(self.root, SEAL_KEY, 1024)
         if isinstance(found, files.Unfit):
-            raise SwitchboardError(failure("mail_unsafe", f"{self.tree.path}/{SEAL_KEY}: {found.reason}."))
+            raise refused("mail_unsafe", f"{self.tree.path}/{SEAL_KEY}: {found.reason}.")
         return found

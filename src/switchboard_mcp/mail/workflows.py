@@ -21,7 +21,7 @@ from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.core.workflow import Definition, Moment, Run, is_held
 from switchboard_mcp.core.workflow_rules import busy, fill
 from switchboard_mcp.core.workflow_steps import Complete, Event, Lapse, Skip, Stop, advance
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail import directory, workflows_telling
 from switchboard_mcp.mail.post import Post, State
 from switchboard_mcp.mail.workflows_artifacts import look
@@ -71,7 +71,7 @@ def find(state: State, agent: str, workflow: str = "") -> Run:
         if workflow not in known:
             near = nearest(workflow, known) or list(known)[-3:]
             told = f"There is no workflow '{workflow[:80]}' under way or lately ended."
-            raise SwitchboardError(failure("mail_workflow_unknown", told, nearest=near))
+            raise refused("mail_workflow_unknown", told, nearest=near)
         return known[workflow]
     own = run_of(state, agent)
     started = [run for run in _running(state) if run.started_by == agent]
@@ -81,9 +81,7 @@ def find(state: State, agent: str, workflow: str = "") -> Run:
         told = f"'{agent}' is in no workflow."
         if started:
             told += " Say with `workflow` which of those you have started is meant."
-        raise SwitchboardError(
-            failure("mail_workflow_unknown", told, nearest=[run.id for run in started] or None)
-        )
+        raise refused("mail_workflow_unknown", told, nearest=[run.id for run in started] or None)
     return own
 
 
@@ -221,7 +219,7 @@ def moving(seen: Run, event: Event) -> Callable[[State], Run]:
         run = find(state, "", seen.id)
         if isinstance(event, Complete) and len(run.steps) != len(seen.steps):
             told = f"Workflow '{run.id}' has gone on meanwhile."
-            raise SwitchboardError(failure("mail_workflow_refused", told))
+            raise refused("mail_workflow_refused", told)
         after = advance(run, event)
         if isinstance(after, Failure):
             raise SwitchboardError(after)
@@ -270,7 +268,7 @@ async def _definition(post: Post, name: str) -> Definition:
     found = known.get(name)
     if found is None:
         told = f"There is no workflow called '{name[:80]}'; there are {', '.join(sorted(known))}."
-        raise SwitchboardError(failure("mail_workflow_unknown", told, nearest=nearest(name, known)))
+        raise refused("mail_workflow_unknown", told, nearest=nearest(name, known))
     if isinstance(found, Failure):
         raise SwitchboardError(found)
     return found
@@ -285,8 +283,8 @@ def _artifact(written: str) -> str:
     path = artifact_path(written)
     if path is None:
         told = f"'{written[:200]}' cannot be an artifact: it must be a path relative to the workspace and inside it"
-        raise SwitchboardError(
-            failure("mail_artifact_missing", f"{told}, and in .switchboard only below .switchboard/reviews/.")
+        raise refused(
+            "mail_artifact_missing", f"{told}, and in .switchboard only below .switchboard/reviews/."
         )
     return path
 

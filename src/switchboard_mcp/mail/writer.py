@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail import files, rounds
 from switchboard_mcp.mail.rounds import Job
 from switchboard_mcp.mail.tree import Tree, Visit
@@ -69,7 +69,7 @@ class Writer:
         order = Order(get_running_loop(), work, durable, numbers)
         with self._ready:
             if self._closing:
-                raise SwitchboardError(failure("shutting_down", "The message desk is closed."))
+                raise refused("shutting_down", "The message desk is closed.")
             self._waiting.append(order)
             self._ready.notify()
         return await order.answer

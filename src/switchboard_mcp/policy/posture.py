@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from switchboard_mcp.config.approvals import approvals_file, platform_here, read_approvals, words
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
 from switchboard_mcp.config.variables import expand, missing
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, failure, refused
 from switchboard_mcp.policy.launch import Guard
 from switchboard_mcp.policy.launch_files import Look
 from switchboard_mcp.policy.launch_text import HANDED_ON, NEVER_SET, STEERING
@@ -95,7 +95,7 @@ def _check_owners(workspace: Workspace, approvals: str) -> None:
         if problem:
             told = f"{path}: {problem}; governed mode relies on it."
             hint = "Let nobody else write it or the folders it is in: chown, chmod go-w."
-            raise SwitchboardError(failure("config_invalid", told, hint=hint))
+            raise refused("config_invalid", told, hint=hint)
 
 
 def judge_child(spec: ChildSpec, guard: Guard, look: Look | None = None) -> Failure | None:
@@ -118,6 +118,4 @@ def _check_settings(workspace: Workspace) -> None:
             why = f"`{name}` changes what runs; a child that needs it sets it in its own `env`, with an approval"
         else:
             continue
-        raise SwitchboardError(
-            failure("config_invalid", f"{workspace.source}: governance.env[{index}]: {why}.")
-        )
+        raise refused("config_invalid", f"{workspace.source}: governance.env[{index}]: {why}.")
