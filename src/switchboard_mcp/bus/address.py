@@ -75,7 +75,8 @@ def certificates(tls: BusTls) -> ssl.SSLContext:
         raise refused("config_invalid", told)
     if tls.cert_file:
         try:
-            context.load_cert_chain(tls.cert_file, tls.key_file or None)
+            # A key that wants a password is refused: nobody sits there to be asked for it.
+            context.load_cert_chain(tls.cert_file, tls.key_file or None, password="")
         except OSError as problem:
             files = f"{tls.cert_file} and {tls.key_file}" if tls.key_file else tls.cert_file
             raise _unfit("bus.tls.certFile with its key (keyFile)", files, problem) from None
