@@ -65,14 +65,13 @@ def take(
             for entry in waiting:
                 if len(taken) >= most or size >= most_bytes:
                     break
-                parcel = _parcel(visit, agent, entry, Shipped(first + len(taken), agent, ""))
+                sequence = first + len(taken)
+                name = shipped_name(entry.stem, node, sequence)
+                parcel = _parcel(visit, agent, entry, Shipped(sequence, agent, name))
                 if parcel is None:
                     continue  # Not delivered yet, or gone.
-                name = shipped_name(entry.stem, node, parcel.shipped.sequence)
                 visit.move(visit.folder("inbox", agent), entry.name, target, name)
-                taken.append(
-                    msgspec.structs.replace(parcel, shipped=Shipped(parcel.shipped.sequence, agent, name))
-                )
+                taken.append(parcel)
                 size += len(parcel.message) + len(parcel.attachment)
     return taken
 
@@ -119,29 +118,36 @@ def on_their_way(visit: Visit) -> dict[str, list[Shipped]]:
     return found
 
 
-def put_away(visit: Visit, shipped: Iterable[Shipped]) -> None:
+def put_away(visit: Visit, shipped: Sequence[Shipped]) -> None:
     """They are stored where they belong: ours are kept in the archive. A crash may undo this; then they go again."""
     _move(visit, shipped, "archive")
 
 
-def take_back(visit: Visit, shipped: Iterable[Shipped]) -> None:
+def take_back(visit: Visit, shipped: Sequence[Shipped]) -> None:
     """They wait again, for the machine they were shipped to will never say."""
     _move(visit, shipped, "inbox")
     visit.sync_folders()
 
 
-def _move(visit: Visit, shipped: Iterable[Shipped], place: str) -> None:
-    for each in shipped:
-        entry = parse("shipped", each.name)
-        if entry is None:
-            continue
-        try:
-            source, target = visit.folder("shipped", each.agent), visit.folder(place, each.agent, make=True)
-            visit.move(source, each.name, target, waiting_name(entry.stem))
-        except FileNotFoundError:
-            continue  # Done before a crash.
-        except FileExistsError:
-            visit.remove(visit.folder("shipped", each.agent), each.name)
+def _move(visit: Visit, shipped: Sequence[Shipped], place: str) -> None:
+    for agent in {each.agent for each in shipped}:
+        with visit.locked(agent):
+            for each in shipped:
+                if each.agent == agent:
+                    _move_one(visit, each, place)
+
+
+def _move_one(visit: Visit, each: Shipped, place: str) -> None:
+    entry = parse("shipped", each.name)
+    if entry is None:
+        return
+    try:
+        source, target = visit.folder("shipped", each.agent), visit.folder(place, each.agent, make=True)
+        visit.move(source, each.name, target, waiting_name(entry.stem))
+    except FileNotFoundError:
+        pass  # Done before a crash.
+    except FileExistsError:
+        visit.remove(visit.folder("shipped", each.agent), each.name)
 
 
 def set_aside(visit: Visit, shipped: Shipped, problem: Failure) -> None:
