@@ -60,7 +60,7 @@ class Personas:
         if data != self._state[0]:
             try:
                 self._state = data, msgspec.json.decode(data, type=_State)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 self._state = data, _State()
         held = self._state[1].agents.get(agent)
         return held.role if held is not None else ""

@@ -82,6 +82,9 @@ def test_a_role_that_the_message_names_or_its_own_persona_wins(tmp_path: Path) -
     assert persona_of(personas, message(persona="mine")) == "mine"
 
 
-def test_a_state_that_cannot_be_read_gives_nobody_a_role(tmp_path: Path) -> None:
-    (tmp_path / "state.json").write_text("{")
+@pytest.mark.parametrize(
+    "text", ["{", '{"deep":' + "[" * 100_000 + "]" * 100_000 + "}"], ids=["torn", "deep"]
+)
+def test_a_state_that_cannot_be_read_gives_nobody_a_role(tmp_path: Path, text: str) -> None:
+    (tmp_path / "state.json").write_text(text)
     assert persona_of(Personas(str(tmp_path)), message()) is None
