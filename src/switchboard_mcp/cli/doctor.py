@@ -191,7 +191,7 @@ def _mail_findings(workspace: Workspace) -> list[Finding]:
     folder = os.path.join(workspace.folder, FOLDER)
     if not os.path.isdir(os.path.join(folder, "inbox")):
         return []
-    from switchboard_mcp.mail.lookup import REASON  # Only where there is mail.
+    from switchboard_mcp.mail import reasons  # Only where there is mail.
     from switchboard_mcp.mail.presence import Presence
 
     presence = Presence(folder)
@@ -205,7 +205,7 @@ def _mail_findings(workspace: Workspace) -> list[Finding]:
             )
             findings.append(Finding(NOTE, f"{told}, and nobody was woken.", remedy))
     dead = sum(
-        not name.endswith(REASON)
+        not name.endswith(reasons.SUFFIX)
         for _, _, names in os.walk(os.path.join(folder, "deadletter"))
         for name in names
     )

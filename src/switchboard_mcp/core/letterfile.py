@@ -7,7 +7,7 @@ name. The parts:
     claimed     msg_<order>_<tail>.<fence>.<boot>.<uptime>.<clock>.json, with <returns> before <fence> likewise
     shipped     msg_<order>_<tail>.<node>.<sequence>.json, on its way to an agent on another machine
     archive     msg_<order>_<tail>.<fence>.<outcome>.json, or as in the inbox where somebody moved it by hand
-    deadletter  as in the archive; what never was a message has a name that begins with `foreign_`
+    deadletter  as in the archive; what never was a message is foreign_<number>_<the name it had>
 
 `order` has 16 digits and grows with every message, so that names sort as messages were accepted. `tail` is random,
 `key-…` made from an idempotency key, or `file-…` with the id a dropped file had. Owns this grammar and when a lease is
@@ -33,6 +33,7 @@ _WAITING = re.compile(rf"{_STEM}{_RETURNS}\.json")
 _CLAIMED = re.compile(rf"{_STEM}{_RETURNS}\.(\d{{16}})\.([0-9a-f]{{8}})\.(\d{{1,14}})\.(\d{{1,15}})\.json")
 _SHIPPED = re.compile(rf"({_STEM})\.([0-9a-f]{{12}})\.(\d{{16}})\.json")
 _SETTLED = re.compile(rf"({_STEM})\.(\d{{16}})\.(done|failed|rejected)\.json")
+_FOREIGN = re.compile(rf"(foreign_\d{{{ORDER_DIGITS}}})_([^/]+)")
 _RECEIPT = re.compile(rf"receipt_({MESSAGE_ID})(?:\.(done|failed|rejected))?\.json")
 
 Place = Literal["inbox", "claimed", "shipped", "archive", "deadletter"]
@@ -135,6 +136,17 @@ def shipped_name(stem: Stem, node: str, sequence: int) -> str:
 def settled_name(stem: Stem, fence: int, outcome: str) -> str:
     """The name when it has ended."""
     return f"{stem}.{fence:0{ORDER_DIGITS}d}.{outcome}.json"
+
+
+def foreign_stem(number: int) -> str:
+    """How the name of what never was a message begins among the dead letters."""
+    return f"foreign_{number:0{ORDER_DIGITS}d}"
+
+
+def foreign_parts(name: str) -> tuple[str, str] | None:
+    """Such a stem and the name that the file had, by its name among the dead letters; None where it is another's."""
+    found = _FOREIGN.fullmatch(name)
+    return (found[1], found[2]) if found else None
 
 
 def receipt_name(message_id: str, outcome: Outcome | None = None) -> str:

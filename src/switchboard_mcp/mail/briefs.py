@@ -44,11 +44,11 @@ def brief(letter: Letter) -> dict[str, object]:
 
 def whole(claimed: Claimed) -> dict[str, object]:
     """A claimed message, all of it."""
-    told = full(claimed.message, claimed.verified) | {"fence": claimed.fence, "expiresAt": claimed.expires_at}
+    told = full(claimed.message) | {"fence": claimed.fence, "expiresAt": claimed.expires_at}
     return {**told, "deliveries": claimed.deliveries} if claimed.deliveries > 1 else told
 
 
-def full(message: Message, verified: bool) -> dict[str, object]:
+def full(message: Message) -> dict[str, object]:
     """All of a message."""
     told: dict[str, object] = {
         "id": message.id,
@@ -61,7 +61,7 @@ def full(message: Message, verified: bool) -> dict[str, object]:
         told["persona"] = message.persona
     if message.metadata.get("attachment"):
         told["attachment"] = message.metadata["attachment"]
-    if not verified:
+    if not message.verified:
         told["verified"] = False
     plain = {
         key: value

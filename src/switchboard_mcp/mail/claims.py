@@ -22,9 +22,9 @@ from switchboard_mcp.core.letterfile import (
 )
 from switchboard_mcp.core.mailorder import Waiting, claim_order
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
-from switchboard_mcp.mail import deadletters, delivering, drops, files, lookup, receipts, tidy
+from switchboard_mcp.mail import deadletters, drops, files, lookup, reasons, receipts, tidy
 from switchboard_mcp.mail.delivering import Inbox
-from switchboard_mcp.mail.letters import Acked, Claimed, Delivery, Draft, Gate, Message, Outcome, Sent
+from switchboard_mcp.mail.letters import Acked, Claimed, Delivery, Draft, Gate, Message, Outcome
 from switchboard_mcp.mail.rounds import Job
 from switchboard_mcp.mail.sending import Posting
 from switchboard_mcp.mail.tree import Visit
@@ -72,37 +72,41 @@ def claim(
                 continue  # Another one of this agent's programs was quicker.
             held = entry._replace(place="claimed", name=name, lease=lease, fence=lease.fence)
             found = lookup.read(visit, agent, held)
-            if isinstance(found, files.Unfit) or found[0].id != entry.stem.id:
+            if isinstance(found, files.Unfit) or found.id != entry.stem.id:
                 # It was changed since it was looked at: back, where it is looked at again as a dropped file.
                 visit.move(target, name, source, entry.name)
                 continue
             if len(visit.tree.held) >= MOST_HELD:
                 visit.tree.held.clear()
             visit.tree.held[agent, entry.stem.id] = held
-            taken.append(_claimed(visit, found[0], found[1], held, lease, lease_s))
+            taken.append(_claimed(visit, found, held, lease, lease_s))
     return taken
 
 
-def give_back_expired(visit: Visit, agent: str) -> list[Delivery]:
-    """Return what was claimed and not settled in time, or make it a dead letter where that came too often."""
+def give_back_expired(visit: Visit, agent: str) -> tuple[list[str], list[Delivery]]:
+    """Return what was claimed and not settled in time, or make it a dead letter where that came too often.
+
+    Answers with the ids of the former, and with the latter.
+    """
     now = visit.clocks.now()
     over = [
         e for e in lookup.entries(visit, "claimed", agent) if e.lease is not None and e.lease.is_over(now)
     ]
     if not over:
-        return []
+        return [], []
     again = [entry for entry in over if entry.returns < MOST_RETURNS]
     with visit.locked(agent):
         if any(files.links(visit.folder("claimed", agent), entry.name) > 1 for entry in over):
             # Whoever settled one was killed between two steps: it must not come back.
             tidy.mend_half_moves(visit, agent)
-        moved = [entry for entry in again if _give_back(visit, agent, entry, entry.returns + 1)]
-    told = [Delivery(agent=agent, file=entry.name, id=entry.stem.id) for entry in moved]
-    problem = deadletters.never_settled()
-    for entry in over:
-        if entry not in again and deadletters.bury(visit, agent, entry, "failed", problem):
-            told.append(Delivery(agent=agent, file=entry.name, id=entry.stem.id, problem=problem))
-    return told
+        moved = [entry.stem.id for entry in again if _give_back(visit, agent, entry, entry.returns + 1)]
+    problem = failure("mail_lease_lost", f"It was claimed {MOST_RETURNS + 1} times and never settled.")
+    dead = [
+        Delivery(agent=agent, file=entry.name, id=entry.stem.id, problem=problem)
+        for entry in over
+        if entry not in again and deadletters.bury(visit, agent, entry, "failed", problem)
+    ]
+    return moved, dead
 
 
 def _give_back(visit: Visit, agent: str, entry: Entry, returns: int) -> bool:
@@ -136,7 +140,7 @@ def renew(visit: Visit, agent: str, message_id: str, fence: int, lease_s: float)
         found = lookup.read(visit, agent, held)
     if isinstance(found, files.Unfit):
         raise lost(message_id)
-    return _claimed(visit, found[0], found[1], held, lease, lease_s)
+    return _claimed(visit, found, held, lease, lease_s)
 
 
 def _held(visit: Visit, agent: str, message_id: str, fence: int) -> Entry:
@@ -157,26 +161,24 @@ def ack(visit: Visit, agent: str, message_id: str, how: Settling, gates: Sequenc
     entry = _to_settle(visit, agent, message_id, how)
     if entry.place in ("archive", "deadletter"):
         return (yield from _again(visit, agent, entry, how))
-    found = lookup.read(visit, agent, entry)
-    if isinstance(found, files.Unfit):
+    message = lookup.read(visit, agent, entry)
+    if isinstance(message, files.Unfit):
         raise lost(message_id)
-    message = found[0]
     reply = _reply(visit, agent, message, how, gates)
     receipt = receipts.ended(message, how.outcome, how.summary, visit.clocks.iso())
-    draft = visit.write(msgspec.json.encode(receipt) + b"\n")
+    draft = visit.write(receipts.encoded(receipt))
     reason = None
     if how.outcome == "rejected":
         problem = failure("mail_message_invalid", how.summary or f"'{agent}' rejected it.")
-        reason = visit.write(delivering.why(visit, entry.name, problem))
+        reason = visit.write(reasons.encoded(visit, entry.name, problem))
     yield [draft, *(reply.write() if reply else []), *([reason] if reason else [])]
     with visit.locked(agent, *([message.sender] if reply else [])):
         if not files.exists(visit.folder(entry.place, agent), entry.name):
             raise lost(message_id)
-        earlier = reply.earlier() if reply else None
-        if reply is not None and earlier is None:
+        if reply is not None:
             reply.publish()
         if reason is not None:
-            visit.put(reason, visit.folder("deadletter", agent, make=True), f"{entry.stem}{lookup.REASON}")
+            visit.put(reason, visit.folder("deadletter", agent, make=True), f"{entry.stem}{reasons.SUFFIX}")
         _settle(visit, agent, entry, how)
     yield None
     try:
@@ -185,12 +187,7 @@ def ack(visit: Visit, agent: str, message_id: str, how: Settling, gates: Sequenc
         )
     except (OSError, SwitchboardError):
         pass  # What counts is in the archive; `repair` writes the receipt where it is missing.
-    sent = None
-    if reply is not None and earlier is None:
-        reply.tell()
-        sent = Sent(id=reply.message.id, recipient=message.sender, receipt=reply.receipt)
-    elif reply is not None and earlier is not None:
-        sent = reply.duplicate(earlier)
+    sent = reply.finish() if reply is not None else None
     return Acked(id=message_id, outcome=how.outcome, receipt=receipt, result=sent)
 
 
@@ -225,7 +222,7 @@ def _again(visit: Visit, agent: str, entry: Entry, how: Settling) -> Job[Acked]:
     return Acked(
         id=entry.stem.id,
         outcome=how.outcome,
-        receipt=receipts.ended(found[0], how.outcome, how.summary, visit.clocks.iso()),
+        receipt=receipts.ended(found, how.outcome, how.summary, visit.clocks.iso()),
     )
 
 
@@ -254,15 +251,13 @@ def _ms(lease_s: float) -> int:
     return int(max(0.001, min(lease_s, MOST_LEASE_S)) * 1000)
 
 
-def _claimed(
-    visit: Visit, message: Message, verified: bool, held: Entry, lease: Lease, lease_s: float
-) -> Claimed:
+def _claimed(visit: Visit, message: Message, held: Entry, lease: Lease, lease_s: float) -> Claimed:
     return Claimed(
         message=message,
         order=held.stem.order,
         fence=lease.fence,
         expires_at=visit.clocks.iso(lease.clock),
         lease_seconds=min(lease_s, MOST_LEASE_S),
-        verified=verified,
+        verified=message.verified,
         deliveries=held.returns + 1,
     )

@@ -6,62 +6,50 @@ another machine will not have. Owns these moves; what never was a message is set
 
 from __future__ import annotations
 
-import re
-
-import msgspec
-
 from switchboard_mcp.core.letterfile import (
-    MOST_RETURNS,
     Entry,
     Outcome,
+    foreign_parts,
     parse,
     receipt_name,
     settled_name,
     waiting_name,
 )
-from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
-from switchboard_mcp.mail import delivering, files, lookup, receipts
+from switchboard_mcp.errors import Failure, SwitchboardError, refused
+from switchboard_mcp.mail import files, lookup, reasons, receipts
 from switchboard_mcp.mail.letters import Dead
-from switchboard_mcp.mail.tree import Draftfile, Visit
-
-# What never was a message: its stem here, and the name it had.
-_FOREIGN = re.compile(r"(foreign_\d{16})_([^/]+)")
-
-
-def never_settled() -> Failure:
-    """Why a message is not handed out once more."""
-    return failure("mail_lease_lost", f"It was claimed {MOST_RETURNS + 1} times and never settled.")
+from switchboard_mcp.mail.tree import Visit
 
 
 def bury(visit: Visit, agent: str, entry: Entry, outcome: Outcome, problem: Failure) -> bool:
     """Make a message a dead letter, and tell its sender; False where somebody else has moved it meanwhile."""
-    found = lookup.read(visit, agent, entry)
-    reason = visit.write(delivering.why(visit, entry.name, problem))
-    drafts, receipt = [reason], None
-    if not isinstance(found, files.Unfit):
-        told = receipts.ended(found[0], outcome, problem.message, visit.clocks.iso())
-        receipt = visit.write(msgspec.json.encode(told) + b"\n")
-        drafts.append(receipt)
-    _sync(visit, drafts)
+    message = lookup.read(visit, agent, entry)
+    reason = visit.write(reasons.encoded(visit, entry.name, problem))
+    visit.sync_draft(reason)
+    receipt = None
+    if not isinstance(message, files.Unfit):
+        told = receipts.ended(message, outcome, problem.message, visit.clocks.iso())
+        receipt = visit.write(receipts.encoded(told))
+        visit.sync_draft(receipt)
     source, dead = visit.folder(entry.place, agent), visit.folder("deadletter", agent, make=True)
     with visit.locked(agent):
         if not files.exists(source, entry.name):
             return False
-        visit.put(reason, dead, f"{entry.stem}{lookup.REASON}")
+        visit.put(reason, dead, f"{entry.stem}{reasons.SUFFIX}")
         name = settled_name(entry.stem, entry.fence or visit.number(), outcome)
         visit.move(source, entry.name, dead, name)
     visit.sync_folders()
-    if receipt is not None and not isinstance(found, files.Unfit):
-        outbox = visit.folder("outbox", found[0].sender, make=True)
-        visit.put(receipt, outbox, receipt_name(found[0].id, outcome))
+    if receipt is not None and not isinstance(message, files.Unfit):
+        outbox = visit.folder("outbox", message.sender, make=True)
+        visit.put(receipt, outbox, receipt_name(message.id, outcome))
         visit.sync_folders()
     return True
 
 
-def _sync(visit: Visit, drafts: list[Draftfile]) -> None:
-    for problem in visit.sync_drafts(drafts):
-        if problem is not None:
-            raise problem
+def stem_of(name: str) -> str:
+    """The part of a dead letter's name that its reason has, too."""
+    entry, foreign = parse("deadletter", name), foreign_parts(name)
+    return str(entry.stem) if entry else foreign[0] if foreign else name
 
 
 def listed(visit: Visit, agent: str) -> list[Dead]:
@@ -71,11 +59,10 @@ def listed(visit: Visit, agent: str) -> list[Dead]:
     folder = visit.folder("deadletter", agent)
     found = []
     for name in sorted(files.names(folder)):
-        if name.endswith(lookup.REASON):
+        if name.endswith(reasons.SUFFIX):
             continue
         entry = parse("deadletter", name)
-        foreign = _FOREIGN.fullmatch(name)
-        why = lookup.reason(visit, agent, str(entry.stem) if entry else foreign[1] if foreign else name)
+        why = reasons.read(visit, agent, stem_of(name))
         letter = lookup.letter(visit, agent, entry) if entry else None
         found.append(
             Dead(
@@ -96,25 +83,26 @@ def requeue(visit: Visit, agent: str, dead_id: str) -> None:
     if entry is None:
         _drop_again(visit, agent, dead_id)
         return
-    found = lookup.read(visit, agent, entry)
-    if not isinstance(found, files.Unfit) and found[0].action == "execute":
+    message = lookup.read(visit, agent, entry)
+    if not isinstance(message, files.Unfit) and message.action == "execute":
         told = f"'{dead_id}' was to be typed into a terminal, and is not typed later than it was sent."
         raise refused("mail_forbidden", told, hint="Send it again.")
-    if not isinstance(found, files.Unfit) and entry.outcome is not None:
+    if not isinstance(message, files.Unfit) and entry.outcome is not None:
         # First of all: where only this has happened, `repair` writes it anew.
         name = receipt_name(dead_id, entry.outcome)
-        if visit.has("outbox", found[0].sender):
-            _remove(visit, visit.folder("outbox", found[0].sender), name)
+        if visit.has("outbox", message.sender):
+            _remove(visit, visit.folder("outbox", message.sender), name)
             visit.sync_folders()
     _back(visit, agent, entry.name, waiting_name(entry.stem), str(entry.stem))
 
 
 def _drop_again(visit: Visit, agent: str, name: str) -> None:
     """What was no message is looked at again, as if it had just been dropped there."""
-    foreign = _FOREIGN.fullmatch(name)
+    foreign = foreign_parts(name)
     if foreign is None or not visit.has("deadletter", agent):
         raise _no_letter(agent, name)
-    _back(visit, agent, name, foreign[2], foreign[1])
+    stem, wanted = foreign
+    _back(visit, agent, name, wanted, stem)
 
 
 def _back(visit: Visit, agent: str, name: str, wanted: str, stem: str) -> None:
@@ -125,7 +113,7 @@ def _back(visit: Visit, agent: str, name: str, wanted: str, stem: str) -> None:
         except FileNotFoundError:
             raise _no_letter(agent, name) from None
     visit.sync_folders()
-    _remove(visit, dead, f"{stem}{lookup.REASON}")
+    _remove(visit, dead, f"{stem}{reasons.SUFFIX}")
 
 
 def _no_letter(agent: str, name: str) -> SwitchboardError:

@@ -2,7 +2,7 @@
 
 Whatever has no right seal is such a file, whatever its name. A delivered one is written anew, marked as unverified and
 with its place in the order; then the dropped file goes. Names that begin with a dot or end in `.tmp` are
-somebody's temporary files and are left alone. Owns delivery and dead letters; does not know who watches.
+somebody's temporary files and are left alone. Owns their delivery; does not know who watches.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from collections.abc import Sequence
 import msgspec
 
 from switchboard_mcp.core.agentnames import agent_name
-from switchboard_mcp.core.letterfile import Entry, is_message_id, parse, receipt_name
+from switchboard_mcp.core.letterfile import Entry, foreign_stem, is_message_id, parse, receipt_name
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail import drops, files, rounds, seals, tidy
-from switchboard_mcp.mail.letters import Delivery, Gate, Message, Receipt
-from switchboard_mcp.mail.lookup import REASON
+from switchboard_mcp.mail import drops, files, reasons, receipts, rounds, seals, tidy
+from switchboard_mcp.mail.letters import Delivery, Gate, Message
 from switchboard_mcp.mail.rounds import Job
 from switchboard_mcp.mail.sending import Posting
 from switchboard_mcp.mail.tree import Known, Visit
@@ -124,31 +123,21 @@ def _take(
     visit: Visit, agent: str, name: str, message: Message, gates: Sequence[Gate], data: bytes
 ) -> Job[Delivery | None]:
     inbox = visit.folder("inbox", agent)
-    sender = message.sender
     try:
         letter = Posting(visit, message, gates, drop_id=message.id)
     except SwitchboardError as refused:
         return (yield from _set_aside(visit, agent, name, refused.failure, data))
-    if letter.earlier() is None:
-        yield letter.write()
+    yield letter.write()
     with visit.locked(agent):
         if not files.exists(inbox, name):
             return None  # Somebody else has delivered it.
-        earlier = letter.earlier()
-        if earlier is None:
-            letter.publish()
-        else:
-            visit.doubt(agent)
+        letter.publish()
     # The file goes only when what was made of it is certain to stay.
     yield None
     with visit.locked(agent):
         if files.exists(inbox, name):
             visit.remove(inbox, name)
-    if earlier is None:
-        letter.tell()
-    return Delivery(
-        agent=agent, file=name, id=letter.message.id if earlier is None else earlier.id, sender=sender
-    )
+    return Delivery(agent=agent, file=name, id=letter.finish().id, sender=message.sender)
 
 
 def _set_aside(
@@ -158,41 +147,22 @@ def _set_aside(
     inbox = visit.folder("inbox", agent)
     dead = visit.folder("deadletter", agent, make=True)
     message_id, sender = _named(data, name)
-    stem = f"foreign_{visit.number():016d}"
-    reason = visit.write(why(visit, name, problem))
+    stem = foreign_stem(visit.number())
+    reason = visit.write(reasons.encoded(visit, name, problem))
     receipt = None
     if sender and message_id:
-        receipt = visit.write(
-            msgspec.json.encode(refused(message_id, agent, problem, visit.clocks.iso())) + b"\n"
-        )
+        told = receipts.refused(message_id, agent, problem, visit.clocks.iso())
+        receipt = visit.write(receipts.encoded(told))
     yield [reason, *([receipt] if receipt else [])]
     with visit.locked(agent):
         if not files.exists(inbox, name):
             return None
-        visit.publish(reason, dead, f"{stem}{REASON}")
+        visit.publish(reason, dead, f"{stem}{reasons.SUFFIX}")
         visit.move(inbox, name, dead, f"{stem}_{_kept(name)}")
     yield None
     if receipt is not None:
         visit.put(receipt, visit.folder("outbox", sender, make=True), receipt_name(message_id))
     return Delivery(agent=agent, file=name, id=message_id or None, sender=sender or None, problem=problem)
-
-
-def why(visit: Visit, name: str, problem: Failure) -> bytes:
-    """What stands beside a dead letter."""
-    said = {"file": name, "code": problem.code, "reason": problem.message, "at": visit.clocks.iso()}
-    return msgspec.json.encode(said) + b"\n"
-
-
-def refused(message_id: str, agent: str, problem: Failure, at: str) -> Receipt:
-    """The receipt of a dropped file that was not taken."""
-    return Receipt(
-        id=f"receipt_{message_id}",
-        in_reply_to=message_id,
-        status="refused",
-        summary=f"Message to '{agent}' was not delivered",
-        processed_at=at,
-        error=problem.message,
-    )
 
 
 def _named(data: bytes, name: str) -> tuple[str, str]:

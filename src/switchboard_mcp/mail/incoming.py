@@ -13,12 +13,10 @@ import msgspec
 from switchboard_mcp.core.agentnames import is_agent_name
 from switchboard_mcp.core.letterfile import PLACES, Stem, is_message_id, parse, receipt_for, waiting_name
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
-from switchboard_mcp.mail import drops, files, seals, sending
-from switchboard_mcp.mail.letters import MOST_ATTACHMENT_BYTES, Gate, Message, Receipt
+from switchboard_mcp.mail import drops, files, receipts, seals, sending
+from switchboard_mcp.mail.letters import MOST_ATTACHMENT_BYTES, Gate, Message
 from switchboard_mcp.mail.rounds import Job
 from switchboard_mcp.mail.tree import Draftfile, Visit
-
-_receipts = msgspec.json.Decoder(Receipt)
 
 
 def read(data: bytes) -> Message:
@@ -113,13 +111,12 @@ def _attached(visit: Visit, message: Message, attachment: bytes) -> sending.Atta
 def file_receipt(visit: Visit, agent: str, name: str, data: bytes) -> Job[None]:
     """Store one receipt for its reader; the same one twice is one."""
     told = receipt_for(name)
-    try:
-        receipt = _receipts.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise _invalid("a receipt cannot be read") from None
+    receipt = receipts.decode(data)
+    if receipt is None:
+        raise _invalid("a receipt cannot be read")
     if told is None or not is_agent_name(agent) or told[0] != receipt.in_reply_to:
         raise _invalid("a receipt has no right name")
-    draft = visit.write(msgspec.json.encode(receipt) + b"\n")
+    draft = visit.write(receipts.encoded(receipt))
     yield [draft]
     try:
         visit.publish(draft, visit.folder("outbox", agent, make=True), name)

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, get_args
 from msgspec import Struct
 
 from switchboard_mcp.core.letterfile import Outcome as Outcome
+from switchboard_mcp.core.letterfile import Place
 from switchboard_mcp.errors import Failure
 
 Action = Literal["delegate_task", "request_review", "submit_result", "status_update", "execute"]
@@ -127,7 +128,7 @@ class Letter(Struct, rename="camel", kw_only=True):
     """A message where it was found."""
 
     message: Message
-    place: Literal["inbox", "claimed", "shipped", "archive", "deadletter"]
+    place: Place
     order: int
     """Grows with every message of the workspace: what `after` compares."""
     verified: bool
@@ -175,7 +176,7 @@ class Acked(Struct, rename="camel", kw_only=True):
 
 
 class Delivery(Struct, rename="camel", kw_only=True):
-    """What became of a file that somebody put into an inbox."""
+    """What became of a file that somebody put into an inbox, or of a message that nobody settled."""
 
     agent: str
     file: str

@@ -7,19 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from msgspec import DecodeError, Struct, json
-
 from switchboard_mcp.core.agentnames import agent_name
 from switchboard_mcp.core.letterfile import MOST_RETURNS, PLACES, Entry, Place, Stem, names_of, parse
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import refused
-from switchboard_mcp.mail import files, seals
+from switchboard_mcp.mail import files, reasons, seals
 from switchboard_mcp.mail.letters import Letter, Message
 from switchboard_mcp.mail.tree import Visit
-
-# Behind a message among the dead letters: why it is there.
-REASON = ".reason.json"
-_MOST_REASON_BYTES = 65_536
 
 
 def name_of(written: str) -> str:
@@ -106,35 +100,35 @@ def _is_there(visit: Visit, place: Place, agent: str, name: str) -> bool:
     return visit.has(place, agent) and files.exists(visit.folder(place, agent), name)
 
 
-def read(visit: Visit, agent: str, entry: Entry) -> tuple[Message, bool] | files.Unfit:
-    """A message and whether its sender was verified. One without a right seal is read, but not verified."""
+def read(visit: Visit, agent: str, entry: Entry) -> Message | files.Unfit:
+    """A message, without its seal. One without a right one is read, but its sender is not verified."""
     found = files.read(visit.folder(entry.place, agent), entry.name, seals.MOST_FILE_BYTES)
     if isinstance(found, files.Unfit):
         return found
     message = seals.unsealed(visit.key(), entry.stem, agent, found.data)
     if message is not None:
-        return message, message.verified
+        return message
     message = seals.decode(found.data)
     if message is None:
         return files.Unfit("it is no message")
     message.metadata.pop("seal", None)
     message.metadata["verified"] = False
-    return message, False
+    return message
 
 
 def letter(visit: Visit, agent: str, entry: Entry) -> Letter | None:
     """A message where it was found; None where it is gone or none."""
-    found = read(visit, agent, entry)
-    if isinstance(found, files.Unfit):
+    message = read(visit, agent, entry)
+    if isinstance(message, files.Unfit):
         return None
-    message, verified = found
+    why = reasons.read(visit, agent, str(entry.stem)).reason if entry.place == "deadletter" else ""
     return Letter(
         message=message,
         place=entry.place,
         order=entry.stem.order,
-        verified=verified,
+        verified=message.verified,
         outcome=entry.outcome,
-        reason=reason(visit, agent, str(entry.stem)).reason or None if entry.place == "deadletter" else None,
+        reason=why or None,
     )
 
 
@@ -144,21 +138,3 @@ def letters(visit: Visit, agent: str, found: list[Entry]) -> Iterator[Letter]:
         one = letter(visit, agent, entry)
         if one is not None:
             yield one
-
-
-class Reason(Struct):
-    """What stands beside a dead letter."""
-
-    reason: str = ""
-    at: str = ""
-
-
-def reason(visit: Visit, agent: str, stem: str) -> Reason:
-    """Why a dead letter is one; empty where nothing says so."""
-    found = files.read(visit.folder("deadletter", agent), f"{stem}{REASON}", _MOST_REASON_BYTES)
-    if isinstance(found, files.Unfit):
-        return Reason()
-    try:
-        return json.decode(found.data, type=Reason)
-    except (DecodeError, UnicodeDecodeError, RecursionError):
-        return Reason()

@@ -231,9 +231,9 @@ class Post:
         def take(visit: Visit) -> tuple[list[Claimed], list[Delivery]]:
             lookup.known_agent(visit, name)
             lookup.demand_here(visit, name)
-            over = [each for each in claims.give_back_expired(visit, name) if each.problem]
+            _, dead = claims.give_back_expired(visit, name)
             inbox, told = delivering.deliver(visit, name, self._gates)
-            return claims.claim(visit, name, inbox, most, lease_s, wanted), over + told
+            return claims.claim(visit, name, inbox, most, lease_s, wanted), dead + told
 
         taken, told = await self._writer.run(take)
         self._tell(told)

@@ -80,9 +80,9 @@ def _has_ended(visit: Visit, agent: str, entry: Entry) -> bool:
     """What was shipped to another machine has ended when that machine has said how."""
     if not visit.is_elsewhere(agent):
         return True
-    found = lookup.read(visit, agent, entry)
-    return isinstance(found, tuple) and any(
-        receipts.read(visit, found[0].sender, entry.stem.id, outcome) for outcome in OUTCOMES
+    message = lookup.read(visit, agent, entry)
+    return not isinstance(message, files.Unfit) and any(
+        receipts.read(visit, message.sender, entry.stem.id, outcome) for outcome in OUTCOMES
     )
 
 
@@ -100,10 +100,9 @@ def take_away(visit: Visit, some: Sequence[Old], done: Pruned) -> None:
 
 def _without_receipts(visit: Visit, each: Old, done: Pruned) -> Message | None:
     """The message, whose receipts are gone now; None where it has to stay."""
-    found = lookup.read(visit, each.agent, each.entry)
-    if isinstance(found, files.Unfit):
+    message = lookup.read(visit, each.agent, each.entry)
+    if isinstance(message, files.Unfit):
         return None
-    message, _ = found
     if not visit.has("outbox", message.sender):
         return message
     folder = visit.folder("outbox", message.sender)

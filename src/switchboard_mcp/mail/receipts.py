@@ -1,6 +1,6 @@
 """The receipts of a sender: one file when a message is delivered or refused, another when it has ended.
 
-None is ever changed, so that nobody reads half of one. Owns finding and ordering them, and what the last one says.
+None is ever changed, so that nobody reads half of one. Owns finding and ordering them, and what each of them says.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from switchboard_mcp.core.letterfile import Outcome, receipt_for, receipt_name
+from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail import files
 from switchboard_mcp.mail.letters import OUTCOMES, Message, Receipt
 from switchboard_mcp.mail.tree import Visit
@@ -25,12 +26,20 @@ def read(visit: Visit, sender: str, message_id: str, outcome: Outcome | None = N
         return None
     name = receipt_name(message_id, outcome)
     found = files.read(visit.folder("outbox", sender), name, MOST_RECEIPT_BYTES)
-    if isinstance(found, files.Unfit):
-        return None
+    return None if isinstance(found, files.Unfit) else decode(found.data)
+
+
+def decode(data: bytes) -> Receipt | None:
+    """The receipt in a file; None where it is none."""
     try:
-        return _decoder.decode(found.data)
+        return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def encoded(receipt: Receipt) -> bytes:
+    """The content of a receipt's file."""
+    return msgspec.json.encode(receipt) + b"\n"
 
 
 def latest(visit: Visit, sender: str, message_id: str) -> Receipt | None:
@@ -68,6 +77,29 @@ def _by_news(visit: Visit, sender: str) -> list[str]:
         changed = [files.changed(folder, receipt_name(message_id, outcome)) or 0.0 for outcome in outcomes]
         dated.append((max(changed), message_id))
     return [message_id for _, message_id in sorted(dated, reverse=True)]
+
+
+def delivered(message_id: str, recipient: str, at: str) -> Receipt:
+    """The first receipt of a message."""
+    return Receipt(
+        id=f"receipt_{message_id}",
+        in_reply_to=message_id,
+        status="delivered",
+        summary=f"Message delivered to '{recipient}' inbox",
+        processed_at=at,
+    )
+
+
+def refused(message_id: str, recipient: str, problem: Failure, at: str) -> Receipt:
+    """The only receipt of a dropped file that was not taken."""
+    return Receipt(
+        id=f"receipt_{message_id}",
+        in_reply_to=message_id,
+        status="refused",
+        summary=f"Message to '{recipient}' was not delivered",
+        processed_at=at,
+        error=problem.message,
+    )
 
 
 def ended(message: Message, outcome: Outcome, said: str, at: str) -> Receipt:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from switchboard_mcp.core.letterfile import PLACES, Entry, receipt_name
-from switchboard_mcp.mail import claims, files, lookup, receipts, sending, tidy
+from switchboard_mcp.mail import claims, deadletters, files, lookup, reasons, receipts, tidy
 from switchboard_mcp.mail.letters import Message, Receipt
 from switchboard_mcp.mail.tidy import Finding
 from switchboard_mcp.mail.tree import Visit
@@ -23,13 +21,7 @@ def repair(visit: Visit) -> list[Finding]:
         with visit.locked(agent):
             done += tidy.mend_half_moves(visit, agent)
             done += _lone_reasons(visit, agent)
-        for each in claims.give_back_expired(visit, agent):
-            place, told = "inbox", f"The claim on '{each.id}' was over; it is back in the inbox of '{agent}'."
-            if each.problem is not None:
-                place, told = "deadletter", f"'{each.id}' is a dead letter. {each.problem.message}"
-            done.append(
-                Finding(kind="expired", path=f"{place}/{agent}", id=each.id, message=told, mended=True)
-            )
+        done += _expired(visit, agent)
         done += _missing_receipts(visit, agent)
     visit.sync_folders()
     return done
@@ -39,16 +31,11 @@ def _lone_reasons(visit: Visit, agent: str) -> list[Finding]:
     if not visit.has("deadletter", agent):
         return []
     folder = visit.folder("deadletter", agent)
-    names = {name for name, _ in files.entries(folder)}
-    stems = {
-        "_".join(name.split(".")[0].split("_")[:2])
-        for name in names
-        if name.startswith("foreign_") and not name.endswith(lookup.REASON)
-    }
-    stems |= {name.split(".")[0] for name in names if not name.endswith(lookup.REASON)}
+    names = files.names(folder)
+    stems = {deadletters.stem_of(name) for name in names if not name.endswith(reasons.SUFFIX)}
     done = []
     for name in names:
-        if name.endswith(lookup.REASON) and name.removesuffix(lookup.REASON) not in stems:
+        if name.endswith(reasons.SUFFIX) and name.removesuffix(reasons.SUFFIX) not in stems:
             visit.remove(folder, name)
             path = f"deadletter/{agent}/{name}"
             told = f"{path} told of a move that did not happen."
@@ -56,20 +43,36 @@ def _lone_reasons(visit: Visit, agent: str) -> list[Finding]:
     return done
 
 
+def _expired(visit: Visit, agent: str) -> list[Finding]:
+    back, dead = claims.give_back_expired(visit, agent)
+    told = [
+        ("inbox", id, f"The claim on '{id}' was over; it is back in the inbox of '{agent}'.") for id in back
+    ]
+    told += [
+        ("deadletter", each.id or "", f"'{each.id}' is a dead letter. {each.problem.message}")
+        for each in dead
+        if each.problem is not None
+    ]
+    return [
+        Finding(kind="expired", path=f"{place}/{agent}", id=id, message=message, mended=True)
+        for place, id, message in told
+    ]
+
+
 def _missing_receipts(visit: Visit, agent: str) -> list[Finding]:
     done = []
     for place in PLACES:
         for entry in lookup.entries(visit, place, agent):
-            found = lookup.read(visit, agent, entry)
-            if isinstance(found, files.Unfit):
+            message = lookup.read(visit, agent, entry)
+            if isinstance(message, files.Unfit):
                 continue
-            if visit.is_elsewhere(found[0].sender):
+            if visit.is_elsewhere(message.sender):
                 continue  # Its receipts are where it lives.
-            for name, receipt in _owed(visit, found[0], entry):
-                draft = visit.write(msgspec.json.encode(receipt) + b"\n")
+            for name, receipt in _owed(visit, message, entry):
+                draft = visit.write(receipts.encoded(receipt))
                 visit.sync_draft(draft)
-                visit.put(draft, visit.folder("outbox", found[0].sender, make=True), name)
-                path = f"outbox/{found[0].sender}/{name}"
+                visit.put(draft, visit.folder("outbox", message.sender, make=True), name)
+                path = f"outbox/{message.sender}/{name}"
                 told = f"{path} was missing."
                 done.append(
                     Finding(kind="receipt_missing", path=path, id=entry.stem.id, message=told, mended=True)
@@ -82,9 +85,8 @@ def _owed(visit: Visit, message: Message, entry: Entry) -> Iterator[tuple[str, R
     at = visit.clocks.iso()
     first = receipts.read(visit, message.sender, message.id)
     if first is None or first.status == "refused":
-        yield receipt_name(message.id), sending.delivered(message.id, message.recipient, at)
-    said = (
-        lookup.reason(visit, message.recipient, str(entry.stem)).reason if entry.place == "deadletter" else ""
-    )
+        yield receipt_name(message.id), receipts.delivered(message.id, message.recipient, at)
+    dead = entry.place == "deadletter"
+    said = reasons.read(visit, message.recipient, str(entry.stem)).reason if dead else ""
     if entry.outcome is not None and receipts.read(visit, message.sender, message.id, entry.outcome) is None:
         yield receipt_name(message.id, entry.outcome), receipts.ended(message, entry.outcome, said, at)

@@ -20,7 +20,6 @@ from switchboard_mcp.mail.letters import (
     Draft,
     Gate,
     Message,
-    Receipt,
     Sent,
 )
 from switchboard_mcp.mail.rounds import Job
@@ -44,46 +43,43 @@ def send(
     message.metadata["verified"] = verified
     if attached is not None:
         message.metadata["attachment"] = attached.record
-    letter = Posting(visit, message, gates)
-    earlier = letter.earlier()
-    if earlier is not None:
-        visit.doubt(recipient)
-        yield None
-        return letter.duplicate(earlier)
-    yield [*letter.write(), *([attached.draft] if attached else [])]
+    letter = Posting(visit, message, gates, attached=attached)
+    yield letter.write()
     with visit.locked(recipient):
-        # Somebody may have sent it while this waited for the disk.
-        earlier = letter.earlier()
-        if earlier is None:
-            if attached is not None:
-                attached.publish(visit)
-            letter.publish()
-    if earlier is not None:
-        visit.doubt(recipient)
+        letter.publish()
     yield None
-    if earlier is not None:
-        return letter.duplicate(earlier)
-    letter.tell()
-    return Sent(id=letter.message.id, recipient=recipient, receipt=letter.receipt)
+    return letter.finish()
 
 
 class Posting:
-    """A message on its way into an inbox, with its receipt and the mark of its key."""
+    """A message on its way into an inbox, with its receipt and the mark of its key.
 
-    def __init__(self, visit: Visit, message: Message, gates: Sequence[Gate], drop_id: str = "") -> None:
+    Written, published under the recipient's lock, and finished, with the disk in between. One whose key or id was used
+    before is not stored again: then `earlier` is the message that was, and each step does what is left of it.
+    """
+
+    def __init__(
+        self,
+        visit: Visit,
+        message: Message,
+        gates: Sequence[Gate],
+        *,
+        drop_id: str = "",
+        attached: Attached | None = None,
+    ) -> None:
         """`drop_id` is the id a dropped file came with; it is kept, and serves as a key as well."""
         self.visit = visit
         self._marks = marks(message, drop_id)
         self.stem = Stem(visit.number(), _tail(self._marks, drop_id))
         message.id = self.stem.id
         self.message = message
+        self._attached = attached
+        self.earlier = self._find_earlier()
         # What was accepted before is accepted again: a retry is not asked what may be sent by now.
-        if self.earlier() is None:
+        if self.earlier is None:
             self.message = gated(message, gates)
-        self.receipt = delivered(message.id, message.recipient, visit.clocks.iso())
 
-    def earlier(self) -> Stem | None:
-        """The message that the same key or id was used for, if it is there."""
+    def _find_earlier(self) -> Stem | None:
         recipient = self.message.recipient
         if not self._marks or not self.visit.has("keys", recipient):
             return None
@@ -100,38 +96,53 @@ class Posting:
     def write(self) -> list[Draftfile]:
         """Everything that must be on the disk before the message gets its name."""
         visit = self.visit
+        if self.earlier is not None:
+            return []
+        self._receipt = receipts.delivered(self.message.id, self.message.recipient, visit.clocks.iso())
         self._letter = visit.write(seals.sealed(visit.key(), self.stem, self.message))
-        self._receipt = visit.write(msgspec.json.encode(self.receipt) + b"\n")
+        self._slip = visit.write(receipts.encoded(self._receipt))
         mark = f"{self.stem.order} {self.stem.tail}\n".encode()
         self._written_marks = [visit.write(mark) for _ in self._marks]
-        return [self._letter, self._receipt, *self._written_marks]
+        more = [self._attached.draft] if self._attached is not None else []
+        return [self._letter, self._slip, *self._written_marks, *more]
 
     def publish(self) -> None:
         """Into the inbox, whose lock is held. The marks first, so that no message is without."""
         visit, recipient = self.visit, self.message.recipient
+        # Somebody may have sent it while this waited for the disk.
+        self.earlier = self.earlier or self._find_earlier()
+        if self.earlier is not None:
+            visit.doubt(recipient)
+            return
+        if self._attached is not None:
+            self._attached.publish(visit)
         for mark, draft in zip(self._marks, self._written_marks, strict=True):
             visit.put(draft, visit.folder("keys", recipient, make=True), mark)
         visit.publish(self._letter, visit.folder("inbox", recipient), waiting_name(self.stem))
 
-    def tell(self) -> None:
+    def finish(self) -> Sent:
+        """What is answered; a new message gets its receipt."""
+        recipient = self.message.recipient
+        if self.earlier is not None:
+            receipt = receipts.delivered(self.earlier.id, recipient, self.visit.clocks.iso())
+            return Sent(id=self.earlier.id, recipient=recipient, receipt=receipt, duplicate=True)
+        self._tell()
+        return Sent(id=self.message.id, recipient=recipient, receipt=self._receipt)
+
+    def _tell(self) -> None:
         """The receipt. The message is stored already, so that nothing here can take it back."""
         visit, message = self.visit, self.message
         try:
             outbox = visit.folder("outbox", message.sender, make=True)
             try:
-                visit.publish(self._receipt, outbox, receipt_name(message.id))
+                visit.publish(self._slip, outbox, receipt_name(message.id))
             except FileExistsError:
                 # A later one is there, of a message that has ended already; or an older one, of a refused attempt.
                 there = receipts.read(visit, message.sender, message.id)
                 if there is None or there.status == "refused":
-                    visit.put(self._receipt, outbox, receipt_name(message.id))
+                    visit.put(self._slip, outbox, receipt_name(message.id))
         except (OSError, SwitchboardError):
             pass  # `repair` writes it.
-
-    def duplicate(self, earlier: Stem) -> Sent:
-        """The answer where the message was there already."""
-        receipt = delivered(earlier.id, self.message.recipient, self.receipt.processed_at)
-        return Sent(id=earlier.id, recipient=self.message.recipient, receipt=receipt, duplicate=True)
 
 
 def gated(message: Message, gates: Sequence[Gate]) -> Message:
@@ -149,17 +160,6 @@ def gated(message: Message, gates: Sequence[Gate]) -> Message:
             metadata={**passed.metadata, "verified": message.verified},
         )
     return message
-
-
-def delivered(message_id: str, recipient: str, at: str) -> Receipt:
-    """The first receipt of a message."""
-    return Receipt(
-        id=f"receipt_{message_id}",
-        in_reply_to=message_id,
-        status="delivered",
-        summary=f"Message delivered to '{recipient}' inbox",
-        processed_at=at,
-    )
 
 
 def marks(message: Message, drop_id: str = "") -> list[str]:

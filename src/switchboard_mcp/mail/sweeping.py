@@ -78,7 +78,7 @@ class Sweeper:
                 told += some
                 settling |= {agent} if inbox.settling else set()
             for agent in visit.agents("claimed") if expired else ():
-                told += [each for each in claims.give_back_expired(visit, agent) if each.problem]
+                told += claims.give_back_expired(visit, agent)[1]
             return told, settling
 
         def done(swept: Swept | None) -> None:

@@ -18,7 +18,8 @@ class Finding(Struct, rename="camel", kw_only=True):
     """One thing `verify` found, or `repair` mended."""
 
     kind: str
-    """`lost`, `doubled`, `torn`, `foreign`, `temporary`, `half_moved`, `expired`, `receipt_missing`, `unreadable`."""
+    """`lost`, `doubled`, `torn`, `foreign`, `temporary`, `half_moved`, `expired`, `receipt_missing`,
+    `unreadable`, `unsealed`."""
     path: str
     """Below `.switchboard/`."""
     message: str

@@ -154,7 +154,7 @@ async def check_inbox(seat: Seat, asked: CheckInbox, request: Request) -> object
     seat.desk.note_woken(agent)
     if asked.id is not None:
         letter = await (await seat.desk.post()).read(agent, asked.id)
-        return {"place": letter.place, **full(letter.message, letter.verified)}
+        return {"place": letter.place, **full(letter.message)}
     return await resources.inbox(seat.desk, agent, asked.limit, asked.after)
 
 

@@ -21,7 +21,7 @@ class Verdict(Struct, rename="camel", kw_only=True):
 
     sound: bool
     counts: dict[str, int]
-    """How many messages are in each place: `inbox`, `claimed`, `archive`, `deadletter`."""
+    """How many messages are in each place: `inbox`, `claimed`, `shipped`, `archive`, `deadletter`."""
     findings: list[Finding]
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail import delivering, files, watch
+from switchboard_mcp.mail import delivering, files, syncing, watch
 from switchboard_mcp.mail.clocks import Clocks, system_clocks
 from switchboard_mcp.mail.letters import Draft, Message, Sent
 from switchboard_mcp.mail.post import Change, Post
@@ -304,6 +304,26 @@ class TestClaims:
         await post.ack("coder-1", sent.id, fence=taken.fence, outcome="failed", summary="It broke.")
         (receipt,) = await post.receipts("lead", ids=[sent.id])
         assert (receipt.status, receipt.summary, receipt.error) == ("failed", "It broke.", "It broke.")
+
+    async def test_a_result_that_a_killed_process_has_sent_is_certain_when_it_is_answered(
+        self, post: Post, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sent = await post.send(draft(), sender="lead", recipient="coder-1")
+        (taken,) = await post.claim("coder-1")
+        said = draft("r", idempotency_key=f"result of {sent.id} {taken.fence}")
+        before = await post.send(said, sender="coder-1", recipient="lead")
+        synced: set[int] = set()
+        sync = syncing.Syncer.sync
+
+        def watched(self: syncing.Syncer, descriptors: Sequence[int]) -> list[OSError | None]:
+            synced.update(os.fstat(descriptor).st_ino for descriptor in descriptors)
+            return sync(self, descriptors)
+
+        monkeypatch.setattr(syncing.Syncer, "sync", watched)
+        acked = await post.ack("coder-1", sent.id, fence=taken.fence, result="r")
+        assert acked.result is not None
+        assert (acked.result.id, acked.result.duplicate) == (before.id, True)
+        assert (tree(workspace) / "inbox" / "lead").stat().st_ino in synced
 
     async def test_to_settle_a_message_no_folder_of_many_is_listed(
         self, post: Post, workspace: Path, monkeypatch: pytest.MonkeyPatch
