@@ -14,6 +14,7 @@ import pytest
 
 from switchboard_mcp.observe.audit_verify import entries, verify
 from tests.e2e.host import SWITCHBOARD, switchboard
+from tests.e2e.shell import Done, run
 from tests.e2e.web import call, serving
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, write_child
 
@@ -44,15 +45,8 @@ def seen(workspace: Path, kind: str = "call") -> list[tuple[str, str, str, str]]
     ]
 
 
-def audit(workspace: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*SWITCHBOARD, "audit", *arguments],
-        cwd=workspace,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+def audit(workspace: Path, *arguments: str) -> Done:
+    return run(workspace, "audit", *arguments)
 
 
 def test_every_call_and_refusal_is_recorded_and_nothing_of_the_arguments(workspace: Path) -> None:

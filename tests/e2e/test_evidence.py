@@ -7,14 +7,14 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-from tests.e2e.host import SWITCHBOARD, Json, switchboard
+from tests.e2e.host import Json, switchboard
+from tests.e2e.shell import run
 from tests.e2e.workspaces import REPO, configure, write_child
 
 ENABLED = {"SWITCHBOARD_MCP_ENABLED": "true"}
@@ -33,15 +33,7 @@ CONFIG = {
 
 
 def cli(workspace: Path, *arguments: str, code: int = 0, **env: str) -> str:
-    ran = subprocess.run(
-        [*SWITCHBOARD, *arguments],
-        cwd=workspace,
-        env={**os.environ, **ENABLED, **env},
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    ran = run(workspace, *arguments, **ENABLED, **env)
     assert ran.returncode == code, ran.stdout + ran.stderr
     return ran.stdout + ran.stderr
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +12,9 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.core import sanitise
-from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
+from tests.e2e.host import Host, Json, switchboard
 from tests.e2e.servers import Servers
+from tests.e2e.shell import run
 from tests.e2e.test_serving_imports import INTROSPECT, LIST, loaded
 from tests.e2e.workspaces import MOCK_CHILD, REPO, add_child, configure
 
@@ -47,15 +47,7 @@ def starts(workspace: Path) -> int:
 
 
 def cli(workspace: Path, *arguments: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [*SWITCHBOARD, *arguments],
-        cwd=workspace,
-        env={**os.environ, **ENABLED},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run(workspace, *arguments, **ENABLED)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -29,16 +29,7 @@ class Shell:
         self.workspace = workspace
 
     def run(self, *arguments: str, stdin: str = "", code: int = 0, **environ: str) -> Done:
-        done = subprocess.run(
-            [*COMMAND, *arguments],
-            cwd=self.workspace,
-            env={**os.environ, **environ},
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=50,
-            check=False,
-        )
+        done = run(self.workspace, "mail", *arguments, stdin=stdin, **environ)
         assert done.returncode == code, (done.stdout, done.stderr)
         assert "Traceback" not in done.stderr
         return done
