@@ -58,7 +58,7 @@ def draft(payload: str = "work", key: str | None = None) -> Draft:
 
 
 def settling(fence: int, outcome: str = "done", result: str | None = None) -> Settling:
-    return Settling(fence=fence, outcome=outcome, summary="", result=result, metadata={})  # type: ignore[arg-type]
+    return Settling(fence=fence, outcome=outcome, summary="", result=result)  # type: ignore[arg-type]
 
 
 def send(tree: Tree, history: History, *, key: str | None = None, payload: str = "work") -> None:

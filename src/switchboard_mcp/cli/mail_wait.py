@@ -14,8 +14,8 @@ from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.cli.mail_read import show_list
 from switchboard_mcp.cli.mailbox import Mailbox, folder_of, with_mailbox
 from switchboard_mcp.mail import hooking
-from switchboard_mcp.mail.gates import FOLDER
 from switchboard_mcp.mail.letters import Letter
+from switchboard_mcp.mail.place import FOLDER
 
 # How soon a waiter notices that it is not wanted any more.
 SLICE_S = 1.0

@@ -8,10 +8,10 @@ from typing import Any
 from switchboard_mcp.cli.console import Console, Styled
 from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.cli.mailbox import Mailbox, ago, being, with_mailbox
-from switchboard_mcp.core.workflow import Definition, Run
+from switchboard_mcp.core.workflow import Run
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail import workflows
-from switchboard_mcp.mail.workflows_telling import history, shown
+from switchboard_mcp.mail.workflows_telling import history, offered, shown
 
 STATUS_STYLES = {"running": "cyan", "finished": "green", "stopped": "yellow"}
 Step = Callable[..., Coroutine[Any, Any, workflows.Moved]]
@@ -79,9 +79,8 @@ async def _show(asked: Invocation, mailbox: Mailbox) -> int:
     if asked.given.workflow:
         runs = [workflows.find(state, mailbox.agent, asked.given.workflow)]
     if asked.as_json:
-        available = [_offered(name, found) for name, found in sorted(known.items())]
         told = [shown(each, mailbox.agent) for each in runs]
-        asked.console.out.json({"workflows": told, "available": available})
+        asked.console.out.json({"workflows": told, "available": offered(known)})
         return 0
     out = asked.console.out
     if asked.given.workflow:
@@ -112,12 +111,6 @@ async def _show(asked: Invocation, mailbox: Mailbox) -> int:
         ("TO START", ""),
     )
     return 0
-
-
-def _offered(name: str, found: Definition | Failure) -> dict[str, object]:
-    if isinstance(found, Failure):
-        return {"name": name, "error": found.message}
-    return {"name": name, "description": found.description, "parts": found.parts}
 
 
 def _show_run(run: Run, console: Console, me: str) -> None:

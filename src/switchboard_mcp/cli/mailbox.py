@@ -25,9 +25,9 @@ from switchboard_mcp.config.models import Config
 from switchboard_mcp.core.agentnames import agent_name
 from switchboard_mcp.errors import KINDS, Failure, SwitchboardError, refused
 from switchboard_mcp.mail import lookup
-from switchboard_mcp.mail.gates import FOLDER, gates
+from switchboard_mcp.mail.gates import gates
 from switchboard_mcp.mail.letters import Delivery, Letter
-from switchboard_mcp.mail.place import AGENT, workspace_of
+from switchboard_mcp.mail.place import AGENT, FOLDER, workspace_of
 from switchboard_mcp.mail.post import Post
 from switchboard_mcp.mail.presence import Hold, Presence
 

@@ -23,8 +23,8 @@ from switchboard_mcp.cli.terminal_screen import DOORBELL, Desktop
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail import bridge, directory, lookup
 from switchboard_mcp.mail.bridge import Entry, Place
-from switchboard_mcp.mail.gates import FOLDER, gates
-from switchboard_mcp.mail.place import AGENT, WORKSPACE
+from switchboard_mcp.mail.gates import gates
+from switchboard_mcp.mail.place import AGENT, FOLDER, WORKSPACE
 from switchboard_mcp.mail.post import Post
 from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.mail.terminal import TerminalMail

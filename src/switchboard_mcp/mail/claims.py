@@ -41,7 +41,6 @@ class Settling(msgspec.Struct, kw_only=True):
     outcome: Outcome
     summary: str
     result: str | None
-    metadata: dict[str, object]
 
 
 def in_turn(inbox: Inbox) -> list[Entry]:
@@ -236,7 +235,7 @@ def _reply(
         action="submit_result",
         payload=how.result,
         reply_to=message.id,
-        metadata={**how.metadata, "outcome": how.outcome},
+        metadata={"outcome": how.outcome},
         team=message.team,
         # So that a claim that is settled twice, since a crash came in between, has one result.
         idempotency_key=f"result of {message.id} {how.fence}" if how.fence else None,

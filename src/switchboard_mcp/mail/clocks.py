@@ -8,10 +8,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from switchboard_mcp.core.letterfile import Now
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -45,6 +49,11 @@ class Clocks(Struct, frozen=True):
         clock = self.microseconds() // 1000 if clock_ms is None else clock_ms
         seconds, ms = divmod(clock, 1000)
         return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{ms:03d}Z"
+
+
+def stamp(at: datetime) -> str:
+    """A time of UTC, as it stands in files."""
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def system_clocks() -> Clocks:

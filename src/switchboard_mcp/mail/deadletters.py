@@ -54,11 +54,8 @@ def stem_of(name: str) -> str:
 
 def listed(visit: Visit, agent: str) -> list[Dead]:
     """The dead letters of an agent, oldest first."""
-    if not visit.has("deadletter", agent):
-        return []
-    folder = visit.folder("deadletter", agent)
     found = []
-    for name in sorted(files.names(folder)):
+    for name in sorted(visit.names("deadletter", agent)):
         if name.endswith(reasons.SUFFIX):
             continue
         entry = parse("deadletter", name)

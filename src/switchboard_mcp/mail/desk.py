@@ -17,9 +17,10 @@ from switchboard_mcp.core.agentnames import agent_name
 from switchboard_mcp.core.roles import OVERSEER
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail import resources
-from switchboard_mcp.mail.gates import FOLDER, gates
+from switchboard_mcp.mail.gates import gates
 from switchboard_mcp.mail.letters import Delivery
 from switchboard_mcp.mail.personas import Personas
+from switchboard_mcp.mail.place import FOLDER
 from switchboard_mcp.mail.post import Change, Post
 from switchboard_mcp.mail.presence import Hold, Presence, Waiting
 from switchboard_mcp.mail.seat import Seat
@@ -83,7 +84,7 @@ class Desk:
     @property
     def tools(self) -> Sequence[Tool]:
         """All of them."""
-        from switchboard_mcp.mail.tools import TOOLS  # which know the desk
+        from switchboard_mcp.mail.tools import TOOLS  # Only when somebody opens the suite.
 
         return TOOLS
 

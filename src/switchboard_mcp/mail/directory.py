@@ -17,6 +17,7 @@ from switchboard_mcp.core.agentnames import agent_name, is_agent_name
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.core.roles import ROLES, may_assign, read_role
 from switchboard_mcp.errors import refused
+from switchboard_mcp.mail.clocks import stamp
 from switchboard_mcp.mail.post import State
 
 T = TypeVar("T", bound=Struct)
@@ -58,7 +59,7 @@ class Addressee(Struct, frozen=True):
 
 def now() -> str:
     """The time, as it stands in files."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return stamp(datetime.now(UTC))
 
 
 def agents(state: State) -> dict[str, Agent]:

@@ -46,7 +46,6 @@ def from_draft(draft: Draft, sender: str, recipient: str, created_at: str) -> Me
         reply_to=draft.reply_to,
         metadata=metadata,
         team=draft.team,
-        persona=draft.persona,
         created_at=created_at,
     )
     return wrong(message) or message

@@ -9,8 +9,7 @@ import os
 
 from switchboard_mcp.mail import bridge, personas, workflows_gate
 from switchboard_mcp.mail.letters import Gate
-
-FOLDER = ".switchboard"
+from switchboard_mcp.mail.place import FOLDER
 
 
 def gates(workspace: str) -> list[Gate]:

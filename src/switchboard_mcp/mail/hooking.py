@@ -23,7 +23,7 @@ from switchboard_mcp.mail.clocks import system_clocks
 from switchboard_mcp.mail.delivering import Inbox
 from switchboard_mcp.mail.letters import Letter
 from switchboard_mcp.mail.place import AGENT, FOLDER
-from switchboard_mcp.mail.tree import Tree
+from switchboard_mcp.mail.tree import Tree, Visit
 
 NOTES = "hooks"
 # A host writes what it has to say at once; one that says nothing and keeps the pipe open must not hang its own turn.
@@ -36,7 +36,7 @@ MOST_REPEATS = 3
 _MOST_ANCESTORS = 64
 
 
-class Call(Struct, rename={"event": "hook_event_name", "session": "session_id"}):
+class Call(Struct):
     """What a host tells its hooks on stdin, as far as it matters here."""
 
     event: str = ""
@@ -170,7 +170,7 @@ def unread(workspace: str, agent: str) -> Unread:
         tree.close()
 
 
-def _first(visit: Any, agent: str, inbox: Inbox) -> Unread:
+def _first(visit: Visit, agent: str, inbox: Inbox) -> Unread:
     entries = claims.in_turn(inbox)
     newest = max((entry.stem.order for entry in entries), default=0)
     letters = list(lookup.letters(visit, agent, entries[:SHOWN]))

@@ -6,14 +6,14 @@ and whether they came before, is mostly the caller's to know.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from switchboard_mcp.core.agentnames import is_agent_name
-from switchboard_mcp.core.letterfile import PLACES, Stem, is_message_id, parse, receipt_for, waiting_name
+from switchboard_mcp.core.letterfile import Stem, is_message_id, receipt_for, waiting_name
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
-from switchboard_mcp.mail import drops, files, receipts, seals, sending
+from switchboard_mcp.mail import drops, lookup, receipts, seals, sending
 from switchboard_mcp.mail.letters import MOST_ATTACHMENT_BYTES, Gate, Message
 from switchboard_mcp.mail.rounds import Job
 from switchboard_mcp.mail.tree import Draftfile, Visit
@@ -35,17 +35,10 @@ def read(data: bytes) -> Message:
     return message
 
 
-def _there_already(visit: Visit, wanted: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+def _there_already(visit: Visit, wanted: set[tuple[str, str]]) -> set[tuple[str, str]]:
     """Which of these (agent, id) are anywhere here."""
-    found: set[tuple[str, str]] = set()
-    for agent in {agent for agent, _ in wanted}:
-        for place in PLACES:
-            if visit.has(place, agent):
-                for name, _ in files.entries(visit.folder(place, agent)):
-                    entry = parse(place, name)
-                    if entry is not None and (agent, entry.stem.id) in wanted:
-                        found.add((agent, entry.stem.id))
-    return found
+    agents = {agent for agent, _ in wanted}
+    return wanted & {(agent, id) for agent in agents for id in lookup.ids(visit, agent)}
 
 
 class Coming(msgspec.Struct):

@@ -111,7 +111,6 @@ class Draft(Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     idempotency_key: str | None = None
     metadata: dict[str, Any] = {}
     team: str | None = None
-    persona: str | None = None
 
 
 class Sent(Struct, rename="camel", kw_only=True):

@@ -45,9 +45,7 @@ def demand_here(visit: Visit, agent: str) -> None:
 
 def entries(visit: Visit, place: Place, agent: str) -> list[Entry]:
     """The messages in one place, in their order; whatever else is there is left out."""
-    if not visit.has(place, agent):
-        return []
-    found = (parse(place, name) for name, _ in files.entries(visit.folder(place, agent)))
+    found = (parse(place, name) for name in visit.names(place, agent))
     return sorted((entry for entry in found if entry), key=lambda entry: entry.stem.order)
 
 
@@ -78,9 +76,7 @@ def _in_place(visit: Visit, place: Place, agent: str, begins: str, at: int = 0) 
     """The message whose name has these letters at this place in it; no listing where the whole name is known."""
     if place == "inbox" and not at:
         return _waiting(visit, agent, begins)
-    if not visit.has(place, agent):
-        return None
-    for name in files.names(visit.folder(place, agent)):
+    for name in visit.names(place, agent):
         if name.startswith(begins, at):
             entry = parse(place, name)
             if entry is not None:

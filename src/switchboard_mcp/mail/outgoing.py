@@ -161,9 +161,7 @@ def slips(visit: Visit, agents: Iterable[str], most: int, unless: Container[tupl
     """Receipts that wait here for senders who live elsewhere, but for these (agent, name)."""
     found: list[Slip] = []
     for agent in agents:
-        if not visit.has("outbox", agent):
-            continue
-        for name, _ in files.entries(visit.folder("outbox", agent)):
+        for name in visit.names("outbox", agent):
             if len(found) >= most:
                 return found
             if (agent, name) in unless or receipt_for(name) is None:

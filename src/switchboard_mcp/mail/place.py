@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 AGENT = "SWITCHBOARD_AGENT"
 WORKSPACE = "SWITCHBOARD_WORKSPACE"
+# Where a workspace has its mail, and all else of ours.
 FOLDER = ".switchboard"
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop, Event, gather, get_running_loop, timeout
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail import claims, delivering, lookup, reading, receipts, sending, state, tidy
@@ -34,11 +34,13 @@ from switchboard_mcp.mail.state import State
 from switchboard_mcp.mail.sweeping import Sweeper
 from switchboard_mcp.mail.tidy import Finding
 from switchboard_mcp.mail.tree import Tree, Visit
-from switchboard_mcp.mail.verify import Verdict
 from switchboard_mcp.mail.watch import POLL_S, Change
 from switchboard_mcp.mail.writer import Writer
 
-__all__ = ["Change", "Finding", "Post", "State", "Verdict"]
+if TYPE_CHECKING:
+    from switchboard_mcp.mail.verify import Verdict
+
+__all__ = ["Change", "Post", "State"]
 
 T = TypeVar("T")
 DEFAULT_LEASE_S = 300.0
@@ -50,7 +52,7 @@ class Post:
     def __init__(self, tree: Tree, gates: Sequence[Gate], report: Callable[[Delivery], None] | None) -> None:
         """Use `open`."""
         self._tree = tree
-        self._gates = list(gates)
+        self._gates = gates
         self._report = report
         self._writer = Writer(tree)
         self._reader = Writer(tree, "switchboard-mail-reader")
@@ -105,10 +107,6 @@ class Post:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    def add_gate(self, gate: Gate) -> None:
-        """Another look at every message before it is accepted."""
-        self._gates.append(gate)
 
     async def register(self, name: str) -> str:
         """Make the folders of an agent, so that it can be written to; returns the name as its folders have it."""
@@ -255,7 +253,6 @@ class Post:
         outcome: Outcome = "done",
         summary: str = "",
         result: str | None = None,
-        result_metadata: dict[str, Any] | None = None,
     ) -> Acked:
         """Settle a message: `done` and `failed` archive it, `rejected` makes it a dead letter with `summary`.
 
@@ -264,9 +261,7 @@ class Post:
         (0) the message is settled whoever holds it: for a person at a shell.
         """
         name = lookup.name_of(agent)
-        how = Settling(
-            fence=fence, outcome=outcome, summary=summary, result=result, metadata=dict(result_metadata or {})
-        )
+        how = Settling(fence=fence, outcome=outcome, summary=summary, result=result)
         return await self._writer.commit(
             lambda visit: claims.ack(visit, name, message_id, how, self._gates), numbers=2
         )

@@ -166,12 +166,7 @@ def _named(visit: Visit) -> set[str] | None:
     found: set[str] = set()
     for agent in {agent for place in PLACES for agent in visit.agents(place)}:
         with visit.locked(agent):
-            names = [
-                (p, name)
-                for p in PLACES
-                if visit.has(p, agent)
-                for name in files.names(visit.folder(p, agent))
-            ]
+            names = [(place, name) for place in PLACES for name in visit.names(place, agent)]
         for place, name in names:
             data = _content(visit, agent, place, name)
             if data is None:

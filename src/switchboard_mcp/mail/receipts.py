@@ -54,11 +54,10 @@ def latest(visit: Visit, sender: str, message_id: str) -> Receipt | None:
 def listed(visit: Visit, sender: str) -> dict[str, set[Outcome | None]]:
     """Every message of this sender that has receipts, and which: None is that of its delivery."""
     found: dict[str, set[Outcome | None]] = {}
-    if visit.has("outbox", sender):
-        for name, _ in files.entries(visit.folder("outbox", sender)):
-            receipt = receipt_for(name)
-            if receipt is not None:
-                found.setdefault(receipt[0], set()).add(receipt[1])
+    for name in visit.names("outbox", sender):
+        receipt = receipt_for(name)
+        if receipt is not None:
+            found.setdefault(receipt[0], set()).add(receipt[1])
     return found
 
 

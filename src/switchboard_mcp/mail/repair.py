@@ -28,15 +28,12 @@ def repair(visit: Visit) -> list[Finding]:
 
 
 def _lone_reasons(visit: Visit, agent: str) -> list[Finding]:
-    if not visit.has("deadletter", agent):
-        return []
-    folder = visit.folder("deadletter", agent)
-    names = files.names(folder)
+    names = visit.names("deadletter", agent)
     stems = {deadletters.stem_of(name) for name in names if not name.endswith(reasons.SUFFIX)}
     done = []
     for name in names:
         if name.endswith(reasons.SUFFIX) and name.removesuffix(reasons.SUFFIX) not in stems:
-            visit.remove(folder, name)
+            visit.remove(visit.folder("deadletter", agent), name)
             path = f"deadletter/{agent}/{name}"
             told = f"{path} told of a move that did not happen."
             done.append(Finding(kind="temporary", path=path, message=told, mended=True))

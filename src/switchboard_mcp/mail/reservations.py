@@ -14,6 +14,7 @@ from msgspec import Raw, Struct
 
 from switchboard_mcp.core.pathglobs import normal_path, overlap
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
+from switchboard_mcp.mail.clocks import stamp
 from switchboard_mcp.mail.post import State
 
 PART = "reservations"
@@ -56,15 +57,15 @@ def reserve(
 
     def change(state: State) -> list[Reservation]:
         at = now or datetime.now(UTC)
-        held = current(state, _text(at))
+        held = current(state, stamp(at))
         clashes = [
             row for row in held if row.holder != holder and any(overlap(row.path, path) for path in wanted)
         ]
         if clashes:
             raise SwitchboardError(_clash(clashes, at))
-        until = _text(at + timedelta(minutes=minutes))
+        until = stamp(at + timedelta(minutes=minutes))
         made = [
-            Reservation(path=path, holder=holder, until=until, since=_text(at), reason=reason)
+            Reservation(path=path, holder=holder, until=until, since=stamp(at), reason=reason)
             for path in wanted
         ]
         kept = [row for row in held if row.holder != holder or row.path not in wanted]
@@ -85,7 +86,7 @@ def release(
     wanted = None if paths is None else read_paths(paths)
 
     def change(state: State) -> list[str]:
-        held = current(state, _text(now or datetime.now(UTC)))
+        held = current(state, stamp(now or datetime.now(UTC)))
         gone = [row for row in held if row.holder == holder and (wanted is None or row.path in wanted)]
         state[PART] = msgspec.to_builtins([row for row in held if row not in gone])
         return [row.path for row in gone]
@@ -115,7 +116,3 @@ def _read(row: object) -> Reservation | None:
     except ValueError:  # which a ValidationError is, too
         return None
     return found
-
-
-def _text(time: datetime) -> str:
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

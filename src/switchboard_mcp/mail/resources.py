@@ -61,10 +61,16 @@ async def read(seat: Seat, uri: str) -> object:
         seat.desk.note_woken(agent)
         return await inbox(seat.desk, agent)
     if uri.startswith(WORKFLOW):
-        from switchboard_mcp.mail.workflow_tools import workflow_of  # which knows the desk
-
-        return await workflow_of(seat.desk, uri.removeprefix(WORKFLOW))
+        return await _workflow(seat.desk, uri.removeprefix(WORKFLOW))
     return None
+
+
+async def _workflow(desk: Desk, agent: str) -> dict[str, object]:
+    from switchboard_mcp.mail.workflows import run_of  # Only where somebody looks.
+    from switchboard_mcp.mail.workflows_telling import shown
+
+    run = run_of(await (await desk.post()).state(), agent)
+    return {"agent": agent, "workflow": None if run is None else shown(run, agent)}
 
 
 async def inbox(desk: Desk, agent: str, limit: int = MOST_LETTERS, after: int = 0) -> dict[str, object]:

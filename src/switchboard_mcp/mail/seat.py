@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from switchboard_mcp.core.agentnames import agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.mail import directory, place, presence, resources
-from switchboard_mcp.mail.gates import FOLDER
 from switchboard_mcp.mail.letters import Claimed
+from switchboard_mcp.mail.place import FOLDER
 from switchboard_mcp.mail.post import Change
 from switchboard_mcp.mail.presence import Hold
 from switchboard_mcp.transport.program import Caller, Voice

@@ -30,7 +30,7 @@ class Finding(Struct, rename="camel", kw_only=True):
 def clean_temporaries(visit: Visit) -> list[Finding]:
     """Take away the temporary files of processes that are no more: nobody holds their lock."""
     folder = visit.folder("tmp")
-    names = [name for name, _ in files.entries(folder)]
+    names = files.names(folder)
     dead = {
         writer for writer in {name.partition(".")[0] for name in names} if _is_dead(visit, folder, writer)
     }

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from switchboard_mcp.mail import tools_agents, tools_letters, workflow_tools
+from switchboard_mcp.mail import tools_agents, tools_letters, tools_workflows
 
-TOOLS = (*tools_agents.TOOLS, *tools_letters.TOOLS, *workflow_tools.TOOLS)
+TOOLS = (*tools_agents.TOOLS, *tools_letters.TOOLS, *tools_workflows.TOOLS)

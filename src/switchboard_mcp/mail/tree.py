@@ -2,7 +2,8 @@
 
 A `Visit` opens the tree by its path, so that a folder that was moved or replaced is noticed, and closes everything at
 its end. It also collects what a round of several jobs has to bring to the disk, so that each file and folder is
-synced once. Owns folders, temporary files, locks and numbers; does not know what a message is.
+synced once. Owns folders, temporary files, locks and numbers. Keeps what others know of messages, and does not know
+what one is.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from switchboard_mcp.core.mailorder import Counter, take
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail import files
 from switchboard_mcp.mail.clocks import Clocks
+from switchboard_mcp.mail.place import FOLDER
 from switchboard_mcp.mail.syncing import Syncer
 
-ROOT = ".switchboard"
 AGENT_FOLDERS = ("inbox", "claimed", "archive", "deadletter", "outbox", "keys")
 FOLDERS = (*AGENT_FOLDERS, "attachments", "reviews", "locks", "tmp")
 COUNTER = "order"
@@ -47,7 +48,7 @@ class Tree:
 
     def __init__(self, workspace: str, clocks: Clocks) -> None:
         self.workspace = os.path.abspath(workspace)
-        self.path = os.path.join(self.workspace, ROOT)
+        self.path = os.path.join(self.workspace, FOLDER)
         self.clocks = clocks
         # Whoever holds the lock of this name is alive, and its temporary files are wanted.
         self.writer = os.urandom(6).hex()
@@ -69,9 +70,9 @@ class Tree:
         try:
             parent = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                if files.make_folder(ROOT, parent):
+                if files.make_folder(FOLDER, parent):
                     keep_out_of_git(self.path)
-                root = files.open_folder(ROOT, parent)
+                root = files.open_folder(FOLDER, parent)
             finally:
                 os.close(parent)
             try:
@@ -189,6 +190,10 @@ class Visit:
         except FileNotFoundError:
             return False
         return True
+
+    def names(self, *parts: str) -> list[str]:
+        """Every name in a folder, in no order; none where it is not there."""
+        return files.names(self.folder(*parts)) if self.has(*parts) else []
 
     def write(self, data: bytes) -> Draftfile:
         """A temporary file; it goes away at the end unless it is published."""
@@ -311,16 +316,15 @@ class Visit:
         found = [0]
         for place in ("inbox", "claimed", "shipped", "archive", "deadletter"):
             for agent in self.agents(place):
-                for name, _ in files.entries(self.folder(place, agent)):
+                for name in self.names(place, agent):
                     found += [int(digits) for digits in findall(r"(?<!\d)\d{16}(?!\d)", name)]
         return max(number for number in found if number < _HIGHEST)
 
     def agents(self, place: str = "inbox") -> list[str]:
         """Everybody who has a folder there, by name; what is no folder of ours is left out."""
-        if place == "shipped" and not self.has(place):
-            return []  # It is made where there is another machine to ship to.
         found = []
-        for name, _ in files.entries(self.folder(place)):
+        # There is no `shipped` where there is no other machine to ship to.
+        for name in self.names(place) if place == "shipped" else files.names(self.folder(place)):
             try:
                 if is_agent_name(name) and self.has(place, name):
                     found.append(name)

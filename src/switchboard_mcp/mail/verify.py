@@ -39,12 +39,7 @@ def verify(visit: Visit) -> Verdict:
     promised = _promised(visit)
     for agent in sorted(agents):
         with visit.locked(agent):
-            names = [
-                (place, name)
-                for place in PLACES
-                if visit.has(place, agent)
-                for name in _names(visit, place, agent)
-            ]
+            names = [(place, name) for place in PLACES for name in visit.names(place, agent)]
         # Reading takes long where there is much; what is moved meanwhile was in one place all the same.
         found, told = _agent(visit, agent, names)
         findings += told
@@ -71,10 +66,6 @@ def _promised(visit: Visit) -> list[tuple[str, str]]:
             if outcomes - {None} or (first is not None and first.status != "refused"):
                 found.append((sender, message_id))
     return found
-
-
-def _names(visit: Visit, place: Place, agent: str) -> list[str]:
-    return [name for name, _ in files.entries(visit.folder(place, agent))]
 
 
 def _agent(visit: Visit, agent: str, names: list[tuple[Place, str]]) -> tuple[list[Entry], list[Finding]]:
@@ -142,7 +133,7 @@ def _strangers(visit: Visit) -> list[Finding]:
     told = []
     for place in AGENT_FOLDERS:
         known = set(visit.agents(place))
-        for name, _ in files.entries(visit.folder(place)):
+        for name in visit.names(place):
             if name not in known:
                 path = f"{place}/{name}"
                 told.append(Finding(kind="foreign", path=path, message=f"{path} is no folder of an agent."))

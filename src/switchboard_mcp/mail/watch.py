@@ -45,11 +45,6 @@ class Watcher:
         self._times: dict[tuple[str, str], int] = {}
         self._timer: TimerHandle | None = None
 
-    @property
-    def polls(self) -> bool:
-        """Whether there is no inotify here."""
-        return self._descriptor < 0
-
     def start(self) -> None:
         """Begin."""
         self._descriptor = inotify.open_inotify()

@@ -23,6 +23,7 @@ from switchboard_mcp.core.workflow_rules import busy, fill
 from switchboard_mcp.core.workflow_steps import Complete, Event, Lapse, Skip, Stop, advance
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail import directory, workflows_telling
+from switchboard_mcp.mail.clocks import stamp
 from switchboard_mcp.mail.post import Post, State
 from switchboard_mcp.mail.workflows_artifacts import look
 from switchboard_mcp.mail.workflows_definitions import available
@@ -43,11 +44,7 @@ class Moved(Struct):
 def moment(idle_minutes: int) -> Moment:
     """Now, and until when a run then holds its agents."""
     at = datetime.now(UTC)
-    return Moment(_text(at), _text(at + timedelta(minutes=idle_minutes)))
-
-
-def _text(time: datetime) -> str:
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return Moment(stamp(at), stamp(at + timedelta(minutes=idle_minutes)))
 
 
 def runs(state: State) -> dict[str, Run]:

@@ -7,11 +7,12 @@ decide anything.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import msgspec
 
-from switchboard_mcp.core.workflow import Run, Step
-from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.core.workflow import Definition, Run, Step
+from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail.letters import Draft
 from switchboard_mcp.mail.post import Post
 from switchboard_mcp.mail.workflows_artifacts import write_record
@@ -108,6 +109,16 @@ def shown(run: Run, agent: str = "") -> dict[str, object]:
     else:
         told["record"] = f".switchboard/reviews/{record_name(run)}"
     return {key: value for key, value in told.items() if value != ""} | {"steps": run.steps}
+
+
+def offered(known: Mapping[str, Definition | Failure]) -> list[dict[str, object]]:
+    """What can be started, as whoever looks sees it."""
+    return [
+        {"name": name, "error": found.message}
+        if isinstance(found, Failure)
+        else {"name": name, "description": found.description, "parts": found.parts}
+        for name, found in sorted(known.items())
+    ]
 
 
 def _title(run: Run) -> str:

@@ -47,7 +47,7 @@ class Order:
 
 
 class Writer:
-    """The thread and what waits for it."""
+    """The thread and what waits for it. Whoever only reads has one of its own, so as not to wait for the disk."""
 
     def __init__(self, tree: Tree, name: str = "switchboard-mail") -> None:
         self._tree = tree

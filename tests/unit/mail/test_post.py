@@ -53,7 +53,7 @@ class TestSending:
     async def test_a_message_is_a_file_with_the_keys_of_the_protocol(
         self, post: Post, workspace: Path
     ) -> None:
-        said = draft("do it", reply_to="msg_0", team="t", persona="p", metadata={"a": 1}, priority="high")
+        said = draft("do it", reply_to="msg_0", team="t", metadata={"a": 1}, priority="high")
         sent = await post.send(said, sender="lead", recipient="coder 1")
         message = json.loads((tree(workspace) / "inbox" / "coder-1" / f"{sent.id}.json").read_text())
         seal = message["metadata"].pop("seal")
@@ -69,7 +69,6 @@ class TestSending:
             "replyTo": "msg_0",
             "metadata": {"a": 1, "priority": "high", "verified": True},
             "team": "t",
-            "persona": "p",
         }
 
     async def test_its_receipt_is_a_file_with_the_keys_of_the_protocol(
@@ -111,15 +110,16 @@ class TestSending:
         assert (await post.send(said, sender="reviewer", recipient="coder-1")).duplicate is False
         assert (await post.verify()).counts["inbox"] == 1
 
-    async def test_a_retry_is_a_duplicate_whatever_the_gates_say_by_now(self, post: Post) -> None:
+    async def test_a_retry_is_a_duplicate_whatever_the_gates_say_by_now(
+        self, post: Post, workspace: Path
+    ) -> None:
         said = draft(idempotency_key="k")
         first = await post.send(said, sender="lead", recipient="coder-1")
-        post.add_gate(lambda message: failure("mail_message_invalid", "Not any more."))
-        again = await post.send(said, sender="lead", recipient="coder-1")
-        assert (again.id, again.duplicate) == (first.id, True)
-        assert (
-            await refused(post.send(draft(), sender="lead", recipient="coder-1"))
-        ).message == "Not any more."
+        never = failure("mail_message_invalid", "Not any more.")
+        async with await Post.open(str(workspace), watch=False, gates=[lambda message: never]) as closed:
+            again = await closed.send(said, sender="lead", recipient="coder-1")
+            assert (again.id, again.duplicate) == (first.id, True)
+            assert await refused(closed.send(draft(), sender="lead", recipient="coder-1")) == never
 
     async def test_a_large_payload_goes_as_an_attachment_with_its_hash(
         self, post: Post, workspace: Path
@@ -178,18 +178,18 @@ class TestSending:
         (workspace / "elsewhere").rename(tree(workspace))
         await post.send(draft(), sender="lead", recipient="coder-1")
 
-    async def test_a_fault_in_a_gate_is_that_senders_alone(self, post: Post) -> None:
+    async def test_a_fault_in_a_gate_is_that_senders_alone(self, post: Post, workspace: Path) -> None:
         def gate(message: Message) -> Message:
             if message.payload == "bad":
                 raise ZeroDivisionError
             return message
 
-        post.add_gate(gate)
-        answers = await asyncio.gather(
-            post.send(draft("bad"), sender="lead", recipient="coder-1"),
-            post.send(draft("good"), sender="lead", recipient="coder-1"),
-            return_exceptions=True,
-        )
+        async with await Post.open(str(workspace), watch=False, gates=[gate]) as gated:
+            answers = await asyncio.gather(
+                gated.send(draft("bad"), sender="lead", recipient="coder-1"),
+                gated.send(draft("good"), sender="lead", recipient="coder-1"),
+                return_exceptions=True,
+            )
         assert [type(each) for each in answers] == [ZeroDivisionError, Sent]
 
 
@@ -426,17 +426,16 @@ class TestDroppedFiles:
             message.persona = "You are a coder."
             return message
 
-        post.add_gate(gate)
         self.drop(workspace)
         self.drop(workspace, "msg_2", payload="y")
-        told = {each.file: each.problem for each in await post.deliver()}
+        async with await Post.open(str(workspace), watch=False, gates=[gate]) as gated:
+            told = {each.file: each.problem for each in await gated.deliver()}
+            problem = await refused(gated.send(draft("x"), sender="lead", recipient="coder-1"))
+            assert problem.message == "Not now."
         assert told["msg_2.json"] is None
         assert told["msg_1.json"] is not None
         assert [each.error for each in await post.receipts("shell", ids=["msg_1"])] == ["Not now."]
         assert [each.message.persona for each in await post.peek("coder-1")] == ["You are a coder."]
-        assert (
-            await refused(post.send(draft("x"), sender="lead", recipient="coder-1"))
-        ).message == "Not now."
 
     async def test_an_agent_may_archive_by_hand(self, post: Post, workspace: Path) -> None:
         sent = await post.send(draft(), sender="lead", recipient="coder-1")

@@ -9,12 +9,10 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail import directory, reservations, workflows
-from switchboard_mcp.mail.desk import Desk
 from switchboard_mcp.mail.seat import Seat
 from switchboard_mcp.mail.tools_agents import Asked, Words
-from switchboard_mcp.mail.workflows_telling import shown
+from switchboard_mcp.mail.workflows_telling import offered, shown
 from switchboard_mcp.transport.program import Request, Tool
 
 Id = Annotated[str | None, Meta(description="Its id; your own when left out.")]
@@ -82,17 +80,11 @@ async def get_workflow_state(seat: Seat, asked: GetWorkflowState, request: Reque
     run = workflows.run_of(state, agent)
     if run is not None:
         return shown(run, seat.named)
-    known = await workflows.definitions(post)
     return {
         "agent": agent,
         "workflow": None,
         "started": [run.id for run in workflows.runs(state).values() if run.started_by == agent],
-        "available": [
-            {"name": name, "error": found.message}
-            if isinstance(found, Failure)
-            else {"name": name, "description": found.description, "parts": found.parts}
-            for name, found in sorted(known.items())
-        ],
+        "available": offered(await workflows.definitions(post)),
     }
 
 
@@ -139,12 +131,6 @@ async def release_paths(seat: Seat, asked: ReleasePaths, request: Request) -> ob
     agent = await seat.agent()
     post = await seat.desk.post()
     return {"released": await post.update(reservations.release(agent, asked.paths))}
-
-
-async def workflow_of(desk: Desk, agent: str) -> object:
-    """What `switchboard://workflow/<agent>` holds."""
-    run = workflows.run_of(await (await desk.post()).state(), agent)
-    return {"agent": agent, "workflow": None if run is None else shown(run, agent)}
 
 
 def _answer(moved: workflows.Moved, agent: str) -> dict[str, object]:
