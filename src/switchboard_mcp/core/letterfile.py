@@ -106,11 +106,16 @@ def is_message_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
+def is_own_id(text: str) -> bool:
+    """Whether it is of the form that the desk gives its messages."""
+    return _OWN.fullmatch(text) is not None
+
+
 def names_of(message_id: str) -> list[tuple[str, int]]:
     """How the name of a message's file may go on from which place: our own ids are how it begins, any other comes
     behind an order that the id does not tell. What came from another machine has an id like our own.
     """
-    begins = [(f"{message_id}.", 0)] if _OWN.fullmatch(message_id) else []
+    begins = [(f"{message_id}.", 0)] if is_own_id(message_id) else []
     return [*begins, (f"_file-{message_id.removeprefix('msg_')}.", len("msg_") + ORDER_DIGITS)]
 
 

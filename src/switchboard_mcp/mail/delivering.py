@@ -14,9 +14,17 @@ from collections.abc import Sequence
 import msgspec
 
 from switchboard_mcp.core.agentnames import agent_name
-from switchboard_mcp.core.letterfile import Entry, foreign_stem, is_message_id, parse, receipt_name
+from switchboard_mcp.core.letterfile import (
+    PLACES,
+    Entry,
+    foreign_stem,
+    is_message_id,
+    is_own_id,
+    parse,
+    receipt_name,
+)
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail import drops, files, reasons, receipts, rounds, seals, tidy
+from switchboard_mcp.mail import drops, files, lookup, reasons, receipts, rounds, seals, tidy
 from switchboard_mcp.mail.letters import Delivery, Gate, Message
 from switchboard_mcp.mail.rounds import Job
 from switchboard_mcp.mail.sending import Posting
@@ -123,6 +131,9 @@ def _take(
     visit: Visit, agent: str, name: str, message: Message, gates: Sequence[Gate], data: bytes
 ) -> Job[Delivery | None]:
     inbox = visit.folder("inbox", agent)
+    if _is_anothers(visit, agent, name, message.id):
+        told = failure("mail_message_invalid", f"'{message.id}' is the id of another message to '{agent}'.")
+        return (yield from _set_aside(visit, agent, name, told, data))
     try:
         letter = Posting(visit, message, gates, drop_id=message.id)
     except SwitchboardError as refused:
@@ -138,6 +149,16 @@ def _take(
         if files.exists(inbox, name):
             visit.remove(inbox, name)
     return Delivery(agent=agent, file=name, id=letter.finish().id, sender=message.sender)
+
+
+def _is_anothers(visit: Visit, agent: str, name: str, message_id: str) -> bool:
+    """Whether a dropped file has the id of a message that the desk has made: two would have one id."""
+    if not is_own_id(message_id):
+        return False
+    # A file that has the id for its name must not be found itself.
+    places = [place for place in PLACES if place != "inbox" or name != f"{message_id}.json"]
+    entry = lookup.find(visit, agent, message_id, places)
+    return entry is not None and not entry.stem.tail.startswith("file-")
 
 
 def _set_aside(
@@ -161,7 +182,10 @@ def _set_aside(
         visit.move(inbox, name, dead, f"{stem}_{_kept(name)}")
     yield None
     if receipt is not None:
-        visit.put(receipt, visit.folder("outbox", sender, make=True), receipt_name(message_id))
+        there = receipts.read(visit, sender, message_id)
+        # Whoever writes a file may name any id: what was said of a message that was taken stays.
+        if there is None or there.status == "refused":
+            visit.put(receipt, visit.folder("outbox", sender, make=True), receipt_name(message_id))
     return Delivery(agent=agent, file=name, id=message_id or None, sender=sender or None, problem=problem)
 
 

@@ -419,6 +419,18 @@ class TestDroppedFiles:
         sent = await post.send(draft(idempotency_key="k"), sender="lead", recipient="coder-1")
         assert sent.duplicate is False
 
+    async def test_the_id_of_another_message_is_refused_and_its_receipt_stays(
+        self, post: Post, workspace: Path
+    ) -> None:
+        sent = await post.send(draft(), sender="lead", recipient="coder-1")
+        self.drop(workspace, "msg_2", id=sent.id, sender="lead")
+        (told,) = await post.deliver()
+        assert told.problem is not None
+        assert sent.id in told.problem.message
+        assert [each.message.payload for each in await post.peek("coder-1")] == ["hello"]
+        assert [each.status for each in await post.receipts("lead", ids=[sent.id])] == ["delivered"]
+        assert (await post.verify()).sound
+
     async def test_the_gates_hold_for_them_too(self, post: Post, workspace: Path) -> None:
         def gate(message: Message) -> Message | Failure:
             if message.payload == "x":
