@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from switchboard_mcp.cli.console import Styled, plural
 from switchboard_mcp.cli.invocation import Invocation, misuse
-from switchboard_mcp.cli.mailbox import Mailbox, ago, short_id, with_mailbox
+from switchboard_mcp.cli.mail_show import ago, short_id
+from switchboard_mcp.cli.mailbox import Mailbox, with_mailbox
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail import deadletters
 from switchboard_mcp.mail.letters import Dead
@@ -75,7 +76,7 @@ async def _requeue(asked: Invocation, mailbox: Mailbox, ids: Sequence[str]) -> i
 
 
 def _meant(found: Sequence[Dead], given: str) -> Dead:
-    fitting = [dead for dead in found if dead.id.endswith(given) or dead.id == given]
+    fitting = [dead for dead in found if dead.id.endswith(given)]
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:

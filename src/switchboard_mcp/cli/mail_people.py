@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from switchboard_mcp.cli.console import Cell, Styled, plural
 from switchboard_mcp.cli.invocation import Invocation, misuse
-from switchboard_mcp.cli.mailbox import Mailbox, spell, with_mailbox
+from switchboard_mcp.cli.mail_show import spell
+from switchboard_mcp.cli.mailbox import Mailbox, with_mailbox
 from switchboard_mcp.mail import briefs, directory
 from switchboard_mcp.mail.personas import Personas
 

@@ -5,21 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from switchboard_mcp.cli.console import Cell, Console, Styled, plural
+from switchboard_mcp.cli.console import Console, Styled, plural
 from switchboard_mcp.cli.invocation import Invocation
-from switchboard_mcp.cli.mailbox import (
-    ACTION_STYLES,
-    Mailbox,
-    ago,
-    chosen,
-    short_id,
-    show_letter,
-    subject,
-    with_mailbox,
-)
+from switchboard_mcp.cli.mail_show import ago, short_id, show_letter, show_list
+from switchboard_mcp.cli.mailbox import Mailbox, chosen, with_mailbox
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail import lookup, receipts
-from switchboard_mcp.mail.letters import Letter, Receipt
+from switchboard_mcp.mail.letters import Receipt
 
 STATUS_STYLES = {"delivered": "cyan", "done": "green", "failed": "red", "rejected": "red", "refused": "red"}
 ENDED = frozenset({"done", "failed", "rejected", "refused"})
@@ -47,8 +39,7 @@ def run_inbox(asked: Invocation) -> int:
 
 
 def _looked(mailbox: Mailbox, agent: str) -> int:
-    mailbox.presence.beat(agent)
-    mailbox.presence.woken(agent)
+    mailbox.note_look(agent)
     return mailbox.presence.waiting(agent, mailbox.starving_s).unread
 
 
@@ -138,31 +129,6 @@ async def _ended(mailbox: Mailbox, sender: str, ids: list[str], seconds: float) 
         if ended >= set(ids) or loop.time() >= until:
             return found
         await asyncio.sleep(BETWEEN_LOOKS_S)
-
-
-def show_list(letters: Sequence[Letter], console: Console, title: str, *, places: bool = False) -> None:
-    """A table of messages."""
-    out = console.out
-    out.line(title, "bold" if letters else "dim")
-    rows = [_row(letter, places) for letter in letters]
-    header = ("ID", "FROM", "ACTION", "AGE", *(("PLACE",) if places else ()), "")
-    if rows:
-        out.table(rows, header)
-
-
-def _row(letter: Letter, places: bool) -> list[Cell]:
-    message = letter.message
-    sender = Styled(message.sender, "bold") if letter.verified else Styled(f"{message.sender}?", "yellow")
-    urgent = f"[{message.priority}] " if message.priority != "normal" else ""
-    place = [letter.place + (f", {letter.outcome}" if letter.outcome else "")] if places else []
-    return [
-        Styled(short_id(message.id), "cyan"),
-        sender,
-        Styled(message.action, ACTION_STYLES.get(message.action, "")),
-        ago(message.created_at),
-        *place,
-        urgent + subject(letter),
-    ]
 
 
 def show_receipts(found: Sequence[Receipt], console: Console) -> None:

@@ -11,7 +11,7 @@ import os
 import sys
 
 from switchboard_mcp.cli.invocation import Invocation
-from switchboard_mcp.cli.mail_read import show_list
+from switchboard_mcp.cli.mail_show import show_list
 from switchboard_mcp.cli.mailbox import Mailbox, folder_of, with_mailbox
 from switchboard_mcp.mail import hooking
 from switchboard_mcp.mail.letters import Letter

@@ -7,7 +7,8 @@ from typing import Any
 
 from switchboard_mcp.cli.console import Console, Styled
 from switchboard_mcp.cli.invocation import Invocation, misuse
-from switchboard_mcp.cli.mailbox import Mailbox, ago, being, with_mailbox
+from switchboard_mcp.cli.mail_show import ago
+from switchboard_mcp.cli.mailbox import Mailbox, being, with_mailbox
 from switchboard_mcp.core.workflow import Run
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail import workflows

@@ -15,7 +15,8 @@ import msgspec
 
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation, misuse
-from switchboard_mcp.cli.mailbox import Mailbox, being, short_id, show_letter, with_mailbox
+from switchboard_mcp.cli.mail_show import short_id, show_letter
+from switchboard_mcp.cli.mailbox import Mailbox, being, with_mailbox
 from switchboard_mcp.core.agentnames import agent_name
 from switchboard_mcp.core.roles import read_role
 from switchboard_mcp.errors import Failure, SwitchboardError
@@ -165,7 +166,7 @@ def run_claim(asked: Invocation) -> int:
         claimed = await mailbox.post.claim(
             agent, most=len(ids or ()) or given.max, lease_s=given.lease, ids=ids
         )
-        await asyncio.to_thread(_active, mailbox, agent)
+        await asyncio.to_thread(mailbox.note_look, agent)
         if asked.as_json:
             asked.console.out.json({"agent": agent, "messages": claimed})
         else:
@@ -173,11 +174,6 @@ def run_claim(asked: Invocation) -> int:
         return 0 if claimed or ids is None else 1
 
     return with_mailbox(asked, work)
-
-
-def _active(mailbox: Mailbox, agent: str) -> None:
-    mailbox.presence.beat(agent)
-    mailbox.presence.woken(agent)
 
 
 def _show_claimed(asked: Invocation, claimed: Sequence[Claimed]) -> None:

@@ -1,16 +1,14 @@
 """What every `switchboard mail` command begins with: which workspace, which agent, and the store opened for it.
 
-Owns these questions and how messages and times are shown. What a command does is in its own module.
+Owns these questions. What a command does is in its own module, and how messages are shown in `mail_show`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
-from datetime import datetime
 from typing import TypeVar
 
 from msgspec import Struct
@@ -18,21 +16,21 @@ from msgspec.structs import replace
 
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.app import workspace_folder
-from switchboard_mcp.cli.console import Screen, plural
+from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.mail_show import short_id
 from switchboard_mcp.config.load import find_config, read_config
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.core.agentnames import agent_name
 from switchboard_mcp.errors import KINDS, Failure, SwitchboardError, refused
 from switchboard_mcp.mail import lookup
 from switchboard_mcp.mail.gates import gates
-from switchboard_mcp.mail.letters import Delivery, Letter
+from switchboard_mcp.mail.letters import Delivery
 from switchboard_mcp.mail.place import AGENT, FOLDER, workspace_of
 from switchboard_mcp.mail.post import Post
 from switchboard_mcp.mail.presence import Hold, Presence
 
 T = TypeVar("T")
-STEPS = ((60, "s"), (60, "min"), (24, "h"), (10**6, "d"))
 REMEDIES = {
     "mail_recipient_unknown": "Use one of the names there are (`switchboard mail agents`), or add it: "
     "`switchboard mail agents add NAME`.",
@@ -41,13 +39,6 @@ REMEDIES = {
     "mail_workflow_unknown": "`switchboard mail workflow` shows which there are.",
     "mail_workflow_refused": "`switchboard mail workflow` shows the phase and whose turn it is.",
     "mail_agent_busy": "Wait until then, choose another agent, or stop it: `switchboard mail workflow stop`.",
-}
-ACTION_STYLES = {
-    "delegate_task": "bold",
-    "request_review": "cyan",
-    "submit_result": "green",
-    "status_update": "",
-    "execute": "yellow",
 }
 
 
@@ -96,6 +87,11 @@ class Mailbox(Struct):
             hint = "Act over HTTP with that token, or be another agent here: --as NAME."
             raise refused("mail_identity", told, hint=hint)
         return name
+
+    def note_look(self, agent: str) -> None:
+        """The agent is here, and sees its mail. Blocking."""
+        self.presence.beat(agent)
+        self.presence.woken(agent)
 
     async def find_id(self, agent: str, given: str) -> str:
         """A message's id from what was typed: all of it, or some of its last characters that only one has."""
@@ -202,75 +198,3 @@ async def being(mailbox: Mailbox, agent: str) -> AsyncIterator[bool]:
     finally:
         if hold is not None:
             os.close(hold.fd)  # still here as far as others see: a shell comes and goes
-
-
-# --- showing ----------------------------------------------------------------------------------------------------
-
-
-def ago(stamp: str, now: float | None = None) -> str:
-    """How long ago something was, in a few characters."""
-    try:
-        at = datetime.fromisoformat(stamp).timestamp()
-    except ValueError:
-        return "?"
-    return spell((time.time() if now is None else now) - at)
-
-
-def spell(seconds: float) -> str:
-    """A time in its largest whole unit.
-
-    >>> spell(5), spell(150), spell(7300), spell(200000)
-    ('now', '2 min', '2 h', '2 d')
-    """
-    if seconds < 10:
-        return "now"
-    value = seconds
-    for size, unit in STEPS:
-        if value < size:
-            return f"{int(value)} {unit}"
-        value /= size
-    return "long"
-
-
-def short_id(message_id: str) -> str:
-    """Enough of an id to name it at a shell."""
-    return message_id[-8:]
-
-
-def subject(letter: Letter) -> str:
-    """What it is about: the subject, where the sender gave one, else how it begins."""
-    said = letter.message.metadata.get("subject")
-    text = said if isinstance(said, str) and said else letter.message.payload
-    return " ".join(text[:400].split())
-
-
-def show_letter(letter: Letter, out: Screen, fence: int = 0, until: str = "") -> None:
-    """One message, all of it."""
-    message = letter.message
-    from switchboard_mcp.cli.console import one_line
-
-    def row(name: str, value: str, style: str = "") -> None:
-        if value:
-            out.line(f"{out.paint(name.ljust(9), 'dim')} {out.paint(one_line(value), style)}")
-
-    row("id", message.id)
-    row(
-        "from",
-        message.sender + ("" if letter.verified else " (unverified)"),
-        "bold" if letter.verified else "yellow",
-    )
-    row("action", message.action, ACTION_STYLES.get(message.action, ""))
-    row("sent", f"{message.created_at} ({ago(message.created_at)})")
-    row("place", letter.place + (f", {letter.outcome}" if letter.outcome else ""))
-    row("reason", letter.reason or "", "red")
-    row("answers", message.reply_to or "")
-    row("team", message.team or "")
-    row("priority", "" if message.priority == "normal" else message.priority, "yellow")
-    row("ack by", message.ack_by or "")
-    row("yours", f"until {until}, fence {fence}" if fence else "", "green")
-    attached = message.metadata.get("attachment")
-    row("attached", f"{FOLDER}/{attached.get('file')}" if isinstance(attached, dict) else "")
-    if message.persona:
-        row("persona", message.persona, "dim")
-    out.line()
-    out.text(message.payload)
