@@ -21,7 +21,6 @@ from switchboard_mcp.core.letterfile import (
     is_message_id,
     is_own_id,
     parse,
-    receipt_name,
 )
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail import drops, files, lookup, reasons, receipts, rounds, seals, tidy
@@ -182,10 +181,7 @@ def _set_aside(
         visit.move(inbox, name, dead, f"{stem}_{_kept(name)}")
     yield None
     if receipt is not None:
-        there = receipts.read(visit, sender, message_id)
-        # Whoever writes a file may name any id: what was said of a message that was taken stays.
-        if there is None or there.status == "refused":
-            visit.put(receipt, visit.folder("outbox", sender, make=True), receipt_name(message_id))
+        receipts.put_first(visit, receipt, sender, message_id)
     return Delivery(agent=agent, file=name, id=message_id or None, sender=sender or None, problem=problem)
 
 

@@ -13,7 +13,7 @@ from switchboard_mcp.core.letterfile import Outcome, receipt_for, receipt_name
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail import files
 from switchboard_mcp.mail.letters import OUTCOMES, Message, Receipt
-from switchboard_mcp.mail.tree import Visit
+from switchboard_mcp.mail.tree import Draftfile, Visit
 
 MOST_RECEIPT_BYTES = 65_536
 MOST_SUMMARY_CHARS = 2_000
@@ -40,6 +40,13 @@ def decode(data: bytes) -> Receipt | None:
 def encoded(receipt: Receipt) -> bytes:
     """The content of a receipt's file."""
     return msgspec.json.encode(receipt) + b"\n"
+
+
+def put_first(visit: Visit, draft: Draftfile, sender: str, message_id: str) -> None:
+    """Put the first receipt of a message there, unless one says that it was taken: that stays, whoever names its id."""
+    there = read(visit, sender, message_id)
+    if there is None or there.status == "refused":
+        visit.put(draft, visit.folder("outbox", sender, make=True), receipt_name(message_id))
 
 
 def latest(visit: Visit, sender: str, message_id: str) -> Receipt | None:

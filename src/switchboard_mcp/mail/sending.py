@@ -11,7 +11,7 @@ from hashlib import blake2b, sha256
 
 import msgspec
 
-from switchboard_mcp.core.letterfile import Stem, receipt_name, waiting_name
+from switchboard_mcp.core.letterfile import Stem, waiting_name
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail import drops, files, lookup, receipts, seals
 from switchboard_mcp.mail.letters import (
@@ -126,23 +126,11 @@ class Posting:
         if self.earlier is not None:
             receipt = receipts.delivered(self.earlier.id, recipient, self.visit.clocks.iso())
             return Sent(id=self.earlier.id, recipient=recipient, receipt=receipt, duplicate=True)
-        self._tell()
-        return Sent(id=self.message.id, recipient=recipient, receipt=self._receipt)
-
-    def _tell(self) -> None:
-        """The receipt. The message is stored already, so that nothing here can take it back."""
-        visit, message = self.visit, self.message
         try:
-            outbox = visit.folder("outbox", message.sender, make=True)
-            try:
-                visit.publish(self._slip, outbox, receipt_name(message.id))
-            except FileExistsError:
-                # A later one is there, of a message that has ended already; or an older one, of a refused attempt.
-                there = receipts.read(visit, message.sender, message.id)
-                if there is None or there.status == "refused":
-                    visit.put(self._slip, outbox, receipt_name(message.id))
+            receipts.put_first(self.visit, self._slip, self.message.sender, self.message.id)
         except (OSError, SwitchboardError):
-            pass  # `repair` writes it.
+            pass  # The message is stored, and nothing can take it back; `repair` writes the receipt.
+        return Sent(id=self.message.id, recipient=recipient, receipt=self._receipt)
 
 
 def gated(message: Message, gates: Sequence[Gate]) -> Message:
