@@ -86,7 +86,8 @@ def test_keys_size_environment_and_exit_code_are_the_program_s(desk: Path) -> No
         here.type("stty size; echo $SWITCHBOARD_AGENT; test -t 0 && exec 3</dev/tty && echo o''wns\r")
         assert here.wait_for("owns\r\n").endswith("\r\n24 80\r\nterm\r\nowns\r\n")
         here.resize(101, 31)
-        here.type("stty size\r")
+        # The change is told by a signal, which may come after what is typed.
+        here.type("until stty size | grep 101; do :; done\r")
         here.wait_for("31 101\r\n")
         assert bridge(desk)["term"] | {"pid": 0, "startedAt": ""} == {
             "pid": 0,
