@@ -49,6 +49,8 @@ from switchboard_mcp.optional import note_decision
 Status = Literal["same", "locked", "accepted", "drifted", "unlocked", "gone", "removed", "failed"]
 # What keeps a lock from being right.
 WRONG = frozenset({"drifted", "unlocked", "gone", "failed"})
+# From so many tools on, a change that is the same in all of them is told once.
+MANY = 3
 MARKS = {
     "same": ("✓", "green", "as locked"),
     "locked": ("✓", "green", "locked"),
@@ -245,13 +247,10 @@ def _show_one(report: Report, width: int, out: Screen) -> None:
     count = "" if isinstance(report.tools, UnsetType) else f" · {plural(report.tools, 'tool')}"
     name = out.paint(report.child.ljust(width), "bold")
     out.line(f"{out.paint(mark, colour)} {name}  {words}{out.paint(count, 'dim')}")
-    by_tool: dict[str, list[str]] = {}
-    for change in report.changes:
-        by_tool.setdefault(change.tool, []).append(change.change)
-    for tool, changes in by_tool.items():
+    for tools, changes in folded(report.changes):
         indent = "    "
-        if tool:
-            out.entry(tool, "", "cyan", indent)
+        if tools:
+            out.prose(tools, indent, "cyan")
             indent = "      "
         for told in changes:
             out.prose(told, indent)
@@ -259,6 +258,20 @@ def _show_one(report: Report, width: int, out: Screen) -> None:
         out.prose(remark, "    ", "dim")
     if isinstance(report.error, Failure):
         out.prose(as_text(report.error), "    ")
+
+
+def folded(changes: Sequence[Difference]) -> list[tuple[str, list[str]]]:
+    """The changes of each tool; what is the same in several is told once, under all their names."""
+    where: dict[str, list[str]] = {}
+    for change in changes:
+        where.setdefault(change.change, []).append(change.tool)
+    told: dict[str, list[str]] = {}
+    for change in changes:
+        tools = where[change.change]
+        name = ", ".join(tools) if len(tools) >= MANY else change.tool
+        if change.change not in told.setdefault(name, []):
+            told[name].append(change.change)
+    return list(told.items())
 
 
 def _show_sum(path: str, reports: Sequence[Report], check: bool, console: Console) -> None:
