@@ -99,14 +99,14 @@ class Timeline:
         for tier, closed in enumerate(self._closed):
             span = self._spans[tier]
             mine = [*closed, span.point()] if span.calls else [*closed]
-            if begin_ms is not None:
-                mine = [point for point in mine if point.at < begin_ms]
-            if len(closed) < TIERS[tier][1] or tier + 1 == len(TIERS):
-                return [*mine, *told]  # nothing was ever dropped here
+            # Where calls are rare, fine spans may reach back further than coarser ones, which then add nothing.
+            told = [*(point for point in mine if begin_ms is None or point.at < begin_ms), *told]
+            if len(closed) < TIERS[tier][1] or tier + 1 == len(TIERS) or not told:
+                break  # nothing was ever dropped here
             # What coarser spans tell begins and ends where theirs do.
             coarse_ms = TIERS[tier + 1][0] * 1000
-            begin_ms = -(-mine[0].at // coarse_ms) * coarse_ms
-            told = [*(point for point in mine if point.at >= begin_ms), *told]
+            begin_ms = -(-told[0].at // coarse_ms) * coarse_ms
+            told = [point for point in told if point.at >= begin_ms]
         return told
 
     def _turn(self, tier: int, at_s: float) -> Span:

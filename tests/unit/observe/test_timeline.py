@@ -42,6 +42,18 @@ def test_memory_is_bounded_and_every_call_is_told_once_however_long_it_runs(hour
     assert {point.seconds for point in points[-FINE_MOST + 12 :]} == {FINE_S}
 
 
+@pytest.mark.parametrize("step", [7, 30, 59, 60, 90, 300, 900, 3600])
+def test_calls_that_come_rarely_are_each_told_once_too(step: int) -> None:
+    timeline = Timeline()
+    count = min(2_000, TIERS[2][1] * max(1, TIERS[2][0] // step))
+    for number in range(count):
+        timeline.add(1_000_003 + number * step, 1.0, failed=False)
+    points = timeline.points()
+    assert sum(point.calls for point in points) == count
+    ends = [point.at + point.seconds * 1000 for point in points]
+    assert all(end <= later.at for end, later in zip(ends, points[1:], strict=False))
+
+
 def test_an_hour_is_told_in_full_and_its_newest_part_finely() -> None:
     timeline = Timeline()
     for second in range(3600):
