@@ -16,6 +16,7 @@ _FORM = (
     "Write redis://USER:PASSWORD@HOST:PORT/DB, or rediss:// for TLS; "
     "signs such as / ? # and @ in a password as %2F %3F %23 and %40."
 )
+SCHEMES = ("redis", "rediss", "unix")
 # What TLS says in a failure, and what is to be done about it; the first that fits.
 _REMEDIES = (
     ("mismatch, certificate is not valid", "Its certificate is for another host than bus.url names"),
@@ -39,15 +40,18 @@ def no_address(shown: str) -> SwitchboardError:
 def shown(url: str) -> str:
     """The address without its password; of one that is none, no more than how it begins."""
     scheme = url.partition(":")[0]
+    # Where another word stands before the first colon, that may be the password.
+    no_address = f"{scheme}://…" if scheme in SCHEMES else "…"
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        return f"{scheme}://…"
+        return no_address
     if scheme == "unix":
         return f"unix://{parts.path}"
-    if not host or not (parts.path.strip("/") or "0").isdigit():
-        return f"{scheme}://…"
+    # A password with a ? or # in it ends what is taken for the host, or for its port.
+    if not host or "@" in parts.query + parts.fragment or not (parts.path.strip("/") or "0").isdigit():
+        return no_address
     place = f"[{host}]" if ":" in host else host
     who = f"{parts.username}@" if parts.username else ""
     return f"{scheme}://{who}{place}{f':{port}' if port else ''}{parts.path}"
