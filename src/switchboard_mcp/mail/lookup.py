@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from switchboard_mcp.core.agentnames import agent_name
+from switchboard_mcp.core.agentnames import agent_name, is_agent_name
 from switchboard_mcp.core.letterfile import MOST_RETURNS, PLACES, Entry, Place, Stem, names_of, parse
 from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import refused
@@ -105,7 +105,13 @@ def read(visit: Visit, agent: str, entry: Entry) -> Message | files.Unfit:
     if message is not None:
         return message
     message = seals.decode(found.data)
-    if message is None:
+    # Folders and files are named by these three; whoever changed it must not choose which.
+    fits = (
+        message
+        and is_agent_name(message.sender)
+        and (message.id, message.recipient) == (entry.stem.id, agent)
+    )
+    if message is None or not fits:
         return files.Unfit("it is no message")
     message.metadata.pop("seal", None)
     message.metadata["verified"] = False

@@ -14,6 +14,7 @@ from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail import delivering
 from switchboard_mcp.mail.letters import Delivery, Draft, Sent
 from switchboard_mcp.mail.post import Post
+from switchboard_mcp.mail.pruning import prune
 from switchboard_mcp.mail.seals import MOST_FILE_BYTES
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make devices and give files away")
@@ -368,3 +369,27 @@ async def test_every_dropped_file_is_reported(workspace: Path, monkeypatch: pyte
         (inbox(workspace) / "msg_b.json").write_bytes(b"no")
         await post.peek("coder")
     assert {each.file: each.problem is None for each in told} == {"msg_a.json": True, "msg_b.json": False}
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+@pytest.mark.parametrize(
+    "changes",
+    [{"sender": "../../../outside"}, {"id": "msg_/../../../../outside/x"}, {"recipient": "../../../outside"}],
+)
+async def test_a_message_that_was_changed_leads_nobody_out_of_the_tree(
+    post: Post, workspace: Path, outside: Path, changes: dict[str, str], claimed: bool
+) -> None:
+    sent = await post.send(draft(), sender="lead", recipient="coder")
+    (taken,) = await post.claim("coder")
+    if not claimed:
+        await post.ack("coder", sent.id, fence=taken.fence)
+    (file,) = (workspace / ".switchboard" / ("claimed" if claimed else "archive") / "coder").iterdir()
+    file.write_bytes(json.dumps(json.loads(file.read_bytes()) | changes).encode())
+    before = picture(outside)
+    if claimed:
+        with pytest.raises(SwitchboardError, match="has ended"):
+            await post.ack("coder", sent.id, fence=taken.fence)
+    await post.repair()
+    await prune(post, 0)
+    assert picture(outside) == before
+    assert file.exists()
