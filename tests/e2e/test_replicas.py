@@ -161,6 +161,27 @@ def test_a_session_goes_to_the_replica_that_has_it_and_is_begun_anew_when_that_i
     assert anew.result("tools/list")["tools"]
 
 
+def test_a_session_of_the_older_transport_goes_to_its_replica_too_and_ends_with_it(
+    replicas: tuple[Balanced, dict[str, Web]],
+) -> None:
+    balanced, webs = replicas
+    with ExitStack() as stack:
+        roads = []
+        for _ in range(4):
+            stream = stack.enter_context(balanced.open("GET", "/sse", None, {"Accept": "text/event-stream"}))
+            endpoint = stream.event()
+            assert endpoint is not None
+            roads.append(endpoint.data)
+        assert {road.partition("=")[2].partition(".")[0] for road in roads} == {"a", "b"}
+        for road in roads:
+            assert [balanced.ask("POST", road, request("ping")).status for _ in range(2)] == [202, 202]
+        webs["a"].process.kill()
+        webs["a"].process.wait()
+        told = {road.partition("=")[2][0]: balanced.ask("POST", road, request("ping")) for road in roads}
+        assert (told["a"].status, told["b"].status) == (404, 202)
+        assert "new session" in told["a"].json["error"]["message"]
+
+
 def _event(body: bytes) -> Json:
     data = [line[5:].strip() for line in body.decode().splitlines() if line.startswith("data:")]
     found: Json = json.loads(data[-1])

@@ -6,12 +6,11 @@ The session is the stream: when it ends, so does all that was asked on it.
 from __future__ import annotations
 
 import asyncio
-from secrets import token_urlsafe
 from urllib.parse import parse_qs
 
 from switchboard_mcp.edge.exchange import EVENT_TYPE, Exchange
 from switchboard_mcp.edge.outlet import Outlet, event
-from switchboard_mcp.edge.sessions import KEY_BYTES
+from switchboard_mcp.edge.sessions import new_key
 from switchboard_mcp.gateway.gateway import Gateway
 
 MESSAGES = "/messages"
@@ -54,7 +53,7 @@ class LegacySse:
             await exchange.refuse(503, "Too many sessions.")
             return
         road = SseRoad(Outlet(self._loop, exchange.guard), self._gateway, exchange.principal)
-        key = token_urlsafe(KEY_BYTES)
+        key = new_key()
         self.all[key] = road
         self.opened += 1
         road.outlet.put(f"event: endpoint\ndata: {MESSAGES}?sessionId={key}\n\n".encode())

@@ -26,13 +26,17 @@ LONGEST_SWEEP_S = 60.0
 CANCELLED = -32800
 
 
+def new_key() -> str:
+    """The id of a session. Before the dot stands who has it, for a load balancer in front of several."""
+    replica = os.environ.get(REPLICA, "")
+    return f"{replica}.{token_urlsafe(KEY_BYTES)}" if replica else token_urlsafe(KEY_BYTES)
+
+
 class HostSession:
     """One session."""
 
     def __init__(self, gateway: Gateway, principal: str) -> None:
-        # Before the dot stands who has the session, for a load balancer in front of several.
-        replica = os.environ.get(REPLICA, "")
-        self.key = f"{replica}.{token_urlsafe(KEY_BYTES)}" if replica else token_urlsafe(KEY_BYTES)
+        self.key = new_key()
         self.principal = principal
         self.own = Stream(0)
         self.session = gateway.open(self.own, principal)
