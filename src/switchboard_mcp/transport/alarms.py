@@ -24,6 +24,8 @@ Ts = TypeVarTuple("Ts")
 
 # What is due sooner is left to asyncio.
 NEAR_S = 1.0
+# No system takes every wait, and macOS none of more than three years: what is further off is looked at again.
+LONGEST_S = 86_400.0
 # Cancelled timers stay until there are so many in all, or twice as many as there were wanted ones.
 FEW = 64
 
@@ -36,6 +38,10 @@ class AlarmLoop(asyncio.SelectorEventLoop):
         self._far: list[TimerHandle] = []  # a heap
         self._many = FEW
         self.add_signal_handler(signal.SIGALRM, self._ring)
+        # asyncio hears of signals by bytes on a socket, which threads write to as well. Once it is full, the byte of an
+        # alarm would be lost, and with it every alarm after that one; but Python's own handler is called in any case.
+        signal.signal(signal.SIGALRM, lambda _number, _frame: self.call_soon(self._ring))
+        signal.siginterrupt(signal.SIGALRM, False)
         # Whoever started us may do so from a thread that hears no signals, and that is inherited.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
 
@@ -74,7 +80,7 @@ class AlarmLoop(asyncio.SelectorEventLoop):
 
     def _wind(self) -> None:
         wait_s = self._far[0].when() - self.time()
-        signal.setitimer(signal.ITIMER_REAL, max(wait_s, 0.001))  # 0 would mean never
+        signal.setitimer(signal.ITIMER_REAL, min(max(wait_s, 0.001), LONGEST_S))  # 0 would mean never
 
 
 def _run(timer: TimerHandle) -> None:

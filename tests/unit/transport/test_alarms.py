@@ -88,6 +88,25 @@ def test_a_far_timer_puts_no_limit_on_a_turn_of_the_loop(
     assert 3590 < signal.getitimer(signal.ITIMER_REAL)[0] <= 3600
 
 
+@pytest.mark.usefixtures("all_far")
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # Python warns of the full socket
+def test_an_alarm_is_heard_though_threads_have_filled_what_wakes_the_loop(loop: AlarmLoop) -> None:
+    loop.call_later(0.01, loop.stop)
+    for _ in range(2000):
+        loop.call_soon_threadsafe(int)
+    while signal.getitimer(signal.ITIMER_REAL) != NO_ALARM:
+        pass
+    loop.run_forever()
+
+
+@pytest.mark.parametrize("far_s", [200_000_000, 1e10, float("inf")])
+def test_nothing_is_too_far_off(loop: AlarmLoop, far_s: float) -> None:
+    loop.call_later(far_s, print)
+    assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 86_400
+
+
 def test_a_near_timer_rings_no_alarm(loop: AlarmLoop) -> None:
     loop.call_later(0.01, loop.stop)
     assert signal.getitimer(signal.ITIMER_REAL) == NO_ALARM
