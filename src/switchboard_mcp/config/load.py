@@ -26,18 +26,28 @@ MARKS = (JSON_NAME, TOML_NAME, ".switchboard", "mcps")
 def nearest_workspace(here: str) -> str:
     """The workspace that a folder belongs to: itself, or the nearest one above it in its git repository.
 
-    Not beyond the repository, and none of another owner: whoever may write above must not decide what runs here.
+    Not beyond the repository, and nothing of another owner: whoever may write above, as anybody may in /tmp, must not
+    decide what runs here.
     """
-    folders = [here]
-    while not os.path.lexists(os.path.join(folders[-1], ".git")):
+    own, folders = _owner(here), [here]
+    while (owner := _owner(os.path.join(folders[-1], ".git"))) is None:
         above = os.path.dirname(folders[-1])
-        if above == folders[-1] or os.stat(above).st_uid != os.stat(here).st_uid:
+        if above == folders[-1] or _owner(above) != own:
             return here
         folders.append(above)
-    marked = (
-        folder for folder in folders if any(os.path.lexists(os.path.join(folder, mark)) for mark in MARKS)
-    )
-    return next(marked, here)
+    for folder in folders:
+        owners = {_owner(os.path.join(folder, mark)) for mark in MARKS} - {None}
+        if owners:
+            return folder if owners | {owner} == {own} else here
+    return here
+
+
+def _owner(path: str) -> int | None:
+    """Whose it is, be it a link; None where it is not there, or not for us to see."""
+    try:
+        return os.lstat(path).st_uid
+    except OSError:
+        return None
 
 
 def load_workspace(

@@ -260,3 +260,19 @@ def test_a_workspace_of_another_owner_is_not_taken(tmp_path: Path) -> None:
     (tmp_path / "mcps").mkdir()
     os.chown(tmp_path, 12345, -1)
     assert nearest_workspace(str(here)) == str(here)
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a folder away"
+)
+@pytest.mark.parametrize("foreign", [".git", "switchboard.config.json"])
+def test_nor_one_that_another_has_put_into_a_folder_where_everybody_may_write(
+    foreign: str, tmp_path: Path
+) -> None:
+    here = tmp_path / "a"
+    for folder in (here, tmp_path / ".git"):
+        folder.mkdir()
+    (tmp_path / "switchboard.config.json").write_text("{}")
+    assert nearest_workspace(str(here)) == str(tmp_path)
+    os.chown(tmp_path / foreign, 12345, -1)
+    assert nearest_workspace(str(here)) == str(here)
