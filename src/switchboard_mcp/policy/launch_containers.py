@@ -19,7 +19,10 @@ _VALUED = frozenset(
     "--security-opt --tmpfs -l --label --pull --platform --add-host --dns --pids-limit --ulimit --hostname -h".split()
 )
 # Whoever has these has the machine: its root, its devices, its secrets, the socket of a daemon that runs as root.
-_OF_THE_MACHINE = re.compile(r"//?|/(?:boot|dev|etc|proc|root|sys)(?:/.*)?|/var/lib/docker(?:/.*)?|.*\.sock")
+_OF_THE_MACHINE = re.compile(
+    r"//?|/(?:boot|dev|etc|proc|root|run|sys|var/run|var/lib/docker)(?:/.*)?|"
+    r"/(?:bin|home|lib|lib64|opt|sbin|usr|var|var/lib)|.*\.sock"
+)
 _FORBIDDEN = frozenset(
     "--privileged --cap-add --device --pid --ipc --uts --userns --cgroupns --env-file".split()
 )
@@ -51,14 +54,18 @@ def image_flaw(args: Sequence[str]) -> str:
 def _value_flaw(name: str, value: str) -> str:
     """Why a flag with this value gives the container the machine, or an empty string."""
     if name in ("-v", "--volume"):
-        source = value.partition(":")[0]
+        sources = [value.partition(":")[0]]
     elif name == "--mount":
-        members = dict(member.partition("=")[::2] for member in value.replace('"', "").split(","))
-        source = members.get("source") or members.get("src") or ""
+        # However the keys are spelt, and whichever of two counts.
+        members = (member.partition("=") for member in value.replace('"', "").split(","))
+        sources = [given.strip() for key, _, given in members if key.strip().lower() in ("source", "src")]
     else:
-        opens = name in ("--network", "--net") and value == "host"
+        opens = name in ("--network", "--net") and "host" in re.split("[,=]", value)
         opens = opens or (name == "--security-opt" and value.endswith(("unconfined", "disable")))
         return f"`{name} {value}` opens the machine to the container" if opens else ""
-    if source.startswith("/") and _OF_THE_MACHINE.fullmatch(os.path.normpath(source)):
-        return f"`{name}` gives the container {source}, which is the machine's own"
+    for source in sources:
+        if source.startswith("."):
+            return f"`{name}` gives the container {source}; name the folder by its whole path"
+        if source.startswith("/") and _OF_THE_MACHINE.fullmatch(os.path.normpath(source)):
+            return f"`{name}` gives the container {source}, which is the machine's own"
     return ""
