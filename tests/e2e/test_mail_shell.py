@@ -371,6 +371,22 @@ def test_a_dead_letter_is_seen_and_put_back(shell: Shell, workspace: Path) -> No
     assert shell.ask("inbox", "--as", "coder")["unread"] == 1
 
 
+def test_dead_letters_with_one_id_are_told_apart_by_whose_they_are(shell: Shell, workspace: Path) -> None:
+    said = {"id": "msg_twin", "sender": "lead", "action": "status_update", "payload": "x"}
+    for agent in ("coder", "lead"):
+        file = workspace / ".switchboard" / "inbox" / agent / "msg_twin.json"
+        file.write_text(json.dumps({**said, "recipient": agent}))
+        shell.say("claim", "--as", agent)
+        shell.say("ack", "msg_twin", "rejected", "--as", agent)
+    told = shell.refused("dead", "requeue", "msg_twin", code=2)
+    assert "msg_twin to coder" in told
+    assert "--as NAME" in told
+    stranger = workspace / ".switchboard" / "inbox" / "lead" / "msg_link.json"
+    stranger.symlink_to("nowhere")
+    done = shell.ask("dead", "requeue", "msg_twin", "twin", "--as", "coder")
+    assert done == {"requeued": ["msg_twin"], "refused": []}, "another's file is not spoken of"
+
+
 def test_what_was_settled_long_ago_is_pruned(shell: Shell) -> None:
     shell.say("send", "coder", "Please", "--as", "lead")
     shell.say("claim", "--as", "coder")

@@ -8,6 +8,7 @@ from switchboard_mcp.cli.console import Styled, plural
 from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.cli.mail_show import ago, short_id
 from switchboard_mcp.cli.mailbox import Mailbox, with_mailbox
+from switchboard_mcp.core.letterfile import foreign_parts
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail import deadletters
 from switchboard_mcp.mail.letters import Dead
@@ -61,11 +62,13 @@ async def _show(asked: Invocation, mailbox: Mailbox) -> int:
 
 async def _requeue(asked: Invocation, mailbox: Mailbox, ids: Sequence[str]) -> int:
     found = await _found(mailbox)
-    chosen = [_meant(found, given) for given in ids]
+    chosen = list({(dead.agent, dead.id): dead for dead in (_meant(found, given) for given in ids)}.values())
     for dead in chosen:
         await mailbox.post.work(lambda visit, dead=dead: deadletters.requeue(visit, dead.agent, dead.id))  # type: ignore[misc]
     # What was no message is looked at again at once, so that whoever put it back hears of it here.
-    refused = [told for told in await mailbox.post.deliver() if told.problem is not None]
+    back = {(dead.agent, foreign[1]) for dead in chosen if (foreign := foreign_parts(dead.id))}
+    looked = await mailbox.post.deliver()
+    refused = [told for told in looked if told.problem is not None and (told.agent, told.file) in back]
     if asked.as_json:
         asked.console.out.json({"requeued": [dead.id for dead in chosen], "refused": refused})
     else:
@@ -76,11 +79,14 @@ async def _requeue(asked: Invocation, mailbox: Mailbox, ids: Sequence[str]) -> i
 
 
 def _meant(found: Sequence[Dead], given: str) -> Dead:
-    fitting = [dead for dead in found if dead.id.endswith(given)]
+    fitting = [dead for dead in found if dead.id == given] or [
+        dead for dead in found if dead.id.endswith(given)
+    ]
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
         hint = "`switchboard mail dead` shows those there are."
         raise refused("mail_not_found", f"There is no dead letter '{given[:150]}'.", hint=hint)
-    told = f"Several dead letters end with '{given[:150]}': {', '.join(dead.id for dead in fitting[:5])}."
-    raise misuse(told, "Give more of the id.")
+    shown = ", ".join(f"{dead.id} to {dead.agent}" for dead in fitting[:5])
+    told = f"Several dead letters end with '{given[:150]}': {shown}."
+    raise misuse(told, "Give more of the id, or with --as NAME whose it is.")

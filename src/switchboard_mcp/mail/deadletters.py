@@ -16,7 +16,7 @@ from switchboard_mcp.core.letterfile import (
     waiting_name,
 )
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
-from switchboard_mcp.mail import files, lookup, reasons, receipts
+from switchboard_mcp.mail import drops, files, lookup, reasons, receipts, seals
 from switchboard_mcp.mail.letters import Dead
 from switchboard_mcp.mail.tree import Visit
 
@@ -94,11 +94,19 @@ def requeue(visit: Visit, agent: str, dead_id: str) -> None:
 
 
 def _drop_again(visit: Visit, agent: str, name: str) -> None:
-    """What was no message is looked at again, as if it had just been dropped there."""
+    """What was no message and has been mended is looked at again, as if it had just been dropped there."""
     foreign = foreign_parts(name)
     if foreign is None or not visit.has("deadletter", agent):
         raise _no_letter(agent, name)
     stem, wanted = foreign
+    found = files.read(visit.folder("deadletter", agent), name, seals.MOST_FILE_BYTES)
+    if isinstance(found, files.Found):
+        # Told here: in the inbox it would for a moment pass for a file that is still being written.
+        message = drops.from_file(found.data, agent, wanted, visit.clocks.iso())
+        if isinstance(message, Failure) or not drops.is_named_so(wanted):
+            told = message.message if isinstance(message, Failure) else f"'{wanted}' is not msg_….json."
+            hint = f"Mend {visit.tree.path}/deadletter/{agent}/{name}, then put it back."
+            raise refused("mail_message_invalid", told, hint=hint)
     _back(visit, agent, name, wanted, stem)
 
 

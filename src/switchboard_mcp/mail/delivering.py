@@ -113,7 +113,7 @@ def _one(visit: Visit, agent: str, name: str, gates: Sequence[Gate]) -> Job[Deli
         if found.gone or (found.links > 1 and _is_being_moved(visit, agent, name)):
             return None
         return (yield from _set_aside(visit, agent, name, _foreign(agent, name, found.reason)))
-    if not (name.startswith("msg_") and name.endswith(".json")):
+    if not drops.is_named_so(name):
         if _is_fresh(visit, agent, name):
             return None
         told = _foreign(agent, name, "its name is not msg_….json")

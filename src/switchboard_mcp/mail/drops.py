@@ -51,6 +51,11 @@ def from_draft(draft: Draft, sender: str, recipient: str, created_at: str) -> Me
     return wrong(message) or message
 
 
+def is_named_so(name: str) -> bool:
+    """Whether a file in an inbox has the name of a message."""
+    return name.startswith("msg_") and name.endswith(".json")
+
+
 def from_file(data: bytes, agent: str, file: str, created_at: str) -> Message | Failure:
     """The message in a dropped file; or what is wrong with it. What only the desk may say is taken out."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -108,8 +109,29 @@ async def test_a_refused_file_that_is_put_back_is_looked_at_again(workspace: Pat
             await post.deliver()
         assert "`recipient` is 'tester'" in found[0].reason
         file = workspace / ".switchboard" / found[0].file
+        with pytest.raises(SwitchboardError, match="`recipient` is 'tester'") as still:
+            await requeue(post, found[0].id)
+        assert str(file) in (still.value.failure.hint or "")
+        assert await dead(post) == found
         file.write_text(json.dumps({**said, "recipient": "coder"}))
         await requeue(post, found[0].id)
         assert [each.message.id for each in await post.peek("coder")] == ["msg_a"]
         assert [each.status for each in await post.receipts("lead", ids=["msg_a"])] == ["delivered"]
         assert await dead(post) == []
+
+
+async def test_a_file_that_is_named_like_no_message_is_not_put_back(workspace: Path) -> None:
+    async with await Post.open(str(workspace), watch=False) as post:
+        await post.register("coder")
+        folder = workspace / ".switchboard" / "deadletter" / "coder"
+        await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True)
+        said = {
+            "action": "status_update",
+            "sender": "lead",
+            "payload": "x",
+            "id": "msg_a",
+            "recipient": "coder",
+        }
+        (folder / "foreign_1794763083554934_notes.txt").write_text(json.dumps(said))
+        with pytest.raises(SwitchboardError, match=r"'notes\.txt' is not msg_"):
+            await requeue(post, "foreign_1794763083554934_notes.txt")
