@@ -104,6 +104,8 @@ def test_the_record_is_shown_to_people_and_to_programs(workspace: Path) -> None:
     last = audit(workspace, "tail", "--last", "1", "--kind", "call", "--json").stdout.splitlines()
     assert [json.loads(line)["subtool"] for line in last] == ["echo"]
     assert "Nothing is recorded" in audit(workspace, "show", "--child", "nobody").stderr
+    below = audit(workspace, "tail", "--last", "-5")
+    assert (below.returncode, "Traceback" in below.stderr) == (2, False)
 
 
 def test_the_record_is_watched_over_files_and_by_how_calls_ended(workspace: Path) -> None:

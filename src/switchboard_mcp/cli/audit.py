@@ -13,7 +13,7 @@ from msgspec.json import encode
 
 from switchboard_mcp.app import load
 from switchboard_mcp.cli.console import Screen, Styled, cut, one_line, plural, visible_width
-from switchboard_mcp.cli.invocation import Invocation
+from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.core.chain import FAILED, Entry, fits
 from switchboard_mcp.errors import refused
 from switchboard_mcp.observe.audit_reading import Reader
@@ -34,6 +34,8 @@ GOOD = frozenset({"ok", "allowed", "approved"})
 
 def run(asked: Invocation) -> int:
     """Find the record, then prove or show it."""
+    if asked.given.last < 0:
+        raise misuse(f"--last {asked.given.last}: that is no number of records.", "Such as --last 50.")
     workspace = load(asked.options)
     folder = os.path.join(workspace.folder, workspace.config.audit.path)
     try:
