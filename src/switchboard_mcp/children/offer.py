@@ -125,8 +125,8 @@ class Offer:
         return problem
 
     def prompt_refusal(self, name: str) -> Failure | None:
-        """Why a prompt of the running child must not be used, or None where it may; an empty name is none."""
-        problem = self._prompt_problem(name) if name else None
+        """Why a prompt of the running child must not be used, or None where it may."""
+        problem = self._prompt_problem(name)
         return self._prompt_problem(name) if problem is not None and self.look_again() else problem
 
     def _prompt_problem(self, name: str) -> Failure | None:
@@ -206,7 +206,7 @@ class Offer:
         """The handshake is done."""
         earlier = self.knowledge
         if earlier is not None and not knowledge.lists:
-            knowledge.lists = earlier.lists
+            knowledge.lists = {**earlier.lists}  # what the lock says stays as it is, whatever the child tells
             knowledge.extras = {**earlier.extras, **knowledge.extras}
         self._knowledge = knowledge
         self.is_whole = self._prompts_told = False

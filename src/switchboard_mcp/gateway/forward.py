@@ -26,15 +26,15 @@ Rewrite = Callable[[Raw], bytes]
 PATIENT = {"tasks/result": PATIENCE_S}
 
 
-def _completed(members: dict[str, Raw]) -> str:
-    """The prompt that a completion is for, if it is for one."""
+def _completed(members: dict[str, Raw]) -> str | None:
+    """The prompt that a completion is for; None where it is for something else."""
     ref = decode(members["ref"], type=dict[str, Raw]) if "ref" in members else {}
-    return (envelope.text_of(ref.get("name")) or "") if envelope.text_of(ref.get("type")) == PROMPT else ""
+    return (envelope.text_of(ref.get("name")) or "") if envelope.text_of(ref.get("type")) == PROMPT else None
 
 
 PROMPT = "ref/prompt"
 # Requests about a prompt, and which one it is.
-OF_PROMPTS: dict[str, Callable[[dict[str, Raw]], str]] = {
+OF_PROMPTS: dict[str, Callable[[dict[str, Raw]], str | None]] = {
     "prompts/get": lambda members: envelope.text_of(members.get("name")) or "",
     "completion/complete": _completed,
 }
@@ -101,7 +101,8 @@ class Forward(HostRequest):
     def _blocked(self, child: Child) -> Failure | None:
         """Why what is another than was locked, or was not locked at all, must not be used."""
         if self.method in OF_PROMPTS:
-            return child.offer.prompt_refusal(OF_PROMPTS[self.method](self.members))
+            prompt = OF_PROMPTS[self.method](self.members)
+            return child.offer.prompt_refusal(prompt) if prompt is not None else None
         name = envelope.text_of(self.members.get("name")) if self.method == "tools/call" else None
         if name is None or name in child.offer.tools:
             return None
