@@ -152,7 +152,8 @@ def _remarks(
         yield "Remote servers that may want a login", [f"switchboard login {name}" for name in closed]
     written = [f"{name}: {', '.join(places)}" for name, places in _written_out(plan).items()]
     if written:
-        hint = "`switchboard revert`, then `switchboard init --secrets env`, makes variables of them."
+        again = "init --secrets env" if wanted.command else "init --team --secrets env"
+        hint = f"`switchboard revert`, then `switchboard {again}`, makes variables of them."
         yield "Secrets that are written out", [*written, hint]
     unset = [name for name in plan.variables if name not in wanted.environ]
     if plan.secrets:

@@ -83,7 +83,9 @@ def child_text(name: str, server: Server, workspace: str, home: Home = OWN) -> b
         if server.env:
             command["env"] = server.env
         entry |= {"type": "stdio", "command": command}
-        entry["cwd"] = home.up if server.cwd in ("", workspace) else server.cwd
+        inside = os.path.relpath(server.cwd or workspace, workspace)
+        away = inside.split(os.sep)[0] == ".."
+        entry["cwd"] = server.cwd if away else os.path.normpath(os.path.join(home.up, inside))
     else:
         entry |= {"type": server.kind, "url": server.url}
         if server.headers:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.setup.children import (
+    TEAM,
     child_text,
     known_secrets,
     literals,
@@ -49,6 +50,15 @@ def test_the_file_of_a_child_is_in_the_dialect_that_switchboard_reads() -> None:
     assert written["cwd"] == "../../.."
     assert problem_of("memory", server, "/w") == ""
     assert "NUL" in problem_of("x", Server(kind="stdio", command="a\0b"), "/w")
+
+
+@pytest.mark.parametrize(
+    ("cwd", "written"),
+    [("", "../.."), ("/w", "../.."), ("/w/a/b", "../../a/b"), ("/w/..a", "../../..a"), ("/other", "/other")],
+)
+def test_a_folder_within_the_workspace_is_written_without_where_that_is(cwd: str, written: str) -> None:
+    server = Server(kind="stdio", command="x", cwd=cwd)
+    assert json.loads(child_text("x", server, "/w", TEAM))["cwd"] == written
 
 
 @pytest.mark.parametrize(
