@@ -44,12 +44,16 @@ def settings_flaw(settings: Ask) -> str:
 
 
 def asking(child: str, settings: Ask, folder: str) -> Asking:
-    """The approval of sentences, as everything is now. `folder` is that of the wrapper. Raises OSError."""
+    """The approval of sentences, as everything is now. `folder` is that of the wrapper."""
+    try:
+        role = _role(folder)
+    except OSError:
+        role = ""  # which nobody may be asked with: `flaw` says why
     return Asking(
         models=planners(settings),
         confirm="writes" if settings.confirm == "writes" else "destructive",
         trust=sorted(settings.trust.get(child, [])),
-        role=_role(folder),
+        role=role,
     )
 
 

@@ -54,6 +54,15 @@ def test_a_script_is_pinned_with_its_interpreter(place: Place, tool: Path) -> No
     ]
 
 
+def test_what_a_model_is_told_of_a_child_must_be_readable(place: Place, tool: Path) -> None:
+    role = place.folder / ".switchboard" / "mcps" / "good" / "CLAUDE.md"
+    role.parent.mkdir(parents=True)
+    role.symlink_to("nowhere")
+    outcome = propose(place.spec(command=str(tool), args=[], env={}), place.guard(), NOTHING, ask=True)
+    assert isinstance(outcome, Failure)
+    assert f"{role}: No such file or directory" in outcome.message
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
