@@ -283,7 +283,7 @@ async def check_hand_off(workspace: Path) -> None:
     async with await Post.open(str(workspace), watch=False, gates=gates(str(workspace))) as post:
         await post.deliver()
         (run,) = workflows.runs(await workflows.caught_up(post)).values()
-        assert [(step.phase, step.via) for step in run.steps] == [("prepare", "msg_handed")]
+        assert [(step.phase, step.via) for step in run.steps] == [("prepare", "msg_handed to coder")]
         assert [each.message.action for each in await post.peek("coder")] == [
             "status_update",
             "delegate_task",

@@ -82,6 +82,11 @@ class Message(Struct, rename="camel", kw_only=True, omit_defaults=True, forbid_u
         """Whether the sender was known by its connection. Only what the desk hands out can be asked."""
         return self.metadata.get("verified") is True
 
+    @property
+    def way(self) -> str:
+        """Which letter it is among all: dropped files to several agents may have one id."""
+        return f"{self.id} to {self.recipient}"
+
 
 class Receipt(Struct, rename="camel", kw_only=True):
     """What became of a message, for its sender: one when it is delivered, another when it has ended."""

@@ -78,7 +78,8 @@ def _said_before(runs: list[Run], message: Message) -> Belongs | None:
     """Where the letter belongs, if the step it tells of was taken already: it is delivered again after a crash."""
     for run in runs:
         for step in run.steps:
-            if step.via == message.id and step.by == message.sender:
+            same = step.via == message.way and step.by == message.sender
+            if same and message.metadata.get("completes") == step.phase:
                 return Belongs(run.id, step.phase, "", taken=True)
     return None
 

@@ -2,8 +2,8 @@
 
 The letter belongs to a run and names the phase in `metadata.completes`. The step is decided by the same rules as one
 through the tools, under the state's lock, before the letter is accepted; what is refused is refused with its reason.
-The step keeps the letter's id, so that a letter that is delivered again after a crash takes no second step. Whoever
-delivers it tells whose turn it is. Runs in the writer's thread.
+The step keeps the letter's id and whom it went to, so that a letter that is delivered again after a crash takes no
+second step. Whoever delivers it tells whose turn it is. Runs in the writer's thread.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _event(workspace: str, run: Run, message: Message, said: Said, *, leads: boo
             next=said.next,
             leads=leads,
             verified=message.verified,
-            via=message.id,
+            via=message.way,
         )
     named = workflows.named_artifacts(said.artifacts)
     return Complete(
@@ -83,5 +83,5 @@ def _event(workspace: str, run: Run, message: Message, said: Said, *, leads: boo
         next=said.next,
         note=" ".join(message.payload[:NOTE_CHARS].split()),
         verified=message.verified,
-        via=message.id,
+        via=message.way,
     )

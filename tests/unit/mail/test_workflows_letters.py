@@ -132,7 +132,23 @@ async def test_a_letter_that_is_delivered_again_after_a_crash_takes_no_second_st
     (receipt,) = await village.post.receipts("ada", ids=[letter])
     assert receipt.status == "delivered"
     (step,) = (await village.run(id)).steps
-    assert step.via == letter
+    assert step.via == f"{letter} to lead"
+
+
+@pytest.mark.parametrize("said", [{}, {"completes": "submit"}])
+async def test_the_id_of_a_letter_that_ended_a_phase_opens_no_other_way(
+    village: Village, said: dict[str, Any]
+) -> None:
+    id = await village.start()
+    village.write(id, "request-1")
+    letter = village.drop("ada", {"workflow": id, "completes": "submit"})
+    await village.post.deliver("lead")
+    more = {"id": letter, "sender": "ada", "recipient": "bob", "action": "delegate_task", "payload": "x"}
+    file = village.workspace / ".switchboard" / "inbox" / "bob" / f"{letter}.json"
+    file.write_text(json.dumps({**more, "metadata": {"workflow": id, **said}}))
+    (told,) = await village.post.deliver("bob")
+    assert told.problem is not None
+    assert told.problem.code == "mail_workflow_refused"
 
 
 async def test_a_server_tells_whose_turn_it_is_after_such_a_letter(tmp_path: Path) -> None:
