@@ -1,7 +1,7 @@
 """A child whose tools stand in a file beside it: `offer.json`. It looks there whenever it is asked.
 
-`instructions`, `tools` and `prompts` are what it tells. Each start is noted in `starts`. A call of `echo` with the
-message `change` puts `next.json` in the place of the file, and tells so.
+`instructions`, `tools` and `prompts` are what it tells; asked for prompts that are `null`, it ends. Each start is noted
+in `starts`. A call of `echo` with the message `change` puts `next.json` in the place of the file, and tells so.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class Pinned(Child):
 
     def receive(self, message: Json, line: bytes) -> None:
         if message["method"] == "prompts/list":
+            if self.offer()["prompts"] is None:
+                sys.exit(3)
             self.answer(message["id"], {"prompts": self.offer()["prompts"]})
         elif message["method"] == "prompts/get":
             self.answer(message["id"], {"messages": []})

@@ -137,6 +137,20 @@ def test_a_prompt_is_locked_and_blocked_once_it_is_another(workspace: Path) -> N
         assert host.result("prompts/get", {"name": "kid__plan"}) == {"messages": []}
 
 
+@pytest.mark.parametrize(
+    ("prompts", "told"), [("none", "has not told its prompts"), (None, "exited with code 3")]
+)
+def test_a_child_that_does_not_tell_its_prompts_is_not_said_to_have_other_ones(
+    workspace: Path, prompts: str | None, told: str
+) -> None:
+    add_pinned(workspace, prompts=[{"name": "plan"}])
+    govern(workspace, "kid")
+    cli(workspace, "lock")
+    offer(workspace, prompts=prompts)
+    with serve(workspace) as host:
+        assert told in host.error("prompts/get", {"name": "kid__plan"})["message"]
+
+
 def test_what_is_taken_out_of_the_lock_is_blocked_while_the_child_runs(governed: Path) -> None:
     path = governed / "switchboard.lock.json"
     lock = json.loads(path.read_text())

@@ -135,6 +135,8 @@ class Offer:
             return None
         child = self._spec.name
         told = f"Child '{child}' has no prompt '{name}' that was locked."
+        if not self._prompts_told:
+            told = f"Child '{child}' has not told its prompts, so that '{name}' cannot be compared with the lock."
         return pin.prompt_refusal(name) or failure("tool_drifted", told, child=child)
 
     def farewell(self, name: str) -> str:

@@ -86,8 +86,12 @@ class Forward(HostRequest):
             self._go(child)
 
     def _go_on(self, child: Child) -> None:
-        """The child has told its prompts; a host that has cancelled meanwhile does not care."""
-        if self.wanted:
+        """The child has told its prompts, or ended over it; a host that has cancelled meanwhile does not care."""
+        if not self.wanted:
+            return
+        if child.peer is None:
+            self.refused(child.unable())
+        else:
             self._go(child)
 
     def _go(self, child: Child) -> None:
