@@ -220,5 +220,5 @@ def write_approvals(path: str, approvals: Approvals) -> None:
 
 
 def _invalid(message: str) -> SwitchboardError:
-    hint = "Correct the file, or write it anew with `switchboard approve CHILD`."
+    hint = "Correct the file; or remove it, and approve each child again with `switchboard approve CHILD`."
     return refused("config_invalid", message, hint=hint)

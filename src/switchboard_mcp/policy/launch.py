@@ -325,7 +325,7 @@ class Guard(Struct, frozen=True):
             f"Child '{spec.name}' ({where}) is not approved in {self.file}{on}.",
             child=spec.name,
             hint=f"Whoever approves children here runs `switchboard approve {spec.name}`"
-            + (" on such a machine." if others else "."),
+            + (f" on {self.platform}, as this machine is." if others else "."),
         )
 
     def _refused(self, case: Case, rules: Sequence[Rule]) -> Failure | None:
