@@ -111,7 +111,7 @@ def _metadata(given: Sequence[str]) -> dict[str, object]:
             raise misuse(f"--meta {word}: that is no KEY=VALUE.", "Such as --meta branch=main")
         try:
             found[key] = msgspec.json.decode(value.encode("utf-8", "replace"))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             found[key] = value
     return found
 

@@ -33,9 +33,17 @@ def switch(flag: str, help: str) -> Argument:
     return Argument(flag, {"action": "store_true", "help": help})
 
 
+def number(written: str) -> float:
+    """A number, which NaN is not, whatever it is called."""
+    found = float(written)
+    if found != found:
+        raise ValueError
+    return found
+
+
 def value(flag: str, metavar: str, help: str, default: Any = "", **how: Any) -> Argument:
     """A flag with a value, which is of the kind of its default."""
-    kind = {} if default is None else {"type": type(default)}
+    kind = {} if default is None else {"type": number if isinstance(default, float) else type(default)}
     return Argument(flag, {"metavar": metavar, "help": help, "default": default} | kind | how)
 
 

@@ -6,7 +6,7 @@ Owns what a user reads. It does not know what a command does.
 from __future__ import annotations
 
 from switchboard_mcp.cli.ask_usage import ASK
-from switchboard_mcp.cli.parser import Command, Parser, choice, many, switch, value, word
+from switchboard_mcp.cli.parser import Command, Parser, choice, many, number, switch, value, word
 from switchboard_mcp.cli.setup_usage import SETUP
 from switchboard_mcp.core.introspect import VERBOSITIES
 
@@ -100,7 +100,7 @@ COMMANDS: dict[str, Command] = {
                 "SECONDS",
                 "with --refresh, how long each child may take (default: as long as a start may)",
                 default=None,
-                type=float,
+                type=number,
             ),
         ],
     ),

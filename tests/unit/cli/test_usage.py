@@ -34,6 +34,13 @@ def test_the_command_stands_anywhere_among_the_common_options(
     assert split(arguments) == (command, rest)
 
 
+@pytest.mark.parametrize(
+    ("command", "flag"), [("mail wait", "--timeout"), ("mail claim", "--lease"), ("list", "--timeout")]
+)
+def test_a_time_is_a_number(command: str, flag: str) -> None:
+    assert refused(command, flag, "nan") == f"{command}: argument {flag}: invalid number value: 'nan'"
+
+
 def test_the_overview_names_every_command_and_every_common_option() -> None:
     for command in COMMANDS:
         assert f" {command} " in OVERVIEW
