@@ -21,7 +21,7 @@ from switchboard_mcp.transport.logins import logins_folder
 
 FOLDER = auth.FOLDER
 LOCK, APPROVALS = "switchboard.lock.json", "switchboard.approvals.json"
-# As `NAME.PID.new` (of earlier versions `NAME.PID`): written first, then put in place.
+# As `NAME.RANDOM.PID.new` (of earlier versions `NAME.PID.new` and `NAME.PID`): written first, then put in place.
 _TEMPORARY = re.compile(r".+\.(\d+)(?:\.new)?")
 # Verifying mail means reading all of it; beyond this many messages the command for it is named instead.
 MOST_MAIL = 5_000

@@ -21,15 +21,16 @@ def keep_out_of_git(folder: str) -> None:
 
 def write_whole(path: str, data: bytes, mode: int = 0o600, *, sync: bool = True) -> None:
     """Write beside, then rename; with these rights from its first moment on. Without `sync` a power cut may undo it."""
-    fresh = f"{path}.{os.getpid()}.new"
-    try:
-        os.unlink(fresh)
-    except FileNotFoundError:
-        pass
+    # Not by the process's number alone: two containers that share a folder have the same.
+    fresh = f"{path}.{os.urandom(4).hex()}.{os.getpid()}.new"
     descriptor = os.open(fresh, _FRESH, mode)
-    with open(descriptor, "wb") as file:
-        file.write(data)
-        if sync:
-            file.flush()
-            os.fsync(descriptor)
-    os.replace(fresh, path)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(descriptor)
+        os.replace(fresh, path)
+    except BaseException:
+        os.unlink(fresh)
+        raise

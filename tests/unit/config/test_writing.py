@@ -19,9 +19,23 @@ def test_a_file_is_replaced_whole_with_the_rights_it_should_have(tmp_path: Path,
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_what_a_writer_left_that_died_is_not_written_through(tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    (tmp_path / f"file.{os.getpid()}.new").symlink_to(elsewhere)
-    write_whole(str(tmp_path / "file"), b"data")
-    assert (tmp_path / "file").read_bytes() == b"data"
-    assert not elsewhere.exists()
+def test_two_writers_with_the_same_process_number_do_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, replace = str(tmp_path / "file"), os.replace
+
+    def after_another(fresh: str, target: str) -> None:
+        monkeypatch.setattr(os, "replace", replace)
+        write_whole(path, b"the other's")
+        replace(fresh, target)
+
+    monkeypatch.setattr(os, "replace", after_another)
+    write_whole(path, b"mine")
+    assert (tmp_path / "file").read_bytes() == b"mine"
+
+
+def test_nothing_is_left_of_what_could_not_be_put_in_place(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        write_whole(str(tmp_path / "folder"), b"data")
+    assert os.listdir(tmp_path) == ["folder"]

@@ -76,13 +76,6 @@ def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert sorted(os.listdir(folder)) == [".gitignore", "auth_token"]
 
 
-def test_a_writer_that_died_half_way_leaves_no_trace(tmp_path: Path) -> None:
-    folder = auth.private_folder(str(tmp_path))
-    (Path(folder) / f"auth_token.{os.getpid()}.new").write_text("half")
-    auth.write_token(folder)
-    assert sorted(os.listdir(folder)) == [".gitignore", "auth_token"]
-
-
 @pytest.mark.parametrize("mode", [0o701, 0o710, 0o755, 0o777])
 def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path, mode: int) -> None:
     (tmp_path / ".switchboard").mkdir()
