@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from switchboard_mcp.bus import inward
+from switchboard_mcp.bus.node import identify
 from switchboard_mcp.bus.redis import Wire
 from switchboard_mcp.bus.relay import Relay
 from switchboard_mcp.config.bus import Bus
@@ -127,6 +129,59 @@ async def test_a_letter_that_nobody_can_store_is_dead_after_a_few_tries_and_keep
         wire = Wire(Bus(url=redis.url))
         (dead,) = await wire.last("dead", 10)
         assert "however often it was tried" in dead.text("reason")
+        await wire.close()
+
+
+async def test_a_letter_waits_for_its_folder_however_often_it_was_tried(
+    redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inward, "MOST_HANDED_OUT", 2)
+    tried: list[Message] = []
+
+    def count(message: Message) -> bool:
+        tried.append(message)
+        return False
+
+    async with joined(redis, tmp_path, count) as (ada, bob):
+        inbox, aside = tmp_path / "bob" / ".switchboard" / "inbox" / "bob", tmp_path / "aside"
+        inbox.rename(aside)
+        inbox.symlink_to(aside)
+        await ada.send(Draft(action="execute", payload="one"), sender="ada", recipient="bob")
+
+        async def often() -> bool:
+            return len(tried) > 3
+
+        async def there() -> bool:
+            return len(await bob.peek("bob")) == 1
+
+        await soon(often)
+        inbox.unlink()
+        aside.rename(inbox)
+        await soon(there)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"kind": "filed", "agent": "a\0b", "names": "receipt_msg_1_a.done.json"},
+        {"kind": "filed", "agent": "a" * 300, "names": "receipt_msg_1_a.done.json"},
+        {"kind": "letter", "from": "a\0b", "seq": 1, "base": 1, "message": "{}"},
+        {"kind": "letter", "from": "4ee06bf53968", "seq": "9" * 5000, "message": "{}"},
+    ],
+)
+async def test_an_entry_that_makes_no_sense_keeps_back_no_letter(
+    redis: RedisServer, tmp_path: Path, entry: dict[str, str | bytes | int]
+) -> None:
+    async with joined(redis, tmp_path, lambda message: False) as (ada, bob):
+        wire = Wire(Bus(url=redis.url))
+        await wire.ship([((await bob.work(identify)).id, entry)])
+        await ada.send(Draft(action="execute", payload="one"), sender="ada", recipient="bob")
+
+        async def there() -> bool:
+            return len(await bob.peek("bob")) == 1
+
+        await soon(there)
+        assert await wire.length("dead") == (entry["kind"] == "letter")
         await wire.close()
 
 

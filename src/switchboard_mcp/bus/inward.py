@@ -67,7 +67,12 @@ class Inward:
         acked = [entry.id for entry in entries if entry.text("kind") not in ("letter", "receipt")]
         links: dict[str, list[Entry]] = {}
         for entry in entries:
-            if entry.text("kind") == "letter":
+            if entry.text("kind") == "letter" and not nodes.is_node(entry.text("from")):
+                acked.append(entry.id)
+                out.append(
+                    ("dead", {**entry.fields, "to": self._me.id, "reason": "It comes from no machine."})
+                )
+            elif entry.text("kind") == "letter":
                 links.setdefault(entry.text("from"), []).append(entry)
         trouble: Exception | None = None
         for node, letters in links.items():
@@ -158,7 +163,7 @@ class Inward:
         if not new:
             return
         trouble = await self._put(new)
-        if trouble is None or _is_patient(trouble):
+        if trouble is None or is_patient(trouble):
             return
         # One of them is a trap: one at a time, it keeps back nobody before it.
         for each in new:
@@ -193,7 +198,7 @@ class Inward:
         for each in coming:
             problem, entry = each.problem, each.entry
             if problem is not None and not _is_final(problem):
-                self._tries[entry.id] = self._tries.get(entry.id, 0) + (0 if _is_patient(problem) else 1)
+                self._tries[entry.id] = self._tries.get(entry.id, 0) + (0 if is_patient(problem) else 1)
                 sequence = entry.number("seq")
                 return (Mark(reached.epoch, sequence - 1) if sequence else reached), problem
             if problem is not None:
@@ -243,7 +248,8 @@ class Inward:
             )
 
 
-def _is_patient(problem: Exception) -> bool:
+def is_patient(problem: Exception) -> bool:
+    """Whether it is waited for, for as long as it takes."""
     return isinstance(problem, SwitchboardError) and problem.failure.code in PATIENT
 
 

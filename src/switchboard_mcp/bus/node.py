@@ -20,6 +20,7 @@ from switchboard_mcp.mail.tree import Visit
 T = TypeVar("T")
 FOLDER = "bus"
 LOCK = "relay.lock"
+MOST_ID = 64
 _MOST_BYTES = 1_048_576
 
 
@@ -28,6 +29,11 @@ class Node(Struct, frozen=True):
 
     id: str
     epoch: str
+
+
+def is_node(id: str) -> bool:
+    """Whether it can be the id of a machine; files are named by it."""
+    return id.isascii() and id.isalnum() and len(id) <= MOST_ID
 
 
 def identify(visit: Visit) -> Node:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus.node import Node
 from switchboard_mcp.bus.redis import Entry, Fields, Wire
+from switchboard_mcp.core.agentnames import is_agent_name
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.mail import outgoing
 from switchboard_mcp.mail.outgoing import Parcel, Shipped, Slip
@@ -220,7 +221,7 @@ class Outward:
     async def hear(self, entry: Entry) -> None:
         """What a receiver says of what was sent."""
         kind, link = entry.text("kind"), self.links.get(entry.text("from"))
-        if kind == "filed":
+        if kind == "filed" and is_agent_name(entry.text("agent")):
             names = entry.text("names").split()
             await self._post.work(lambda visit: outgoing.tear(visit, entry.text("agent"), names))
             for name in names:

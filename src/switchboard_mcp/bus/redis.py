@@ -29,6 +29,7 @@ except ImportError as problem:
 
 GROUP = "relay"
 MOST_CHANGES = 10_000
+MOST_DIGITS = 18
 CONNECT_WITHIN_S = 3.0
 # Beyond this a connection is taken for cut: Redis answers in milliseconds, and a blocking read ends by itself.
 ANSWER_WITHIN_S = 5.0
@@ -53,7 +54,7 @@ class Entry(Struct, frozen=True):
     def number(self, name: str) -> int:
         """A field as a number; 0 where it is none."""
         said = self.fields.get(name, b"")
-        return int(said) if said.isdigit() else 0
+        return int(said) if said.isdigit() and len(said) <= MOST_DIGITS else 0
 
 
 class Secured(SSLConnection):
@@ -202,6 +203,13 @@ class Wire:
                     break
             times = await self._times(node, consumer, len(found))
         return [Entry(entry.id, entry.fields, times.get(entry.id, 1)) for entry in found]
+
+    async def forgive(self, node: str, consumer: str, ids: Sequence[str]) -> None:
+        """That these were handed out does not count: it was not their fault that they could not be kept."""
+        async with self._asking():
+            await self._redis.xclaim(
+                self.key("in", node), GROUP, consumer, 0, list(ids), retrycount=0, justid=True
+            )
 
     async def _times(self, node: str, consumer: str, count: int) -> dict[str, int]:
         if not count:

@@ -17,7 +17,7 @@ from msgspec.json import encode
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus.events import Events
 from switchboard_mcp.bus.homes import Homes
-from switchboard_mcp.bus.inward import MOST_AT_ONCE, Inward
+from switchboard_mcp.bus.inward import MOST_AT_ONCE, Inward, is_patient
 from switchboard_mcp.bus.node import Node
 from switchboard_mcp.bus.outward import Outward
 from switchboard_mcp.bus.redis import Entry, Wire
@@ -119,8 +119,9 @@ class Relay:
         code = told.code if told is not None else ""
         # What nobody foresaw may be of one letter: it must not keep all the others.
         said = str(problem) if isinstance(problem, SwitchboardError | OSError) else repr(problem)
-        if self._problem != said:
+        if self._logged != said:
             self._log.warning("bus.away", problem=said)
+            self._logged = said
         self._state, self._problem = _STATES.get(code, "away"), said
         self._remedy = (told.hint or "") if told is not None else ""
         self.ready.clear()
@@ -128,12 +129,13 @@ class Relay:
             if part is not None:
                 part.lost_sight()
         await self._tell()
-        if code == "bus_full":
-            await self._drain()
+        if code == "bus_full" and await self._drain():
+            self._pause_s = PAUSE_S
         await asyncio.sleep(self._pause_s)
         self._pause_s = min(self._pause_s * 2, MOST_PAUSE_S)
 
     _pause_s = PAUSE_S
+    _logged = ""
 
     async def _connected(self, outward: Outward, inward: Inward, homes: Homes) -> None:
         await self._beat()
@@ -161,28 +163,31 @@ class Relay:
             hint = "Remove .switchboard/bus in the copy, so that it becomes a node of its own."
             raise refused("bus_busy", told, hint=hint)
 
-    async def _drain(self) -> None:
-        """Take in what there is, so that Redis has room again."""
+    async def _drain(self) -> bool:
+        """Take in what there is, so that Redis has room again; whether there was anything."""
         if self.inward is None or self.outward is None:
-            return
+            return False
         try:
             entries = await self._wire.inherit(self.me.id, self._token, 0, MOST_AT_ONCE)
             entries = entries or await self._wire.read(self.me.id, self._token, MOST_AT_ONCE, 1)
             await self._heard(entries, self.inward, self.outward)
             await self._wire.trim(self.me.id)
+            return bool(entries)
         except SwitchboardError:
-            pass  # The next round tells.
+            return True  # The next round tells.
 
     async def _beats(self) -> None:
         while True:
             await self._beat()
             if self._state != "connected":
                 self._log.info("bus.connected", url=self._wire.shown, node=self.me.id)
-            self._state, self._problem, self._remedy, self._pause_s = "connected", "", "", PAUSE_S
+            self._state, self._problem, self._remedy = "connected", "", ""
             length, pending, lag = await self._wire.lengths(self.me.id)
             self._backlog = min(length, pending + lag)
             await self._tell()
             await asyncio.sleep(BEAT_S)
+            # Not before: what fails whenever it is connected is not tried, and told, several times a second.
+            self._pause_s, self._logged = PAUSE_S, ""
 
     async def _directory(self, homes: Homes, tables: Tables) -> None:
         while True:
@@ -224,10 +229,15 @@ class Relay:
 
     async def _heard(self, entries: list[Entry], inward: Inward, outward: Outward) -> None:
         self._step("read")
-        for entry in entries:
-            if entry.text("kind") not in ("letter", "receipt"):
-                await outward.hear(entry)
-        await inward.take(entries)
+        try:
+            for entry in entries:
+                if entry.text("kind") not in ("letter", "receipt"):
+                    await outward.hear(entry)
+            await inward.take(entries)
+        except SwitchboardError as problem:
+            if is_patient(problem):
+                await self._wire.forgive(self.me.id, self._token, [entry.id for entry in entries])
+            raise
         self._stirred.set()
 
     async def _tell_events(self) -> None:
