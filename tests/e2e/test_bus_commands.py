@@ -86,6 +86,22 @@ def test_a_dead_letter_is_seen_with_its_reason_and_sent_again_by_its_id(
         assert near.tail("dead") == []
 
 
+def test_replaying_ends_though_what_is_sent_again_dies_again(redis: RedisServer, tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "one", redis.url)
+    with machine.relay():
+        until(lambda: (status := machine.status()) is not None and status.state == "connected")
+        status = machine.status()
+        assert status is not None
+        client: Any = Redis.from_url(redis.url)
+        with client, client.pipeline() as pipe:
+            for _ in range(600):
+                letter = {"kind": "letter", "from": "4ee06bf53968", "message": "{}", "to": status.node}
+                pipe.xadd("{switchboard}:dead", letter)
+            pipe.execute()
+        assert machine.ask("bus", "replay") == {"count": 600}
+        until(lambda: len(machine.tail("dead")) == 600)
+
+
 def test_what_was_shipped_to_a_machine_that_never_comes_back_goes_to_where_its_reader_lives_now(
     redis: RedisServer, tmp_path: Path
 ) -> None:

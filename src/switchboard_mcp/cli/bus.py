@@ -189,9 +189,10 @@ async def _replay(workspace: Workspace, settings: Bus, asked: Invocation) -> int
     wanted = set(asked.given.ids)
     missing = set(wanted)
     try:
-        after = "0-0"
-        while entries := await wire.range("dead", after, 500):
-            after = entries[-1].id
+        # What dies again meanwhile is not sent again: it would go round for ever.
+        after, left = "0-0", await wire.length("dead")
+        while left > 0 and (entries := await wire.range("dead", after, min(left, 500))):
+            after, left = entries[-1].id, left - len(entries)
             for entry in entries:
                 if not wanted or entry.id in wanted:
                     # Without a number: its turn has passed, and whether it is there is looked up by its id.
