@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from switchboard_mcp.config.bus import settled
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.core.redaction import Redactor
-from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.gateway.assembling import Parts
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observe.log import Log
@@ -128,6 +128,10 @@ def find_replicas(workspace: Workspace, log: Log, redactor: Redactor) -> RedisRe
     from switchboard_mcp.edge.sessions import REPLICA
 
     name, settings = os.environ.get(REPLICA, ""), settled(workspace.config.bus, os.environ, workspace.folder)
+    if name and not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
+        # It begins the ids of sessions, which go through headers and addresses.
+        told = f"{REPLICA} is {name!r}, and may hold letters, digits, _ and - alone."
+        raise refused("config_invalid", told)
     if not name or not settings.enabled:
         return None
     try:

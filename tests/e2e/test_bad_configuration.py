@@ -210,3 +210,10 @@ def test_comments_and_trailing_commas_are_no_mistake(workspace: Path) -> None:
     with switchboard(workspace) as host:
         assert host.tool_names() == ["browser"]
         assert host.stderr == ""
+
+
+def test_a_replica_has_a_name_that_can_stand_in_a_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHBOARD_REPLICA", "gateway 1")
+    assert "SWITCHBOARD_REPLICA is 'gateway 1'" in refused(tmp_path, "serve", "--http", "0")
