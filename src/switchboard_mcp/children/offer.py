@@ -7,6 +7,7 @@ when the child is ready; prompts and resources follow in the background, since n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -70,8 +71,8 @@ class Offer:
         self._refreshing: set[str] = set()
         self._again: set[str] = set()
         self.is_whole = False  # whether all lists have been asked for in this run
-        self._prompts_told = False  # whether it has told its prompts in this run
-        self._then: list[tuple[str, Callable[[], None]]] = []
+        self.prompts_told = False  # whether it has told its prompts in this run
+        self._then: list[Callable[[], None]] = []
         self._names: dict[str, tuple[list[Raw], frozenset[str]]] = {}
 
     @property
@@ -131,11 +132,11 @@ class Offer:
 
     def _prompt_problem(self, name: str) -> Failure | None:
         pin = self._pin
-        if pin is None or pin.prompts() is None or (self._prompts_told and name in self.names(PROMPTS)):
+        if pin is None or pin.prompts() is None or (self.prompts_told and name in self.names(PROMPTS)):
             return None
         child = self._spec.name
         told = f"Child '{child}' has no prompt '{name}' that was locked."
-        if not self._prompts_told:
+        if not self.prompts_told:
             told = f"Child '{child}' has not told its prompts, so that '{name}' cannot be compared with the lock."
         return pin.prompt_refusal(name) or failure("tool_drifted", told, child=child)
 
@@ -173,12 +174,13 @@ class Offer:
         capability = CAPABILITY.get(method)
         return capability is None or capability not in knowledge.capabilities or method in knowledge.lists
 
-    def when_fetched(self, method: str, then: Callable[[], None]) -> None:
-        """Go on when the child, which is ready, has been asked for one of its lists."""
-        if self.is_whole or (self.knows(method) and not self.governed):  # what is governed is looked at first
+    def when_fetched(self, method: str, then: Callable[[], None], *, anew: bool = False) -> None:
+        """Go on when the child, which is ready, has been asked for one of its lists; `anew` means in this run."""
+        # What is governed is looked at first.
+        if self.is_whole or (self.knows(method) and not anew and not self.governed):
             then()
         else:
-            self._then.append((method, then))
+            self._then.append(partial(self.when_fetched, method, then, anew=anew))
 
     def names(self, method: str) -> frozenset[str]:
         """The names or URIs in one of its lists."""
@@ -211,7 +213,7 @@ class Offer:
             knowledge.lists = {**earlier.lists}  # what the lock says stays as it is, whatever the child tells
             knowledge.extras = {**earlier.extras, **knowledge.extras}
         self._knowledge = knowledge
-        self.is_whole = self._prompts_told = False
+        self.is_whole = self.prompts_told = False
         self.modern = eras.is_modern(knowledge.protocol)
         self._index()
         if self._differs(earlier, knowledge):
@@ -257,7 +259,7 @@ class Offer:
         before = knowledge.lists.get(method)
         knowledge.lists[method] = entries
         if method == PROMPTS:
-            self._prompts_told = True
+            self.prompts_told = True
             if self._pin is not None:
                 self._index()
         self._go_on()
@@ -267,8 +269,8 @@ class Offer:
     def _go_on(self) -> None:
         """Let those go on who waited for what is known now."""
         waiting, self._then = self._then, []
-        for method, then in waiting:
-            self.when_fetched(method, then)
+        for go_on in waiting:
+            go_on()
 
     def changed(self, source: Source, notification: str) -> None:
         """The child says that a list is another. One look at a time, and one more for what changes meanwhile."""
@@ -298,7 +300,7 @@ class Offer:
         assert knowledge is not None
         told = tools = read_tools(knowledge.tools)
         if pin is not None:
-            if pin.judge(knowledge, prompts=self._prompts_told) and self._services.audit is not None:
+            if pin.judge(knowledge, prompts=self.prompts_told) and self._services.audit is not None:
                 outcome = "blocked" if pin.governed else "told"
                 for tool in sorted({change.tool for change in pin.changes}):
                     self._services.audit.record("drift", child=self._spec.name, subtool=tool, outcome=outcome)

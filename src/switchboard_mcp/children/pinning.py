@@ -118,11 +118,16 @@ class Pin:
         return self._problem if self.governed else None
 
     def prompts(self) -> list[Raw] | None:
-        """Governed mode: the pinned prompts that were found as they were pinned; None where none are pinned."""
-        pinned = self.knowledge.lists.get(PROMPTS) if self.governed and self.knowledge is not None else None
-        if pinned is None or not self.changes:
-            return pinned
-        return [raw for raw in pinned if not self._against(f"prompt {prompt_name(raw)}")]
+        """Governed mode: the pinned prompts that were found as they were pinned; None where nothing is governed.
+
+        Of a child that did not tell its prompts when it was locked, there are none.
+        """
+        if not self.governed:
+            return None
+        if self.bar() is not None or self.knowledge is None:
+            return []
+        pinned = self.knowledge.lists.get(PROMPTS, [])
+        return [raw for raw in pinned if not self.changes or not self._against(f"prompt {prompt_name(raw)}")]
 
     def judge(self, knowledge: Knowledge, *, prompts: bool) -> bool:
         """The child has told what it has, be it with its `prompts`: find what is different. Whether it is news."""

@@ -16,6 +16,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.children.catalog import Knowledge
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.lock import (
     PROMPTS,
@@ -161,18 +162,22 @@ async def look(asked: Invocation, workspace: Workspace, chosen: Sequence[ChildSp
             if isinstance(report.error, Failure):
                 seen[report.child] = Seen(error=report.error)
             elif child.knowledge is not None:
-                await _all_told(child)
-                seen[report.child] = Seen(lock_child(child.spec, workspace.folder, child.knowledge))
+                told = await _all_told(child)
+                seen[report.child] = Seen(lock_child(child.spec, workspace.folder, told))
     return seen
 
 
-async def _all_told(child: Child) -> None:
-    """Prompts follow in the background, since no call waits for them."""
+async def _all_told(child: Child) -> Knowledge:
+    """What it has told in this run. Prompts follow in the background, since no call waits for them."""
     told = asyncio.Event()
-    child.offer.when_fetched(PROMPTS, told.set)
+    child.offer.when_fetched(PROMPTS, told.set, anew=True)
     with suppress(TimeoutError):
         async with asyncio.timeout(child.timeout_s):
             await told.wait()
+    knowledge = child.knowledge
+    assert knowledge is not None
+    # Never those of an earlier run.
+    return knowledge if child.offer.prompts_told else structs.replace(knowledge, lists={})
 
 
 def judge(

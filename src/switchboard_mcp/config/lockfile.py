@@ -69,7 +69,7 @@ class LockedChild(Struct, kw_only=True, rename="camel", forbid_unknown_fields=Tr
     tools: dict[str, LockedTool] = {}
     """Every tool, by name."""
     prompts: dict[str, LockedTool] | UnsetType = UNSET
-    """Every prompt, by name. Where it is not set, prompts are not held against the child."""
+    """Every prompt, by name. Where it is not set, the child did not tell them: governed mode shows none of them."""
 
 
 class LockFile(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
