@@ -106,14 +106,21 @@ def _without_receipts(visit: Visit, each: Old, done: Pruned) -> Message | None:
     if not visit.has("outbox", message.sender):
         return message
     folder = visit.folder("outbox", message.sender)
-    names = [receipt_name(message.id, outcome) for outcome in (None, *OUTCOMES)]
-    if visit.is_elsewhere(message.sender) and any(files.exists(folder, name) for name in names):
+    if visit.is_elsewhere(message.sender) and any(files.exists(folder, name) for name in _slips(message)):
         return None  # They have not reached their reader yet.
-    done.receipts += sum(_take(visit, folder, name) for name in names)
+    done.receipts += sum(_take(visit, folder, name) for name in _slips(message))
     return message
 
 
+def _slips(message: Message) -> list[str]:
+    """The names that receipts of a message may have."""
+    return [receipt_name(message.id, outcome) for outcome in (None, *OUTCOMES)]
+
+
 def _remove(visit: Visit, each: Old, message: Message, done: Pruned) -> None:
+    if visit.has("outbox", message.sender) and not visit.is_elsewhere(message.sender):
+        for name in _slips(message):  # Once more: somebody who mends may have missed them meanwhile.
+            _take(visit, visit.folder("outbox", message.sender), name)
     if not _take(visit, visit.folder("archive", each.agent), each.entry.name):
         return
     done.messages += 1

@@ -68,7 +68,11 @@ def _missing_receipts(visit: Visit, agent: str) -> list[Finding]:
             for name, receipt in _owed(visit, message, entry):
                 draft = visit.write(receipts.encoded(receipt))
                 visit.sync_draft(draft)
-                visit.put(draft, visit.folder("outbox", message.sender, make=True), name)
+                outbox = visit.folder("outbox", message.sender, make=True)
+                with visit.locked(agent):
+                    if not files.exists(visit.folder(place, agent), entry.name):
+                        continue  # Moved on, or pruned: a receipt would tell of what is nowhere.
+                    visit.put(draft, outbox, name)
                 path = f"outbox/{message.sender}/{name}"
                 told = f"{path} was missing."
                 done.append(

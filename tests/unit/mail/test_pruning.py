@@ -11,7 +11,10 @@ import pytest_asyncio
 from switchboard_mcp.config.mail import Mail
 from switchboard_mcp.mail.letters import MOST_PAYLOAD_BYTES, Draft, Outcome, Sent
 from switchboard_mcp.mail.post import Post
-from switchboard_mcp.mail.pruning import Pruned, prune, would_prune
+from switchboard_mcp.mail.pruning import Pruned, old, prune, take_away, would_prune
+from switchboard_mcp.mail.repair import repair
+from switchboard_mcp.mail.tidy import Finding
+from switchboard_mcp.mail.tree import Visit
 from tests.unit.mail.office import Hours, office
 
 HOUR = 3_600.0
@@ -146,3 +149,28 @@ async def test_a_server_does_so_by_itself_where_days_are_set(
         await bob.call("ack_message", id=message["id"], outcome="done")
         await desk.log.until(b"mail.pruned")
         assert list((tmp_path / ".switchboard" / "archive" / "bob").iterdir()) == []
+
+
+async def test_who_mends_meanwhile_leaves_no_receipt_of_what_is_gone(
+    post: Post, hours: Hours, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await settle(post, await send(post))
+    hours.passed += 2
+    mended: list[list[Finding]] = []
+    plain = Visit.sync_folders
+
+    def meanwhile(self: Visit) -> None:
+        plain(self)
+        if not mended:
+            mended.append([])
+            mended.append(repair(self))
+
+    def work(visit: Visit) -> None:
+        found = old(visit, visit.clocks.microseconds() / 1e6 - HOUR)
+        with monkeypatch.context() as patch:
+            patch.setattr(Visit, "sync_folders", meanwhile)
+            take_away(visit, found, Pruned())
+
+    await post.work(work)
+    assert [each.kind for each in mended[1]] == ["receipt_missing"] * 2
+    assert (await post.verify()).sound
