@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
@@ -343,18 +343,14 @@ def _open_what_is_closed() -> None:
 
 def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run on uvloop where it is installed: it cuts the added latency."""
-    factory: Callable[[], asyncio.AbstractEventLoop]
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     if sys.platform == "win32":
         from switchboard_mcp.transport.windows import PipeLoop
 
         factory = PipeLoop
     else:
-        try:
+        with suppress(ImportError):
             from uvloop import new_event_loop as factory
-        except ImportError:
-            from switchboard_mcp.transport.alarms import AlarmLoop
-
-            factory = AlarmLoop
     # What is loaded now stays. What a call leaves is freed by counting, so that looking for cycles can be rare.
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)

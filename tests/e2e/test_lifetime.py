@@ -276,7 +276,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_children_only_through_us(mocked: Path)
 
 
 def test_a_call_that_takes_too_long_is_told_so_on_each_loop(command: list[str], mocked: Path) -> None:
-    configure(mocked, {"timeouts": {"rpcMs": 1200}})  # far enough off for an alarm, where a loop has any
+    configure(mocked, {"timeouts": {"rpcMs": 1200}})
     with Host(command, cwd=mocked) as host:
         host.initialize()
         error = host.failure("mock_suite", action="call", subtool="slow", args={"seconds": 3600, "steps": 1})
