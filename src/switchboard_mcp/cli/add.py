@@ -64,7 +64,8 @@ def run(asked: Invocation) -> int:
         raise misuse(f"add: {problem}", "Correct what is named.")
     path = _put(folder, name, server, home)
     if asked.as_json:
-        asked.console.out.json({"child": name, "file": path, "runs": shown(server)})
+        secrets = [each.where for each in literals(server)]
+        asked.console.out.json({"child": name, "file": path, "runs": shown(server), "secrets": secrets})
         return 0
     asked.console.out.line(f"Added {name} in {path}.", "green")
     if written := literals(server):

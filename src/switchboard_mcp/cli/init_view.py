@@ -131,6 +131,11 @@ def _remarks(
     ]
     if not wanted.command:
         notes.append("commit these files and mcps/; whoever pulls them needs `switchboard` on the PATH")
+        notes += [
+            f"{child.name}: names a path of this machine, which others do not have; write it from the project's folder"
+            for child in plan.children
+            if any(os.path.isabs(word) for word in (child.server.command, *child.server.args))
+        ]
     else:
         notes += [
             f"{_short(path)} belongs to the project: in git, others would get paths of this machine with it; "

@@ -137,6 +137,9 @@ class Post:
         self, draft: Draft, *, sender: str, recipients: Sequence[str], verified: bool = True
     ) -> list[Sent | Failure]:
         """The same message to several, each stored or refused on its own, in the order given."""
+        if len(recipients) > 1 and {"workflow", "completes"} <= draft.metadata.keys():
+            hint = "Send it to one of them; the others are told whose turn it is."
+            raise refused("mail_message_invalid", "A letter that ends a phase goes to one reader.", hint=hint)
         answers = await gather(
             *(self.send(draft, sender=sender, recipient=each, verified=verified) for each in recipients),
             return_exceptions=True,

@@ -96,6 +96,11 @@ class TestSending:
         )
         assert [type(each) for each in answers] == [Sent, Failure, Sent]
 
+    async def test_what_ends_a_phase_goes_to_one_reader(self, post: Post) -> None:
+        said = draft(metadata={"workflow": "w", "completes": "review"})
+        told = await refused(post.send_to_many(said, sender="lead", recipients=["coder 1", "reviewer"]))
+        assert told.message == "A letter that ends a phase goes to one reader."
+
     async def test_the_same_key_is_one_message_wherever_it_is_by_now(self, post: Post) -> None:
         said = draft(idempotency_key="k")
         first = await post.send(said, sender="lead", recipient="coder-1")
