@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from switchboard_mcp.config.bus import URL_VARIABLE, BusTls
 from switchboard_mcp.errors import SwitchboardError, refused
@@ -60,10 +60,11 @@ def shown(url: str) -> str:
 def hide(url: str, register: Callable[[str], None]) -> None:
     """Never show the address with its password."""
     try:
-        password = urlsplit(url).password or ""
+        parts = urlsplit(url)
+        password, asked = parts.password or "", parse_qs(parts.query).get("password", [])
     except ValueError:
-        password = ""
-    for secret in (password, unquote(password), url if "@" in url else ""):
+        password, asked = "", []
+    for secret in (password, unquote(password), *asked, url if "@" in url or asked else ""):
         if secret:
             register(secret)
 

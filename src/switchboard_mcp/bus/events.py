@@ -180,7 +180,7 @@ class Events:
         for id, run in runs.items():
             if not isinstance(run, dict):
                 continue
-            steps = run.get("steps") or []
+            steps = _steps(run)
             now[id] = f"{len(steps)}/{run.get('phase', '')}/{run.get('status', 'running')}"
             before = cursor.phases.get(id, "")
             if before != now[id]:
@@ -191,7 +191,7 @@ class Events:
 
     def _stood(self, id: str, run: dict[str, Any], count: int) -> Event:
         """Where a workflow stood after so many of its steps."""
-        steps = run.get("steps") or []
+        steps = _steps(run)
         is_last = count == len(steps)
         phase = run.get("phase", "") if is_last else steps[count].get("phase", "")
         status = run.get("status", "running") if is_last else "running"
@@ -212,3 +212,9 @@ def _fields(event: Event) -> Fields:
     """As it stands in the stream: what a reader may choose by, and the whole as JSON."""
     whole = msgspec.json.encode({"v": VERSION, **msgspec.to_builtins(event)})
     return {"v": VERSION, "id": event.id, "kind": event.kind, "event": whole}
+
+
+def _steps(run: dict[str, Any]) -> list[dict[str, Any]]:
+    """The steps of a workflow; other programs may write what is none."""
+    said = run.get("steps")
+    return [step for step in said if isinstance(step, dict)] if isinstance(said, list) else []

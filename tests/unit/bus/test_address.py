@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard_mcp.bus.address import shown
+from switchboard_mcp.bus.address import hide, shown
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,12 @@ def test_of_an_address_that_is_none_no_part_is_shown_that_may_be_the_password(ur
     assert "2008" not in shown(url)
     assert "hunter2" not in shown(url)
     assert shown(url).endswith("…")
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://ada:hunter2@redis.internal", "redis://redis.internal?password=hunter2"]
+)
+def test_a_password_is_hidden_wherever_it_stands_in_the_address(url: str) -> None:
+    secrets: list[str] = []
+    hide(url, secrets.append)
+    assert {"hunter2", url} <= set(secrets)

@@ -116,3 +116,13 @@ async def test_every_step_of_a_workflow_is_told_however_many_there_were_since_th
             ("ada", "t3"),
         ]
     assert len({each["id"] for each in stream.told}) == 8
+
+
+async def test_steps_that_are_none_are_no_trouble(tmp_path: Path) -> None:
+    stream = Stream()
+    async with await Post.open(str(tmp_path), watch=False) as post:
+        for run, steps in (("words", ["x"]), ("number", 3), ("none", None)):
+            entry = {"phase": "submit", "status": "running", "steps": steps}
+            await post.update(partial(put, run=run, entry=entry))
+        await Events(post, cast(Wire, stream), await post.work(nodes.identify), "").pump()
+    assert {each["subject"] for each in stream.told} == {"words", "number", "none"}
