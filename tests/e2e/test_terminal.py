@@ -21,6 +21,7 @@ from switchboard_mcp.mail import directory
 from switchboard_mcp.mail.gates import gates
 from switchboard_mcp.mail.letters import Draft, Receipt
 from switchboard_mcp.mail.post import Post
+from tests.e2e.shell import run
 from tests.e2e.windows import COMMAND, PATIENCE_S, Window, window
 
 T = TypeVar("T")
@@ -231,14 +232,7 @@ def test_unread_mail_is_told_before_the_program_starts_and_never_with_the_bell_o
 def test_execute_is_refused_unless_the_terminal_was_started_for_it(desk: Path) -> None:
     with window(desk, "terminal", "term", *SHELL) as here:
         here.wait_for("prompt> ")
-        done = subprocess.run(
-            [*COMMAND, "mail", "send", "term", "echo no", "--action", "execute", "--as", "lead"],
-            cwd=desk,
-            capture_output=True,
-            text=True,
-            timeout=50,
-            check=False,
-        )
+        done = run(desk, "mail", "send", "term", "echo no", "--action", "execute", "--as", "lead")
         assert done.returncode == 1
         assert "started without --allow-execute" in done.stderr
         here.type("exit\r")

@@ -234,7 +234,6 @@ def test_killed_before_any_step_an_operation_has_happened_or_has_not(
         if not killed:
             break
         step += 1
-    print(f"{name}: killed at {step} steps")
     assert step > 5, "nothing was interrupted"
 
 
@@ -261,7 +260,6 @@ def test_killed_before_any_step_a_letter_that_ends_a_phase_ends_it_once(
         shutil.rmtree(workspace)
         if not killed:
             break
-    print(f"killed at {step} steps")
     assert step > 20, "nothing was interrupted"
 
 
