@@ -76,12 +76,12 @@ def peer(how: str, folder: Path, url: str) -> Iterator[subprocess.Popen[str]]:
 
 def measure_desk(folder: Path, url: str, count: int) -> tuple[float, list[float]]:
     """Messages a second, and milliseconds from sending to having arrived, one at a time."""
-    from switchboard_mcp.bus.redis import Wire
+    from switchboard_mcp.bus.client import Wire
     from switchboard_mcp.bus.relay import Relay
     from switchboard_mcp.config.bus import Bus
-    from switchboard_mcp.mail.letters import Draft
-    from switchboard_mcp.mail.post import Post
-    from switchboard_mcp.observe.log import Log
+    from switchboard_mcp.mail.messages import Draft
+    from switchboard_mcp.mail.store.store import Post
+    from switchboard_mcp.observability.log import Log
 
     near, far = folder / "near", folder / "far"
     near.mkdir(parents=True)

@@ -14,11 +14,11 @@ GROUP, STREAM = "bench", "bench"
 
 
 async def relay(folder: str, url: str) -> None:
-    from switchboard_mcp.bus.redis import Wire
+    from switchboard_mcp.bus.client import Wire
     from switchboard_mcp.bus.relay import Relay
     from switchboard_mcp.config.bus import Bus
-    from switchboard_mcp.mail.post import Post
-    from switchboard_mcp.observe.log import Log
+    from switchboard_mcp.mail.store.store import Post
+    from switchboard_mcp.observability.log import Log
 
     async with await Post.open(folder) as post:
         await post.register("bob")

@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.data import LIVE_TASKS, LIVE_TOOLS, missing
 from bench.report import Figures, Goal, Options, Report, Table, cell
-from switchboard_mcp.core.search import Entry, Index
+from switchboard_mcp.suites.search import Entry, Index
 
 MANY = 5_000
 CUTS = (1, 3, 5)

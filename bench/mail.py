@@ -20,8 +20,8 @@ from typing import Any
 from bench import durable
 from bench.durable import PAYLOAD, SENDERS
 from bench.report import Goal, Options, Report, Samples, Table, cell
-from switchboard_mcp.mail.letters import Draft
-from switchboard_mcp.mail.post import Post
+from switchboard_mcp.mail.messages import Draft
+from switchboard_mcp.mail.store.store import Post
 
 RECIPIENTS = 8
 ROUND, EACH = 256, 50

@@ -18,10 +18,10 @@ from bench.data import CATALOGS, missing
 from bench.report import Goal, Options, Report, Table, cell, percentile
 from bench.wholeness import lost
 from switchboard_mcp.cli.catalogs import read_catalog
-from switchboard_mcp.cli.tokens import counter
-from switchboard_mcp.core.savings import flat_listing
-from switchboard_mcp.core.signature import signature
-from switchboard_mcp.core.tokens import estimate
+from switchboard_mcp.cli.commands.tokens import counter
+from switchboard_mcp.suites.savings import flat_listing
+from switchboard_mcp.suites.signature import signature
+from switchboard_mcp.suites.tokens import estimate
 
 Found = dict[str, Any]
 

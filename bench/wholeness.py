@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from switchboard_mcp.cli.catalogs import read_catalog
-from switchboard_mcp.core.schema import compact
-from switchboard_mcp.core.signature import signature
+from switchboard_mcp.suites.schema import compact
+from switchboard_mcp.suites.signature import signature
 
 NESTED = ("items", "additionalProperties", "not")
 LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")

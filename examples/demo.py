@@ -24,8 +24,8 @@ from types import TracebackType
 from typing import Any
 
 from switchboard_mcp.cli.console import Console, Screen, cut
-from switchboard_mcp.core.signature import signature
-from switchboard_mcp.core.tokens import estimate
+from switchboard_mcp.suites.signature import signature
+from switchboard_mcp.suites.tokens import estimate
 
 Json = dict[str, Any]
 WORKSPACE = Path(__file__).resolve().parent / "demo"

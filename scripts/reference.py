@@ -18,9 +18,10 @@ import reference_commands
 import reference_metrics
 import schemas
 
-from switchboard_mcp.core import lifecycle, workflow
+from switchboard_mcp.children import lifecycle
 from switchboard_mcp.errors import KINDS
-from switchboard_mcp.mail.workflows_definitions import bundled
+from switchboard_mcp.mail.workflows import definitions
+from switchboard_mcp.mail.workflows.library import bundled
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- Written by scripts/reference.py. Change the code, then run `make docs`. -->"
@@ -262,14 +263,18 @@ def concepts() -> str:
 
 
 def workflows() -> str:
-    texts = [workflow_page(found) for found in bundled().values() if isinstance(found, workflow.Definition)]
-    arrows = (f"    {was} --> {now}: {step}" for (was, step), now in workflow.STATUSES.items() if now != was)
+    texts = [
+        workflow_page(found) for found in bundled().values() if isinstance(found, definitions.Definition)
+    ]
+    arrows = (
+        f"    {was} --> {now}: {step}" for (was, step), now in definitions.STATUSES.items() if now != was
+    )
     return WORKFLOWS.format(note=NOTE, life="\n".join(arrows), definitions="\n".join(texts).rstrip())
 
 
-def workflow_page(definition: workflow.Definition) -> str:
+def workflow_page(definition: definitions.Definition) -> str:
     """One definition: its arrows as a diagram, its phases as a table."""
-    ends = {workflow.END: "[*]"}
+    ends = {definitions.END: "[*]"}
     arrows = [
         f"    {phase.name} --> {ends.get(to, to)}"
         for phase in definition.phases

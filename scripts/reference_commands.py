@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from switchboard_mcp.cli.mail_usage import MAIL
-from switchboard_mcp.cli.usage import COMMANDS, command_of, parser_for
-from switchboard_mcp.gateway.house import TOOLS as HOUSE_TOOLS
-from switchboard_mcp.gateway.suites import INPUT_SCHEMA
-from switchboard_mcp.mail.tools import TOOLS as MAIL_TOOLS
+from switchboard_mcp.cli.commands.declarations import COMMANDS, command_of, parser_for
+from switchboard_mcp.cli.mail.declarations import MAIL
+from switchboard_mcp.gateway.suite_tools import INPUT_SCHEMA
+from switchboard_mcp.gateway.switchboard_suite import TOOLS as HOUSE_TOOLS
+from switchboard_mcp.inprocess.app import Tool
+from switchboard_mcp.mail.tools.table import TOOLS as MAIL_TOOLS
 from switchboard_mcp.setup.hosts import HOSTS
-from switchboard_mcp.transport.program import Tool
 
 ROOT = Path(__file__).resolve().parent.parent
 Node = dict[str, Any]

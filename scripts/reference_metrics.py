@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from switchboard_mcp.observe.metrics import BOUNDARIES, METRICS
+from switchboard_mcp.observability.metrics import BOUNDARIES, METRICS
 
 PAGE = """\
 # Metrics and traces

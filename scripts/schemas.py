@@ -22,10 +22,10 @@ from msgspec.inspect import DictType, ListType, Metadata, StructType, Type, Unio
 from switchboard_mcp.config.approvals import Approvals
 from switchboard_mcp.config.lockfile import LockFile
 from switchboard_mcp.config.models import Config, Entry
-from switchboard_mcp.core.agentnames import AGENT
-from switchboard_mcp.core.letterfile import MESSAGE_ID
-from switchboard_mcp.mail import letters
-from switchboard_mcp.observe.evidence import Metrics, Report, Stamp
+from switchboard_mcp.evidence.artifacts import Metrics, Report, Stamp
+from switchboard_mcp.mail import messages
+from switchboard_mcp.mail.agent_names import AGENT
+from switchboard_mcp.mail.store.filenames import MESSAGE_ID
 
 HOME = Path(__file__).resolve().parent.parent
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -51,16 +51,16 @@ _TIME = {"format": "date-time"}
 # What the shapes of letters do not say by themselves.
 LETTERS: dict[str, tuple[Model, Schema]] = {
     "message": (
-        letters.Message,
+        messages.Message,
         {
             "id": {"pattern": _ID},
             "sender": {"pattern": _AGENT},
             "recipient": {"pattern": _AGENT},
-            "payload": {"maxLength": letters.MOST_PAYLOAD_BYTES},
+            "payload": {"maxLength": messages.MOST_PAYLOAD_BYTES},
             "createdAt": _TIME,
             "metadata": {
                 "properties": {
-                    "priority": {"enum": list(letters.PRIORITIES)},
+                    "priority": {"enum": list(messages.PRIORITIES)},
                     "ackBy": {"type": "string", **_TIME},
                     "idempotencyKey": {"type": "string", "minLength": 1, "maxLength": 256},
                     "attachment": {
@@ -78,7 +78,7 @@ LETTERS: dict[str, tuple[Model, Schema]] = {
         },
     ),
     "receipt": (
-        letters.Receipt,
+        messages.Receipt,
         {
             "id": {"pattern": f"^receipt_{MESSAGE_ID}$"},
             "inReplyTo": {"pattern": _ID},
@@ -105,7 +105,7 @@ def schemas() -> dict[str, Schema]:
             "$schema": DIALECT,
             "title": "Switchboard action",
             "description": "What a message asks of its recipient.",
-            "oneOf": [{"const": action, "description": PURPOSES[action]} for action in letters.ACTIONS],
+            "oneOf": [{"const": action, "description": PURPOSES[action]} for action in messages.ACTIONS],
         },
     }
 

@@ -13,9 +13,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from switchboard_mcp.mail import directory  # noqa: E402
-from switchboard_mcp.mail.letters import Draft  # noqa: E402
-from switchboard_mcp.mail.post import Post  # noqa: E402
+from switchboard_mcp.mail import agent_registry  # noqa: E402
+from switchboard_mcp.mail.messages import Draft  # noqa: E402
+from switchboard_mcp.mail.store.store import Post  # noqa: E402
 from tests.e2e.browser import browser  # noqa: E402
 from tests.e2e.web import Web, request, serving  # noqa: E402
 
@@ -77,7 +77,7 @@ async def write_mail(folder: Path) -> None:
     async with await Post.open(str(folder), watch=False) as post:
         for name in ("planner", "coder", "builder"):
             await post.register(name)
-            await post.update(directory.enrol(name, interface="cli"))
+            await post.update(agent_registry.enrol(name, interface="cli"))
         task = Draft(action="delegate_task", payload="Make the parser quick.")
         await post.send(task, sender="planner", recipient="coder")
         await post.send(Draft(action="execute", payload="make release"), sender="coder", recipient="builder")

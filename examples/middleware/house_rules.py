@@ -5,8 +5,8 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Any
 
-from switchboard_mcp.core.middleware import Answer, Middleware, Next, ToolCall, refuse
 from switchboard_mcp.errors import Failure
+from switchboard_mcp.middleware import Answer, Middleware, Next, ToolCall, refuse
 
 
 class Authorisation:

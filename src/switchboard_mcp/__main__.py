@@ -8,16 +8,16 @@ import sys
 def main() -> int:
     """Serve where nothing but serving is asked; else hand over to the command line."""
     if sys.argv[1:3] == ["mail", "hook"]:  # Hosts wait for it at every turn.
-        from switchboard_mcp.cli.mail_hook import quickly
+        from switchboard_mcp.cli.mail.hook import quickly
 
         code = quickly(sys.argv[3:])
         if code is not None:
             return code
-    from switchboard_mcp.cli.serving import parse
+    from switchboard_mcp.cli.serve_args import parse
 
     options = parse(sys.argv[1:])
     if options is None:
-        from switchboard_mcp.cli.commands import main as command_line
+        from switchboard_mcp.cli.main import main as command_line
 
         return command_line(sys.argv[1:])
     from switchboard_mcp.app import serve

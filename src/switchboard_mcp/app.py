@@ -14,16 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from switchboard_mcp.children.catalog import Catalog, cache_folder
-from switchboard_mcp.children.services import Recorder, Services
+from switchboard_mcp.children.context import Recorder, Services
 from switchboard_mcp.children.supervisor import Supervisor
 from switchboard_mcp.config.load import demand_profile, load_workspace, nearest_workspace
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import refused
-from switchboard_mcp.gateway.assembling import Parts, arrange, equip, load_middleware, open_house
-from switchboard_mcp.gateway.gateway import Gateway
-from switchboard_mcp.observe.log import Level, Log, Style
-from switchboard_mcp.optional import (
+from switchboard_mcp.features import (
     StartTask,
     find_replicas,
     join_bus,
@@ -34,12 +30,16 @@ from switchboard_mcp.optional import (
     posture_of,
     watch,
 )
-from switchboard_mcp.transport.pipes import Cork
-from switchboard_mcp.transport.process import open_launcher
+from switchboard_mcp.gateway.factory import Parts, arrange, equip, load_middleware, open_house
+from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.observability.log import Level, Log, Style
+from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.transport.process.launcher import open_launcher
+from switchboard_mcp.transport.stdio import Cork
 
 if TYPE_CHECKING:
-    from switchboard_mcp.children.replicas import Replicas
-    from switchboard_mcp.edge.place import Place
+    from switchboard_mcp.children.replica_types import Replicas
+    from switchboard_mcp.server.http.bind import Place
 
 T = TypeVar("T")
 
@@ -209,7 +209,7 @@ def keep_current(switchboard: Switchboard, options: Options) -> None:
     def begin() -> None:
         if switchboard.is_ending:
             return
-        from switchboard_mcp.gateway.reloading import Reloader
+        from switchboard_mcp.gateway.reload import Reloader
 
         reloader = Reloader(switchboard, lambda: _load_plainly(options), options.config)
         switchboard.reloading = switchboard.services.start_task(reloader.run())
@@ -220,7 +220,7 @@ def keep_current(switchboard: Switchboard, options: Options) -> None:
 
 async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, options: Options) -> int:
     """Serve the host on stdin and stdout until it goes, or a signal comes."""
-    from switchboard_mcp.edge.stdio import StdioFront
+    from switchboard_mcp.server.stdio import StdioFront
 
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -243,10 +243,10 @@ async def serve_http(
     place: Place, workspace: Workspace, log: Log, redactor: Redactor, options: Options
 ) -> int:
     """Serve whoever connects until a signal comes."""
-    from switchboard_mcp.edge import server_info
-    from switchboard_mcp.edge.dashboard_link import offer
-    from switchboard_mcp.edge.dashboard_live import Live
-    from switchboard_mcp.edge.http import HttpFront
+    from switchboard_mcp.server.dashboard.call_log import Live
+    from switchboard_mcp.server.dashboard.login_link import offer
+    from switchboard_mcp.server.http import server_info
+    from switchboard_mcp.server.http.front import HttpFront
 
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -288,7 +288,7 @@ async def serve_http(
 def serve_over_http(options: Options, address: str) -> int:
     """`switchboard serve --http`; where the address is empty, that of the config."""
     try:
-        from switchboard_mcp.edge.place import take_place
+        from switchboard_mcp.server.http.bind import take_place
     except ImportError as problem:
         told = f"Serving over HTTP needs a package that is not installed: {problem.name}."
         raise refused("http_missing", told) from None
@@ -345,7 +345,7 @@ def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run on uvloop where it is installed: it cuts the added latency."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     if sys.platform == "win32":
-        from switchboard_mcp.transport.windows import PipeLoop
+        from switchboard_mcp.transport.process.windows import PipeLoop
 
         factory = PipeLoop
     else:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.cli import mail_usage
-from switchboard_mcp.cli.commands import VALUED, cut_off, split
-from switchboard_mcp.cli.usage import COMMANDS, parser_for
+from switchboard_mcp.cli.commands.declarations import COMMANDS, parser_for
+from switchboard_mcp.cli.mail import declarations
+from switchboard_mcp.cli.main import VALUED, cut_off, split
 from switchboard_mcp.errors import SwitchboardError
 from tests.docs.pages import REPO, Line, commands
 
@@ -35,7 +35,7 @@ def parts(line: Line) -> tuple[str, list[str]]:
     if command == "help":
         return (rest[0] if rest and not line.is_pattern else ""), ["--help"]
     if command == "mail":
-        word, rest = split(rest, VALUED | mail_usage.VALUED)
+        word, rest = split(rest, VALUED | declarations.VALUED)
         command = f"mail {word}".strip()
     return command, rest
 
@@ -43,11 +43,11 @@ def parts(line: Line) -> tuple[str, list[str]]:
 @pytest.mark.parametrize("line", SHOWN, ids=str)
 def test_every_command_and_flag_that_a_page_shows_exists(line: Line) -> None:
     command, rest = parts(line)
-    known = {*COMMANDS, *mail_usage.MAIL, ""}
+    known = {*COMMANDS, *declarations.MAIL, ""}
     if line.is_pattern and command not in known:
         command = command.partition(" ")[0]  # `mail COMMAND`: any of them
     assert command in known, f"there is no command '{command}'"
-    if command.startswith("mail") and command not in mail_usage.MAIL:
+    if command.startswith("mail") and command not in declarations.MAIL:
         return
     own, _ = cut_off(rest)
     flags = {*parser_for(command or "serve").flags, "--help", "-h", "--version"}

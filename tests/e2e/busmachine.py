@@ -14,8 +14,8 @@ from typing import Any
 
 from redis import Redis
 
-from switchboard_mcp.bus import report
-from switchboard_mcp.bus.report import BusStatus
+from switchboard_mcp.bus import relay_status
+from switchboard_mcp.bus.relay_status import BusStatus
 from tests.e2e.host import SWITCHBOARD
 
 PASSWORD = "correct-horse-battery-staple"
@@ -61,7 +61,7 @@ class Machine:
 
     def status(self) -> BusStatus | None:
         """What its relay said last."""
-        return report.read(str(self.folder))
+        return relay_status.read(str(self.folder))
 
     def knows(self, agent: str) -> bool:
         """Whether an agent of another machine can be written to."""

@@ -13,14 +13,14 @@ import sys
 import time
 from collections.abc import Callable
 
-from switchboard_mcp.bus import outward
 from switchboard_mcp.bus import relay as relays
-from switchboard_mcp.bus.redis import Wire
+from switchboard_mcp.bus import sender
+from switchboard_mcp.bus.client import Wire
 from switchboard_mcp.bus.relay import Relay
 from switchboard_mcp.config.bus import Bus
-from switchboard_mcp.mail.clocks import Clocks, system_clocks
-from switchboard_mcp.mail.post import Post
-from switchboard_mcp.observe.log import Log
+from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
+from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.observability.log import Log
 
 
 def skewed(seconds: int) -> Clocks:
@@ -43,7 +43,7 @@ def dying(point: str) -> Callable[[str], None]:
 
 
 async def main(workspace: str, url: str, point: str, ahead_s: str) -> None:
-    outward.AGAIN_S, relays.EVENTS_EVERY_S = 0.5, 0.1
+    sender.AGAIN_S, relays.EVENTS_EVERY_S = 0.5, 0.1
     async with await Post.open(workspace, clocks=skewed(int(ahead_s))) as post:
         relay = Relay(post, Wire(Bus(url=url), answer_within_s=1.0), Log(level="error"), dying(point))
         running = asyncio.ensure_future(relay.run())

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from switchboard_mcp.bus.redis import Wire
+from switchboard_mcp.bus.client import Wire
 from switchboard_mcp.config.bus import Bus
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.mail.clocks import Clocks
-from switchboard_mcp.mail.letters import Draft
-from switchboard_mcp.mail.post import Post
+from switchboard_mcp.mail.messages import Draft
+from switchboard_mcp.mail.store.clocks import Clocks
+from switchboard_mcp.mail.store.store import Post
 from tests.e2e import busnode
 from tests.e2e.redisserver import RedisServer
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.cli.commands import main
+from switchboard_mcp.cli.main import main
 from tests.e2e.asking import NO_KEYS, Planner, step
 from tests.e2e.host import SWITCHBOARD, Host, switchboard
 from tests.e2e.messages_api import MessagesApi, messages_api

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.bus.redis import GROUP, Wire
+from switchboard_mcp.bus.client import GROUP, Wire
 from switchboard_mcp.config.bus import Bus
 from tests.e2e.busworld import COUNT, FAR, NEAR, PATIENCE_S, SENDERS, History, Proxy, Took, World, until
 from tests.e2e.redisserver import RedisServer, needs_redis

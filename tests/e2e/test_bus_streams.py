@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.bus import inward
+from switchboard_mcp.bus import receiver
+from switchboard_mcp.bus.client import Wire
 from switchboard_mcp.bus.node import identify
-from switchboard_mcp.bus.redis import Wire
 from switchboard_mcp.bus.relay import Relay
 from switchboard_mcp.config.bus import Bus
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail.letters import Draft, Message
-from switchboard_mcp.mail.post import Post
-from switchboard_mcp.observe.log import Log
+from switchboard_mcp.mail.messages import Draft, Message
+from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.observability.log import Log
 from tests.e2e.redisserver import RedisServer, needs_redis
 
 pytestmark = needs_redis
@@ -135,7 +135,7 @@ async def test_a_letter_that_nobody_can_store_is_dead_after_a_few_tries_and_keep
 async def test_a_letter_waits_for_its_folder_however_often_it_was_tried(
     redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inward, "MOST_HANDED_OUT", 1)
+    monkeypatch.setattr(receiver, "MOST_HANDED_OUT", 1)
     tried: list[Message] = []
 
     def count(message: Message) -> bool:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.mail import workflows
-from switchboard_mcp.mail.post import Post
+from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.workflows import engine
 from tests.e2e.browser import Browser, browser, needs_browser
 from tests.e2e.test_dashboard_api import AGENT, CHILDREN, ECHO, READER, api, call, make_workspace, seed_mail
 from tests.e2e.test_dashboard_api import _lock as lock
@@ -80,7 +80,7 @@ def _unhurt(request: pytest.FixtureRequest) -> Iterator[None]:
 async def begin_workflow(folder: Path) -> None:
     async with await Post.open(str(folder), watch=False) as post:
         parts = {"giver": "ann", "taker": "ben"}
-        await workflows.start(post, "ann", "hand-off", agents=parts, subject=f"Hand over {HOSTILE}")
+        await engine.start(post, "ann", "hand-off", agents=parts, subject=f"Hand over {HOSTILE}")
 
 
 def link_of(web: Web) -> str:

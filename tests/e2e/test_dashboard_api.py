@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.mail import directory
-from switchboard_mcp.mail.letters import Draft
-from switchboard_mcp.mail.post import Post
+from switchboard_mcp.mail import agent_registry
+from switchboard_mcp.mail.messages import Draft
+from switchboard_mcp.mail.store.store import Post
 from tests.e2e.host import PATIENCE_S, Json
 from tests.e2e.web import Answer, Stream, Web, headers_of, modern, serving
 
@@ -55,8 +55,8 @@ def seed_mail(folder: Path) -> dict[str, str]:
         async with await Post.open(str(folder), watch=False) as post:
             for name in ("ann", "ben", "builder"):
                 await post.register(name)
-                await post.update(directory.enrol(name, interface="test"))
-            await post.update(directory.form_team("ann", "crew", ["ann", "ben"], []))
+                await post.update(agent_registry.enrol(name, interface="test"))
+            await post.update(agent_registry.form_team("ann", "crew", ["ann", "ben"], []))
             task = Draft(action="delegate_task", payload="Make the parser quick.")
             first = await post.send(task, sender="ann", recipient="ben")
             result = Draft(action="submit_result", payload="It was read twice.", reply_to=first.id)

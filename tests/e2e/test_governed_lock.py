@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.core import sanitise
+from switchboard_mcp.suites import sanitize
 from tests.e2e.host import Host, Json, switchboard
 from tests.e2e.servers import Servers
 from tests.e2e.shell import run
@@ -459,7 +459,11 @@ def test_looking_starts_nothing_in_governed_mode_either(governed: Path) -> None:
 
 def test_what_is_not_used_is_not_loaded(workspace: Path) -> None:
     add_child(workspace, "mock", MOCK_CHILD)
-    lock = {"switchboard_mcp.children.pinning", "switchboard_mcp.children.lock", "switchboard_mcp.core.pins"}
+    lock = {
+        "switchboard_mcp.children.pinning",
+        "switchboard_mcp.children.lock",
+        "switchboard_mcp.policy.tool_hash",
+    }
     assert not lock & loaded(workspace, [*LIST, INTROSPECT])
     cli(workspace, "lock")
     assert lock <= loaded(workspace, [*LIST, INTROSPECT])
@@ -475,7 +479,7 @@ def harmless(text: str, limit: int) -> None:
     assert len(text) <= limit
     assert text.startswith("Reads one file.")
     assert text.endswith("…")
-    assert sanitise.clean(text) == text
+    assert sanitize.clean(text) == text
 
 
 @pytest.mark.parametrize("mode", ["governed", "open"])
@@ -488,11 +492,11 @@ def test_oversized_tool_description_shrunk(workspace: Path, mode: str) -> None:
         cli(workspace, "lock")
     with serve(workspace) as host:
         whole = host.introspect("kid_suite", subtool="echo")["tools"][0]
-        harmless(whole["description"], sanitise.DESCRIPTION_CHARS)
-        harmless(whole["inputSchema"]["properties"]["message"]["description"], sanitise.DOC_CHARS)
+        harmless(whole["description"], sanitize.DESCRIPTION_CHARS)
+        harmless(whole["inputSchema"]["properties"]["message"]["description"], sanitize.DOC_CHARS)
         opened = host.introspect("kid_suite")
         harmless(opened["tools"][0]["summary"], 160)
-        harmless(opened["instructions"], sanitise.INSTRUCTIONS_CHARS)
+        harmless(opened["instructions"], sanitize.INSTRUCTIONS_CHARS)
         assert len(json.dumps(opened)) < 8_000
         assert len(json.dumps(host.tools())) < 1_000
 
@@ -503,9 +507,9 @@ def test_oversized_tool_description_shrunk_where_governed_tools_are_shown_direct
     cli(workspace, "lock")
     host = switchboard(workspace, env={**os.environ, **ENABLED})
     with host:
-        harmless(host.initialize()["instructions"], sanitise.INSTRUCTIONS_CHARS)
+        harmless(host.initialize()["instructions"], sanitize.INSTRUCTIONS_CHARS)
         (listed,) = host.tools()
-        harmless(listed["description"], sanitise.LISTED_CHARS)
+        harmless(listed["description"], sanitize.LISTED_CHARS)
         assert listed["title"] == "Title"
         assert host.result("tools/call", {"name": "echo", "arguments": {"message": "hi"}})["content"]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.setup import editors
-from switchboard_mcp.setup.survey import guess
+from switchboard_mcp.setup.discovery import guess
+from switchboard_mcp.setup.edit import formats
 from tests.conftest import REPO
 from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Host
 from tests.hostfiles import HOSTS, Person
@@ -54,10 +54,10 @@ def run(person: Person, *arguments: str, **environ: str) -> Told:
 
 def entries(path: Path, key: tuple[str, ...]) -> Json:
     data = path.read_bytes()
-    form = editors.format_of(str(path))
+    form = formats.format_of(str(path))
     if form == "yaml" and key == ("mcpServers",):
         form = "yaml-list"
-    return editors.servers(editors.decode(data), form, key)
+    return formats.servers(formats.decode(data), form, key)
 
 
 def command_of(entry: Json) -> list[str]:

@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.mail import directory
-from switchboard_mcp.mail.letters import Draft, Letter, Receipt
-from switchboard_mcp.mail.post import Post
+from switchboard_mcp.mail import agent_registry
+from switchboard_mcp.mail.messages import Draft, Letter, Receipt
+from switchboard_mcp.mail.store.store import Post
 from tests.e2e.redisserver import RedisServer, needs_redis
 
 T = TypeVar("T")
@@ -62,10 +62,10 @@ async def one_folder(folder: Path) -> AsyncIterator[Office]:
 
 @asynccontextmanager
 async def over_redis(folder: Path) -> AsyncIterator[Office]:
-    from switchboard_mcp.bus.redis import Wire
+    from switchboard_mcp.bus.client import Wire
     from switchboard_mcp.bus.relay import Relay
     from switchboard_mcp.config.bus import Bus
-    from switchboard_mcp.observe.log import Log
+    from switchboard_mcp.observability.log import Log
 
     redis = RedisServer(folder / "redis")
     redis.start()
@@ -194,13 +194,13 @@ async def test_nobody_can_be_written_to_who_does_not_exist(office: Office) -> No
 
 
 async def test_roles_and_teams_are_known_to_everybody(office: Office) -> None:
-    await office.ada.update(directory.enrol("ada", role="lead"))
-    await office.ada.update(directory.enrol("bob", role="reviewer"))
-    await office.ada.update(directory.form_team("ada", "crew", ["ada", "bob"], []))
-    state = await soon(office.bob.state, lambda state: "crew" in directory.teams(state))
-    assert directory.teams(state)["crew"].members == ["ada", "bob"]
-    state = await soon(office.bob.state, lambda state: directory.agents(state)["bob"].role == "reviewer")
-    assert directory.agents(state)["ada"].role == "lead"
+    await office.ada.update(agent_registry.enrol("ada", role="lead"))
+    await office.ada.update(agent_registry.enrol("bob", role="reviewer"))
+    await office.ada.update(agent_registry.form_team("ada", "crew", ["ada", "bob"], []))
+    state = await soon(office.bob.state, lambda state: "crew" in agent_registry.teams(state))
+    assert agent_registry.teams(state)["crew"].members == ["ada", "bob"]
+    state = await soon(office.bob.state, lambda state: agent_registry.agents(state)["bob"].role == "reviewer")
+    assert agent_registry.agents(state)["ada"].role == "lead"
 
 
 async def test_every_accepted_message_is_in_one_place(office: Office) -> None:

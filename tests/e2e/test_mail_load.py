@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.mail.post import Post
+from switchboard_mcp.mail.store.store import Post
 from tests.e2e.agents import Agent, agent, scaled
 from tests.e2e.workspaces import configure
 

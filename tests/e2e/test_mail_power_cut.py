@@ -21,11 +21,11 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.mail import delivering, repair
-from switchboard_mcp.mail.clocks import system_clocks
-from switchboard_mcp.mail.letters import Draft
-from switchboard_mcp.mail.post import Post
-from switchboard_mcp.mail.tree import Tree
+from switchboard_mcp.mail.messages import Draft
+from switchboard_mcp.mail.store import dropped_files, repair
+from switchboard_mcp.mail.store.clocks import system_clocks
+from switchboard_mcp.mail.store.directory import Tree
+from switchboard_mcp.mail.store.store import Post
 from tests.interaction.mailcrash import History, check, fork
 
 # _IOR('X', 125, __u32), and "do not even flush the journal".
@@ -124,7 +124,7 @@ def test_nothing_that_was_accepted_is_lost_when_the_power_fails(disk: Disk, tmp_
         tree.make()
         check(tree, history.lines(), single_claims=False)
         with tree.visit() as visit:
-            delivering.deliver(visit, "coder", [])
+            dropped_files.deliver(visit, "coder", [])
             repair.repair(visit)
         check(tree, history.lines(), single_claims=False)
         tree.close()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.cli.mail_usage import MAIL
+from switchboard_mcp.cli.mail.declarations import MAIL
 from tests.e2e.host import switchboard
 from tests.e2e.shell import run
 from tests.e2e.workspaces import configure

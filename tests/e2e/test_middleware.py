@@ -170,6 +170,6 @@ def test_with_limits_alone_no_middleware_and_no_cache_is_loaded(workspace: Path)
     add_child(workspace, "mock", MOCK_CHILD)
     configure(workspace, {"limits": {"concurrent": 5}})
     modules = loaded(workspace, [*LIST, CALL])
-    assert "switchboard_mcp.gateway.limits" in modules
+    assert "switchboard_mcp.gateway.pipeline.rate_limit" in modules
     lazy = {"gateway.chain_load", "gateway.cache", "gateway.limits_result", "observe.audit"}
     assert not modules & {f"switchboard_mcp.{name}" for name in lazy}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from msgspec.structs import fields
 
-from switchboard_mcp.mail.letters import ACTIONS, PRIORITIES, RESERVED, Message
-from switchboard_mcp.mail.tree import FOLDERS
+from switchboard_mcp.mail.messages import ACTIONS, PRIORITIES, RESERVED, Message
+from switchboard_mcp.mail.store.directory import FOLDERS
 
 BLOCK = re.compile(r"^```(sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 END = "--- end of example ---"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.bus.ledger import Ledger, Wish
-from switchboard_mcp.bus.redis import RIGHTS
+from switchboard_mcp.bus.client import RIGHTS
+from switchboard_mcp.bus.replicas.counters import Ledger, Wish
 from switchboard_mcp.config.bus import Bus
 from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Json
 from tests.e2e.redisserver import RedisServer, needs_redis

@@ -107,30 +107,30 @@ def test_what_is_never_needed_is_never_loaded(served: Path) -> None:
 def test_serving_loads_no_other_command(served: Path) -> None:
     modules = loaded(served, [*LIST, INTROSPECT, CALL])
     commands = {name for name in modules if name.startswith("switchboard_mcp.cli.")}
-    assert commands == {"switchboard_mcp.cli.serving"}
+    assert commands == {"switchboard_mcp.cli.serve_args"}
 
 
 def test_a_start_that_only_lists_loads_no_code_for_mistakes(served: Path) -> None:
     modules = loaded(served, LIST)
-    assert "switchboard_mcp.config.mistakes" not in modules
+    assert "switchboard_mcp.config.validation_errors" not in modules
 
 
 def test_what_is_switched_off_costs_no_import(served: Path) -> None:
     modules = loaded(served, [*LIST, INTROSPECT, CALL])
     parts = (
         "switchboard_mcp.mail",
-        "switchboard_mcp.transport.inhouse",
-        "switchboard_mcp.transport.program",
+        "switchboard_mcp.inprocess.mcp_server",
+        "switchboard_mcp.inprocess.app",
         "switchboard_mcp.children.builtin",
-        "switchboard_mcp.gateway.watching",
-        "switchboard_mcp.observe.metrics",
+        "switchboard_mcp.gateway.telemetry",
+        "switchboard_mcp.observability.metrics",
         "opentelemetry",
-        "switchboard_mcp.children.recent",
-        "switchboard_mcp.core.savings",
-        "switchboard_mcp.core.search",
-        "switchboard_mcp.gateway.house",
+        "switchboard_mcp.children.recent_errors",
+        "switchboard_mcp.suites.savings",
+        "switchboard_mcp.suites.search",
+        "switchboard_mcp.gateway.switchboard_suite",
         "switchboard_mcp.gateway.profiles",
-        "switchboard_mcp.gateway.weighing",
+        "switchboard_mcp.gateway.suite_cost",
     )
     assert not [name for name in modules if name.startswith(parts)]
 
@@ -139,7 +139,7 @@ def test_watching_for_changes_loads_little_and_not_before_the_first_answer(serve
     assert not {name for name in loaded(served, LIST) if "reloading" in name or "filewatch" in name}
     slow = {"action": "call", "subtool": "slow", "args": {"seconds": 2}}
     modules = loaded(served, [*LIST, ("tools/call", {"name": "mock_suite", "arguments": slow})])
-    assert "switchboard_mcp.observe.filewatch" in modules
+    assert "switchboard_mcp.system.file_watch" in modules
     assert not {name.partition(".")[0] for name in modules} & NEVER
     assert strangers(modules) <= CHEAP | {
         "_ctypes",
@@ -157,7 +157,7 @@ def test_the_switchboard_suite_loads_nothing_that_serving_avoids(served: Path) -
     modules = loaded(
         served, [*LIST, ("tools/call", {"name": "switchboard_suite", "arguments": arguments})], "--no-reload"
     )
-    assert "switchboard_mcp.gateway.house" in modules
+    assert "switchboard_mcp.gateway.switchboard_suite" in modules
     assert not {name.partition(".")[0] for name in modules} & NEVER
 
 
@@ -165,5 +165,5 @@ def test_mail_loads_nothing_that_serving_avoids(workspace: Path) -> None:
     (workspace / "switchboard.config.json").write_text('{"mail": {"enabled": true}}')
     arguments = {"action": "call", "subtool": "register_chat_agent", "args": {"name": "ada"}}
     modules = loaded(workspace, [*LIST, ("tools/call", {"name": "mail_suite", "arguments": arguments})])
-    assert "switchboard_mcp.mail.post" in modules
+    assert "switchboard_mcp.mail.store.store" in modules
     assert not {name.partition(".")[0] for name in modules} & NEVER

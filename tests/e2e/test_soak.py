@@ -23,9 +23,9 @@ import psutil
 import pytest
 
 from switchboard_mcp.app import Options, load, running
-from switchboard_mcp.cli.host import connected
-from switchboard_mcp.core.redaction import Redactor
-from switchboard_mcp.observe.log import Log
+from switchboard_mcp.cli.local_client import connected
+from switchboard_mcp.observability.log import Log
+from switchboard_mcp.redaction.redactor import Redactor
 from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Host, Json
 from tests.e2e.stress import (
     LOOK_S,

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from switchboard_mcp.mail import directory
-from switchboard_mcp.mail.gates import gates
-from switchboard_mcp.mail.letters import Draft, Receipt
-from switchboard_mcp.mail.post import Post
+from switchboard_mcp.mail import agent_registry
+from switchboard_mcp.mail.messages import Draft, Receipt
+from switchboard_mcp.mail.store.delivery_rules import gates
+from switchboard_mcp.mail.store.store import Post
 from tests.e2e.shell import run
 from tests.e2e.windows import COMMAND, PATIENCE_S, Window, window
 
@@ -37,7 +37,7 @@ def desk(workspace: Path) -> Path:
 
     async def work(post: Post) -> None:
         await post.register("lead")
-        await post.update(directory.assign("lead", "lead", "lead"))
+        await post.update(agent_registry.assign("lead", "lead", "lead"))
 
     with_post(workspace, work)
     return workspace
@@ -99,7 +99,7 @@ def test_keys_size_environment_and_exit_code_are_the_program_s(desk: Path) -> No
             "startedAt": "",
         }
         state = with_post(desk, lambda post: post.state())
-        assert directory.agents(state)["term"].kind == "terminal"
+        assert agent_registry.agents(state)["term"].kind == "terminal"
         here.type("cat\r")
         here.type("half\x7f\x7fve a go\r")
         here.wait_for("have a go\r\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.mail.post import Post
+from switchboard_mcp.mail.store.store import Post
 from tests.e2e.agents import shell
 from tests.e2e.host import SWITCHBOARD, Json, switchboard
 from tests.e2e.sdk import Sdk, sdk_host

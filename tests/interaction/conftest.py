@@ -11,8 +11,8 @@ import pytest_asyncio
 import uvloop
 
 from switchboard_mcp.transport import memory
-from switchboard_mcp.transport.link import Link
-from switchboard_mcp.transport.pipes import Cork, PipeLink
+from switchboard_mcp.transport.base import Link
+from switchboard_mcp.transport.stdio import Cork, PipeLink
 
 Join = Callable[[], tuple[Link, Link]]
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from switchboard_mcp.core.letterfile import PLACES, Entry
-from switchboard_mcp.mail import files, lookup, rounds
-from switchboard_mcp.mail import tree as trees
-from switchboard_mcp.mail.clocks import Clocks, system_clocks
-from switchboard_mcp.mail.rounds import Job
-from switchboard_mcp.mail.tree import Tree, Visit
-from switchboard_mcp.mail.verify import verify
+from switchboard_mcp.mail.store import directory as trees
+from switchboard_mcp.mail.store import files, find, group_commit
+from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
+from switchboard_mcp.mail.store.directory import Tree, Visit
+from switchboard_mcp.mail.store.filenames import PLACES, Entry
+from switchboard_mcp.mail.store.group_commit import Job
+from switchboard_mcp.mail.store.verify import verify
 
 # Calls that change something, or that a change depends on: a process may die between any two of them.
 STEPS = frozenset(
@@ -147,7 +147,7 @@ def opened(workspace: Path, clocks: Clocks | None = None) -> Iterator[Tree]:
 def run(tree: Tree, make: Callable[[Visit], Job[Any]]) -> Any:
     """One job in a round of its own."""
     with tree.visit(1) as visit:
-        return rounds.run(visit, [make(visit)])[0]
+        return group_commit.run(visit, [make(visit)])[0]
 
 
 def everything(tree: Tree) -> dict[str, list[tuple[str, Entry]]]:
@@ -156,7 +156,7 @@ def everything(tree: Tree) -> dict[str, list[tuple[str, Entry]]]:
     with tree.visit() as visit:
         for place in PLACES:
             for agent in visit.agents(place):
-                for entry in lookup.entries(visit, place, agent):
+                for entry in find.entries(visit, place, agent):
                     found[entry.stem.id].append((agent, entry))
     return found
 

@@ -17,22 +17,22 @@ from types import MappingProxyType
 import pytest
 
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.mail import (
+from switchboard_mcp.mail.messages import Acked, Claimed, Draft, Sent
+from switchboard_mcp.mail.store import (
     claims,
-    deadletters,
-    delivering,
+    dead_letters,
+    dropped_files,
     files,
-    pruning,
     repair,
+    retention,
     sending,
     state,
-    workflows,
 )
-from switchboard_mcp.mail.claims import Settling
-from switchboard_mcp.mail.gates import gates
-from switchboard_mcp.mail.letters import Acked, Claimed, Draft, Sent
-from switchboard_mcp.mail.post import Post
-from switchboard_mcp.mail.tree import Tree, Visit
+from switchboard_mcp.mail.store.claims import Settling
+from switchboard_mcp.mail.store.delivery_rules import gates
+from switchboard_mcp.mail.store.directory import Tree, Visit
+from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.workflows import engine
 from tests.interaction.mailcrash import (
     Fuse,
     History,
@@ -69,7 +69,7 @@ def send(tree: Tree, history: History, *, key: str | None = None, payload: str =
 
 def take(tree: Tree, lease_s: float = LEASE_S) -> Claimed:
     with tree.visit() as visit:
-        inbox, _ = delivering.deliver(visit, "coder", [])
+        inbox, _ = dropped_files.deliver(visit, "coder", [])
         return claims.claim(visit, "coder", inbox, 1, lease_s, None)[0]
 
 
@@ -114,17 +114,17 @@ def give_up(tree: Tree, history: History) -> None:
 
 
 def requeue(visit: Visit) -> None:
-    (dead,) = (each for each in deadletters.listed(visit, "coder") if each.message)
-    deadletters.requeue(visit, "coder", dead.id)
+    (dead,) = (each for each in dead_letters.listed(visit, "coder") if each.message)
+    dead_letters.requeue(visit, "coder", dead.id)
 
 
 def prune(tree: Tree, history: History) -> None:
     with tree.visit() as visit:
-        found = pruning.old(visit, time.time() + LEASE_S)
+        found = retention.old(visit, time.time() + LEASE_S)
         for each in found:
             history.tell("to prune", each.entry.stem.id)
-        pruning.take_away(visit, found, pruning.Pruned())
-        pruning.take_leftovers(visit, time.time() + LEASE_S, pruning.Pruned())
+        retention.take_away(visit, found, retention.Pruned())
+        retention.take_leftovers(visit, time.time() + LEASE_S, retention.Pruned())
 
 
 def renew(visit: Visit) -> None:
@@ -140,7 +140,7 @@ OPERATIONS: dict[str, Callable[[Tree, History], None]] = {
     "send": send,
     "send with a key": lambda tree, history: send(tree, history, key="k"),
     "send an attachment": lambda tree, history: send(tree, history, payload="x" * 1_100_000),
-    "deliver": visiting(lambda visit: delivering.deliver(visit, "coder", [])),
+    "deliver": visiting(lambda visit: dropped_files.deliver(visit, "coder", [])),
     "claim": claim,
     "renew": visiting(renew),
     "release": give_back,
@@ -212,7 +212,7 @@ def memory() -> Iterator[Path]:
 def test_killed_before_any_step_an_operation_has_happened_or_has_not(
     name: str, moving: str, memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivering, "SETTLE_S", 0.0)
+    monkeypatch.setattr(dropped_files, "SETTLE_S", 0.0)
     (memory / "prepared").mkdir()
     prepare(memory / "prepared", History(memory / "prepared" / "history"))
     step = 0
@@ -240,7 +240,7 @@ def test_killed_before_any_step_an_operation_has_happened_or_has_not(
 def test_killed_before_any_step_a_letter_that_ends_a_phase_ends_it_once(
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivering, "SETTLE_S", 0.0)
+    monkeypatch.setattr(dropped_files, "SETTLE_S", 0.0)
     prepared = memory / "prepared"
     prepared.mkdir()
     asyncio.run(begin_hand_off(prepared))
@@ -253,7 +253,7 @@ def test_killed_before_any_step_a_letter_that_ends_a_phase_ends_it_once(
             tree.make()
             arm(Fuse(step))
             with tree.visit() as visit:
-                delivering.deliver(visit, "coder", gates(str(workspace)))
+                dropped_files.deliver(visit, "coder", gates(str(workspace)))
 
         killed = end(fork(work))
         asyncio.run(check_hand_off(workspace))
@@ -268,9 +268,7 @@ async def begin_hand_off(workspace: Path) -> None:
     async with await Post.open(str(workspace), watch=False) as post:
         for name in ("lead", "coder"):
             await post.register(name)
-        run = (
-            await workflows.start(post, "lead", "hand-off", agents={"giver": "lead", "taker": "coder"})
-        ).run
+        run = (await engine.start(post, "lead", "hand-off", agents={"giver": "lead", "taker": "coder"})).run
         for path in run.needs():
             (workspace / path).write_text("all of it")
     drop(workspace, "msg_handed", "lead", {"workflow": run.id, "completes": "prepare"})
@@ -280,7 +278,7 @@ async def check_hand_off(workspace: Path) -> None:
     """Whoever comes next delivers the letter, and it has ended the phase once."""
     async with await Post.open(str(workspace), watch=False, gates=gates(str(workspace))) as post:
         await post.deliver()
-        (run,) = workflows.runs(await workflows.caught_up(post)).values()
+        (run,) = engine.runs(await engine.caught_up(post)).values()
         assert [(step.phase, step.via) for step in run.steps] == [("prepare", "msg_handed to coder")]
         assert [each.message.action for each in await post.peek("coder")] == [
             "status_update",
@@ -296,7 +294,7 @@ def after_the_crash(workspace: Path, history: History) -> None:
     assert torn(workspace / ".switchboard", set()) == []
     with opened(workspace) as tree:
         with tree.visit() as visit:
-            delivering.deliver(visit, "coder", [])
+            dropped_files.deliver(visit, "coder", [])
             repair.repair(visit)
             state.update(visit, count)
         check(tree, history.lines(), single_claims=False)
@@ -401,7 +399,7 @@ def kill_at_random(workspace: Path, history: History, dice: random.Random, round
     with opened(workspace) as tree:
         check(tree, history.lines())
         with tree.visit() as visit:
-            delivering.deliver(visit, "coder", [])
+            dropped_files.deliver(visit, "coder", [])
             repair.repair(visit)
         check(tree, history.lines())
 
@@ -415,7 +413,7 @@ def test_what_failed_for_want_of_room_is_not_there(workspace: Path, monkeypatch:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr("switchboard_mcp.mail.files.os.write", full)
+            patch.setattr("switchboard_mcp.mail.store.files.os.write", full)
             refused = run(tree, lambda visit: sending.send(visit, draft(), "lead", "coder", []))
         assert isinstance(refused, Failure)
         assert refused.code == "mail_not_stored"

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from msgspec import UNSET
 
-from switchboard_mcp.core import jsonrpc
-from switchboard_mcp.core.framing import Noise, Oversized
-from switchboard_mcp.core.jsonrpc import Malformed, Message
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.transport.link import Link
-from switchboard_mcp.transport.peer import Call, Peer
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.protocol.framing import Noise, Oversized
+from switchboard_mcp.protocol.jsonrpc import Malformed, Message
+from switchboard_mcp.transport.base import Link
+from switchboard_mcp.transport.rpc import Call, Peer
 from tests.interaction.conftest import Join
 
 GONE = failure("child_crashed", "The other side is gone.")

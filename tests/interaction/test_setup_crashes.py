@@ -15,14 +15,15 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.config.load import load_workspace
-from switchboard_mcp.setup import journal, undo
+from switchboard_mcp.setup import journal
+from switchboard_mcp.setup import revert as revert_module
 from switchboard_mcp.setup.children import names_there, server_of
+from switchboard_mcp.setup.discovery import look
 from switchboard_mcp.setup.hosts import BY_NAME
 from switchboard_mcp.setup.journal import begin, perform, runs
-from switchboard_mcp.setup.places import places
+from switchboard_mcp.setup.paths import places
 from switchboard_mcp.setup.plan import Plan, Present, Settings, decide, make_plan
-from switchboard_mcp.setup.survey import look
-from switchboard_mcp.setup.undo import active, perform_undo, plan_undo, take_back_interrupted
+from switchboard_mcp.setup.revert import active, perform_undo, plan_undo, take_back_interrupted
 from tests.hostfiles import HOSTS, Person
 
 # Calls that change something: a process may die between any two of them.
@@ -71,7 +72,7 @@ def killed(work: Callable[[], None], step: int) -> bool:
         try:
             fuse = Fuse(step)
             journal.os = fuse  # type: ignore[attr-defined]
-            undo.os = fuse  # type: ignore[attr-defined]
+            revert_module.os = fuse  # type: ignore[attr-defined]
             work()
             code = 0
         except BaseException as problem:  # noqa: BLE001 - a fork must not go on as a second test run

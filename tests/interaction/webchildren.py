@@ -14,17 +14,17 @@ from typing import Any, Literal
 
 from switchboard_mcp.children.catalog import Catalog
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.services import Services
-from switchboard_mcp.children.visitor import Visitor
+from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.waiter import Visitor
 from switchboard_mcp.config.models import ChildSpec, Config, Timeouts
-from switchboard_mcp.core import jsonrpc
-from switchboard_mcp.core.jsonrpc import Message
-from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.observe.log import Log
-from switchboard_mcp.transport.peer import Call, Peer, next_id
-from switchboard_mcp.transport.pipes import Cork
-from switchboard_mcp.transport.process import Launcher
+from switchboard_mcp.observability.log import Log
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.transport.process.launcher import Launcher
+from switchboard_mcp.transport.rpc import Call, Peer, next_id
+from switchboard_mcp.transport.stdio import Cork
 
 Kind = Literal["http", "sse", "ws"]
 Json = dict[str, Any]

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from switchboard_mcp.cli.clipboard import MOST_BYTES
-from switchboard_mcp.cli.mail_hook import FORMS
-from switchboard_mcp.cli.mail_usage import MAIL
+from switchboard_mcp.cli.commands.declarations import parser_for
+from switchboard_mcp.cli.mail.declarations import MAIL
+from switchboard_mcp.cli.mail.hook import FORMS
 from switchboard_mcp.cli.terminal_screen import DOORBELL
-from switchboard_mcp.cli.usage import parser_for
-from switchboard_mcp.core.keystrokes import MOST_TYPED_BYTES
-from switchboard_mcp.core.roles import ROLES
-from switchboard_mcp.mail.terminal import MOST_TYPED
+from switchboard_mcp.mail.roles import ROLES
+from switchboard_mcp.mail.terminal.input_safety import MOST_TYPED_BYTES
+from switchboard_mcp.mail.terminal.mailbox import MOST_TYPED
 
 BLOCK = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -1,6 +1,6 @@
 """Carries out one request: ask the model, judge its turn, have it confirmed, run it, and again until all is done.
 
-Owns the loop and its limits: steps, tokens, time. What may run is decided in `core.plan`; who plans, who runs and who
+Owns the loop and its limits: steps, tokens, time. What may run is decided in `ask.plan`; who plans, who runs and who
 agrees are given. Every way out is a tool result, with the plan and its cost in `_meta`.
 """
 
@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from switchboard_mcp.ask import prompt
 from switchboard_mcp.ask.models import Brief, Correction, Model, News, Reply, Results, Talk
+from switchboard_mcp.ask.plan import Finished, Frame, Go, Offered, SendBack, Step, Stop, judge, to_confirm
 from switchboard_mcp.ask.record import Record, joined, sketch
 from switchboard_mcp.config.ask import Ask
-from switchboard_mcp.core.plan import Finished, Frame, Go, Offered, SendBack, Step, Stop, judge, to_confirm
 from switchboard_mcp.errors import SwitchboardError, failure
 
 Agreement = Literal["yes", "no", "nobody"]

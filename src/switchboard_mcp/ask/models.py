@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from switchboard_mcp.core.plan import Offered, Turn
+from switchboard_mcp.ask.plan import Offered, Turn
 from switchboard_mcp.errors import SwitchboardError
 
 # Room for arguments such as the text of a file, and for what a model thinks before.

@@ -1,7 +1,7 @@
 """The words a model reads, whoever lends it: its task, its rules, what servers sent.
 
 What comes from a server stands between two lines with a mark that it cannot know, and is called data. These words make
-a model behave; that it must is in `core.plan`.
+a model behave; that it must is in `ask.plan`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from switchboard_mcp.core.summary import summarise
+from switchboard_mcp.suites.summary import summarise
 
 # More of one result than this a model does not need to choose the next step.
 RESULT_CHARS = 20_000

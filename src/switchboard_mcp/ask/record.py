@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.ask.models import Usage
+from switchboard_mcp.ask.plan import Step
 from switchboard_mcp.config.ask import Used
-from switchboard_mcp.core.plan import Step
 from switchboard_mcp.errors import KINDS, Failure, tool_result
 
 NEWLINE = "\n"

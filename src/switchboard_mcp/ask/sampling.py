@@ -13,10 +13,11 @@ from msgspec import Raw, Struct
 
 from switchboard_mcp.ask import prompt
 from switchboard_mcp.ask.models import REPLY_TOKENS, Brief, CannotAskError, Correction, News, Reply, Usage
-from switchboard_mcp.core import jsonrpc, tokens
-from switchboard_mcp.core.plan import Offered, Turn
-from switchboard_mcp.core.schema import compact
+from switchboard_mcp.ask.plan import Offered, Turn
 from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.suites import tokens
+from switchboard_mcp.suites.schema import compact
 
 SAMPLING = "sampling/createMessage"
 # A quick answer is worth more here than a clever one.

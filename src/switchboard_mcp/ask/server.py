@@ -13,13 +13,13 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from switchboard_mcp.ask.models import CannotAskError
-from switchboard_mcp.core import jsonrpc
-from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, SwitchboardError, failure, refused
-from switchboard_mcp.transport import inhouse
-from switchboard_mcp.transport.link import Link
-from switchboard_mcp.transport.peer import Call
-from switchboard_mcp.transport.program import Menu
+from switchboard_mcp.inprocess import mcp_server
+from switchboard_mcp.inprocess.app import Menu
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.transport.base import Link
+from switchboard_mcp.transport.rpc import Call
 
 # A person may have to answer; as long as Switchboard itself waits.
 PATIENCE_S = 3600.0
@@ -47,7 +47,7 @@ _decode_hello = msgspec.json.Decoder(_Hello).decode
 _decode_name = msgspec.json.Decoder(_Name).decode
 
 
-class AskingServer(inhouse.Server):
+class AskingServer(mcp_server.Server):
     """See the module."""
 
     def __init__(

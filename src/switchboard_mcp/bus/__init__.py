@@ -1,4 +1,4 @@
-"""Mail between machines: the relay, the shared directory, and what stands in Redis.
+"""Mail between machines over Redis Streams: the relay, shared state, and replicas.
 
-Above `mail`, whose letters it carries, and below the gateway. Only `redis` knows the client library.
+Start with `relay`.
 """

@@ -16,14 +16,14 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.bus import node as nodes
+from switchboard_mcp.bus.client import Fields, Wire
 from switchboard_mcp.bus.node import Node
-from switchboard_mcp.bus.redis import Fields, Wire
-from switchboard_mcp.core import chain
-from switchboard_mcp.core.letterfile import receipt_for
-from switchboard_mcp.mail import files, receipts
-from switchboard_mcp.mail.post import Post, State
-from switchboard_mcp.mail.tree import Visit
-from switchboard_mcp.observe.audit_files import file_name, numbered
+from switchboard_mcp.mail.store import files, receipts
+from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.filenames import receipt_for
+from switchboard_mcp.mail.store.store import Post, State
+from switchboard_mcp.observability.audit import hash_chain
+from switchboard_mcp.observability.audit.files import file_name, numbered
 
 VERSION = 1
 STREAM = "events"
@@ -118,7 +118,7 @@ class Events:
                 if not line.endswith(b"\n") or count >= BATCH:
                     return
                 cursor.offset += len(line)
-                entry = chain.read(line.rstrip(b"\n"))
+                entry = hash_chain.read(line.rstrip(b"\n"))
                 if entry is not None and entry.kind not in ("begin", "torn"):
                     yield Event(
                         id=f"{self._me.id}/audit/{entry.hash[:32]}",

@@ -13,9 +13,9 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.core.buslink import Mark
-from switchboard_mcp.mail import files
-from switchboard_mcp.mail.tree import Visit
+from switchboard_mcp.bus.sequence import Mark
+from switchboard_mcp.mail.store import files
+from switchboard_mcp.mail.store.directory import Visit
 
 T = TypeVar("T")
 FOLDER = "bus"

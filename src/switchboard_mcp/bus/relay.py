@@ -15,18 +15,18 @@ from collections.abc import Callable, Coroutine
 from msgspec.json import encode
 
 from switchboard_mcp.bus import node as nodes
+from switchboard_mcp.bus.client import Entry, Wire
 from switchboard_mcp.bus.events import Events
-from switchboard_mcp.bus.homes import Homes
-from switchboard_mcp.bus.inward import MOST_AT_ONCE, Inward, is_patient
+from switchboard_mcp.bus.name_registry import Homes
 from switchboard_mcp.bus.node import Node
-from switchboard_mcp.bus.outward import Outward
-from switchboard_mcp.bus.redis import Entry, Wire
-from switchboard_mcp.bus.report import STATUS_FILE, BusStatus, State
-from switchboard_mcp.bus.tables import Tables
+from switchboard_mcp.bus.receiver import MOST_AT_ONCE, Inward, is_patient
+from switchboard_mcp.bus.relay_status import STATUS_FILE, BusStatus, State
+from switchboard_mcp.bus.sender import Outward
+from switchboard_mcp.bus.shared_state import Tables
 from switchboard_mcp.errors import SwitchboardError, refused
-from switchboard_mcp.mail.post import Change, Post
-from switchboard_mcp.mail.tree import Visit
-from switchboard_mcp.observe.log import Log
+from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.store import Change, Post
+from switchboard_mcp.observability.log import Log
 
 # Without a sign of life for so long a machine is taken for gone, and its names may be had by others.
 LEASE_MS = 60_000

@@ -12,15 +12,16 @@ from typing import Protocol, runtime_checkable
 from switchboard_mcp import __version__
 from switchboard_mcp.children.catalog import Knowledge, Server, Tool
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.isolated import IsolatedChild, SharedOffer
-from switchboard_mcp.children.services import Services
-from switchboard_mcp.children.visitor import Passing
+from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.per_session import IsolatedChild, SharedOffer
+from switchboard_mcp.children.waiter import Passing
 from switchboard_mcp.config.models import ChildSpec, Config
-from switchboard_mcp.core import eras
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.transport import inhouse, memory
-from switchboard_mcp.transport.link import Closed, Lost
-from switchboard_mcp.transport.program import Caller, Menu
+from switchboard_mcp.inprocess import mcp_server
+from switchboard_mcp.inprocess.app import Caller, Menu
+from switchboard_mcp.protocol import versions
+from switchboard_mcp.transport import memory
+from switchboard_mcp.transport.base import Closed, Lost
 
 
 @runtime_checkable
@@ -49,7 +50,7 @@ class BuiltinOffer(SharedOffer):
             offered = menu(self._spec, self._services)
             known = Knowledge(
                 server=Server(offered.program.name, __version__),
-                protocol=eras.LATEST_HANDSHAKE,
+                protocol=versions.LATEST_HANDSHAKE,
                 instructions=offered.program.instructions,
                 capabilities=offered.capabilities,
                 tools=offered.listed,
@@ -84,7 +85,7 @@ class Instance(Child):
         def wrong(where: str, problem: BaseException) -> None:
             services.log.error("internal", child=spec.name, tool=where, problem=repr(problem))
 
-        server = inhouse.Server(services.loop, theirs, menu(spec, services), services.start_task, wrong)
+        server = mcp_server.Server(services.loop, theirs, menu(spec, services), services.start_task, wrong)
         await server.open(_caller(self.home))
         return MemoryCarrier(spec, ours, server)
 
@@ -100,7 +101,7 @@ class MemoryCarrier:
 
     pid = 0
 
-    def __init__(self, spec: ChildSpec, link: memory.MemoryLink, server: inhouse.Server) -> None:
+    def __init__(self, spec: ChildSpec, link: memory.MemoryLink, server: mcp_server.Server) -> None:
         self._spec = spec
         self._server = server
         self.link = link

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.core import sanitise
+from switchboard_mcp.suites import sanitize
 
 FORMAT = 2
 # How much is kept: entries of children that nobody has run for long, or beyond so many, are removed.
@@ -47,11 +47,11 @@ class Tool(Struct, rename="camel"):
         """Itself, its texts fit for a model to read from now on; `raw` stays as it is. Looked through once."""
         if not self.is_readable:
             self.is_readable = True
-            if self.raw is UNSET or not sanitise.is_plain(self.raw):
+            if self.raw is UNSET or not sanitize.is_plain(self.raw):
                 if self.description:
-                    self.description = sanitise.shown(self.description)
+                    self.description = sanitize.shown(self.description)
                 if self.input_schema is not UNSET:
-                    self.input_schema = sanitise.schema(self.input_schema)
+                    self.input_schema = sanitize.schema(self.input_schema)
         return self
 
     @property
@@ -226,7 +226,7 @@ class Catalog:
         return (known, learned_at) if known.format == FORMAT else (None, 0.0)
 
     def _write(self, name: str, data: bytes) -> None:
-        from switchboard_mcp.config.writing import write_whole  # Only where something was learned.
+        from switchboard_mcp.system.atomic_write import write_whole  # Only where something was learned.
 
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)

@@ -1,4 +1,4 @@
-"""One child: a state of `core.lifecycle`, at most one connection, and the visitors who wait for it.
+"""One child: a state of `children.lifecycle`, at most one connection, and the visitors who wait for it.
 
 Performs what the table decides. Single flight: however many visitors come while it starts, one process is started.
 """
@@ -10,25 +10,25 @@ from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import Knowledge
 from switchboard_mcp.children.connection import Connection
-from switchboard_mcp.children.following import ACKNOWLEDGED, Following
+from switchboard_mcp.children.context import Services
 from switchboard_mcp.children.health import ALIVE, RUNNING
-from switchboard_mcp.children.meeting import Meeting
-from switchboard_mcp.children.offer import CHANGES
-from switchboard_mcp.children.services import Services
-from switchboard_mcp.children.visitor import Visitor
-from switchboard_mcp.children.waiting import WaitingRoom
-from switchboard_mcp.config.models import ChildSpec, Config
-from switchboard_mcp.core.envelope import LEVELS
-from switchboard_mcp.core.jsonrpc import Message
-from switchboard_mcp.core.lifecycle import (
+from switchboard_mcp.children.inventory import CHANGES
+from switchboard_mcp.children.lifecycle import (
     FAULT_RECHECK_S,
     Action,
     Event,
     State,
     setback,
 )
+from switchboard_mcp.children.start_queue import WaitingRoom
+from switchboard_mcp.children.startup import Meeting
+from switchboard_mcp.children.subscriptions import ACKNOWLEDGED, Following
+from switchboard_mcp.children.waiter import Visitor
+from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.transport.peer import Inquiry
+from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.message_meta import LEVELS
+from switchboard_mcp.transport.rpc import Inquiry
 
 READY = State.READY  # looked up once: an enum member through its class is slow
 # A child that does not read its stdin must not fill our memory: beyond this, calls to it are refused.

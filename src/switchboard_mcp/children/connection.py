@@ -11,16 +11,16 @@ from typing import Protocol
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.children.catalog import Knowledge, Tool, read_tools
+from switchboard_mcp.children.context import Services
 from switchboard_mcp.children.handshake import Listed, WrongEra, fetch_list, shake_hands
-from switchboard_mcp.children.services import Services
-from switchboard_mcp.children.visitor import Visitor
+from switchboard_mcp.children.waiter import Visitor
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.core import eras, jsonrpc
-from switchboard_mcp.core.framing import MAX_MESSAGE_BYTES, Noise, Oversized
-from switchboard_mcp.core.jsonrpc import Malformed, Message
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.transport.link import Closed, Link, Lost
-from switchboard_mcp.transport.peer import Call, Peer
+from switchboard_mcp.protocol import jsonrpc, versions
+from switchboard_mcp.protocol.framing import MAX_MESSAGE_BYTES, Noise, Oversized
+from switchboard_mcp.protocol.jsonrpc import Malformed, Message
+from switchboard_mcp.transport.base import Closed, Link, Lost
+from switchboard_mcp.transport.rpc import Call, Peer
 
 # A child that asks and asks but does not read our answers gets no more of them.
 MAX_UNREAD_ANSWERS = 1024 * 1024
@@ -113,7 +113,7 @@ class Connection:
 
     async def fetch(self, method: str, limit_s: float) -> Listed | Failure | None:
         """Ask for one of the child's lists again."""
-        modern = eras.is_modern(self._protocol)
+        modern = versions.is_modern(self._protocol)
         listed = await fetch_list(
             self.peer, self._spec.name, method, limit_s, self._capabilities, modern=modern
         )

@@ -14,10 +14,10 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp import __version__
 from switchboard_mcp.children.catalog import Knowledge, Server
-from switchboard_mcp.core import envelope, eras, jsonrpc
-from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, failure
-from switchboard_mcp.transport.peer import Peer
+from switchboard_mcp.protocol import jsonrpc, message_meta, versions
+from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.transport.rpc import Peer
 
 # A list this long is a fault (a cursor that never ends), not a catalog.
 MAX_PAGES = 1000
@@ -95,7 +95,7 @@ async def shake_hands(
             introduction = discovered
     if not isinstance(introduction, Introduction):
         return introduction
-    modern = eras.is_modern(introduction.protocol_version)
+    modern = versions.is_modern(introduction.protocol_version)
     tools = await fetch_list(peer, child, "tools/list", deadline - now(), capabilities, modern=modern)
     if not isinstance(tools, Listed):
         return tools
@@ -132,7 +132,7 @@ async def fetch_list(
             listed.entries += _decode_entries(page.pop(MEMBERS[method], NOTHING))
             cursor = _decode_cursor(page.pop("nextCursor", Raw(b"null")))
             listed.extra.update(
-                (name, raw) for name, raw in page.items() if name not in envelope.MODERN_MEMBERS
+                (name, raw) for name, raw in page.items() if name not in message_meta.MODERN_MEMBERS
             )
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             return _protocol_failure(child, f"sent a {method} that cannot be read: {problem}")
@@ -147,7 +147,7 @@ async def _initialize(
     peer: Peer, child: str, limit_s: float, capabilities: bytes
 ) -> Introduction | WrongEra | Failure | None:
     hello = {
-        "protocolVersion": eras.offer_child(),
+        "protocolVersion": versions.offer_child(),
         "capabilities": Raw(capabilities),
         "clientInfo": {"name": "switchboard", "version": __version__},
     }
@@ -157,9 +157,9 @@ async def _initialize(
     introduction = _read(answer, child, "initialize")
     if isinstance(introduction, Failure):
         code = _error(answer).code
-        certain = code == eras.UNSUPPORTED_VERSION
-        return WrongEra(introduction, certain) if code in eras.NO_HANDSHAKE else introduction
-    if not eras.accepts(introduction.protocol_version):
+        certain = code == versions.UNSUPPORTED_VERSION
+        return WrongEra(introduction, certain) if code in versions.NO_HANDSHAKE else introduction
+    if not versions.accepts(introduction.protocol_version):
         return _unknown_version(child, introduction.protocol_version)
     peer.notify("notifications/initialized")
     return introduction
@@ -179,7 +179,7 @@ async def _discover(
     introduction = _read(answer, child, "server/discover")
     if isinstance(introduction, Failure):
         return introduction
-    introduction.protocol_version = eras.shared_modern(introduction.supported_versions)
+    introduction.protocol_version = versions.shared_modern(introduction.supported_versions)
     if not introduction.protocol_version:
         return _unknown_version(child, ", ".join(introduction.supported_versions))
     return introduction
@@ -187,10 +187,10 @@ async def _discover(
 
 def _names_ours(error: jsonrpc.RpcError) -> bool:
     """Whether a child refuses our version and names it as one it speaks: then it is asked once more."""
-    if error.code != eras.UNSUPPORTED_VERSION or error.data is UNSET:
+    if error.code != versions.UNSUPPORTED_VERSION or error.data is UNSET:
         return False
     try:
-        return bool(eras.shared_modern(_decode_supported(error.data).supported))
+        return bool(versions.shared_modern(_decode_supported(error.data).supported))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
 
@@ -198,7 +198,7 @@ def _names_ours(error: jsonrpc.RpcError) -> bool:
 def _params(modern: bool, capabilities: bytes, cursor: str | None = None) -> bytes:
     """Params of a request of our own."""
     members: dict[str, object] = {} if cursor is None else {"cursor": cursor}
-    meta = envelope.for_child(UNSET, b"", modern=modern, capabilities=capabilities)
+    meta = message_meta.for_child(UNSET, b"", modern=modern, capabilities=capabilities)
     if meta is not None:
         members["_meta"] = Raw(meta)
     return jsonrpc.encode(members)
@@ -219,7 +219,7 @@ def _error(answer: Message) -> jsonrpc.RpcError:
 
 
 def _unknown_version(child: str, version: str) -> Failure:
-    ours = ", ".join((*eras.HANDSHAKE_VERSIONS, *eras.MODERN_VERSIONS))
+    ours = ", ".join((*versions.HANDSHAKE_VERSIONS, *versions.MODERN_VERSIONS))
     return _protocol_failure(child, f"speaks protocol version '{version}'; Switchboard speaks {ours}")
 
 
@@ -227,7 +227,7 @@ def _read_server(introduction: Introduction) -> Server:
     raw = (
         introduction.server_info
         if introduction.server_info is not UNSET
-        else introduction.meta.get(envelope.SERVER)
+        else introduction.meta.get(message_meta.SERVER)
     )
     try:
         return _decode_server(raw) if raw is not None else Server()

@@ -1,6 +1,6 @@
 """How well a child is: its state, its failures in a row, and the way back to trust.
 
-Applies the rows of `core.lifecycle` and keeps what they need: when a start is permitted again, what went wrong last,
+Applies the rows of `children.lifecycle` and keeps what they need: when a start is permitted again, the last error,
 how many answers count. Starting, stopping and serving are in `child`, which builds on this; the questions that are put
 to a child in doubt are in `probing`.
 """
@@ -11,16 +11,24 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from switchboard_mcp.children.probing import Probing
-from switchboard_mcp.children.services import Services
-from switchboard_mcp.config.health import rules
+from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.lifecycle import (
+    HEALTH,
+    TRANSITIONS,
+    Action,
+    Event,
+    Health,
+    State,
+    rules,
+    setback,
+)
+from switchboard_mcp.children.probe import Probing
 from switchboard_mcp.config.models import ChildSpec, Config
-from switchboard_mcp.core.lifecycle import HEALTH, TRANSITIONS, Action, Event, Health, State, setback
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.transport.peer import Peer
+from switchboard_mcp.transport.rpc import Peer
 
 if TYPE_CHECKING:
-    from switchboard_mcp.children.replicas import Replicas, Verdict
+    from switchboard_mcp.children.replica_types import Replicas, Verdict
 
 RUNNING = frozenset({State.READY, State.IDLE, State.PROBATION, State.UNHEALTHY})
 ALIVE = RUNNING | {State.STARTING, State.STOPPING}

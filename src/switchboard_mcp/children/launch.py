@@ -1,7 +1,7 @@
 """Starting the process of a child, and saying in words why that did not work.
 
 Owns the way from a specification to a running process; what the process says is no matter here. This is the only place
-that starts one, and in governed mode it starts only what `policy.launch` has approved.
+that starts one, and in governed mode it starts only what `policy.launch.rules` has approved.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from switchboard_mcp.children.services import Services
+from switchboard_mcp.children.context import Services
 from switchboard_mcp.config.bus import URL_VARIABLE
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.transport.process import Process, SpawnError
+from switchboard_mcp.transport.process.launcher import Process, SpawnError
 
 if TYPE_CHECKING:
-    from switchboard_mcp.policy.launch import Approved, Guard
+    from switchboard_mcp.policy.launch.rules import Approved, Guard
 
 
 class Launched(Struct, frozen=True):

@@ -17,10 +17,11 @@ from switchboard_mcp.children.catalog import Knowledge, Server, read_tools
 from switchboard_mcp.config.documents import join
 from switchboard_mcp.config.lockfile import LockedChild, LockedServer, LockedTool, LockFile
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.config.writing import write_whole
-from switchboard_mcp.core import pins, sanitise
-from switchboard_mcp.core.drift import Change, compare_text, compare_tools
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
+from switchboard_mcp.policy import tool_hash
+from switchboard_mcp.policy.drift import Change, compare_text, compare_tools
+from switchboard_mcp.suites import sanitize
+from switchboard_mcp.system.atomic_write import write_whole
 
 __all__ = [
     "FILE_NAME",
@@ -134,7 +135,7 @@ def rendered(lock: LockFile) -> bytes:
     data = msgspec.json.format(msgspec.json.encode(lock, order="sorted"), indent=2) + b"\n"
     if data.isascii() and b"\x7f" not in data:
         return data
-    return sanitise.escaped(data.decode()).encode()
+    return sanitize.escaped(data.decode()).encode()
 
 
 def lock_child(spec: ChildSpec, workspace: str, knowledge: Knowledge) -> LockedChild:
@@ -144,8 +145,8 @@ def lock_child(spec: ChildSpec, workspace: str, knowledge: Knowledge) -> LockedC
         server=LockedServer(name=knowledge.server.name, version=knowledge.server.version),
         protocol=knowledge.protocol,
         capabilities=sorted(knowledge.capabilities),
-        instructions=pins.kept_lines(knowledge.instructions),
-        instructions_hash=pins.text_digest(knowledge.instructions),
+        instructions=tool_hash.kept_lines(knowledge.instructions),
+        instructions_hash=tool_hash.text_digest(knowledge.instructions),
         tools={name: locked_tool(name, members) for name, members in normal_tools(knowledge).items()},
         prompts=_prompts(knowledge),
     )
@@ -159,7 +160,7 @@ def _prompts(knowledge: Knowledge) -> dict[str, LockedTool] | UnsetType:
     for raw in knowledge.lists.get(PROMPTS, ()):
         name = prompt_name(raw)
         if name is not None:
-            found[name] = locked_tool(name, pins.normal(raw, pins.PROMPT_MEMBERS))
+            found[name] = locked_tool(name, tool_hash.normal(raw, tool_hash.PROMPT_MEMBERS))
     return found
 
 
@@ -173,13 +174,15 @@ def prompt_name(raw: Raw) -> str | None:
 
 def normal_tools(knowledge: Knowledge) -> dict[str, dict[str, object]]:
     """Every tool that a child told of, in normal form, by name."""
-    return {tool.name: pins.normal(tool.raw) for tool in read_tools(knowledge.tools) if tool.raw is not UNSET}
+    return {
+        tool.name: tool_hash.normal(tool.raw) for tool in read_tools(knowledge.tools) if tool.raw is not UNSET
+    }
 
 
 def locked_tool(name: str, members: Mapping[str, object]) -> LockedTool:
     """One tool as it stands in the file."""
     # Sorted now: in the file it is, and an entry should be the same before and after it was there.
-    encoded = msgspec.json.encode({"hash": pins.digest(name, members), **members}, order="sorted")
+    encoded = msgspec.json.encode({"hash": tool_hash.digest(name, members), **members}, order="sorted")
     return msgspec.json.decode(encoded, type=LockedTool)
 
 
@@ -192,7 +195,7 @@ def launch_hash(spec: ChildSpec, workspace: str) -> str:
         "url": _without_secrets(spec.url),
         "headers": sorted(name.lower() for name in spec.headers),
     }
-    return pins.value_digest(parts)
+    return tool_hash.value_digest(parts)
 
 
 def _without_secrets(url: str) -> str:
@@ -264,11 +267,11 @@ def _kept(before: Mapping[str, LockedTool], after: Mapping[str, LockedTool]) -> 
 def flaw(path: str, child: str, entry: LockedChild) -> Failure | None:
     """What was changed by hand in an entry, if anything was."""
     key = f"children.{child}"
-    if pins.text_digest(entry.instructions) != entry.instructions_hash:
+    if tool_hash.text_digest(entry.instructions) != entry.instructions_hash:
         return _tampered(path, f"{key}.instructions", child)
     for list_name, entries in (("tools", entry.tools), ("prompts", entry.prompts or {})):
         for name, one in entries.items():
-            if pins.digest(name, one.members()) != one.hash:
+            if tool_hash.digest(name, one.members()) != one.hash:
                 return _tampered(path, f"{key}.{list_name}.{name}", child)
     return None
 
@@ -289,7 +292,7 @@ def knowledge_of(entry: LockedChild) -> Knowledge:
 
 def _raw(name: str, tool: LockedTool) -> Raw:
     members = tool.members()
-    members.pop(pins.UNREADABLE, None)
+    members.pop(tool_hash.UNREADABLE, None)
     schema = members.get("inputSchema")
     if isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
         # The file has them by name; a model reads first what it must give.

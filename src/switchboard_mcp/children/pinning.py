@@ -26,9 +26,9 @@ from switchboard_mcp.children.lock import (
 )
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.core.drift import FOR_MODELS, Change
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.observe.log import Log
+from switchboard_mcp.observability.log import Log
+from switchboard_mcp.policy.drift import FOR_MODELS, Change
 
 # How many differences an error or a log line tells; `lock --check` tells all.
 MOST_TOLD = 3

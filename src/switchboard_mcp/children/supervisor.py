@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.services import Services
+from switchboard_mcp.children.context import Services
 from switchboard_mcp.config.models import ChildSpec, Config, Suite, Workspace
 from switchboard_mcp.errors import failure
 
@@ -91,6 +91,6 @@ def _child(spec: ChildSpec, config: Config, services: Services) -> Child:
     suite = config.suites.get(spec.name)
     if suite is None or suite.isolation == "shared":
         return Child(spec, config, services)
-    from switchboard_mcp.children.isolated import IsolatedChild  # Only where there is such a child.
+    from switchboard_mcp.children.per_session import IsolatedChild  # Only where there is such a child.
 
     return IsolatedChild(spec, config, services, suite.isolation_max)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.cli.invocation import misuse
-from switchboard_mcp.core.introspect import ToolView
+from switchboard_mcp.suites.introspect import ToolView
 
 SHAPE = (
     'A catalog is {"servers": [{"server": NAME, "tools": [{"name", "description", "inputSchema"}, …]}, …]}.'

@@ -12,7 +12,7 @@ from base64 import b64encode
 
 from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.errors import refused
-from switchboard_mcp.mail.place import FOLDER
+from switchboard_mcp.mail.location import FOLDER
 
 # Terminals take about this much; what is beyond they drop without a word.
 MOST_BYTES = 74_994

@@ -12,11 +12,11 @@ from importlib.util import find_spec
 from switchboard_mcp.cli.console import Screen, Styled, plural
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.setup.children import literals, shown
+from switchboard_mcp.setup.discovery import Survey
 from switchboard_mcp.setup.journal import Change
-from switchboard_mcp.setup.places import repository_of
+from switchboard_mcp.setup.paths import repository_of
 from switchboard_mcp.setup.plan import Outcome, Plan, Settings
-from switchboard_mcp.setup.survey import Survey
-from switchboard_mcp.setup.traces import Trace
+from switchboard_mcp.setup.references import Trace
 
 # So many places are named; the rest is counted.
 MAX_TRACES = 12

@@ -14,11 +14,11 @@ from msgspec import Struct
 from switchboard_mcp.app import Options, Switchboard, load, running
 from switchboard_mcp.cli.console import Console, Screen, one_line
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
-from switchboard_mcp.core.ranking import meant, nearest
-from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.gateway.childsuite import ChildSuite
-from switchboard_mcp.observe.log import Log
+from switchboard_mcp.gateway.child_suite import ChildSuite
+from switchboard_mcp.observability.log import Log
+from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.suites.fuzzy import meant, nearest
 
 LOOK_FIRST = "Look with --dry-run first, then say --yes."
 YES = ("y", "yes")

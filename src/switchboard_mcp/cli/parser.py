@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, NoReturn
 from msgspec import Struct
 
 from switchboard_mcp.cli.invocation import misuse
-from switchboard_mcp.core.ranking import nearest
-from switchboard_mcp.observe.log import LEVELS
+from switchboard_mcp.observability.log import LEVELS
+from switchboard_mcp.suites.fuzzy import nearest
 
 
 class Argument(NamedTuple):

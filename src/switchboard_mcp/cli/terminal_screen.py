@@ -14,8 +14,8 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
-from switchboard_mcp.core.keystrokes import ENTER, Keyboard, Watched, typed
-from switchboard_mcp.transport.pty import Terminal, size_of
+from switchboard_mcp.mail.terminal.input_safety import ENTER, Keyboard, Watched, typed
+from switchboard_mcp.transport.process.pty import Terminal, size_of
 
 DOORBELL = "[switchboard] new mail for {name}: switchboard mail inbox"
 TYPED_DOORBELL = "You have new mail. Read it with the mail tools (check_inbox), or: switchboard mail inbox"
@@ -34,7 +34,7 @@ BEFORE_ENTER_S = 0.15
 
 
 class Desktop:
-    """Is a `mail.terminal.Keys`."""
+    """Is a `mail.terminal.mailbox.Keys`."""
 
     def __init__(self, name: str, terminal: Terminal, doorbell: str, program: str) -> None:
         self._name = name

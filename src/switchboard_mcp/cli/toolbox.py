@@ -13,15 +13,15 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from switchboard_mcp.app import Options, workspace_folder
+from switchboard_mcp.ask.plan import Offered, Step
 from switchboard_mcp.children.catalog import Annotations, Tool
-from switchboard_mcp.cli.host import Host
-from switchboard_mcp.cli.outcome import error_of
+from switchboard_mcp.cli.local_client import Host
+from switchboard_mcp.cli.result_view import error_of
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.mail import Mail
 from switchboard_mcp.config.models import Find, Workspace
-from switchboard_mcp.core.plan import Offered, Step
 from switchboard_mcp.errors import SwitchboardError, failure, refused
-from switchboard_mcp.gateway.childsuite import ChildSuite
+from switchboard_mcp.gateway.child_suite import ChildSuite
 from switchboard_mcp.gateway.gateway import Gateway
 
 
@@ -48,8 +48,8 @@ def originals(options: Options, child: str = "") -> Workspace:
 
 def _askable(workspace: Workspace, child: str) -> Workspace:
     """Without the children that nobody may ask in sentences. Raises where that is the one that is meant."""
-    from switchboard_mcp.policy.launch_wrappers import governed  # As the next.
-    from switchboard_mcp.policy.posture import make_guard
+    from switchboard_mcp.policy.governance import make_guard
+    from switchboard_mcp.policy.launch.wrappers import governed  # As the next.
 
     guard = make_guard(workspace, os.environ)
     local = [spec for spec in workspace.children if spec.kind != "builtin"]

@@ -1,6 +1,6 @@
 """`switchboard.approvals.json`: which children may run in governed mode, and exactly what each of them is.
 
-Owns the file: its shape, reading and writing. `switchboard approve` makes what is written, `policy.launch` holds
+Owns the file: its shape, reading and writing. `switchboard approve` makes what is written, `policy.launch.rules` holds
 children to it. Made for git: sorted, and paths inside the workspace or the home folder begin with a word for it. Loaded
 in governed mode only. The text under a field is its description in the published JSON Schema.
 """
@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from switchboard_mcp.config.documents import Unreadable, join, read_document
-from switchboard_mcp.config.writing import write_whole
 from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.system.atomic_write import write_whole
 
 FILE_NAME = "switchboard.approvals.json"
 WORKSPACE, HOME = "${workspace}", "${home}"
@@ -191,7 +191,7 @@ def read_approvals(path: str) -> Approvals:
     try:
         approvals = msgspec.convert(document, Approvals)
     except msgspec.ValidationError as problem:
-        from switchboard_mcp.config.mistakes import mistakes  # Only for files that are wrong.
+        from switchboard_mcp.config.validation_errors import mistakes  # Only for files that are wrong.
 
         found = [f"{path}: {mistake.key}: {mistake.message}" for mistake in mistakes(document, Approvals)]
         raise _invalid("\n".join(found) or f"{path}: {problem}") from None

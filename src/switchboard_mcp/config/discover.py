@@ -11,11 +11,12 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from switchboard_mcp.config import globs, mail, models
+from switchboard_mcp.config import mail, models
 from switchboard_mcp.config.documents import Unreadable, join, read_document
 from switchboard_mcp.config.entries import Place, read_entry
 from switchboard_mcp.config.models import DEFAULT_GLOBS, ChildSpec, Config, ConfigWarning
 from switchboard_mcp.config.variables import foreign, missing
+from switchboard_mcp.system import globs
 
 ELSEWHERE = "elsewhere"  # what a wrapper wraps that stands for a child of its name in another file
 # Files named so say nothing about the child; their folder does.
@@ -112,7 +113,7 @@ def _read_file(path: str, found: _Found) -> None:
         found.mentioned.add(own if isinstance(own, str) else fallback)
         spec = read_entry(document, Place(path, "", folder), found.warnings, fallback=fallback)
         if spec is not None and spec.wraps and found.originals:
-            from switchboard_mcp.config.wrapped import original  # Only where children are wrapped.
+            from switchboard_mcp.config.wrapped_children import original  # Only where children are wrapped.
 
             spec = original(spec, found.warnings)
         _add(spec, found)
@@ -162,7 +163,7 @@ def _look_at_suites(config: Config, source: str, found: _Found) -> None:
     for name in config.suites:
         if name in found.children or name in found.mentioned:
             continue
-        from switchboard_mcp.core.ranking import meant  # Only for names that are wrong.
+        from switchboard_mcp.suites.fuzzy import meant  # Only for names that are wrong.
 
         message = f"there is no child named '{name}'.{meant(name, found.children)}"
         found.warnings.append(ConfigWarning(source, join("suites", name), message))

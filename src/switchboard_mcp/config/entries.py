@@ -77,7 +77,7 @@ def read_entry(
 
 
 def _refuse(raw: object, place: Place, reason: str, warnings: list[ConfigWarning]) -> None:
-    from switchboard_mcp.config.mistakes import mistakes  # Only for entries that are wrong.
+    from switchboard_mcp.config.validation_errors import mistakes  # Only for entries that are wrong.
 
     found = [(mistake.key, mistake.message) for mistake in mistakes(raw, Entry)] or [("", reason)]
     for key, message in found:
@@ -171,7 +171,7 @@ def _name_unknown(
     unknown = [key for key in raw if key not in known and key not in HOST_KEYS]
     if not unknown:
         return
-    from switchboard_mcp.config.mistakes import unknown_key  # Only for entries that look wrong.
+    from switchboard_mcp.config.validation_errors import unknown_key  # Only for entries that look wrong.
 
     warnings.extend(
         _warning(place, join(path, key), f"{unknown_key(key, known)} It is ignored.") for key in unknown

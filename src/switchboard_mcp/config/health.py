@@ -6,8 +6,6 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from switchboard_mcp.core.lifecycle import GOVERNED_RULES, OPEN_RULES, Rules
-
 Milliseconds = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=1)]
 
@@ -29,16 +27,3 @@ class Health(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_f
     long is the pause between two probes. Without an answer it is unhealthy, and calls to it are refused."""
     successes: Count | None = None
     """So many answers make a child on probation healthy again. When not set: in governed mode 3, in open mode 1."""
-
-
-def rules(health: Health, *, governed: bool) -> Rules:
-    """The measures that follow from the settings and the mode."""
-    given = GOVERNED_RULES if governed else OPEN_RULES
-    return Rules(
-        spawn_warn_s=health.spawn_warn_ms / 1000,
-        spawn_fail_s=health.spawn_fail_ms / 1000 if health.spawn_fail_ms else given.spawn_fail_s,
-        failures=health.failures,
-        quarantine_s=health.quarantine_ms / 1000,
-        successes=health.successes or given.successes,
-        probe_s=health.probe_ms / 1000,
-    )

@@ -67,7 +67,7 @@ def load_workspace(
     config = _with_builtin(read_config(source) if source else Config())
     children, warnings = discover(folder, config, environ, source=source, originals=originals)
     if any(spec.wraps for spec in children):
-        from switchboard_mcp.config.wrapped import adjusted  # Only where children are wrapped.
+        from switchboard_mcp.config.wrapped_children import adjusted  # Only where children are wrapped.
 
         config = adjusted(config, children)
     return Workspace(folder=folder, config=config, children=children, warnings=warnings, source=source)
@@ -114,7 +114,7 @@ def read_config(path: str) -> Config:
 def demand_profile(config: Config, name: str, where: str) -> None:
     """Refuse a profile that does not exist; an empty name is none."""
     if name and name not in config.profiles:
-        from switchboard_mcp.core.ranking import meant  # Only for names that are wrong.
+        from switchboard_mcp.suites.fuzzy import meant  # Only for names that are wrong.
 
         raise _invalid(
             f"{where}: there is no profile '{name}'.{meant(name, config.profiles)}",
@@ -131,7 +131,7 @@ def _with_builtin(config: Config) -> Config:
 
 
 def _refused(path: str, document: object, reason: str) -> SwitchboardError:
-    from switchboard_mcp.config.mistakes import mistakes  # Only for files that are wrong.
+    from switchboard_mcp.config.validation_errors import mistakes  # Only for files that are wrong.
 
     found = mistakes(document, Config)
     if not found:

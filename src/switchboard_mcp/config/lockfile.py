@@ -35,7 +35,7 @@ class LockedTool(Struct, kw_only=True, rename="camel", forbid_unknown_fields=Tru
     """Checksum of a definition that cannot be read."""
 
     def members(self) -> dict[str, object]:
-        """Its pinned members, as `core.pins` takes them."""
+        """Its pinned members, as `policy.tool_hash` takes them."""
         members: dict[str, object] = msgspec.json.decode(msgspec.json.encode(self))
         del members["hash"]
         return members

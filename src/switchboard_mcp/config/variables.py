@@ -16,8 +16,8 @@ from msgspec import Struct, structs
 
 from switchboard_mcp.config.documents import join
 from switchboard_mcp.config.models import ChildSpec, OAuthClient
-from switchboard_mcp.core.redaction import is_secret_name
 from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.redaction.redactor import is_secret_name
 
 _REFERENCE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}"
 _FOREIGN = r"\$\{(?:env|input|file|command|config):[^}]*\}"

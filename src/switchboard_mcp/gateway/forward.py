@@ -12,14 +12,14 @@ from msgspec import UNSET, Raw
 from msgspec.json import decode
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.core import envelope, jsonrpc
-from switchboard_mcp.core.jsonrpc import Message
 from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, rpc_error, tool_result
-from switchboard_mcp.gateway.childsuite import ChildSuite
-from switchboard_mcp.gateway.inbound import RETRY_MEMBERS, Inbound
+from switchboard_mcp.gateway.child_suite import ChildSuite
+from switchboard_mcp.gateway.incoming import RETRY_MEMBERS, Inbound
 from switchboard_mcp.gateway.request import HostRequest
-from switchboard_mcp.gateway.tasking import PATIENCE_S
-from switchboard_mcp.transport.peer import next_id
+from switchboard_mcp.gateway.tasks import PATIENCE_S
+from switchboard_mcp.protocol import jsonrpc, message_meta
+from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.transport.rpc import next_id
 
 Rewrite = Callable[[Raw], bytes]
 # Answered when the task is done, however long that takes.
@@ -29,13 +29,17 @@ PATIENT = {"tasks/result": PATIENCE_S}
 def _completed(members: dict[str, Raw]) -> str | None:
     """The prompt that a completion is for; None where it is for something else."""
     ref = decode(members["ref"], type=dict[str, Raw]) if "ref" in members else {}
-    return (envelope.text_of(ref.get("name")) or "") if envelope.text_of(ref.get("type")) == PROMPT else None
+    return (
+        (message_meta.text_of(ref.get("name")) or "")
+        if message_meta.text_of(ref.get("type")) == PROMPT
+        else None
+    )
 
 
 PROMPT = "ref/prompt"
 # Requests about a prompt, and which one it is.
 OF_PROMPTS: dict[str, Callable[[dict[str, Raw]], str | None]] = {
-    "prompts/get": lambda members: envelope.text_of(members.get("name")) or "",
+    "prompts/get": lambda members: message_meta.text_of(members.get("name")) or "",
     "completion/complete": _completed,
 }
 
@@ -107,7 +111,7 @@ class Forward(HostRequest):
         if self.method in OF_PROMPTS:
             prompt = OF_PROMPTS[self.method](self.members)
             return child.offer.prompt_refusal(prompt) if prompt is not None else None
-        name = envelope.text_of(self.members.get("name")) if self.method == "tools/call" else None
+        name = message_meta.text_of(self.members.get("name")) if self.method == "tools/call" else None
         if name is None or name in child.offer.tools:
             return None
         told = f"Child '{child.name}' has no tool '{name}' that was locked."
@@ -145,7 +149,7 @@ class Forward(HostRequest):
             self.take(result)
         elif not self.look_again(error) and not self.explained(error):
             native = self.child.modern is self.modern
-            told = envelope.error_for(error, modern=self.modern, native=native, uri=self._uri())
+            told = message_meta.error_for(error, modern=self.modern, native=native, uri=self._uri())
             self.finish_with_error(self.child.hide_raw(told))
 
     def refused(self, problem: Failure) -> None:
@@ -162,8 +166,8 @@ class Forward(HostRequest):
         only = self.child.offer.only_as_task
         if self.method != "tools/call" or not self.modern or not only:
             return False
-        return envelope.text_of(self.members.get("name")) in only
+        return message_meta.text_of(self.members.get("name")) in only
 
     def _uri(self) -> str:
         """The resource it is about, as the host calls it."""
-        return envelope.text_of(self.inbound.members.get("uri")) or ""
+        return message_meta.text_of(self.inbound.members.get("uri")) or ""

@@ -16,11 +16,6 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.models import Config
-from switchboard_mcp.core import envelope, eras, jsonrpc
-from switchboard_mcp.core.envelope import Meta
-from switchboard_mcp.core.framing import Noise, Oversized
-from switchboard_mcp.core.jsonrpc import Malformed, Message
-from switchboard_mcp.core.suitecall import settle
 from switchboard_mcp.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -29,22 +24,27 @@ from switchboard_mcp.errors import (
     PARSE_ERROR,
     Failure,
 )
-from switchboard_mcp.gateway import childsuite, methods
-from switchboard_mcp.gateway.asking import Desk
-from switchboard_mcp.gateway.calls import PlainParams
-from switchboard_mcp.gateway.childsuite import ChildSuite
-from switchboard_mcp.gateway.hearing import TOOLS_CHANGED, Hearing
-from switchboard_mcp.gateway.inbound import NO_PARAMS, Inbound, refuse_call
+from switchboard_mcp.gateway import child_suite, methods
+from switchboard_mcp.gateway.child_suite import ChildSuite
+from switchboard_mcp.gateway.client_requests import Desk
+from switchboard_mcp.gateway.incoming import NO_PARAMS, Inbound, refuse_call
+from switchboard_mcp.gateway.notifications import TOOLS_CHANGED, Hearing
 from switchboard_mcp.gateway.session import HostLink, Route, Session, unfollow
-from switchboard_mcp.gateway.suites import Suite
-from switchboard_mcp.gateway.view import View
-from switchboard_mcp.observe.log import Log
-from switchboard_mcp.transport.peer import UNREADABLE, Cancelled, Peer
+from switchboard_mcp.gateway.suite_calls import PlainParams
+from switchboard_mcp.gateway.suite_tools import Suite
+from switchboard_mcp.gateway.views import View
+from switchboard_mcp.observability.log import Log
+from switchboard_mcp.protocol import jsonrpc, message_meta, versions
+from switchboard_mcp.protocol.framing import Noise, Oversized
+from switchboard_mcp.protocol.jsonrpc import Malformed, Message
+from switchboard_mcp.protocol.message_meta import Meta
+from switchboard_mcp.suites.suite_arguments import settle
+from switchboard_mcp.transport.rpc import UNREADABLE, Cancelled, Peer
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.used import Sums
-    from switchboard_mcp.gateway.watching import Telemetry
-    from switchboard_mcp.observe.audit import Audit
+    from switchboard_mcp.gateway.ask_metrics import Sums
+    from switchboard_mcp.gateway.telemetry import Telemetry
+    from switchboard_mcp.observability.audit.record import Audit
 
 
 class PlainCall(Struct, gc=False):
@@ -78,7 +78,7 @@ class Gateway:
         loop: AbstractEventLoop,
         workspace: str = "",
     ) -> None:
-        self.all = childsuite.build(children, config)
+        self.all = child_suite.build(children, config)
         self.view = View(self.all, log)
         self._listen()
         self.views: dict[str, View] = {}  # by principal, where it is another than that of all
@@ -113,7 +113,7 @@ class Gateway:
         new. Hosts see them when they have their views.
         """
         before = self.all
-        self.all = childsuite.build(children, config, before)
+        self.all = child_suite.build(children, config, before)
         self.view, self.views = View(self.all, self._log), {}
         self._listen()
         new = {name: suite for name, suite in self.all.items() if before.get(name) is not suite}
@@ -219,7 +219,7 @@ class Gateway:
         """Children are asked for the lowest level that any host wants."""
         wanted = [session.log_level for session in self.sessions if session.log_level]
         if wanted:
-            lowest = min(wanted, key=envelope.LEVELS.index)
+            lowest = min(wanted, key=message_meta.LEVELS.index)
             for suite in self.all.values():
                 suite.child.set_log_level(lowest)
 
@@ -233,7 +233,7 @@ class Gateway:
 
     def count_use(self, child: str, params: Raw) -> None:
         """A wrapped child tells what a request in natural language has cost."""
-        from switchboard_mcp.gateway.used import Sums  # Only where children are wrapped.
+        from switchboard_mcp.gateway.ask_metrics import Sums  # Only where children are wrapped.
 
         used = self.used.setdefault(child, Sums()).add(params)
         self._log.info("ask.done", child=child, **msgspec.structs.asdict(used))
@@ -282,7 +282,7 @@ class Gateway:
         inbound.members = members = _decode_object(inbound.params)
         if "_meta" in members and bytes(members["_meta"]) != NULL:
             inbound.meta = _decode_meta(members["_meta"])
-        problem = envelope.check(inbound.meta) if inbound.modern and inbound.meta is not UNSET else None
+        problem = message_meta.check(inbound.meta) if inbound.modern and inbound.meta is not UNSET else None
         known = methods.METHODS.get(inbound.method)
         if problem is not None:
             inbound.refuse(problem.code, problem.message, problem.data)
@@ -324,7 +324,7 @@ class Gateway:
                 child.peer.notify(method, None if params is UNSET else bytes(params))
 
     def _receive_odd(self, session: Session, route: Route, data: bytes, problem: Malformed) -> None:
-        if data[:1] == b"[" and eras.has_batches(session.version):
+        if data[:1] == b"[" and versions.has_batches(session.version):
             members = jsonrpc.split_batch(data)
             if not isinstance(members, Malformed):
                 for member in members:
@@ -354,4 +354,4 @@ def _simple(params: PlainParams) -> bool:
     if params.request_state is not UNSET:
         return False
     meta = params.meta
-    return meta is UNSET or envelope.VERSION not in meta or envelope.check(meta) is None
+    return meta is UNSET or message_meta.VERSION not in meta or message_meta.check(meta) is None

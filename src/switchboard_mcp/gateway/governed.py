@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from switchboard_mcp.config.models import Config
-from switchboard_mcp.core.naming import suite_names
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.gateway.inbound import refuse_call
-from switchboard_mcp.gateway.suites import Shape, Suite
+from switchboard_mcp.gateway.incoming import refuse_call
+from switchboard_mcp.gateway.suite_tools import Shape, Suite
+from switchboard_mcp.suites.suite_names import suite_names
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.calls import PlainParams
     from switchboard_mcp.gateway.gateway import Gateway
     from switchboard_mcp.gateway.session import Route, Session
+    from switchboard_mcp.gateway.suite_calls import PlainParams
 
 
 class RefusedSuite:

@@ -10,18 +10,19 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp import __version__
-from switchboard_mcp.core import envelope, eras, jsonrpc, suitecall
-from switchboard_mcp.core.envelope import LEVELS
-from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import INVALID_PARAMS, METHOD_NOT_FOUND, Failure, failure, tool_result
-from switchboard_mcp.gateway import offers
-from switchboard_mcp.gateway.calls import PlainParams
-from switchboard_mcp.gateway.childsuite import ChildSuite, Found
+from switchboard_mcp.gateway import prompts_resources
+from switchboard_mcp.gateway.child_suite import ChildSuite, Found
 from switchboard_mcp.gateway.forward import Forward
-from switchboard_mcp.gateway.inbound import NO_PARAMS, RETRY_MEMBERS, Inbound
-from switchboard_mcp.gateway.parking import Return
-from switchboard_mcp.gateway.rollcall import when_known
-from switchboard_mcp.gateway.subscribing import Subscribe, listen, unsubscribe
+from switchboard_mcp.gateway.incoming import NO_PARAMS, RETRY_MEMBERS, Inbound
+from switchboard_mcp.gateway.subscriptions import Subscribe, listen, unsubscribe
+from switchboard_mcp.gateway.suite_calls import PlainParams
+from switchboard_mcp.gateway.suspended_requests import Return
+from switchboard_mcp.gateway.tool_readiness import when_known
+from switchboard_mcp.protocol import jsonrpc, message_meta, versions
+from switchboard_mcp.protocol.message_meta import LEVELS
+from switchboard_mcp.suites import suite_arguments
+from switchboard_mcp.suites.fuzzy import nearest
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
@@ -70,8 +71,8 @@ def initialize(gateway: Gateway, inbound: Inbound) -> None:
     """The handshake: version, capabilities, and how suites are used."""
     params = _decode_initialize(inbound.params)
     session = inbound.session
-    session.version = eras.answer_host(params.protocol_version or "")
-    if params.capabilities is not UNSET and envelope.is_object(params.capabilities):
+    session.version = versions.answer_host(params.protocol_version or "")
+    if params.capabilities is not UNSET and message_meta.is_object(params.capabilities):
         session.capabilities = bytes(params.capabilities)
 
     def answer() -> None:
@@ -95,10 +96,10 @@ def discover(gateway: Gateway, inbound: Inbound) -> None:
     def answer() -> None:
         listing = inbound.session.view.listing
         told = {
-            "supportedVersions": list(eras.MODERN_VERSIONS),
+            "supportedVersions": list(versions.MODERN_VERSIONS),
             "capabilities": listing.capabilities(modern=True),
             "instructions": listing.instructions(),
-            "_meta": {envelope.SERVER: IDENTITY},
+            "_meta": {message_meta.SERVER: IDENTITY},
         }
         inbound.answer(jsonrpc.encode(told), cacheable=True)
         gateway.welcomed()
@@ -138,7 +139,9 @@ def list_offers(gateway: Gateway, inbound: Inbound) -> None:
 
     def answer() -> None:
         view = inbound.session.view
-        found = offers.listed(view.suites.values(), offers.KINDS[method], view.listing.extra(method))
+        found = prompts_resources.listed(
+            view.suites.values(), prompts_resources.KINDS[method], view.listing.extra(method)
+        )
         inbound.answer(found, cacheable=True)
 
     when_known(gateway, inbound, method, answer)
@@ -158,7 +161,7 @@ def call_tool(gateway: Gateway, inbound: Inbound) -> None:
         then = partial(_call_direct, gateway, inbound, params.name)
         when_known(gateway, inbound, "tools/list", then)
         return
-    asked = suitecall.read(params.arguments, suite.source)
+    asked = suite_arguments.read(params.arguments, suite.source)
     if isinstance(asked, Failure):
         inbound.answer(tool_result(asked))
         return
@@ -190,7 +193,7 @@ def _call_direct(gateway: Gateway, inbound: Inbound, name: str) -> None:
 def get_prompt(gateway: Gateway, inbound: Inbound) -> None:
     """A prompt of the child it names."""
     name = inbound.text("name")
-    found = offers.find_prompt(inbound.session.view.suites.values(), name)
+    found = prompts_resources.find_prompt(inbound.session.view.suites.values(), name)
     if found is None:
         inbound.refuse(INVALID_PARAMS, f"Unknown prompt '{name}'.")
     else:
@@ -201,7 +204,7 @@ def read_resource(gateway: Gateway, inbound: Inbound) -> None:
     """A resource of the child it names."""
     found = _resource(gateway, inbound)
     if found is not None:
-        rename = partial(offers.rename_contents, found.suite, inbound.text("uri"), found.name)
+        rename = partial(prompts_resources.rename_contents, found.suite, inbound.text("uri"), found.name)
         _forward(inbound, found, "resources/read", "uri", rename)
 
 
@@ -215,9 +218,9 @@ def subscribe(gateway: Gateway, inbound: Inbound) -> None:
 def _resource(gateway: Gateway, inbound: Inbound) -> Found | None:
     """The resource a request names; where there is none the host is told."""
     uri = inbound.text("uri")
-    found = offers.find_resource(inbound.session.view.suites.values(), uri)
+    found = prompts_resources.find_resource(inbound.session.view.suites.values(), uri)
     if found is None:
-        code = INVALID_PARAMS if inbound.modern else envelope.RESOURCE_NOT_FOUND
+        code = INVALID_PARAMS if inbound.modern else message_meta.RESOURCE_NOT_FOUND
         inbound.refuse(code, f"Unknown resource '{uri}'.", Raw(jsonrpc.encode({"uri": uri})))
     return found
 
@@ -227,10 +230,10 @@ def complete(gateway: Gateway, inbound: Inbound) -> None:
     reference = _decode_reference(inbound.members.get("ref", NO_PARAMS))
     all_suites = inbound.session.view.suites.values()
     if reference.type == "ref/prompt":
-        found = offers.find_prompt(all_suites, reference.name)
+        found = prompts_resources.find_prompt(all_suites, reference.name)
         name = "name"
     else:
-        found = offers.find_resource(all_suites, reference.uri)
+        found = prompts_resources.find_resource(all_suites, reference.uri)
         name = "uri"
     if found is None:
         inbound.refuse(INVALID_PARAMS, f"Unknown reference '{reference.name or reference.uri}'.")
@@ -259,7 +262,7 @@ def unknown(gateway: Gateway, inbound: Inbound) -> None:
 def _is_modern(suite: ChildSuite) -> bool:
     """Whether a child speaks the era without handshakes, as far as is known."""
     knowledge = suite.child.knowledge
-    return knowledge is not None and eras.is_modern(knowledge.protocol)
+    return knowledge is not None and versions.is_modern(knowledge.protocol)
 
 
 def _forward(

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.config.profiles import NOBODY, Expose, Profile
-from switchboard_mcp.core.ranking import nearest
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.gateway.childsuite import ChildSuite
-from switchboard_mcp.gateway.view import View
+from switchboard_mcp.gateway.child_suite import ChildSuite
+from switchboard_mcp.gateway.views import View
 from switchboard_mcp.policy.access import Access, access, patterns
+from switchboard_mcp.suites.fuzzy import nearest
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
-    from switchboard_mcp.observe.log import Log
+    from switchboard_mcp.observability.log import Log
 
 
 class Narrowed(Access, kw_only=True):

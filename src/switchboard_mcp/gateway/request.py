@@ -14,24 +14,24 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.children.child import MAX_BACKLOG, Child
-from switchboard_mcp.children.visitor import Visitor
-from switchboard_mcp.core import envelope, eras, jsonrpc, questions
-from switchboard_mcp.core.envelope import Meta
-from switchboard_mcp.core.jsonrpc import Message
-from switchboard_mcp.core.questions import URL_ELICITATION_REQUIRED, Capability
+from switchboard_mcp.children.waiter import Visitor
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure, rpc_error
-from switchboard_mcp.gateway.errand import Sender
-from switchboard_mcp.gateway.rounds import Retry, Round
+from switchboard_mcp.gateway.input_required import Retry, Round
+from switchboard_mcp.gateway.request_context import Sender
 from switchboard_mcp.gateway.session import Route, Session
-from switchboard_mcp.gateway.tasking import cancel_task, waits_for_task
-from switchboard_mcp.transport.peer import Call, next_id
+from switchboard_mcp.gateway.tasks import cancel_task, waits_for_task
+from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta, versions
+from switchboard_mcp.protocol.client_requests import URL_ELICITATION_REQUIRED, Capability
+from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.message_meta import Meta
+from switchboard_mcp.transport.rpc import Call, next_id
 
 Encode = Callable[[bytes, Raw | bytes], bytes]
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.childsuite import ChildSuite
-    from switchboard_mcp.gateway.inbound import Inbound
-    from switchboard_mcp.gateway.parking import Parked
+    from switchboard_mcp.gateway.child_suite import ChildSuite
+    from switchboard_mcp.gateway.incoming import Inbound
+    from switchboard_mcp.gateway.suspended_requests import Parked
 
 # A child's first own progress is 0 or more: what we report while it starts stays beneath anything it could mean.
 STARTING_STEP = 1e-6
@@ -86,7 +86,7 @@ class HostRequest(Sender, Visitor, Call):
     def log_level(self) -> str:
         """From which level on the host wants log messages; empty where a modern host wants none."""
         if self.modern and self.meta is not UNSET:
-            return envelope.text_of(self.meta.get(envelope.LEVEL)) or ""
+            return message_meta.text_of(self.meta.get(message_meta.LEVEL)) or ""
         return self.session.log_level
 
     @property
@@ -113,11 +113,13 @@ class HostRequest(Sender, Visitor, Call):
         if not child.modern:
             if self.modern and self.log_level:
                 child.lower_log_level(self.log_level)
-            return envelope.for_child(self.meta, id, modern=False)
-        capabilities = questions.declared_to_modern(
+            return message_meta.for_child(self.meta, id, modern=False)
+        capabilities = client_requests.declared_to_modern(
             self.capabilities, native=self.modern, direct=self.suite.direct
         )
-        return envelope.for_child(self.meta, id, modern=True, capabilities=capabilities, level=self.log_level)
+        return message_meta.for_child(
+            self.meta, id, modern=True, capabilities=capabilities, level=self.log_level
+        )
 
     def build(self, child: Child, id: bytes) -> bytes:
         """The message to the child, with its `extra` members where it has some."""
@@ -156,10 +158,10 @@ class HostRequest(Sender, Visitor, Call):
         if self.modern:
             self.finish(result)
             return
-        kind = envelope.result_type(result)
+        kind = message_meta.result_type(result)
         if kind == "complete":
-            self.finish(envelope.to_legacy(result))
-        elif kind == "input_required" and (asked := envelope.input_required(result)) is not None:
+            self.finish(message_meta.to_legacy(result))
+        elif kind == "input_required" and (asked := message_meta.input_required(result)) is not None:
             Round(self, asked).begin()
         else:
             name = self.child.name
@@ -169,7 +171,7 @@ class HostRequest(Sender, Visitor, Call):
 
     def look_again(self, error: Raw) -> bool:
         """Whether a child finds that headers do not repeat what its tools want now: list them and call again, once."""
-        if not self.child.modern or jsonrpc.parse_error(error).code != eras.HEADER_MISMATCH:
+        if not self.child.modern or jsonrpc.parse_error(error).code != versions.HEADER_MISMATCH:
             return False
         if getattr(self, "looked_again", False):
             return False
@@ -184,21 +186,23 @@ class HostRequest(Sender, Visitor, Call):
         told = jsonrpc.parse_error(error)
         lacks: Capability | None = getattr(self, "lacks", None)
         if lacks is None and told.code == URL_ELICITATION_REQUIRED and not self.child.modern:
-            wanted = questions.wanted_urls(told.data)
-            lacks = questions.lacking(self.capabilities, "elicitation/create", URL_MODE) if wanted else None
+            wanted = client_requests.wanted_urls(told.data)
+            lacks = (
+                client_requests.lacking(self.capabilities, "elicitation/create", URL_MODE) if wanted else None
+            )
             if wanted and lacks is None and self.wanted:
                 return self.session.desk.lot.ask_urls(self, wanted)
-        elif lacks is None and told.code == eras.MISSING_CAPABILITY and self.child.modern:
-            lacks = questions.really_lacking(self.capabilities, told.data)
+        elif lacks is None and told.code == versions.MISSING_CAPABILITY and self.child.modern:
+            lacks = client_requests.really_lacking(self.capabilities, told.data)
         if lacks is not None:
             self.finish_with_error(_missing(lacks))
         return lacks is not None
 
     def finish(self, result: Raw | bytes) -> None:
         """Answer the host with a result, unless it has cancelled."""
-        if self.meta is not UNSET and envelope.VERSION in self.meta:
+        if self.meta is not UNSET and message_meta.VERSION in self.meta:
             native = self.child.modern
-            result = envelope.to_modern(bytes(result), cacheable=self.cacheable, native=native)
+            result = message_meta.to_modern(bytes(result), cacheable=self.cacheable, native=native)
         under_way, host_id = self.session.under_way, self.host_id
         found = under_way.pop(host_id, None)
         if found is self:
@@ -293,7 +297,7 @@ def _missing(capability: Capability) -> bytes:
     names = ", ".join(capability)
     return jsonrpc.encode(
         {
-            "code": eras.MISSING_CAPABILITY,
+            "code": versions.MISSING_CAPABILITY,
             "message": f"The child needs a client with: {names}.",
             "data": {"requiredCapabilities": capability},
         }

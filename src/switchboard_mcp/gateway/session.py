@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.children.visitor import Passing
-from switchboard_mcp.core import envelope, jsonrpc
-from switchboard_mcp.core.envelope import LEVELS
-from switchboard_mcp.core.eras import LATEST_HANDSHAKE
-from switchboard_mcp.transport.link import Link
+from switchboard_mcp.children.waiter import Passing
+from switchboard_mcp.protocol import jsonrpc, message_meta
+from switchboard_mcp.protocol.message_meta import LEVELS
+from switchboard_mcp.protocol.versions import LATEST_HANDSHAKE
+from switchboard_mcp.transport.base import Link
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
-    from switchboard_mcp.gateway.asking import Asked, Desk
-    from switchboard_mcp.gateway.view import View
+    from switchboard_mcp.gateway.client_requests import Asked, Desk
+    from switchboard_mcp.gateway.views import View
 
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -65,7 +65,7 @@ class Listen(Struct, kw_only=True):
     def tell(self, method: str, members: dict[str, Raw]) -> None:
         """Send a notification of this subscription."""
         theirs = _decode_object(members["_meta"]) if "_meta" in members else {}
-        meta = {**theirs, envelope.SUBSCRIPTION: Raw(self.id)}
+        meta = {**theirs, message_meta.SUBSCRIPTION: Raw(self.id)}
         self.route.send(jsonrpc.notification(method, jsonrpc.encode({**members, "_meta": meta})))
 
 

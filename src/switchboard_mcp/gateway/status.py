@@ -12,11 +12,11 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.core.lifecycle import Health
-from switchboard_mcp.gateway.childsuite import ChildSuite
+from switchboard_mcp.children.lifecycle import Health
+from switchboard_mcp.gateway.child_suite import ChildSuite
 
 if TYPE_CHECKING:
-    from switchboard_mcp.observe.timeline import Tally
+    from switchboard_mcp.observability.timeline import Tally
 
 NO_TALLIES: Mapping[str, Tally] = {}
 ILL = frozenset({Health.UNHEALTHY.value, Health.QUARANTINED.value})

@@ -1,4 +1,4 @@
-"""The message desk: letters between agents as files in `.switchboard/`, where every process of a workspace finds them.
+"""Mail between agents: messages as files in `.switchboard/`, shared by every process of a workspace.
 
-`mail.post.Post` is the store; everything else in this room stands behind it or uses it.
+Start with `server` for the MCP tools and `store.store` for the messages.
 """

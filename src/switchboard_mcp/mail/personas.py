@@ -11,12 +11,12 @@ import os
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.core.roles import file_name, read_role
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.mail.letters import Gate, Message
+from switchboard_mcp.mail.messages import Gate, Message
+from switchboard_mcp.mail.roles import file_name, read_role
 
 FOLDER = "personas"
-BUNDLED = os.path.join(os.path.dirname(__file__), "data", FOLDER)
+BUNDLED = os.path.join(os.path.dirname(__file__), "bundled_personas")
 # What is asked of somebody is asked of the role; news and results are for whoever it is.
 ACTIONS = frozenset({"delegate_task", "request_review"})
 MOST_BYTES = 16_384

@@ -18,9 +18,9 @@ from typing import Literal
 from msgspec import DecodeError, Struct
 from msgspec.json import decode
 
-from switchboard_mcp.config.pids import is_running
-from switchboard_mcp.core.agentnames import is_agent_name
-from switchboard_mcp.mail.tree import ELSEWHERE
+from switchboard_mcp.mail.agent_names import is_agent_name
+from switchboard_mcp.mail.store.directory import ELSEWHERE
+from switchboard_mcp.system.processes import is_running
 
 FOLDER = "presence"
 Here = Literal["online", "idle", "offline"]

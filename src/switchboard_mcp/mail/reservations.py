@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from msgspec import Raw, Struct
 
-from switchboard_mcp.core.pathglobs import normal_path, overlap
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
-from switchboard_mcp.mail.clocks import stamp
-from switchboard_mcp.mail.post import State
+from switchboard_mcp.mail.path_patterns import normal_path, overlap
+from switchboard_mcp.mail.store.clocks import stamp
+from switchboard_mcp.mail.store.store import State
 
 PART = "reservations"
 MOST_OF_ONE = 200

@@ -6,13 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.errors import failure
-from switchboard_mcp.mail.briefs import brief, described
-from switchboard_mcp.mail.post import Change
-from switchboard_mcp.transport.program import Resource
+from switchboard_mcp.inprocess.app import Resource
+from switchboard_mcp.mail.presentation import brief, described
+from switchboard_mcp.mail.store.store import Change
 
 if TYPE_CHECKING:
-    from switchboard_mcp.mail.desk import Desk
-    from switchboard_mcp.mail.seat import Seat
+    from switchboard_mcp.mail.server import Desk
+    from switchboard_mcp.mail.session import Seat
 
 AGENTS = "switchboard://agents"
 INBOX = "switchboard://inbox/"
@@ -66,8 +66,8 @@ async def read(seat: Seat, uri: str) -> object:
 
 
 async def _workflow(desk: Desk, agent: str) -> dict[str, object]:
-    from switchboard_mcp.mail.workflows import run_of  # Only where somebody looks.
-    from switchboard_mcp.mail.workflows_telling import shown
+    from switchboard_mcp.mail.workflows.engine import run_of  # Only where somebody looks.
+    from switchboard_mcp.mail.workflows.notifications import shown
 
     run = run_of(await (await desk.post()).state(), agent)
     return {"agent": agent, "workflow": None if run is None else shown(run, agent)}

@@ -1,0 +1,1 @@
+"""Decides which children may run and which subtools exist."""

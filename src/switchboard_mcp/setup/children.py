@@ -17,8 +17,8 @@ from switchboard_mcp.config import mail
 from switchboard_mcp.config.entries import Place, read_entry
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
 from switchboard_mcp.config.variables import secrets
-from switchboard_mcp.core.redaction import Redactor, is_secret_name
 from switchboard_mcp.errors import refused
+from switchboard_mcp.redaction.redactor import Redactor, is_secret_name
 from switchboard_mcp.setup.descriptions import describe
 from switchboard_mcp.setup.dialects import Server
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from switchboard_mcp.setup.editors import Format
+from switchboard_mcp.setup.edit.formats import Format
 
 # How a host writes a variable of the environment; see `syntax`.
 Syntax = Literal["braces", "prefixed", "dollar", "opencode", "continue", "none"]

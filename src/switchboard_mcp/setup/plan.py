@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from switchboard_mcp.config.writing import GITIGNORE
-from switchboard_mcp.setup import editors, jsonc_edit
 from switchboard_mcp.setup.children import (
     FOLDER,
     OWN,
@@ -27,11 +25,13 @@ from switchboard_mcp.setup.children import (
     without_literals,
 )
 from switchboard_mcp.setup.dialects import ENTRY_NAME, Server, anywhere, switchboard_entry
+from switchboard_mcp.setup.discovery import Finding, Source, Survey
+from switchboard_mcp.setup.edit import formats, jsonc_edit
+from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
 from switchboard_mcp.setup.hosts import ANY_FILE
 from switchboard_mcp.setup.journal import Change, Edit, read
-from switchboard_mcp.setup.splices import BeyondEditingError
-from switchboard_mcp.setup.survey import Finding, Source, Survey
-from switchboard_mcp.setup.syntax import references
+from switchboard_mcp.setup.variables import references
+from switchboard_mcp.system.atomic_write import GITIGNORE
 
 # Switchboard itself looks at these; Codex hands nothing down that is not named.
 OWN_VARIABLES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
@@ -251,7 +251,7 @@ def _edited(
     needed = [*plan.variables, *(name for name in OWN_VARIABLES if wanted.environ.get(name))]
     command = wanted.command or anywhere(source.host)
     put = {entry: switchboard_entry(source.host, entry, command, needed)} if entry else {}
-    text = editors.swap(editors.decode(data), source.form, source.key, names, put)
+    text = formats.swap(formats.decode(data), source.form, source.key, names, put)
     if entry and source.host.name == "gemini":
         text = jsonc_edit.with_item(text, ("mcp", "allowed"), entry)
     return text.encode()
@@ -330,8 +330,8 @@ def _config_change(children: Sequence[NewChild], wanted: Settings, plan: Plan) -
     path = wanted.config
     before = read(path)
     try:
-        text = editors.decode(before or b"")
-        form = editors.format_of(path)
+        text = formats.decode(before or b"")
+        form = formats.format_of(path)
         for name, tools in filters.items():
             text = _set(text, form, ("suites", name), "expose", tools)
         for name in wanted.enable:
@@ -344,10 +344,10 @@ def _config_change(children: Sequence[NewChild], wanted: Settings, plan: Plan) -
 
 
 def _set(
-    text: str, form: editors.Format, key: tuple[str, ...], name: str, value: Mapping[str, object]
+    text: str, form: formats.Format, key: tuple[str, ...], name: str, value: Mapping[str, object]
 ) -> str:
     """Put an object into the settings; members it has already stay."""
-    present = editors.servers(text, form, (*key, name))
+    present = formats.servers(text, form, (*key, name))
     if all(present.get(each) == item for each, item in value.items()):
         return text
     if form == "json":
@@ -355,4 +355,4 @@ def _set(
         return jsonc_edit.swap(text, (*key, name), rest, value)
     if present:
         raise BeyondEditingError(f"has `{'.'.join((*key, name))}` already.")
-    return editors.swap(text, form, key, [], {name: value})
+    return formats.swap(text, form, key, [], {name: value})

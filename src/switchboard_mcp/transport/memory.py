@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop
 from collections import deque
 
-from switchboard_mcp.transport.link import Closed, Odd, Receive
+from switchboard_mcp.transport.base import Closed, Odd, Receive
 
 
 class MemoryLink:

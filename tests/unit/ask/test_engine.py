@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from switchboard_mcp.ask.engine import Agreement, Party, Request, carry_out
 from switchboard_mcp.ask.models import Brief, Correction, News, Reply, Results, Usage
+from switchboard_mcp.ask.plan import Offered, Step, Turn
 from switchboard_mcp.config.ask import Ask
-from switchboard_mcp.core.plan import Offered, Step, Turn
 from switchboard_mcp.errors import SwitchboardError, failure, tool_result
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from switchboard_mcp.ask.hosts import HostConsent, choose
+from switchboard_mcp.ask.host_access import HostConsent, choose
 from switchboard_mcp.ask.models import Brief, CannotAskError, Correction, Results
+from switchboard_mcp.ask.plan import Offered, Step, Turn
 from switchboard_mcp.ask.sampling import HostModel, read_turn
-from switchboard_mcp.core.plan import Offered, Step, Turn
 from switchboard_mcp.errors import SwitchboardError, failure
 
 BRIEF = Brief("files", "Be careful.", [Offered("read", "Reads.", {"type": "object"})], "Request: read a")

@@ -13,14 +13,14 @@ import pytest
 from msgspec import Raw
 
 from switchboard_mcp.ask.models import CannotAskError
-from switchboard_mcp.ask.program import Wrapper
+from switchboard_mcp.ask.plan import Offered, Step
 from switchboard_mcp.ask.server import AskingServer
+from switchboard_mcp.ask.wrapper_app import Wrapper
 from switchboard_mcp.config.ask import Ask
-from switchboard_mcp.core.framing import Oversized
-from switchboard_mcp.core.plan import Offered, Step
 from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.inprocess.app import Caller, Menu
+from switchboard_mcp.protocol.framing import Oversized
 from switchboard_mcp.transport import memory
-from switchboard_mcp.transport.program import Caller, Menu
 
 Json = dict[str, Any]
 RESULT = b'{"content":[{"type":"text","text":"hi"}],"x":[ 1 ]}'

@@ -8,13 +8,13 @@ from typing import Any, cast
 import msgspec
 
 from switchboard_mcp.bus import node as nodes
+from switchboard_mcp.bus.client import Fields, Wire
 from switchboard_mcp.bus.events import Events
-from switchboard_mcp.bus.redis import Fields, Wire
 from switchboard_mcp.config.audit import Audit as Settings
-from switchboard_mcp.core.redaction import Redactor
-from switchboard_mcp.mail.letters import Draft
-from switchboard_mcp.mail.post import Post, State
-from switchboard_mcp.observe.audit import Audit
+from switchboard_mcp.mail.messages import Draft
+from switchboard_mcp.mail.store.store import Post, State
+from switchboard_mcp.observability.audit.record import Audit
+from switchboard_mcp.redaction.redactor import Redactor
 
 
 class Stream:

@@ -12,16 +12,16 @@ from msgspec import Struct
 from switchboard_mcp.children.builtin import BuiltinChild
 from switchboard_mcp.children.catalog import Catalog
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.services import Services
-from switchboard_mcp.children.visitor import Passing, Visitor
+from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.lifecycle import State
+from switchboard_mcp.children.waiter import Passing, Visitor
 from switchboard_mcp.config.models import ChildSpec, Config
-from switchboard_mcp.core.jsonrpc import Message
-from switchboard_mcp.core.lifecycle import State
-from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.observe.log import Log
-from switchboard_mcp.transport.pipes import Cork
-from switchboard_mcp.transport.program import Caller, Request, Resource, Tool, Voice
+from switchboard_mcp.inprocess.app import Caller, Request, Resource, Tool, Voice
+from switchboard_mcp.observability.log import Log
+from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.transport.stdio import Cork
 
 
 class Nothing(Struct):

@@ -9,11 +9,11 @@ import pytest
 
 from switchboard_mcp.children.catalog import Knowledge, read_tools
 from switchboard_mcp.children.handshake import Listed, WrongEra, fetch_list, shake_hands
-from switchboard_mcp.core.framing import Noise, Oversized
-from switchboard_mcp.core.jsonrpc import Malformed, Message
 from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.protocol.framing import Noise, Oversized
+from switchboard_mcp.protocol.jsonrpc import Malformed, Message
 from switchboard_mcp.transport import memory
-from switchboard_mcp.transport.peer import Call, Peer
+from switchboard_mcp.transport.rpc import Call, Peer
 
 Json = dict[str, Any]
 Answer = Callable[[str, Json], Json | None]

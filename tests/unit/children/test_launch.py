@@ -11,16 +11,16 @@ from typing import cast
 
 import pytest
 
-from switchboard_mcp.children import remote
+from switchboard_mcp.children import remote_transport
+from switchboard_mcp.children.context import Services
 from switchboard_mcp.children.launch import Launched, launch
-from switchboard_mcp.children.services import Services
 from switchboard_mcp.children.supervisor import Supervisor
 from switchboard_mcp.config.governance import Governance
 from switchboard_mcp.config.models import ChildSpec, Config, Workspace
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.policy.launch import Approved
-from switchboard_mcp.policy.launch_files import Mark, seal
-from tests.unit.policy.launching import Place
+from switchboard_mcp.policy.launch.files import Mark, seal
+from switchboard_mcp.policy.launch.rules import Approved
+from tests.unit.policy.launch.launching import Place
 
 SOURCE = Path(__file__).parents[3] / "src" / "switchboard_mcp"
 SPEC = ChildSpec(name="kid", source="file", command="tool", args=["--x"], env={"A": "b"}, cwd="/")
@@ -107,7 +107,7 @@ def test_a_remote_child_is_not_connected_to_without_an_approval(tmp_path: Path) 
     spec = ChildSpec(name="far", source="file", kind="http", url="https://mcp.example.com/")
     # Without an approval nothing else of the services is looked at, let alone a connection made.
     lonely = cast(Services, SimpleNamespace(guard=place.guard()))
-    outcome = asyncio.run(remote.connect(spec, lonely))
+    outcome = asyncio.run(remote_transport.connect(spec, lonely))
     assert isinstance(outcome, Failure)
     assert outcome.code == "child_not_allowed"
 
@@ -122,14 +122,14 @@ def test_a_governed_workspace_without_a_guard_has_no_children() -> None:
 
 STARTS = {
     "launcher.spawn": {"children/launch.py"},
-    "dial": {"children/remote.py"},
+    "dial": {"children/remote_transport.py"},
     # The program that stands between us and every child, and that program itself.
-    "Popen": {"transport/process.py", "transport/windows.py"},
+    "Popen": {"transport/process/launcher.py", "transport/process/windows.py"},
     # A terminal runs the program that its user names behind `--`, as any shell would.
-    "execvpe": {"transport/keeper.py", "transport/pty.py"},
-    "fork": {"transport/keeper.py", "transport/pty.py"},
+    "execvpe": {"transport/process/reaper.py", "transport/process/pty.py"},
+    "fork": {"transport/process/reaper.py", "transport/process/pty.py"},
     # The writer of the audit record: our own interpreter with our own module.
-    "posix_spawn": {"observe/audit_scribe.py"},
+    "posix_spawn": {"observability/audit/writer_process.py"},
 }
 NEVER = {
     "system", "popen", "posix_spawnp", "spawnv", "execv", "execve", "execvp", "execl", "forkpty",

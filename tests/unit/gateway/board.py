@@ -13,17 +13,17 @@ from typing import Any
 from switchboard_mcp.children.catalog import Catalog, Tool
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.connection import Carrier
-from switchboard_mcp.children.isolated import IsolatedChild
-from switchboard_mcp.children.services import Services
+from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.per_session import IsolatedChild
 from switchboard_mcp.config.models import ChildSpec, Config, Suite
-from switchboard_mcp.core.redaction import Redactor
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.session import Session
-from switchboard_mcp.observe.log import Log
+from switchboard_mcp.observability.log import Log
+from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.transport import memory
-from switchboard_mcp.transport.link import Closed, Lost
-from switchboard_mcp.transport.pipes import Cork
+from switchboard_mcp.transport.base import Closed, Lost
+from switchboard_mcp.transport.stdio import Cork
 
 Json = dict[str, Any]
 Script = Callable[[Json], Json | None]

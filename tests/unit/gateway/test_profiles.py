@@ -13,7 +13,7 @@ from switchboard_mcp.errors import failure
 from switchboard_mcp.gateway.governed import govern
 from switchboard_mcp.gateway.profiles import apply
 from tests.unit.gateway.board import ECHO, Board, Host, Json
-from tests.unit.gateway.chained import chained
+from tests.unit.gateway.pipeline.chained import chained
 
 READ: Json = {"name": "read", "inputSchema": {"type": "object"}}
 WRITE: Json = {"name": "write", "inputSchema": {"type": "object"}}

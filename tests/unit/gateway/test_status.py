@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from switchboard_mcp.gateway.status import children
-from switchboard_mcp.observe.timeline import Tally
+from switchboard_mcp.observability.timeline import Tally
 from tests.unit.gateway.board import Board
 
 

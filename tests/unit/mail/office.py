@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from switchboard_mcp.config.mail import Mail
-from switchboard_mcp.core import jsonrpc
-from switchboard_mcp.mail.clocks import Clocks, system_clocks
-from switchboard_mcp.mail.desk import Desk
-from switchboard_mcp.observe.log import Log
+from switchboard_mcp.inprocess.app import Caller, Menu
+from switchboard_mcp.inprocess.mcp_server import Server
+from switchboard_mcp.mail.server import Desk
+from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
+from switchboard_mcp.observability.log import Log
+from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.transport import memory
-from switchboard_mcp.transport.inhouse import Server
-from switchboard_mcp.transport.program import Caller, Menu
 
 Json = dict[str, Any]
 PATIENCE_S = 20.0

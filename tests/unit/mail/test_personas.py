@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.core.roles import ROLES
-from switchboard_mcp.mail.letters import Message
+from switchboard_mcp.mail.messages import Message
 from switchboard_mcp.mail.personas import MOST_BYTES, Personas
+from switchboard_mcp.mail.roles import ROLES
 
 
 def message(**more: Any) -> Message:

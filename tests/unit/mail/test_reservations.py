@@ -9,7 +9,7 @@ import pytest
 
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import reservations
-from switchboard_mcp.mail.post import State
+from switchboard_mcp.mail.store.store import State
 from tests.unit.mail.office import office
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -7,9 +7,9 @@ import jsonschema
 import msgspec
 import pytest
 
-from switchboard_mcp.core.letterfile import Stem
-from switchboard_mcp.mail.letters import ACTIONS, Message, Receipt
-from switchboard_mcp.mail.seals import sealed
+from switchboard_mcp.mail.messages import ACTIONS, Message, Receipt
+from switchboard_mcp.mail.store.filenames import Stem
+from switchboard_mcp.mail.store.signing import sealed
 from tests.conftest import published_schema
 
 # As in the protocol's own document.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.policy.launching import Place
+from tests.unit.policy.launch.launching import Place
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from switchboard_mcp.setup.dialects import Server
+from switchboard_mcp.setup.discovery import look
 from switchboard_mcp.setup.hosts import BY_NAME
-from switchboard_mcp.setup.places import places
+from switchboard_mcp.setup.paths import places
 from switchboard_mcp.setup.plan import Plan, Present, Settings, decide, make_plan
-from switchboard_mcp.setup.survey import look
 
 NOTHING = Present(children={}, names=set())
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from switchboard_mcp.core.framing import Noise, Oversized
-from switchboard_mcp.transport.link import Link
+from switchboard_mcp.protocol.framing import Noise, Oversized
+from switchboard_mcp.transport.base import Link
 
 # Nothing here takes this long; a test that waits longer waits for what never comes.
 PATIENCE_S = 10.0

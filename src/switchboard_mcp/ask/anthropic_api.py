@@ -1,0 +1,278 @@
+"""Anthropic's API as the model, through its official library: the subtools are its tools, four more are for the plan.
+
+The library is loaded here alone, on a thread, since that takes longer than all else. The list of tools and the words
+above the conversation are the same for every request to a child, and are marked to be cached. No tool is forced and
+nothing is set that some models refuse; a model's own turns go back to it as they came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from switchboard_mcp.ask import prompt
+from switchboard_mcp.ask.models import REPLY_TOKENS, Brief, Correction, News, Reply, Usage
+from switchboard_mcp.ask.plan import Offered, Step, Turn
+from switchboard_mcp.config.ask import Ask
+from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
+from switchboard_mcp.suites.schema import compact
+from switchboard_mcp.suites.summary import summarise
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+    from anthropic.types import Message
+
+# By the library, with growing pauses, or those that the service names.
+RETRIES = 3
+NAME_CHARS = 64
+DONE, LATER, CANNOT, UNCLEAR = "plan_done", "plan_later", "plan_cannot", "plan_unclear"
+HOW = f"""\
+- Call {DONE} in the same turn as the calls that fulfil the request. If you must see their results first, call {LATER}
+  in the same turn instead, with every subtool you may need after them.
+- Call {CANNOT} when no subtool here can do it, {UNCLEAR} when the request could mean several things."""
+TEXT = {"type": "string"}
+
+
+def _control(name: str, description: str, **properties: object) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": [], "additionalProperties": False}
+    return {"name": name, "description": description, "input_schema": schema}
+
+
+CONTROLS = [
+    _control(DONE, "The calls of this turn, or those before, fulfil the request.", message=TEXT),
+    _control(
+        LATER,
+        "The results of this turn's calls are needed first. Names every subtool that may be needed after them.",
+        subtools={"type": "array", "items": TEXT},
+    ),
+    _control(CANNOT, "No subtool here can do it.", why=TEXT),
+    _control(UNCLEAR, "The request could mean several things.", question=TEXT),
+]
+
+
+class ApiModel:
+    """See the module."""
+
+    def __init__(self, settings: Ask, key: str) -> None:
+        self._settings = settings
+        self._key = key
+        self._client: AsyncAnthropic | None = None
+        self._opening = asyncio.Lock()
+
+    async def client(self) -> AsyncAnthropic:
+        """The library's client, loaded where it is not yet."""
+        async with self._opening:
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._load)
+            return self._client
+
+    def _load(self) -> AsyncAnthropic:
+        try:
+            from anthropic import AsyncAnthropic
+        except ImportError as problem:
+            told = f"The API needs a package that is not installed: {problem.name}."
+            hint = "Install it: pip install 'switchboard-mcp[ask]', or '.[ask]' in its folder."
+            raise refused("ask_no_model", told, hint=hint) from None
+        return AsyncAnthropic(
+            api_key=self._key,
+            base_url=self._settings.base_url or None,
+            max_retries=RETRIES,
+            timeout=self._settings.timeout_ms / 1000,
+        )
+
+    def talk(self, brief: Brief) -> ApiTalk:
+        """A conversation about one request."""
+        return ApiTalk(self, self._settings, brief, prompt.system(brief.child, brief.role, HOW))
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        if self._client is not None:
+            await self._client.close()
+
+
+class _Use(Struct, frozen=True):
+    """A tool that the model used: its id, and the place of its step, where it is one."""
+
+    id: str
+    step: int | None
+
+
+class ApiTalk:
+    """See `models.Talk`."""
+
+    def __init__(self, model: ApiModel, settings: Ask, brief: Brief, system: str) -> None:
+        self._model = model
+        self._settings = settings
+        self._names = api_names([tool.name for tool in brief.offered])
+        self._fixed: dict[str, Any] = {
+            "model": settings.model,
+            "system": [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}],
+            "tools": write_tools(brief.offered, self._names),
+        }
+        if settings.effort:
+            self._fixed["output_config"] = {"effort": settings.effort}
+        self._messages: list[Any] = [{"role": "user", "content": brief.request}]
+        self._uses: list[_Use] = []
+
+    async def begin(self, most_tokens: int) -> Reply:
+        """The first turn."""
+        return await self._turn(most_tokens)
+
+    async def go_on(self, news: News, most_tokens: int) -> Reply:
+        """The turn after this."""
+        self._messages.append({"role": "user", "content": self._written(news)})
+        return await self._turn(most_tokens)
+
+    def _written(self, news: News) -> str | list[dict[str, object]]:
+        """Every tool that was used wants a result, before anything else is said."""
+        if isinstance(news, Correction):
+            told = prompt.correction(news.problems)
+            return [_result(use.id, told, wrong=True) for use in self._uses] or told
+        return [_result(use.id, "noted" if use.step is None else news.texts[use.step]) for use in self._uses]
+
+    async def _turn(self, most_tokens: int) -> Reply:
+        client = await self._model.client()
+        most = min(REPLY_TOKENS, most_tokens)
+        try:
+            async with client.messages.stream(
+                max_tokens=most, messages=self._messages, **self._fixed
+            ) as stream:
+                message = await stream.get_final_message()
+        except Exception as problem:  # noqa: BLE001 - whatever a service sends, the library may fail on it
+            raise SwitchboardError(explain(problem)) from None
+        self._messages.append({"role": "assistant", "content": message.content})
+        turn = self._understood(message)
+        counted = message.usage
+        usage = Usage(
+            read=counted.input_tokens + (counted.cache_creation_input_tokens or 0),
+            written=counted.output_tokens,
+            cached=counted.cache_read_input_tokens or 0,
+        )
+        return Reply(turn, usage, message.model)
+
+    def _understood(self, message: Message) -> Turn:
+        self._uses = []
+        if message.stop_reason == "refusal":
+            return Turn(cannot="the model declines to plan it.")
+        originals = {written: name for name, written in self._names.items()}
+        steps: list[Step] = []
+        said: dict[str, dict[str, object]] = {}
+        texts: list[str] = []
+        odd = ""
+        for block in message.content:
+            if block.type == "text":
+                texts.append(block.text)
+            if block.type != "tool_use":
+                continue
+            given: object = block.input
+            args = given if isinstance(given, dict) else {}
+            if not isinstance(given, dict):
+                odd = f"The arguments of '{block.name}' are no object."
+            if block.name in (DONE, LATER, CANNOT, UNCLEAR):
+                said[block.name] = args
+                self._uses.append(_Use(block.id, None))
+            else:
+                self._uses.append(_Use(block.id, len(steps)))
+                steps.append(Step(originals.get(block.name, block.name), args))
+        if message.stop_reason == "max_tokens":
+            odd = "The answer was cut off: it is too long."
+        return Turn(
+            steps=steps,
+            done=DONE in said,
+            later=_names(said[LATER].get("subtools"), originals) if LATER in said else None,
+            message=_text(said.get(DONE, {}), "message") or "".join(texts),
+            cannot=(_text(said[CANNOT], "why") or "no reason given.") if CANNOT in said else "",
+            unclear=(_text(said[UNCLEAR], "question") or "no question given.") if UNCLEAR in said else "",
+            odd=odd,
+        )
+
+
+def api_names(names: Iterable[str]) -> dict[str, str]:
+    """How the API calls each subtool: its own name where that will do, else one like it."""
+    taken: set[str] = {control["name"] for control in CONTROLS}
+    written: dict[str, str] = {}
+    for name in names:
+        plain = "".join(
+            letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in name
+        )
+        plain = plain[:NAME_CHARS] or "_"
+        count = 1
+        while plain in taken:
+            count += 1
+            ending = f"_{count}"
+            plain = plain[: NAME_CHARS - len(ending)] + ending
+        taken.add(plain)
+        written[name] = plain
+    return written
+
+
+def write_tools(offered: Sequence[Offered], names: dict[str, str]) -> list[dict[str, Any]]:
+    """The list of tools, always in the same order; all of it is cached."""
+    tools = [
+        {"name": names[tool.name], "description": tool.description, "input_schema": write_schema(tool.schema)}
+        for tool in offered
+    ]
+    tools = [*CONTROLS, *tools]
+    return [*tools[:-1], {**tools[-1], "cache_control": {"type": "ephemeral"}}]
+
+
+def write_schema(schema: object) -> dict[str, Any]:
+    """A schema that the API takes: an object, without alternatives at the top; those are held to when it is judged."""
+    small = compact(schema)
+    if not isinstance(small, dict):
+        return {"type": "object", "properties": {}}
+    kept = {name: part for name, part in small.items() if name not in ("anyOf", "oneOf", "allOf", "$schema")}
+    return {**kept, "type": "object"}
+
+
+def explain(problem: Exception) -> Failure:
+    """What went wrong at the service, in words; nothing of the request is repeated."""
+    if isinstance(problem, SwitchboardError):
+        return problem.failure
+    status = getattr(problem, "status_code", None)
+    kind, said = _said(getattr(problem, "body", None))
+    told = f" {summarise(said, 300)}" if said else ""
+    if status in (401, 403):
+        return failure("ask_model_rejected", f"The model's service does not accept the key ({status}).{told}")
+    if status == 429:
+        return failure("ask_model_failed", f"The model's service wants fewer requests (429).{told}")
+    if status == 529 or kind == "overloaded_error":
+        return failure("ask_model_failed", "The model's service is overloaded (529).")
+    if isinstance(status, int) and 400 <= status < 500:
+        return failure("ask_model_rejected", f"The model's service refuses the request ({status}).{told}")
+    if isinstance(status, int) and status >= 500:
+        return failure("ask_model_failed", f"The model's service fails ({status}).{told}")
+    name = type(problem).__name__
+    if name == "APITimeoutError":
+        return failure("ask_model_failed", "The model's service did not answer in time.")
+    if name == "APIConnectionError":
+        return failure("ask_model_failed", "The model's service cannot be reached.", hint=UNREACHABLE)
+    return failure("ask_model_failed", f"The model's service sent what cannot be read ({name}).")
+
+
+UNREACHABLE = "Check the network, and `ask.baseUrl` in the config, then try again."
+
+
+def _said(body: object) -> tuple[str, str]:
+    error = body.get("error") if isinstance(body, dict) else None
+    if not isinstance(error, dict):
+        return "", ""
+    return _text(error, "type"), _text(error, "message")
+
+
+def _result(id: str, text: str, *, wrong: bool = False) -> dict[str, object]:
+    written: dict[str, object] = {"type": "tool_result", "tool_use_id": id, "content": text}
+    return {**written, "is_error": True} if wrong else written
+
+
+def _text(members: dict[str, Any], name: str) -> str:
+    value = members.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _names(value: object, originals: dict[str, str]) -> list[str]:
+    listed = value if isinstance(value, list) else []
+    return [originals.get(name, name) for name in listed if isinstance(name, str)]

@@ -1,0 +1,239 @@
+"""Whether arguments fit a tool's JSON Schema, and in words what does not.
+
+Owns the keywords that decide whether a call can be meant: types, required and unknown members, fixed values, bounds,
+nesting, combinations, local references. What it does not know (formats, patterns, conditions) it leaves to the tool
+itself. Where the child's own schema is beyond all measure it stops looking, and lets pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from switchboard_mcp.suites.schema import pointer
+
+MAX_DEPTH = 64
+# No call that is meant needs more looks; a schema made to take forever does.
+MAX_LOOKS = 20_000
+# A model mends what it is told of; more it does not read.
+MOST_MISTAKES = 8
+SHOWN_CHARS = 60
+
+Node = dict[str, Any]
+
+
+class Mistake(Struct, frozen=True):
+    """One thing that does not fit: where, and in words what."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path or 'the arguments'}: {self.message}"
+
+
+def check(schema: object, value: object) -> list[Mistake]:
+    """What does not fit, in the order of the schema; empty where all does."""
+    look = _Look(schema)
+    found: list[Mistake] = []
+    for mistake in look.at(schema, value, "", 0):
+        found.append(mistake)
+        if len(found) == MOST_MISTAKES:
+            break
+    return found
+
+
+class _Look:
+    def __init__(self, root: object) -> None:
+        self._root = root
+        self._left = MAX_LOOKS
+
+    def at(self, schema: object, value: object, path: str, depth: int) -> Iterator[Mistake]:
+        """What does not fit here and below."""
+        self._left -= 1
+        if schema is False:
+            yield Mistake(path, "nothing may stand here")
+        if not isinstance(schema, dict) or depth > MAX_DEPTH or self._left < 0:
+            return
+        if "$ref" in schema:
+            yield from self.at(self._target(schema["$ref"]), value, path, depth + 1)
+        yield from _plain(schema, value, path)
+        yield from self._combined(schema, value, path, depth)
+        if isinstance(value, dict):
+            yield from self._members(schema, value, path, depth)
+        elif isinstance(value, list):
+            yield from self._entries(schema, value, path, depth)
+
+    def _target(self, ref: object) -> object:
+        steps = pointer(ref)
+        found = self._root if steps is not None else {}
+        for step in steps or ():
+            if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
+                found = found[int(step)]
+            else:
+                found = found.get(step, {}) if isinstance(found, dict) else {}
+        return found
+
+    def _fits(self, schema: object, value: object, depth: int) -> bool:
+        return next(self.at(schema, value, "", depth + 1), None) is None
+
+    def _combined(self, schema: Node, value: object, path: str, depth: int) -> Iterator[Mistake]:
+        for part in _list(schema, "allOf"):
+            yield from self.at(part, value, path, depth + 1)
+        options = _list(schema, "anyOf")
+        if options and not any(self._fits(option, value, depth) for option in options):
+            yield from self._none_fits(options, value, path, depth)
+        options = _list(schema, "oneOf")
+        if options:
+            fitting = sum(self._fits(option, value, depth) for option in options)
+            if fitting == 0:
+                yield from self._none_fits(options, value, path, depth)
+            elif fitting > 1:
+                yield Mistake(path, f"fits {fitting} of {len(options)} alternatives, and may fit only one")
+        if "not" in schema and self._fits(schema["not"], value, depth):
+            yield Mistake(path, "is what it must not be")
+
+    def _none_fits(self, options: list[object], value: object, path: str, depth: int) -> Iterator[Mistake]:
+        """The complaint of the alternative that is nearest: the one that complains about something further in."""
+        complaints = [list(self.at(option, value, path, depth + 1))[:MOST_MISTAKES] for option in options]
+        deeper = [found for found in complaints if found and all(mistake.path != path for mistake in found)]
+        if len(deeper) == 1:
+            yield from deeper[0]
+        else:
+            yield Mistake(path, f"{_shown(value)} fits none of {len(options)} alternatives")
+
+    def _members(self, schema: Node, value: Node, path: str, depth: int) -> Iterator[Mistake]:
+        for name in _list(schema, "required"):
+            if isinstance(name, str) and name not in value:
+                yield Mistake(_under(path, name), "is missing")
+        properties = schema.get("properties")
+        known = properties if isinstance(properties, dict) else {}
+        for name, item in value.items():
+            if name in known:
+                yield from self.at(known[name], item, _under(path, name), depth + 1)
+            elif "additionalProperties" in schema and not schema.get("patternProperties"):
+                others = schema["additionalProperties"]
+                if others is False:
+                    there = f"; there are: {', '.join(known)}" if known else ""
+                    yield Mistake(_under(path, name), f"is not known{there}")
+                else:
+                    yield from self.at(others, item, _under(path, name), depth + 1)
+
+    def _entries(self, schema: Node, value: list[object], path: str, depth: int) -> Iterator[Mistake]:
+        items: object = schema.get("items")
+        first = _list(schema, "prefixItems")
+        if isinstance(items, list):  # as older drafts write what is now `prefixItems`
+            first, items = items, schema.get("additionalItems")
+        for index, item in enumerate(value):
+            there = f"{path}[{index}]"
+            if index < len(first):
+                yield from self.at(first[index], item, there, depth + 1)
+            elif items is not None:
+                yield from self.at(items, item, there, depth + 1)
+            if self._left < 0:
+                return
+
+
+def _plain(schema: Node, value: object, path: str) -> Iterator[Mistake]:
+    """What can be said of one value by itself."""
+    wanted = schema.get("type")
+    kinds = [wanted] if isinstance(wanted, str) else wanted if isinstance(wanted, list) else []
+    if kinds and not any(TYPES[kind](value) for kind in kinds if kind in TYPES):
+        yield Mistake(path, f"{_shown(value)} is not of type {' or '.join(map(str, kinds))}")
+        return
+    fixed = schema.get("enum")
+    if isinstance(fixed, list) and not any(same(value, option) for option in fixed):
+        yield Mistake(path, f"{_shown(value)} is none of {', '.join(map(_shown, fixed[:20]))}")
+    if "const" in schema and not same(value, schema["const"]):
+        yield Mistake(path, f"{_shown(value)} is not {_shown(schema['const'])}")
+    size = _size(value)
+    if size is not None:
+        for keyword, holds, words in BOUNDS[size[0]]:
+            bound = schema.get(keyword)
+            if _is_number(bound) and not holds(size[1], bound):
+                yield Mistake(path, f"{words} {bound}")
+
+
+def same(left: object, right: object) -> bool:
+    """Equal as JSON has it: 1 is 1.0, and neither is true."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(item, right[name]) for name, item in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return left == right
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_integer(value: object) -> bool:
+    return _is_number(value) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
+
+
+TYPES: dict[object, Callable[[object], bool]] = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "number": _is_number,
+    "integer": _is_integer,
+}
+
+Holds = Callable[[Any, Any], bool]
+_AT_LEAST: Holds = lambda size, bound: size >= bound  # noqa: E731
+_AT_MOST: Holds = lambda size, bound: size <= bound  # noqa: E731
+# By what is measured: keyword, what must hold, what is said where it does not.
+BOUNDS: dict[str, list[tuple[str, Holds, str]]] = {
+    "number": [
+        ("minimum", _AT_LEAST, "is less than"),
+        ("maximum", _AT_MOST, "is more than"),
+        ("exclusiveMinimum", lambda size, bound: size > bound, "is not more than"),
+        ("exclusiveMaximum", lambda size, bound: size < bound, "is not less than"),
+    ],
+    "text": [
+        ("minLength", _AT_LEAST, "is shorter than"),
+        ("maxLength", _AT_MOST, "is longer than"),
+    ],
+    "list": [
+        ("minItems", _AT_LEAST, "has fewer entries than"),
+        ("maxItems", _AT_MOST, "has more entries than"),
+    ],
+    "members": [
+        ("minProperties", _AT_LEAST, "has fewer members than"),
+        ("maxProperties", _AT_MOST, "has more members than"),
+    ],
+}
+
+
+def _size(value: object) -> tuple[str, float] | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return "number", value
+    if isinstance(value, str):
+        return "text", len(value)
+    if isinstance(value, list):
+        return "list", len(value)
+    return ("members", len(value)) if isinstance(value, dict) else None
+
+
+def _list(schema: Node, keyword: str) -> list[object]:
+    value = schema.get(keyword)
+    return value if isinstance(value, list) else []
+
+
+def _under(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _shown(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"

@@ -1,0 +1,99 @@
+"""The server that a wrapped child is: one tool that takes a sentence. A program for `inhouse`.
+
+Owns the tool, and what is told of a request besides its result. Who plans and who agrees is settled in `hosts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from msgspec import Meta, Raw, Struct
+
+from switchboard_mcp.ask.anthropic_api import ApiModel
+from switchboard_mcp.ask.engine import Party, Toolbox, carry_out
+from switchboard_mcp.ask.engine import Request as Wanted
+from switchboard_mcp.ask.host_access import Host, HostConsent, choose
+from switchboard_mcp.ask.record import Record, outcome_of
+from switchboard_mcp.config.ask import SUBTOOL, USED, Ask
+from switchboard_mcp.config.models import Expose
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.inprocess.app import Caller, Request, Resource, Sitting, Tool
+from switchboard_mcp.policy.access import access
+from switchboard_mcp.protocol import jsonrpc
+
+
+class Query(Struct, rename="camel", forbid_unknown_fields=True):
+    """What `natural_language` takes."""
+
+    query: Annotated[str, Meta(min_length=1, description="What you want done, in a sentence.")]
+    context: Annotated[str, Meta(description="What else it takes to do it: names, paths, texts.")] = ""
+    dry_run: Annotated[bool, Meta(description="Give the plan; run nothing.")] = False
+
+
+class Wrapper:
+    """See the module. `api` is the model of the API, where there is a key; `role` says what the child is for."""
+
+    resources: Sequence[Resource] = ()
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        settings: Ask,
+        *,
+        role: str = "",
+        api: ApiModel | None = None,
+    ) -> None:
+        self.toolbox = toolbox
+        self.settings = settings
+        self.role = role
+        self.api = api
+        self.name = toolbox.child
+        self.instructions = f"Tell `{SUBTOOL}` what you want done with '{toolbox.child}', in a sentence."
+        told = (
+            f"Say in a sentence what you want done with '{toolbox.child}': the subtools for it are found and called. "
+            "The answer is theirs, as it came."
+        )
+        self.tools = [Tool(name=SUBTOOL, description=told, takes=Query, serve=_serve, destructive=True)]
+
+    async def sit(self, voice: Any, caller: Caller) -> Asking:
+        """One more client; our own server, whose voice can ask too."""
+        return Asking(self, voice)
+
+    async def answer(self, asked: Query, host: Host, request: Request) -> bytes:
+        """Carry one request out."""
+        try:
+            party = self._party(host)
+        except SwitchboardError as problem:
+            record = Record()
+            result = record.refusal(problem.failure)
+        else:
+            wanted = Wanted(asked.query, asked.context, asked.dry_run)
+            result, record = await carry_out(wanted, party, request.progress)
+        # For the log and the metrics of the Switchboard in front: what it came to and cost, nothing of what was said.
+        host.tell(USED, jsonrpc.encode(record.use(outcome_of(result))))
+        return result
+
+    def _party(self, host: Host) -> Party:
+        settings, child = self.settings, self.toolbox.child
+        trust = access(Expose(allow=settings.trust.get(child, [])), governed=True)
+        return Party(
+            toolbox=self.toolbox,
+            model=choose(settings.backend, self.api, host),
+            consent=HostConsent(child, host),
+            settings=settings,
+            trusted=trust.permits,
+            role=self.role,
+        )
+
+
+class Asking(Sitting):
+    """One client of a wrapped child."""
+
+    def __init__(self, wrapper: Wrapper, host: Host) -> None:
+        self.wrapper = wrapper
+        self.host = host
+
+
+async def _serve(sitting: Asking, asked: Query, request: Request) -> Raw:
+    return Raw(await sitting.wrapper.answer(asked, sitting.host, request))

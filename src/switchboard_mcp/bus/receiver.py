@@ -1,0 +1,258 @@
+"""What comes in: letters of other machines, stored in order and once; then confirmed and acknowledged in one step.
+
+An entry is acknowledged when what it brought is on the disk, and not before. What cannot be stored is left to come
+again; what never can, or has failed too often, goes to the dead stream, and its sender is told. Owns the receiving
+side of every link; does not know who lives where.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from switchboard_mcp.bus import node as nodes
+from switchboard_mcp.bus.client import Entry, Fields, Wire
+from switchboard_mcp.bus.node import Node
+from switchboard_mcp.bus.sender import BATCH, WINDOW
+from switchboard_mcp.bus.sequence import Mark, judge
+from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.mail.messages import Message
+from switchboard_mcp.mail.store import remote_inbox
+from switchboard_mcp.mail.store.store import Post
+
+# After so many failures that nobody foresaw, an entry is not tried any more. Nor is one that was handed out so often
+# without being acknowledged: whoever takes it seems to die of it. A bus that comes and goes hands out a few times too.
+MOST_TRIES, MOST_HANDED_OUT = 5, 50
+# As many entries are taken in together.
+MOST_AT_ONCE = 512
+# These say that the disk, not the letter, is at fault: it waits for as long as that takes.
+PATIENT = frozenset({"mail_not_stored", "shutting_down", "mail_unsafe"})
+
+
+class Coming(Struct):
+    """A letter to be stored, and what became of it."""
+
+    entry: Entry
+    message: Message | None = None
+    problem: Exception | None = None
+    doubtful: bool = True
+
+
+class Inward:
+    """The receiving side."""
+
+    def __init__(self, post: Post, wire: Wire, me: Node, step: Callable[[str], None]) -> None:
+        self._post = post
+        self._wire = wire
+        self._me = me
+        self._step = step
+        self._marks: dict[str, Mark] = {}
+        # By link, up to which number letters may be here although the mark does not say so: what was being stored when
+        # somebody was cut off.
+        self._doubt: dict[str, int] = {}
+        self._tries: dict[str, int] = {}
+        self._asked: dict[str, Mark] = {}
+        self.stored = 0
+        self.dead = 0
+
+    def lost_sight(self) -> None:
+        """What was confirmed may not have been heard; nothing here depends on it."""
+        self._asked.clear()
+
+    async def take(self, entries: Sequence[Entry]) -> None:
+        """Store what the entries bring, then confirm and acknowledge them. Raises where the disk or the bus fails."""
+        out: list[tuple[str, Fields]] = []
+        acked = [entry.id for entry in entries if entry.text("kind") not in ("letter", "receipt")]
+        links: dict[str, list[Entry]] = {}
+        for entry in entries:
+            if entry.text("kind") == "letter" and not nodes.is_node(entry.text("from")):
+                acked.append(entry.id)
+                out.append(
+                    ("dead", {**entry.fields, "to": self._me.id, "reason": "It comes from no machine."})
+                )
+            elif entry.text("kind") == "letter":
+                links.setdefault(entry.text("from"), []).append(entry)
+        trouble: Exception | None = None
+        for node, letters in links.items():
+            problem = await self._letters(node, letters, out, acked)
+            trouble = trouble or problem
+        receipts = [entry for entry in entries if entry.text("kind") == "receipt"]
+        if receipts:
+            await self._receipts(receipts, out, acked)
+        if out or acked:
+            await self._confirm(out, acked)
+            self._step("confirmed")
+        if trouble is not None:
+            raise trouble
+
+    async def _confirm(self, out: Sequence[tuple[str, Fields]], acked: Sequence[str]) -> None:
+        try:
+            await self._wire.ship(out, self._me.id, acked)
+        except SwitchboardError as problem:
+            if problem.failure.code == "bus_full" and not any(node == "dead" for node, _ in out):
+                # What is stored need not stay in Redis, and Redis needs the room. Its sender asks again.
+                await self._wire.ship([], self._me.id, acked)
+                await self._wire.trim(self._me.id)
+            raise
+
+    async def _letters(
+        self, node: str, entries: Sequence[Entry], out: list[tuple[str, Fields]], acked: list[str]
+    ) -> Exception | None:
+        """One link's letters; returns what kept some of them from being stored."""
+        mark = self._marks.get(node)
+        if mark is None:
+            mark = await self._post.work(lambda visit: nodes.load_mark(visit, node))
+        before = mark
+        coming: list[Coming] = []
+        gap = False
+        reached = mark
+        for entry in entries:
+            loose = not entry.number("seq")
+            if not loose:
+                verdict, reached = judge(
+                    reached, entry.text("epoch"), entry.number("seq"), entry.number("base")
+                )
+                if verdict != "store":
+                    gap = gap or verdict == "gap"
+                    acked.append(entry.id)
+                    continue
+                reached = Mark(reached.epoch, entry.number("seq"))
+            coming.append(Coming(entry))
+        # Of an earlier run it is only known how much it took in at once; of a sender that lost its memory, how much it
+        # had on its way.
+        doubt = self._doubt.get(node, before.last + MOST_AT_ONCE)
+        if reached.epoch != before.epoch:
+            doubt = reached.last + WINDOW + BATCH
+        # Cut off in the middle, it is not known what was stored: the next time it is looked for.
+        self._doubt[node] = max(doubt, reached.last)
+        await self._store(coming, doubt)
+        self._step("stored")
+        mark, trouble = self._settled(coming, reached, out, acked)
+        self._marks[node] = mark
+        if mark != before:
+            await self._post.work(lambda v: nodes.save(v, nodes.mark_file(node), mark, durable=False))
+            self._step("noted")
+        if trouble is None:
+            self._doubt[node] = doubt
+        link: dict[str, str | bytes | int] = {"from": self._me.id, "epoch": mark.epoch}
+        out.append((node, {"kind": "stored", **link, "upto": mark.last}))
+        # Once for each gap: what is asked for twice comes twice.
+        if gap and self._asked.get(node) != mark:
+            self._asked[node] = mark
+            out.append((node, {"kind": "resend", **link, "seq": mark.last + 1}))
+        return trouble
+
+    async def _store(self, coming: Sequence[Coming], doubt: int) -> None:
+        for each in coming:
+            try:
+                each.message = remote_inbox.read(each.entry.fields.get("message", b""))
+            except SwitchboardError as problem:
+                each.problem = problem
+        readable = [each for each in coming if each.message is not None]
+        new: list[Coming] = []
+        for each in readable:
+            entry = each.entry
+            each.doubtful = entry.number("seq") <= doubt or bool(entry.number("again"))
+            if self._tries.get(each.entry.id, 0) >= MOST_TRIES or each.entry.times > MOST_HANDED_OUT:
+                told = "It could not be stored, however often it was tried."
+                each.problem = refused("mail_message_invalid", told)
+            else:
+                new.append(each)
+        if not new:
+            return
+        trouble = await self._put(new)
+        if trouble is None or is_patient(trouble):
+            return
+        # One of them is a trap: one at a time, it keeps back nobody before it.
+        for each in new:
+            each.problem = None
+            if await self._put([each]) is not None:
+                return
+
+    async def _put(self, letters: Sequence[Coming]) -> Exception | None:
+        """Store these together; what went wrong is noted with the first that was not stored."""
+        items = [
+            remote_inbox.Coming(each.message, each.entry.fields.get("attachment", b""), each.doubtful)
+            for each in letters
+            if each.message is not None
+        ]
+        gates = self._post.gates
+        try:
+            told = await self._post.commit(
+                lambda visit: remote_inbox.receive(visit, items, gates), numbers=len(items)
+            )
+        except Exception as problem:  # noqa: BLE001 - whatever it is, it is counted, and the letter waits
+            letters[0].problem = problem
+            return problem
+        for each, refusal in zip(letters, told, strict=True):
+            each.problem = SwitchboardError(refusal) if refusal is not None else None
+        self.stored += sum(refusal is None for refusal in told)
+        return None
+
+    def _settled(
+        self, coming: Sequence[Coming], reached: Mark, out: list[tuple[str, Fields]], acked: list[str]
+    ) -> tuple[Mark, Exception | None]:
+        """How far the link has come: up to the first letter that has to be tried again."""
+        for each in coming:
+            problem, entry = each.problem, each.entry
+            if problem is not None and not _is_final(problem):
+                self._tries[entry.id] = self._tries.get(entry.id, 0) + (0 if is_patient(problem) else 1)
+                sequence = entry.number("seq")
+                return (Mark(reached.epoch, sequence - 1) if sequence else reached), problem
+            if problem is not None:
+                self.dead += 1
+                out += self._buried(entry, str(problem))
+            self._tries.pop(entry.id, None)
+            acked.append(entry.id)
+        return reached, None
+
+    def _buried(self, entry: Entry, reason: str) -> list[tuple[str, Fields]]:
+        """To the dead stream, whole, and word of it to the sender."""
+        dead: dict[str, str | bytes | int] = {**entry.fields, "to": self._me.id, "reason": reason}
+        link: dict[str, str | bytes | int] = {
+            "kind": "refused",
+            "from": self._me.id,
+            "epoch": entry.text("epoch"),
+            "seq": entry.number("seq"),
+            "reason": reason,
+        }
+        return [("dead", dead), (entry.text("from"), link)]
+
+    async def _receipts(
+        self, entries: Sequence[Entry], out: list[tuple[str, Fields]], acked: list[str]
+    ) -> None:
+        async def one(entry: Entry) -> Exception | None:
+            agent, name = entry.text("agent"), entry.text("name")
+            data = entry.fields.get("receipt", b"")
+            try:
+                await self._post.commit(lambda visit: remote_inbox.file_receipt(visit, agent, name, data))
+            except SwitchboardError as problem:
+                return problem
+            return None
+
+        told = await asyncio.gather(*(one(entry) for entry in entries))
+        self._step("filed")
+        filed: dict[tuple[str, str], list[str]] = {}
+        for entry, problem in zip(entries, told, strict=True):
+            if problem is not None and not _is_final(problem):
+                continue  # It comes again.
+            if problem is not None:
+                out.append(("dead", {**entry.fields, "to": self._me.id, "reason": str(problem)}))
+            acked.append(entry.id)
+            filed.setdefault((entry.text("from"), entry.text("agent")), []).append(entry.text("name"))
+        for (node, agent), names in filed.items():
+            out.append(
+                (node, {"kind": "filed", "from": self._me.id, "agent": agent, "names": " ".join(names)})
+            )
+
+
+def is_patient(problem: Exception) -> bool:
+    """Whether it is waited for, for as long as it takes."""
+    return isinstance(problem, SwitchboardError) and problem.failure.code in PATIENT
+
+
+def _is_final(problem: Exception) -> bool:
+    """Whether trying again cannot help. What nobody foresaw is tried a few times."""
+    return isinstance(problem, SwitchboardError) and problem.failure.code not in PATIENT

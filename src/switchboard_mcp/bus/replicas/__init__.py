@@ -1,0 +1,1 @@
+"""Rate limits and quarantine shared by several servers behind one address, through Redis."""

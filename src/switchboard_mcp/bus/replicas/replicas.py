@@ -1,0 +1,168 @@
+"""One of several servers behind the same address: limits and quarantine that count for all of them, by way of Redis.
+
+Calls that wait for the count of all are asked for together: one question is under way at a time, and whoever comes
+meanwhile is in the next, whatever its suite. While Redis is away, each replica counts and judges alone; nothing waits
+for it then, and it is looked for again by and by. Owns when to ask and whom to tell; the sums are in `ledger`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Coroutine
+from hashlib import sha256
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.bus.replicas.counters import WITHIN_S, Ledger, Wish
+from switchboard_mcp.children.replica_types import Meter, Verdict
+from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.observability.log import Log
+
+T = TypeVar("T")
+
+# How long until it is looked for again: at first, and at most.
+PAUSE_S, MOST_PAUSE_S = 0.5, 5.0
+# Takes the way of every call, rights and memory included, and leaves nothing behind.
+PROBE = Wish("", 60_000, 1, 1)
+MOST_PROBLEM = 500
+
+
+class Notice(Struct, frozen=True):
+    """What stands in Redis of a child in quarantine. `token` is of one run of a replica."""
+
+    replica: str
+    token: str
+    failures: int
+    problem: str
+
+
+class RedisReplicas:
+    """See the module. Is a `children.replica_types.Replicas`."""
+
+    def __init__(self, name: str, ledger: Ledger, log: Log) -> None:
+        self.name = name
+        self.reachable = True
+        self._ledger = ledger
+        self._log = log
+        self._token = os.urandom(6).hex()
+        self._meters: dict[Meter, None] = {}  # with calls that wait, in the order they came
+        self._news: dict[str, tuple[float, bytes]] = {}  # of children: until when, and the notice, or none
+        self._stirred = asyncio.Event()
+
+    def count(self, meter: Meter) -> None:
+        """Calls wait; the meter is told how many of them may go on."""
+        self._meters[meter] = None
+        self._stirred.set()
+
+    def gave_up(self, spec: ChildSpec, failures: int, problem: str, for_s: float) -> None:
+        """The child is in quarantine here."""
+        notice = Notice(self.name, self._token, failures, problem[:MOST_PROBLEM])
+        self._news[entry(spec)] = (time.monotonic() + for_s, msgspec.json.encode(notice))
+        self._stirred.set()
+
+    def trusts(self, spec: ChildSpec) -> None:
+        """The child has won back trust here."""
+        self._news[entry(spec)] = (0.0, b"")
+        self._stirred.set()
+
+    async def verdict(self, spec: ChildSpec) -> Verdict | None:
+        """What another one thinks of the child, where it should not be started."""
+        found = await self._heard(self._ledger.notice(entry(spec))) if self.reachable else None
+        if found is None:
+            return None
+        try:
+            notice = msgspec.json.decode(found[0], type=Notice)
+        except msgspec.DecodeError:
+            return None
+        if notice.token == self._token:
+            return None
+        return Verdict(notice.replica, notice.failures, notice.problem, found[1])
+
+    async def run(self) -> None:
+        """Until cancelled; whoever waits then is not forgotten."""
+        pause_s = PAUSE_S
+        try:
+            await self._heard(self._ledger.take([PROBE]))  # What is to be said of Redis is said at the start.
+            while True:
+                while self._meters:
+                    await self._count()
+                if not self.reachable:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 2, MOST_PAUSE_S)
+                    await self._look()
+                elif self._news:
+                    await self._tell()
+                else:
+                    pause_s = PAUSE_S
+                    self._stirred.clear()
+                    await self._stirred.wait()
+        finally:
+            self.reachable = False
+            for meter in self._meters:
+                meter.ask()
+                meter.alone()
+            await self._ledger.close()
+
+    async def _count(self) -> None:
+        """One question for all that wait now."""
+        meters, self._meters = self._meters, {}
+        wishes = [Wish(meter.key, meter.calls_per_minute, meter.burst, meter.ask()) for meter in meters]
+        told = None
+        try:
+            if self.reachable:
+                told = await self._heard(self._ledger.take(wishes))
+        finally:
+            for place, meter in enumerate(meters):
+                if told is None:
+                    meter.alone()
+                else:
+                    meter.told(*told[place])
+
+    async def _tell(self) -> None:
+        """Say what is new of children; what could not be said is said later, if it is still true."""
+        child, (until, notice) = next(iter(self._news.items()))
+        left_ms = round((until - time.monotonic()) * 1000)
+        if not notice:
+            await self._heard(self._ledger.remove(child))
+        elif left_ms > 0:
+            await self._heard(self._ledger.post(child, notice, left_ms))
+        if self.reachable and self._news[child] == (until, notice):
+            del self._news[child]
+
+    async def _look(self) -> None:
+        """Whether Redis is there again."""
+        if await self._heard(self._ledger.take([PROBE])) is not None:
+            self.reachable = True
+            self._log.info("replicas.back", url=self._ledger.shown)
+
+    async def _heard(self, question: Coroutine[object, object, T]) -> T | None:
+        """The answer, or None where there is none in time: then we are alone."""
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                return await question
+        except (SwitchboardError, TimeoutError) as problem:
+            if self.reachable:
+                told = str(problem) or f"No answer within {WITHIN_S:g} s."
+                note = "limits and quarantine are this replica's own until Redis is back"
+                self._log.warning("replicas.away", problem=told, note=note)
+            self.reachable = False
+            self._stirred.set()
+            return None
+
+
+def entry(spec: ChildSpec) -> str:
+    """Names a child as it is configured, wherever its folder is: while a new config is rolled out there are two."""
+    parts = (
+        spec.kind,
+        spec.command,
+        spec.args,
+        sorted(spec.env.items()),
+        spec.url,
+        sorted(spec.headers.items()),
+    )
+    return f"{spec.name}:{sha256(msgspec.json.encode(parts)).hexdigest()[:16]}"

@@ -1,0 +1,335 @@
+"""What one child offers: its tools, prompts and resources.
+
+Learned in the handshake, fetched again when the child says that it changed, remembered between runs. Tools are there
+when the child is ready; prompts and resources follow in the background, since no call waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+from msgspec import Raw
+from msgspec.json import encode
+
+from switchboard_mcp.children.catalog import Knowledge, Tool, read_tools
+from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.handshake import Listed
+from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.protocol import message_meta, versions
+from switchboard_mcp.suites import sanitize
+
+if TYPE_CHECKING:
+    from switchboard_mcp.children.pinning import Pin
+
+# Which lists stand behind a notification, and which capability says that there are any.
+CHANGES = {
+    "notifications/tools/list_changed": ("tools/list",),
+    "notifications/prompts/list_changed": ("prompts/list",),
+    "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
+}
+PROMPTS = "prompts/list"
+CAPABILITY = {
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resources",
+}
+
+
+# What names an entry of a list.
+KEYS = {"prompts/list": "name", "resources/list": "uri", "resources/templates/list": "uriTemplate"}
+
+
+class Source(Protocol):
+    """Where lists come from: the connection to the child."""
+
+    async def fetch(self, method: str, limit_s: float) -> Listed | Failure | None:
+        """All of one list."""
+
+
+class Offer:
+    """See the module. `heads` holds the start of every `tools/call`, by subtool."""
+
+    def __init__(self, spec: ChildSpec, services: Services, timeout_s: float) -> None:
+        self.tools: dict[str, Tool] = {}
+        self.heads: dict[str, bytes] = {}
+        self.modern = False
+        self.only_as_task: frozenset[str] = (
+            frozenset()
+        )  # tools of a handshake-era child that run in no other way
+        self.special = False  # whether results may need a closer look
+        self.first_known: Callable[[], None] | None = None  # told when nothing was known before
+        self._spec = spec
+        self._services = services
+        self._timeout_s = timeout_s
+        self._knowledge: Knowledge | None = None
+        self._known: list[Tool] | None = None
+        self._instructions: tuple[Knowledge | None, str] = (None, "")
+        self._pin: Pin | None = services.pins.of(spec) if services.pins is not None else None
+        self._refreshing: set[str] = set()
+        self._again: set[str] = set()
+        self.is_whole = False  # whether all lists have been asked for in this run
+        self.prompts_told = False  # whether it has told its prompts in this run
+        self._then: list[Callable[[], None]] = []
+        self._names: dict[str, tuple[list[Raw], frozenset[str]]] = {}
+
+    @property
+    def knowledge(self) -> Knowledge | None:
+        """What the child told about itself, in this run or an earlier one, or what its lock says."""
+        pin = self._pin
+        if self._knowledge is not None or pin is None:
+            return self._knowledge or self._services.catalog.recall(self._spec)
+        return pin.knowledge if pin.governed else self._services.catalog.recall(self._spec) or pin.knowledge
+
+    @property
+    def seen(self) -> bool:
+        """Whether the child has run here before."""
+        return self._knowledge is not None or self._services.catalog.recall(self._spec) is not None
+
+    @property
+    def locked(self) -> bool:
+        """Whether what it offers can be told from its lock, without starting it."""
+        return self._pin is not None and self._pin.knowledge is not None
+
+    def is_fresh(self, within_s: float) -> bool:
+        """Whether it told so lately what it offers that it need not be started to look at it."""
+        return not self.governed and self._services.catalog.is_fresh(self._spec, within_s)
+
+    @property
+    def governed(self) -> bool:
+        """Whether hosts see what was pinned and nothing else."""
+        return self._pin is not None and self._pin.governed
+
+    @property
+    def instructions(self) -> str:
+        """What it tells a model about its use, fit for one to read."""
+        knowledge = self._pin.knowledge if self._pin is not None and self._pin.governed else self.knowledge
+        if self._instructions[0] is not knowledge:
+            text = knowledge.instructions if knowledge is not None else ""
+            self._instructions = (knowledge, sanitize.shown(text, sanitize.INSTRUCTIONS_CHARS))
+        return self._instructions[1] if knowledge is not None else ""
+
+    def bar(self) -> Failure | None:
+        """Why the child must not be used at all, or None."""
+        problem = self._pin.bar() if self._pin is not None else None
+        if problem is not None and self.look_again():
+            return self._pin.bar() if self._pin is not None else None
+        return problem
+
+    def refusal(self, name: str) -> Failure | None:
+        """Why a tool of the running child must not be used, or None where it may, or is not there."""
+        problem = self._pin.refusal(name) if self._pin is not None else None
+        if problem is not None and self.look_again():
+            return self._pin.refusal(name) if self._pin is not None else None
+        return problem
+
+    def prompt_refusal(self, name: str) -> Failure | None:
+        """Why a prompt of the running child must not be used, or None where it may."""
+        problem = self._prompt_problem(name)
+        return self._prompt_problem(name) if problem is not None and self.look_again() else problem
+
+    def _prompt_problem(self, name: str) -> Failure | None:
+        pin = self._pin
+        if pin is None or pin.prompts() is None or (self.prompts_told and name in self.names(PROMPTS)):
+            return None
+        child = self._spec.name
+        told = f"Child '{child}' has no prompt '{name}' that was locked."
+        if not self.prompts_told:
+            told = f"Child '{child}' has not told its prompts, so that '{name}' cannot be compared with the lock."
+        return pin.prompt_refusal(name) or failure("tool_drifted", told, child=child)
+
+    def farewell(self, name: str) -> str:
+        """What to do about a tool that was locked and is gone, or an empty string."""
+        return self._pin.farewell(name) if self._pin is not None else ""
+
+    def look_again(self) -> bool:
+        """Whether the lock is another by now; then that one counts."""
+        pins = self._services.pins
+        if pins is None or self._pin is None or not pins.is_outdated(self._pin):
+            return False
+        self._pin, self._known = pins.of(self._spec), None
+        if self._knowledge is not None:
+            self._index()
+        self._tell("notifications/tools/list_changed")
+        if self._pin is not None and self._pin.prompts():
+            self._tell("notifications/prompts/list_changed")
+        return True
+
+    def known_tools(self) -> list[Tool]:
+        """Its tools, from this run or an earlier one, or from its lock."""
+        if self._knowledge is not None:
+            return list(self.tools.values())
+        if self._known is None:
+            knowledge = self.knowledge
+            self._known = read_tools(knowledge.tools) if knowledge is not None else []
+        return self._known
+
+    def knows(self, method: str) -> bool:
+        """Whether a list is known, from this run or an earlier one."""
+        knowledge = self.knowledge
+        if knowledge is None:
+            return False
+        capability = CAPABILITY.get(method)
+        return capability is None or capability not in knowledge.capabilities or method in knowledge.lists
+
+    def when_fetched(self, method: str, then: Callable[[], None], *, anew: bool = False) -> None:
+        """Go on when the child, which is ready, has been asked for one of its lists; `anew` means in this run."""
+        # What is governed is looked at first.
+        if self.is_whole or (self.knows(method) and not anew and not self.governed):
+            then()
+        else:
+            self._then.append(partial(self.when_fetched, method, then, anew=anew))
+
+    def names(self, method: str) -> frozenset[str]:
+        """The names or URIs in one of its lists."""
+        listed = self.listed(method)
+        kept = self._names.get(method)
+        if kept is None or kept[0] is not listed:
+            kept = self._names[method] = (listed, frozenset(_names(listed, KEYS[method])))
+        return kept[1]
+
+    def tool(self, name: str) -> Tool:
+        """One of its known tools."""
+        return next(tool for tool in self.known_tools() if tool.name == name)
+
+    def listed(self, method: str) -> list[Raw]:
+        """Its prompts, resources or templates, as it sent them; of a governed child the prompts that were pinned."""
+        if method == PROMPTS and self._pin is not None and (pinned := self._pin.prompts()) is not None:
+            return pinned
+        knowledge = self.knowledge
+        return knowledge.lists.get(method, []) if knowledge is not None else []
+
+    def extra(self, method: str) -> dict[str, Raw]:
+        """What it says beside the entries of a list; of a governed child nothing, since nobody has looked at it."""
+        knowledge = self.knowledge if not self.governed else None
+        return knowledge.extras.get(method, {}) if knowledge is not None else {}
+
+    def learn(self, knowledge: Knowledge) -> None:
+        """The handshake is done."""
+        earlier = self.knowledge
+        if earlier is not None and not knowledge.lists:
+            knowledge.lists = {**earlier.lists}  # what the lock says stays as it is, whatever the child tells
+            knowledge.extras = {**earlier.extras, **knowledge.extras}
+        self._knowledge = knowledge
+        self.is_whole = self.prompts_told = False
+        self.modern = versions.is_modern(knowledge.protocol)
+        self._index()
+        if self._differs(earlier, knowledge):
+            self._tell("notifications/tools/list_changed")
+        elif earlier is None and self.first_known is not None:
+            self.first_known()
+
+    def _differs(self, earlier: Knowledge | None, now: Knowledge) -> bool:
+        """Whether hosts see other tools than was known before this run."""
+        pin = self._pin
+        if pin is not None and (pin.governed or earlier is pin.knowledge):
+            return bool(pin.changes)
+        # In whatever order: some children list their tools in another one each time.
+        return earlier is not None and sorted(map(bytes, earlier.tools)) != sorted(map(bytes, now.tools))
+
+    async def fetch_rest(self, source: Source) -> None:
+        """Fetch prompts and resources, and tell where they are others than was known."""
+        assert self._knowledge is not None
+        capabilities = self._knowledge.capabilities
+        try:
+            for notification, methods in CHANGES.items():
+                wanted = [method for method in methods if CAPABILITY.get(method) in capabilities]
+                first = not any(method in self._knowledge.lists for method in wanted)
+                changed = [await self.fetch(source, method) for method in wanted]
+                if any(changed):
+                    self._tell(notification, first=first)
+        finally:
+            self.is_whole = True
+            self._go_on()
+
+    async def fetch(self, source: Source, method: str) -> bool:
+        """Fetch one list again; whether it is another now."""
+        knowledge = self._knowledge
+        listed = await source.fetch(method, self._timeout_s)
+        if knowledge is None or not isinstance(listed, Listed) or knowledge is not self._knowledge:
+            return False
+        entries = listed.entries
+        knowledge.extras[method] = listed.extra
+        if method == "tools/list":
+            knowledge.tools = entries
+            self._index()
+            return True
+        before = knowledge.lists.get(method)
+        knowledge.lists[method] = entries
+        if method == PROMPTS:
+            self.prompts_told = True
+            if self._pin is not None:
+                self._index()
+        self._go_on()
+        self._services.catalog.remember(self._spec, knowledge)
+        return encode(before or []) != encode(entries)
+
+    def _go_on(self) -> None:
+        """Let those go on who waited for what is known now."""
+        waiting, self._then = self._then, []
+        for go_on in waiting:
+            go_on()
+
+    def changed(self, source: Source, notification: str) -> None:
+        """The child says that a list is another. One look at a time, and one more for what changes meanwhile."""
+        if notification in self._refreshing:
+            self._again.add(notification)
+        else:
+            self._refreshing.add(notification)
+            self._services.start_task(self._refresh(source, notification))
+
+    async def _refresh(self, source: Source, notification: str) -> None:
+        try:
+            for method in CHANGES[notification]:
+                await self.fetch(source, method)
+        finally:
+            self._refreshing.discard(notification)
+        self._tell(notification)
+        if notification in self._again:
+            self._again.discard(notification)
+            self.changed(source, notification)
+
+    def _tell(self, notification: str, *, first: bool = False) -> None:
+        if self._services.audience is not None:
+            self._services.audience.child_changed(self._spec.name, notification, first=first)
+
+    def _index(self) -> None:
+        knowledge, pin = self._knowledge, self._pin
+        assert knowledge is not None
+        told = tools = read_tools(knowledge.tools)
+        if pin is not None:
+            if pin.judge(knowledge, prompts=self.prompts_told) and self._services.audit is not None:
+                outcome = "blocked" if pin.governed else "told"
+                for tool in sorted({change.tool for change in pin.changes}):
+                    self._services.audit.record("drift", child=self._spec.name, subtool=tool, outcome=outcome)
+            if pin.governed:
+                pinned = read_tools(pin.knowledge.tools) if pin.knowledge is not None else []
+                tools = [tool for tool in pinned if pin.stands(tool.name)]
+        self.tools = {tool.name: tool for tool in tools}
+        self.only_as_task = frozenset(tool.name for tool in told if not self.modern and tool.only_as_task)
+        self.special = self.modern or bool(self.only_as_task)
+        self.heads = {name: _head(name, as_task=name in self.only_as_task) for name in self.tools}
+        self._services.catalog.remember(self._spec, knowledge)
+
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def _head(name: str, *, as_task: bool) -> bytes:
+    """The start of every tools/call to this subtool, up to its arguments."""
+    task = b'"task":{},' if as_task else b""
+    return b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":%b,%b"arguments":' % (encode(name), task)
+
+
+def _names(entries: list[Raw], key: str) -> Iterator[str]:
+    for entry in entries:
+        try:
+            name = _decode_object(entry).get(key)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        told = message_meta.text_of(name)
+        if told is not None:
+            yield told

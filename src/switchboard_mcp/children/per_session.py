@@ -1,0 +1,116 @@
+"""A child that is not shared: each host has a process of its own.
+
+Stands for all of them where a child is named. It never runs itself: what it offers is what any of them has told, and
+whoever comes is sent to the one that is kept for its host, which is made when it is first needed and goes with its
+host, or when it has been idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec import Raw
+
+from switchboard_mcp.children.catalog import Tool, read_tools
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.inventory import Offer
+from switchboard_mcp.children.waiter import Visitor
+from switchboard_mcp.config.models import ChildSpec, Config
+from switchboard_mcp.errors import Failure, failure
+
+
+class SharedOffer(Offer):
+    """What any of several processes of a child has told."""
+
+    _shown: tuple[list[Raw], list[Tool]] = ([], [])
+
+    def known_tools(self) -> list[Tool]:
+        """Its tools, as told last."""
+        knowledge = self.knowledge
+        if knowledge is None:
+            return []
+        if self._shown[0] is not knowledge.tools:
+            self._shown = (knowledge.tools, read_tools(knowledge.tools))
+        return self._shown[1]
+
+
+class IsolatedChild(Child):
+    """See the module."""
+
+    def __init__(self, spec: ChildSpec, config: Config, services: Services, most: int) -> None:
+        super().__init__(spec, config, services)
+        self.offer = SharedOffer(spec, services, self.timeout_s)
+        self._config = config
+        self._most = most
+        self._kept: dict[object, Child] = {}
+
+    def admit(self, visitor: Visitor) -> None:
+        """Send the visitor to the child of its host."""
+        if self._closing is not None and self.successor is not None:
+            self._turn_away(visitor, self._closing)
+            return
+        child = self._kept.get(visitor.home)
+        if visitor.only_looks and self.offer.bar() is None and self._is_shown_by(child):
+            visitor.admitted(self)
+            return
+        if child is None:
+            if len(self._kept) >= self._most:
+                told = f"Child '{self.name}' already runs for {self._most} hosts, each with its own."
+                visitor.refused(failure("child_isolation_full", told, child=self.name))
+                return
+            child = self._kept[visitor.home] = self.another()
+            child.home = visitor.home
+            child.offer.first_known = self.offer.first_known
+            if self._log_level:
+                child.set_log_level(self._log_level)
+        visitor.moved(child)
+        child.admit(visitor)
+
+    def _is_shown_by(self, child: Child | None) -> bool:
+        """Whether nobody need be asked; one that runs for the host knows better than what is remembered."""
+        return self.offer.locked or (child is None and self._closing is None and self._may_be_shown())
+
+    def another(self) -> Child:
+        """One more process."""
+        return Child(self.spec, self._config, self._services)
+
+    def each(self, home: object = None) -> list[Child]:
+        """Those that are kept: for one host, or all."""
+        if home is None:
+            return list(self._kept.values())
+        return [self._kept[home]] if home in self._kept else []
+
+    def leave(self, home: object) -> None:
+        """A host has gone, and its child with it."""
+        child = self._kept.pop(home, None)
+        if child is not None:
+            self._services.start_task(child.close())
+
+    def sweep(self, now: float) -> None:
+        """Stop the idle ones; one that has stopped is made anew when it is needed."""
+        for home, child in list(self._kept.items()):
+            child.sweep(now)
+            if child.dormant(now):
+                del self._kept[home]
+
+    @property
+    def at_work(self) -> bool:
+        """Whether any of them is."""
+        return any(child.at_work for child in self._kept.values())
+
+    def retire(self, successor: Child | None) -> None:
+        """With all of them."""
+        super().retire(successor)
+        for child in self._kept.values():
+            child.retire(successor)
+
+    async def close(self, problem: Failure | None = None) -> None:
+        """Stop them all."""
+        await asyncio.gather(super().close(problem), *(child.close(problem) for child in self._kept.values()))
+
+    def set_log_level(self, level: str) -> None:
+        """For all of them, and those to come."""
+        self._log_level = level
+        for child in self._kept.values():
+            child.set_log_level(level)

@@ -1,0 +1,148 @@
+"""How a child is met: its command filled in, its process started or its address called, the handshake made.
+
+Tries the ways there are, in the order that the host's era suggests. What a met child is used for, and what becomes of
+one that cannot be met, is in `child`, which builds on this.
+"""
+
+from __future__ import annotations
+
+from asyncio import Task, current_task, timeout
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from switchboard_mcp.children.catalog import Knowledge
+from switchboard_mcp.children.connection import Carrier, Connection
+from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.handshake import WrongEra
+from switchboard_mcp.children.health import Patient
+from switchboard_mcp.children.inventory import Offer
+from switchboard_mcp.children.launch import launch
+from switchboard_mcp.children.lifecycle import start_limit_ms
+from switchboard_mcp.children.process_transport import LocalCarrier
+from switchboard_mcp.children.subscriptions import Following
+from switchboard_mcp.children.waiter import Passing, Visitor
+from switchboard_mcp.config.models import ChildSpec, Config
+from switchboard_mcp.config.variables import expand, secrets
+from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.protocol.jsonrpc import Message
+
+if TYPE_CHECKING:
+    from switchboard_mcp.policy.launch.rules import Approved
+
+
+class Meeting(Patient):
+    """See the module. `home` is the host it is kept for, where it is not shared."""
+
+    following: Following
+
+    def __init__(self, spec: ChildSpec, config: Config, services: Services) -> None:
+        super().__init__(spec, config, services)
+        self.home: object = None
+        suite = config.suites.get(spec.name)
+        rpc_ms = (suite and suite.rpc_ms) or spec.rpc_timeout_ms or config.timeouts.rpc_ms
+        self.timeout_s = rpc_ms / 1000
+        self.offer = Offer(spec, services, self.timeout_s)
+        self._timeouts = config.timeouts
+        self._connection: Connection | None = None
+        self._modern_first, self._capabilities = False, b"{}"
+        self._shy = False  # whether it ends when it is greeted in the modern way
+        # While governed mode is switched off nobody is let in, as when it is closing.
+        self._closing = services.disabled and replace(services.disabled, child=spec.name)
+        self._launching: Task[object] | None = None
+        self._approved: Approved | None = None
+
+    def ended(self, connection: Connection, problem: Failure, unheard: list[Visitor]) -> None:
+        """The running child crashed."""
+        raise NotImplementedError
+
+    def said(self, connection: Connection, message: Message) -> None:
+        """A notification from the child."""
+        raise NotImplementedError
+
+    def asked(self, connection: Connection, message: Message) -> None:
+        """The child asks its client something."""
+        raise NotImplementedError
+
+    async def _connect_in_time(self) -> Knowledge | Failure:
+        """Start it; where the gate has a limit, however many ways of meeting it there are to try."""
+        limit_s = self._rules.spawn_fail_s
+        if not limit_s:
+            return await self._connect()
+        try:
+            async with timeout(limit_s):
+                return await self._connect()
+        except TimeoutError:
+            told = f"Child '{self.name}' was not ready within {limit_s:g} s, the limit of the health gate."
+            hint = "Run `switchboard doctor`, or raise health.spawnFailMs."
+            words = self._connection.last_words() if self._connection is not None else []
+            return failure("child_start_timeout", told, child=self.name, hint=hint, stderr=words)
+
+    async def _connect(self) -> Knowledge | Failure:
+        spec = expand(self.spec, self._services.environ)
+        if isinstance(spec, Failure):
+            return spec
+        for secret in secrets(self.spec, self._services.environ):
+            self._services.redactor.register(secret)
+        limit_s = (
+            start_limit_ms(
+                spec.command,
+                self.offer.seen,
+                self._timeouts.child_spawn_ms,
+                int(self.timeout_s * 1000),
+            )
+            / 1000
+        )
+        modern_first = self._modern_first and not self._shy
+        met = await self._meet(spec, limit_s, modern_first)
+        if isinstance(met, WrongEra):
+            await self._drop_connection(met.problem)
+            again = await self._meet(spec, limit_s, modern_first=True)
+            return met.problem if isinstance(again, WrongEra) else again
+        if modern_first and isinstance(met, Failure) and met.code == "child_start_failed":
+            # Some end at any request that is no handshake. One that ends for another reason does so again.
+            self._shy = True
+            await self._drop_connection(met)
+            again = await self._meet(spec, limit_s, modern_first=False)
+            return again.problem if isinstance(again, WrongEra) else again
+        return met
+
+    async def _meet(
+        self, spec: ChildSpec, limit_s: float, modern_first: bool
+    ) -> Knowledge | Failure | WrongEra:
+        carrier = await self._carrier(spec, limit_s)
+        if isinstance(carrier, Failure):
+            return carrier
+        self._connection = Connection(self._services, spec, carrier, self)
+        if self._closing is not None:
+            return self._closing
+        shared = self.home is None or isinstance(self.home, Passing)  # a principal's hosts may differ
+        capabilities = (shared and self._services.shared_capabilities) or self._capabilities
+        met = await self._connection.open(limit_s, capabilities, modern_first=modern_first)
+        return (isinstance(met, Knowledge) and self._tampered(spec)) or met
+
+    def _tampered(self, spec: ChildSpec) -> Failure | None:
+        """What it was started from may have been exchanged between the check and its reading; by now it was read."""
+        guard, approved = self._services.guard, self._approved
+        return guard.changed(spec, approved) if guard is not None and approved is not None else None
+
+    async def _carrier(self, spec: ChildSpec, limit_s: float) -> Carrier | Failure:
+        if spec.kind != "stdio":
+            from switchboard_mcp.children import remote_transport  # Only where there is such a child.
+
+            return await remote_transport.connect(spec, self._services)
+        self._launching = current_task()
+        try:
+            launched = await launch(spec, self._services, limit_s)
+        finally:
+            self._launching = None
+        if isinstance(launched, Failure):
+            return launched
+        self._approved = launched.approved
+        return LocalCarrier(self._services, spec, launched.process)
+
+    async def _drop_connection(self, problem: Failure) -> None:
+        connection, self._connection, self.peer = self._connection, None, None
+        self.following.end()
+        if connection is not None:
+            await connection.stop(problem)

@@ -1,0 +1,213 @@
+"""`switchboard add`, `remove` and `import`: the children of a workspace, one by one or from a file.
+
+Owns the commands. Files of children are made in `setup.children`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from shutil import which
+
+from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.cli.commands.init import decided, present
+from switchboard_mcp.cli.init_view import show_survey
+from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.errors import refused
+from switchboard_mcp.setup.children import (
+    FOLDER,
+    OWN,
+    RESERVED,
+    SECRETS,
+    TEAM,
+    Home,
+    child_path,
+    child_text,
+    demand_found,
+    known_secrets,
+    literals,
+    problem_of,
+    safe_name,
+    shown,
+    with_secrets,
+)
+from switchboard_mcp.setup.dialects import Kind, Server
+from switchboard_mcp.setup.discovery import look
+from switchboard_mcp.setup.edit import formats
+from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
+from switchboard_mcp.setup.journal import make_folders, private_folder, read, remove, write
+from switchboard_mcp.setup.paths import places
+from switchboard_mcp.setup.plan import move_secrets
+from switchboard_mcp.suites.fuzzy import meant
+from switchboard_mcp.system.atomic_write import GITIGNORE
+
+SEE_LIST = "`switchboard list` shows the children."
+
+
+def run(asked: Invocation) -> int:
+    """Add one child."""
+    folder = workspace_folder(asked.options)
+    workspace = load_workspace(folder, asked.options.config, os.environ)
+    home = TEAM if asked.given.team else OWN
+    demand_found(workspace.config, workspace.source, home)
+    name = asked.given.name
+    if name != safe_name(name) or name in RESERVED:
+        told = f"add: '{name}' cannot be the name of a child."
+        raise misuse(told, f"Try '{safe_name(name)}': letters, digits, - and _.")
+    if name in present(workspace).names:
+        told = f"add: there is a child '{name}' already."
+        raise misuse(told, f"Choose another name, or `switchboard remove {name}` first.")
+    server = _server(asked)
+    if problem := problem_of(name, server, folder):
+        raise misuse(f"add: {problem}", "Correct what is named.")
+    path = _put(folder, name, server, home)
+    if asked.as_json:
+        secrets = [each.where for each in literals(server)]
+        asked.console.out.json({"child": name, "file": path, "runs": shown(server), "secrets": secrets})
+        return 0
+    asked.console.out.line(f"Added {name} in {path}.", "green")
+    if written := literals(server):
+        names = ", ".join(each.where for each in written)
+        asked.console.warn(
+            f"{names}: a secret is written out in that file. Write ${{VAR}}, and set VAR instead."
+        )
+    if is_missing(server.command):
+        asked.console.warn(
+            f"The program {server.command} is not found here. Install it, or write its whole path."
+        )
+    asked.console.out.line(f"`switchboard introspect {name}` shows what is inside.")
+    return 0
+
+
+def is_missing(command: str) -> bool:
+    """Whether this is a bare name that is not on the PATH here. Where a path or a variable leads is seen later."""
+    return bool(command) and not any(sign in command for sign in "/\\$") and which(command) is None
+
+
+def _server(asked: Invocation) -> Server:
+    given, program = asked.given, list(asked.given.program)
+    if bool(program) == bool(given.url):
+        told = "add: say either -- CMD [ARGS …] or --url URL."
+        raise misuse(told, "`switchboard add --help` has examples.")
+    if program:
+        return Server(
+            kind="stdio",
+            command=program[0],
+            args=program[1:],
+            env=_pairs(given.env, "--env"),
+            cwd=os.path.abspath(given.cwd) if given.cwd else "",
+            description=given.description,
+        )
+    older = given.url.partition("?")[0].rstrip("/").endswith("/sse")
+    kind: Kind = given.type or ("ws" if given.url.startswith("ws") else "sse" if older else "http")
+    return Server(
+        kind=kind, url=given.url, headers=_pairs(given.header, "--header"), description=given.description
+    )
+
+
+def _pairs(words: list[str], flag: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals and ":" in word:
+            name, equals, value = word.partition(":")
+        if not name.strip() or not equals:
+            raise misuse(f"add: {flag} {name}: expected K=V.", "Write e.g. K=V.")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _put(folder: str, name: str, server: Server, home: Home = OWN) -> str:
+    """Write the file of a child, and what its folder needs."""
+    private_folder(os.path.join(folder, FOLDER))
+    ignore = os.path.join(folder, FOLDER, ".gitignore")
+    if read(ignore) is None:
+        write(ignore, GITIGNORE, 0o644)
+    path = child_path(folder, name, home)
+    make_folders(os.path.dirname(path))
+    write(path, child_text(name, server, folder, home), home.mode)
+    return path
+
+
+def run_remove(asked: Invocation) -> int:
+    """Remove one child; what it was is kept."""
+    folder = workspace_folder(asked.options)
+    workspace = load_workspace(folder, asked.options.config, os.environ)
+    name = asked.given.name
+    source, key = _find(workspace, name)
+    data = read(source) or b""
+    kept = _keep(folder, name, data)
+    if key:
+        try:
+            text = formats.swap(formats.decode(data), formats.format_of(source), ("mcpServers",), [name], {})
+        except BeyondEditingError as problem:
+            raise refused("setup_refused", f"{source} {problem}") from None
+        write(source, text.encode(), 0o600)
+    else:
+        remove(source)
+        try:
+            os.rmdir(os.path.dirname(source))
+        except OSError:
+            pass  # Something else is in it, which is not ours to remove.
+    if asked.as_json:
+        asked.console.out.json({"child": name, "file": source, "kept": kept})
+    else:
+        asked.console.out.line(f"Removed {name} from {source}. What it was is in {kept}.", "green")
+        if name in workspace.config.suites:
+            asked.console.warn(f"{workspace.source}: suites.{name} is still there; remove it too.")
+    return 0
+
+
+def _find(workspace: Workspace, name: str) -> tuple[str, str]:
+    """The file of a child, and its key there; one that is switched off has a file too."""
+    by_name: dict[str, ChildSpec] = {spec.name: spec for spec in workspace.children if spec.kind != "builtin"}
+    if name in by_name:
+        return by_name[name].source, by_name[name].key
+    for home in (OWN, TEAM):
+        path = child_path(workspace.folder, name, home)
+        if name == safe_name(name) and os.path.exists(path):
+            return path, ""
+    told = f"There is no child '{name}' in {workspace.folder}.{meant(name, by_name)}"
+    raise misuse(told, SEE_LIST)
+
+
+def _keep(folder: str, name: str, data: bytes) -> str:
+    home = os.path.join(folder, FOLDER, "backup", "removed")
+    private_folder(os.path.join(folder, FOLDER))
+    private_folder(home)
+    number = 1
+    while os.path.exists(path := os.path.join(home, f"{safe_name(name)}-{number}.json")):
+        number += 1
+    write(path, data, 0o600)
+    return path
+
+
+def run_import(asked: Invocation) -> int:
+    """Take the servers of files as children; the files stay as they are."""
+    folder = workspace_folder(asked.options)
+    workspace = load_workspace(folder, asked.options.config, os.environ)
+    demand_found(workspace.config, workspace.source)
+    survey = look(places(folder, os.environ, sys.platform), (), asked.given.files, named=False)
+    outcomes, children = decided(survey, workspace)
+    if not survey.findings and survey.troubles:
+        raise refused("setup_refused", "\n".join(survey.troubles))
+    path = os.path.join(folder, SECRETS)
+    kept = read(path) or b""
+    values = move_secrets(children, known_secrets(kept)) if asked.given.secrets == "env" else {}
+    if not asked.given.dry_run:
+        for child in children:
+            _put(folder, child.name, child.server)
+        if values:
+            write(path, with_secrets(kept, values), 0o600)
+    added = sorted(child.name for child in children)
+    if asked.as_json:
+        stays = {each.finding.name: each.stays for each in outcomes if not each.moves}
+        told = {"children": added, "left": stays, "troubles": survey.troubles}
+        asked.console.out.json({**told, "changed": bool(added) and not asked.given.dry_run})
+    else:
+        show_survey(survey, outcomes, folder, asked.console.out)
+        verb = "Would add" if asked.given.dry_run else "Added"
+        asked.console.out.line(f"{verb} {', '.join(added) or 'nothing'}.", "green" if added else "")
+    return 0

@@ -1,0 +1,218 @@
+"""`switchboard approve`: see what a child really runs, and write down that it may.
+
+Owns the conversation with whoever approves. What runs is found in `policy.launch.runners`, what is written down is made
+in `policy.launch.approval`. Nothing is started, downloaded or installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from shlex import quote
+
+from msgspec import Struct
+
+from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.cli.console import Console, Screen, Styled, one_line
+from switchboard_mcp.cli.invocation import YES, Invocation, answer_to, demand_person, misuse, show_warnings
+from switchboard_mcp.config.approvals import Approval, Approvals, read_approvals, write_approvals
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.config.variables import expand
+from switchboard_mcp.errors import Failure, SwitchboardError, refused
+from switchboard_mcp.features import note_decision
+from switchboard_mcp.policy.governance import make_guard
+from switchboard_mcp.policy.launch.approval import propose
+from switchboard_mcp.policy.launch.rules import Guard
+from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.suites.fuzzy import meant
+
+# So much of a checksum is enough to compare by eye; the file has all of it.
+SHOWN_DIGITS = 16
+
+
+class Standing(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One child: whether it may run as it is, or why not."""
+
+    child: str
+    state: str
+    package: str = ""
+    error: Failure | None = None
+
+
+def run(asked: Invocation) -> int:
+    """Do what the options say."""
+    folder = workspace_folder(asked.options)
+    workspace = load_workspace(folder, asked.options.config, os.environ, originals=True)
+    guard = make_guard(workspace, os.environ)
+    given = asked.given
+    if given.list:
+        in_front = load_workspace(folder, asked.options.config, os.environ).children
+        return show_list(workspace, guard, asked, {spec.name for spec in in_front if spec.wraps})
+    if not given.child:
+        raise misuse("approve: CHILD missing.", "Name a child, or use --list.")
+    if given.revoke:
+        code = revoke(given.child, guard, asked)
+        note_decision(workspace, "approval", given.child, "revoked")
+        return code
+    code = approve(find_child(workspace, given.child, asked.console), guard, asked)
+    note_decision(workspace, "approval", given.child, "refused" if code else "approved")
+    return code
+
+
+def approve(spec: ChildSpec, guard: Guard, asked: Invocation) -> int:
+    """Show what would be approved; write it where that is wanted."""
+    approval = propose(spec, guard, frozenset(asked.given.allow_env), ask=asked.given.ask)
+    if isinstance(approval, Failure):
+        raise SwitchboardError(approval)
+    before = guard.approvals.find(spec.name, guard.platform)
+    approvals = guard.approvals.adding(spec.name, guard.platform, approval)
+    same = approvals == guard.approvals
+    if not asked.as_json:
+        show_approval(spec, approval, before.approval if before else None, asked.console.out)
+        if others := approvals.elsewhere(spec.name, guard.platform):
+            asked.console.out.line(f"  Approved on other machines as before: {', '.join(others)}.")
+    agreed = same or asked.given.yes or _agrees(asked)
+    if agreed and not same:
+        # Read again: somebody may have approved another child while this one was looked at.
+        _write(guard, read_approvals(guard.file).adding(spec.name, guard.platform, approval))
+    if asked.as_json:
+        told = {"child": spec.name, "approved": agreed, "changed": not same, "approval": approval}
+        asked.console.out.json({**told, "file": guard.file})
+    elif same:
+        asked.console.out.line("Approved as it is already; there is nothing to do.", "green")
+    elif agreed:
+        asked.console.out.line(f"Approved in {one_line(guard.file)}.", "green")
+    else:
+        asked.console.out.line("Not approved; nothing was written.")
+    return 0 if agreed else 1
+
+
+def revoke(child: str, guard: Guard, asked: Invocation) -> int:
+    """Take an approval back."""
+    names = guard.approvals.names()
+    if child not in names:
+        told = f"Child '{child}' is not approved in {guard.file}.{meant(child, names)}"
+        raise misuse(told, "`switchboard approve --list` shows what is.")
+    _write(guard, guard.approvals.without(child))
+    if asked.as_json:
+        asked.console.out.json({"child": child, "approved": False, "changed": True, "file": guard.file})
+    else:
+        asked.console.out.line(f"'{one_line(child)}' is no longer approved.")
+        asked.console.out.line("A Switchboard that was started with --no-reload must be restarted.")
+    return 0
+
+
+def show_list(workspace: Workspace, guard: Guard, asked: Invocation, wrapped: set[str]) -> int:
+    """Every child and every approval; 1 where a configured child may not run as it is."""
+    standings = list(standings_of(workspace, guard, wrapped))
+    if asked.as_json:
+        asked.console.out.json({"file": guard.file, "children": standings})
+    else:
+        show_warnings(workspace.warnings, asked.console)
+        colours = {"approved": "green", "unused": "dim"}
+        rows = [
+            (
+                Styled(standing.child, "bold"),
+                Styled(standing.state, colours.get(standing.state, "red")),
+                standing.error.message if standing.error else standing.package,
+            )
+            for standing in standings
+        ]
+        asked.console.out.table(rows, header=("CHILD", "STATE", ""))
+    return 1 if any(standing.error is not None for standing in standings) else 0
+
+
+def standings_of(workspace: Workspace, guard: Guard, wrapped: set[str]) -> Iterator[Standing]:
+    """Children in the order of their names, then approvals that nobody uses. Everything pinned is read."""
+    names = {spec.name for spec in workspace.children}
+    for spec in sorted(workspace.children, key=lambda spec: spec.name):
+        if spec.kind not in ("stdio", "http", "sse", "ws"):
+            continue
+        filled = expand(spec, guard.environ)
+        outcome = (
+            filled if isinstance(filled, Failure) else guard.judge_written(spec) or guard.approve(filled)
+        )
+        if spec.name in wrapped and not isinstance(outcome, Failure):
+            outcome = guard.may_be_asked(spec) or outcome
+        found = guard.approvals.find(spec.name, guard.platform)
+        package = found.approval.package if found else ""
+        if isinstance(outcome, Failure):
+            state = "refused" if found else "not approved"
+            yield Standing(child=spec.name, state=state, package=package, error=outcome)
+        else:
+            yield Standing(child=spec.name, state="approved", package=package)
+    for name in sorted(guard.approvals.names() - names):
+        yield Standing(child=name, state="unused")
+
+
+def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
+    """The child to approve, as it is written."""
+    by_name = {spec.name: spec for spec in workspace.children}
+    if name in by_name:
+        return by_name[name]
+    show_warnings(workspace.warnings, console)
+    told = f"There is no child '{name}' in {workspace.folder}.{meant(name, by_name)}"
+    raise misuse(told, "`switchboard approve --list` shows the children.")
+
+
+def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, out: Screen) -> None:
+    """What is configured, what it really is, and what it may have."""
+    mask = Redactor().text
+    out.line(f"Child {out.paint(one_line(spec.name), 'bold')}  {one_line(spec.source)}")
+    rows: list[tuple[str, str]] = []
+    if approval.kind == "stdio":
+        rows.append(("configured", mask(_words((spec.command, *spec.args)))))
+        rest = approval.args[approval.replaces :]
+        rows.append(("really runs", mask(_words((*approval.launch, *rest)))))
+        if approval.package:
+            rows.append(("package", approval.package))
+        for pin in approval.files:
+            led = f" → {pin.real}" if pin.real else ""
+            rows.append(("pinned", f"{pin.sha256[:SHOWN_DIGITS]}…  {pin.path}{led}"))
+        rows.append(("works in", spec.cwd))
+    else:
+        rows.append(("connects to", approval.origin))
+    rows += [("may set", name) for name in approval.env]
+    rows += [("may read", name) for name in approval.variables or ()]
+    rows += [("must set", f"{name}={value}") for name, value in approval.env_values.items()]
+    if approval.ask is not None:
+        rows.append(("planned by", " or ".join(approval.ask.models)))
+        rows += [("unasked", name) for name in approval.ask.trust]
+    width = max(len(name) for name, _ in rows)
+    for (
+        name,
+        value,
+    ) in rows:  # all of each: what is cut off, or looks like something else, is not approved by anybody
+        out.line(f"  {out.paint(name.ljust(width), 'dim')}  {one_line(value)}")
+        given = value.replace("…  ", "").replace(" → ", " ")  # without our own signs
+        if not given.isascii():
+            plain = given.encode("ascii", "backslashreplace").decode()
+            out.line(f"  {' ' * width}  {one_line(plain)}", "yellow")
+    if before is not None and before != approval:
+        fields = (name for name in Approval.__struct_fields__)
+        changed = [name for name in fields if getattr(before, name) != getattr(approval, name)]
+        out.line(f"  It was approved before; changed since: {', '.join(changed)}.", "yellow")
+        if approval.package and changed == ["files"] and before.files[1:] != approval.files[1:]:
+            out.line(
+                "  The package version is the same: make sure you know who changed its files.", "bold red"
+            )
+
+
+def _words(words: Iterable[str]) -> str:
+    """A command, so that it is seen where one word ends."""
+    return " ".join(quote(word) if not word or re.search(r"[\s'\"\\]", word) else word for word in words)
+
+
+def _agrees(asked: Invocation) -> bool:
+    demand_person(asked, "approve", "Look at what is shown, then add --yes.")
+    return answer_to("Approve this? [y/N]") in YES
+
+
+def _write(guard: Guard, approvals: Approvals) -> None:
+    try:
+        write_approvals(guard.file, approvals)
+    except OSError as problem:
+        told = f"{guard.file}: {problem.strerror}."
+        raise refused("config_invalid", told, hint="Make it writable, then try again.") from None

@@ -1,0 +1,131 @@
+"""`switchboard ask`: a sentence from a shell. Finds the suite, has a plan made, shows it, asks, runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from switchboard_mcp.app import Switchboard
+from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.ask.engine import Agreement, Party, Request, carry_out
+from switchboard_mcp.ask.host_access import api_model, choose, find_key, line, warm
+from switchboard_mcp.ask.plan import Step
+from switchboard_mcp.ask.record import Record
+from switchboard_mcp.cli.console import Console, one_line, plural
+from switchboard_mcp.cli.invocation import Invocation, find_suite, misuse, opened, show_warnings
+from switchboard_mcp.cli.local_client import Host, ToolResult, connected
+from switchboard_mcp.cli.result_view import show_result
+from switchboard_mcp.cli.toolbox import SuiteToolbox, originals
+from switchboard_mcp.config.wrapped_children import own_folder, read_role
+from switchboard_mcp.errors import refused
+from switchboard_mcp.gateway.child_suite import ChildSuite
+from switchboard_mcp.gateway.tool_search import Finder
+
+_decode_result = msgspec.json.Decoder(ToolResult).decode
+
+
+def run(asked: Invocation) -> int:
+    """Carry it out, then show what came of it."""
+    result, record = run_loop(lambda: gather(asked))
+    if not asked.as_json:
+        show_cost(record, asked.console)
+    told = _decode_result(result)
+    told.raw = result
+    return show_result(told, record.steps[-1].subtool if record.steps else "ask", asked)
+
+
+async def gather(asked: Invocation) -> tuple[bytes, Record]:
+    """From the sentence to its result."""
+    query = " ".join(asked.given.words)
+    workspace = originals(asked.options)
+    # A person is here: whatever is not read-only is shown and asked about.
+    settings = msgspec.structs.replace(workspace.config.ask, confirm="writes")
+    api = api_model(settings, os.environ)
+    model = choose("api" if settings.backend == "auto" else settings.backend, api, None)
+    try:
+        async with opened(asked, workspace) as switchboard:
+            switchboard.services.redactor.register(find_key(os.environ))
+            suite = pick(switchboard, asked, query)
+            async with connected(switchboard.gateway) as host:
+
+                async def meet() -> Host:
+                    return host
+
+                if api is not None:
+                    switchboard.services.start_task(warm(api))
+                party = Party(
+                    toolbox=SuiteToolbox(switchboard.gateway, suite.source, meet),
+                    model=model,
+                    consent=ShellConsent(asked.console, suite.child.name, yes=asked.given.yes),
+                    settings=settings,
+                    trusted=lambda subtool: False,
+                    role=read_role(own_folder(workspace.folder, suite.child.spec)),
+                )
+                request = Request(query, asked.given.context, asked.given.dry_run)
+                return await carry_out(request, party, lambda done, total, message: None)
+    finally:
+        if api is not None:
+            await api.close()
+
+
+def pick(switchboard: Switchboard, asked: Invocation, query: str) -> ChildSuite:
+    """The suite that is named, or the one with the subtool that fits the sentence best."""
+    suites = switchboard.gateway.suites
+    if asked.given.suite:
+        return find_suite(switchboard, asked.given.suite, asked.console)
+    if len(suites) == 1:
+        return next(iter(suites.values()))
+    finder = Finder()
+    finder.refresh(list(suites.values()))
+    found = finder.find(query, 1)
+    if found:
+        return suites[found[0].suite]
+    show_warnings(switchboard.workspace.warnings, asked.console)
+    unknown = [suite.child.name for suite in suites.values() if suite.child.knowledge is None]
+    never = f" Not searched, since never started here: {', '.join(unknown)}." if unknown else ""
+    told = f"No suite in {switchboard.workspace.folder} fits this sentence.{never}"
+    raise misuse(told, "Name one with --suite; `switchboard list` shows them.")
+
+
+class ShellConsent:
+    """Shows every plan. Asks about the first, and about any that is not read-only."""
+
+    def __init__(self, console: Console, child: str, *, yes: bool) -> None:
+        self._console = console
+        self._child = child
+        self._yes = yes
+        self._asked = False
+
+    async def agree(self, steps: Sequence[Step], grave: Sequence[Step]) -> Agreement:
+        """Whether they may be run."""
+        err = self._console.err
+        for step in steps:
+            err.line(f"{err.paint(one_line(self._child), 'bold cyan')}  {one_line(line(step))}")
+        first, self._asked = not self._asked, True
+        if self._yes or not (first or grave):
+            return "yes"
+        if not (sys.stdin.isatty() and err.is_terminal):
+            if not grave:
+                return "yes"
+            names = ", ".join(step.subtool for step in grave)
+            told = f"Somebody must agree to this first, and nobody can be asked here: {names}."
+            raise refused("ask_unconfirmed", told, hint="Add --yes to run the plan as it is.")
+        err.stream.write("Run it? [y/N] ")
+        err.stream.flush()
+        answer = await asyncio.to_thread(sys.stdin.readline)
+        return "yes" if answer.strip().lower() in ("y", "yes") else "no"
+
+
+def show_cost(record: Record, console: Console) -> None:
+    """What it took, for a person."""
+    use = record.use()
+    if use.turns and console.err.is_terminal:
+        tokens = use.input_tokens + use.output_tokens + use.cached_tokens
+        console.err.line(
+            f"{use.model}: {plural(use.turns, 'turn')}, {plural(tokens, 'token')}, {use.total_ms / 1000:.1f} s",
+            "dim",
+        )

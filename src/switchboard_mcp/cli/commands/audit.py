@@ -1,0 +1,150 @@
+"""`switchboard audit`: prove the record, read it, or watch it grow. Starts nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import NoReturn
+
+from msgspec.json import encode
+
+from switchboard_mcp.app import load
+from switchboard_mcp.cli.console import Screen, Styled, cut, one_line, plural, visible_width
+from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.errors import refused
+from switchboard_mcp.observability.audit.hash_chain import FAILED, Entry, fits
+from switchboard_mcp.observability.audit.reader import Reader
+from switchboard_mcp.observability.audit.verify import Verdict, verify
+
+TAIL = 20
+# How soon a new record is shown.
+FOLLOW_S = 0.25
+# Of a hash of arguments so much is shown to people as tells equal ones apart.
+SHOWN_HASH = 12
+HEADER = ("TIME", "", "KIND", "WHO", "WHAT", "TOOK", "ARGS", "OUTCOME")
+# While it grows nobody knows how wide a column will be: what most need, and what a narrow terminal has room for.
+WIDTHS = {0: 19, 1: 6, 2: 10, 3: 10, 4: 32, 5: 7, 6: SHOWN_HASH, 7: 0}
+NARROW, NARROW_WIDTHS = 120, {0: 8, 2: 10, 3: 8, 4: 20, 5: 7, 7: 0}
+TIME_CHARS = 8
+GOOD = frozenset({"ok", "allowed", "approved"})
+
+
+def run(asked: Invocation) -> int:
+    """Find the record, then prove or show it."""
+    if asked.given.last < 0:
+        raise misuse(f"--last {asked.given.last}: that is no number of records.", "Such as --last 50.")
+    workspace = load(asked.options)
+    folder = os.path.join(workspace.folder, workspace.config.audit.path)
+    try:
+        if asked.given.action == "verify":
+            return show_verdict(verify(folder, asked.given.contains), folder, asked)
+        with closing(Reader(folder)) as reader:
+            if asked.given.follow:
+                follow(reader, asked)
+            return show_entries(chosen(reader, asked), asked)
+    except OSError as problem:
+        told = f"The audit record in {folder} cannot be read: {problem.strerror or problem}."
+        hint = "Turn it on with audit.enabled, or name the workspace it belongs to with --workspace."
+        raise refused("audit_failed", told, hint=hint) from None
+
+
+def show_verdict(verdict: Verdict, folder: str, asked: Invocation) -> int:
+    """Tell whether the chain holds, or where it is broken."""
+    console = asked.console
+    if asked.as_json:
+        console.out.json(verdict)
+        return 0 if verdict.ok else 1
+    if not verdict.ok:
+        where = os.path.join(folder, verdict.file) + (f", line {verdict.line}" if verdict.line else "")
+        console.err.line(f"{console.err.paint('✗', 'red')} {where} {verdict.reason}.")
+        console.err.line(f"  Proven up to there: {plural(verdict.records, 'record')}.", "dim")
+        return 1
+    told = f"{plural(verdict.records, 'record')} in {plural(verdict.files, 'file')}: one unbroken chain."
+    console.out.line(f"{console.out.paint('✓', 'green')} {told}")
+    if verdict.first > 1:
+        console.out.line(f"  It starts at record {verdict.first:,}: older files were removed.", "dim")
+    if verdict.torn_bytes:
+        left = plural(verdict.torn_bytes, "byte")
+        console.out.line(f"  A crash left {left} at the end; the next start sets them aside.", "dim")
+    console.out.line(f"  last hash: {verdict.head}", "dim")
+    return 0
+
+
+def news(reader: Reader, asked: Invocation) -> Iterator[Entry]:
+    """What has come of what was asked for."""
+    given = asked.given
+    return (entry for entry in reader.news() if fits(entry, given.child, given.kind, given.outcome))
+
+
+def chosen(reader: Reader, asked: Invocation) -> Iterable[Entry]:
+    """The records asked for."""
+    given = asked.given
+    last = given.last or (TAIL if given.action == "tail" else 0)
+    return deque(news(reader, asked), maxlen=last) if last else news(reader, asked)
+
+
+def follow(reader: Reader, asked: Invocation) -> NoReturn:
+    """What there is, then what comes, until somebody has enough."""
+    out = asked.console.out
+    if not asked.as_json:
+        out.line(_in_columns([Styled(name, "dim") for name in HEADER], out))
+    fresh = chosen(reader, asked)
+    while True:
+        for entry in fresh:
+            if asked.as_json:
+                out.stream.write(encode(entry).decode() + "\n")  # one line each, also on a terminal
+            else:
+                out.line(_in_columns(row(entry), out))
+        asked.console.flush()
+        time.sleep(FOLLOW_S)
+        fresh = news(reader, asked)
+
+
+def show_entries(found: Iterable[Entry], asked: Invocation) -> int:
+    """One line a record; as JSON one object a line."""
+    out = asked.console.out
+    if asked.as_json:
+        for entry in found:
+            out.json(entry)
+        return 0
+    rows = [row(entry) for entry in found]
+    if rows:
+        out.table(rows, header=HEADER)
+    else:
+        asked.console.err.line("Nothing is recorded.", "dim")
+    return 0
+
+
+def row(entry: Entry) -> tuple[str | Styled, ...]:
+    """One record for people."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.at / 1000))
+    outcome = entry.outcome or (f"{entry.count:,}" if entry.count else "")
+    style = "green" if entry.outcome in GOOD else "red" if fits(entry, outcome=FAILED) else ""
+    return (
+        Styled(stamp, "dim"),
+        str(entry.seq),
+        entry.kind,
+        entry.who,
+        " ".join(filter(None, (entry.child, entry.subtool))),
+        f"≤ {entry.took}" if entry.took and entry.took != "more" else entry.took,
+        Styled(entry.args[:SHOWN_HASH], "dim"),
+        Styled(outcome, style),
+    )
+
+
+def _in_columns(cells: Sequence[str | Styled], out: Screen) -> str:
+    """One record in a line, as well as it lines up."""
+    size = out.size()
+    narrow = size is not None and size.columns < NARROW
+    parts, room = [], size.columns if size is not None and narrow else 0
+    for place, width in (NARROW_WIDTHS if narrow else WIDTHS).items():
+        cell = cells[place]
+        text, style = (one_line(cell.text), cell.style) if isinstance(cell, Styled) else (one_line(cell), "")
+        if narrow:
+            text = text[-TIME_CHARS:] if place == 0 else cut(text, max(width or room, 1))
+            room -= width + 2
+        parts.append(out.paint(text, style) + " " * (width - visible_width(text)))
+    return "  ".join(parts).rstrip()

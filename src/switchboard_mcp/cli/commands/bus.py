@@ -1,0 +1,227 @@
+"""`switchboard bus`: how mail between machines goes; carry it, read its streams, send dead letters again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import msgspec
+
+from switchboard_mcp.app import load
+from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.bus import node as nodes
+from switchboard_mcp.bus import relay_status
+from switchboard_mcp.bus.client import Entry, Wire
+from switchboard_mcp.bus.connection_url import hide
+from switchboard_mcp.bus.relay import Relay
+from switchboard_mcp.cli.console import plural
+from switchboard_mcp.cli.invocation import Invocation
+from switchboard_mcp.config.bus import URL_VARIABLE, Bus, settled
+from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.mail.store import remote_outbox
+from switchboard_mcp.mail.store.delivery_rules import gates
+from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.observability.log import Log
+from switchboard_mcp.redaction.redactor import Redactor
+
+SHOWN_BYTES = 200
+FOLLOW_S = 0.5
+
+
+def run(asked: Invocation) -> int:
+    """Do what was asked for."""
+    workspace = load(asked.options)
+    settings = settled(workspace.config.bus, os.environ, workspace.folder)
+    if not settings.enabled:
+        told = f"There is no bus: neither bus.url in the config nor {URL_VARIABLE} is set."
+        hint = f'Add {{"bus": {{"url": "redis://HOST:6379"}}}}, or set {URL_VARIABLE}.'
+        raise refused("config_invalid", told, hint=hint)
+    commands = {"status": _status, "tail": _tail, "relay": _relay, "replay": _replay}
+    return run_loop(lambda: commands[asked.given.action](workspace, settings, asked))
+
+
+async def _status(workspace: Workspace, settings: Bus, asked: Invocation) -> int:
+    relay = relay_status.read(workspace.folder)
+    wire = Wire(settings)
+    told: dict[str, object] = {"relay": relay, "url": wire.shown, "redis": None}
+    problem = relay_status.trouble(relay)
+    try:
+        cards = await wire.all("nodes")
+        alive = await wire.alive(sorted(cards))
+        names = await wire.all("names")
+        told["redis"] = {
+            "machines": [
+                {
+                    "node": node,
+                    "alive": node in alive,
+                    "agents": sorted(name for name, held in names.items() if _node_of(held) == node),
+                    **dict(zip(("entries", "pending", "lag"), await wire.lengths(node), strict=True)),
+                    **_card(card),
+                }
+                for node, card in sorted(cards.items())
+            ],
+            "dead": await wire.length("dead"),
+        }
+    except SwitchboardError as away:
+        problem = str(away)
+    finally:
+        await wire.close()
+    if asked.as_json:
+        asked.console.out.json(told | {"problem": problem or None})
+    else:
+        _show(told, problem, asked)
+    return 1 if problem else 0
+
+
+def _node_of(held: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(held).get("node"))
+    except (msgspec.DecodeError, AttributeError):
+        return ""
+
+
+def _card(card: bytes) -> dict[str, object]:
+    try:
+        said = msgspec.json.decode(card)
+    except msgspec.DecodeError:
+        return {}
+    return {key: said[key] for key in ("host", "folder") if key in said} if isinstance(said, dict) else {}
+
+
+def _show(told: dict[str, object], problem: str, asked: Invocation) -> None:
+    out = asked.console.out
+    relay = told["relay"]
+    out.line(f"{told['url']}: {problem or 'connected'}", "red" if problem else "green")
+    if isinstance(relay, relay_status.BusStatus):
+        out.line(
+            f"this machine is {relay.node}: {relay.waiting} waiting, {relay.on_their_way} on their way, "
+            f"{relay.backlog} to take in; {relay.shipped} shipped, {relay.stored} stored since the relay began"
+        )
+    redis = told["redis"]
+    if isinstance(redis, dict):
+        rows = [
+            (
+                str(each["node"]),
+                "alive" if each["alive"] else "gone",
+                str(each.get("host", "")),
+                str(each["pending"]),
+                str(each["lag"]),
+                ", ".join(each["agents"]),
+            )
+            for each in redis["machines"]
+        ]
+        out.table(rows, ("MACHINE", "", "HOST", "PENDING", "LAG", "AGENTS"))
+        if redis["dead"]:
+            out.line(
+                f"{plural(redis['dead'], 'dead letter')}; see: switchboard bus tail --stream dead", "yellow"
+            )
+
+
+async def _tail(workspace: Workspace, settings: Bus, asked: Invocation) -> int:
+    wire = Wire(settings)
+    stream = asked.given.stream
+    try:
+        if stream == "in":
+            me = relay_status.read(workspace.folder)
+            if me is None:
+                told = "No relay has run here, so that this machine has no stream yet."
+                raise refused("bus_busy", told, hint="Run: switchboard bus relay")
+            stream = f"in:{me.node}"
+        entries = await wire.last(stream, asked.given.last)
+        while True:
+            for entry in entries:
+                _show_entry(entry, asked)
+            asked.console.flush()
+            if not asked.given.follow:
+                return 0
+            after = entries[-1].id if entries else "0-0"
+            entries = []
+            while not entries:
+                await asyncio.sleep(FOLLOW_S)
+                entries = await wire.range(stream, after, 1000)
+    finally:
+        await wire.close()
+
+
+def _show_entry(entry: Entry, asked: Invocation) -> None:
+    fields = {name: value.decode("utf-8", "replace") for name, value in entry.fields.items()}
+    if asked.as_json:
+        asked.console.out.stream.write(msgspec.json.encode({"id": entry.id, **fields}).decode() + "\n")
+        return
+    told = " ".join(f"{name}={_short(value)}" for name, value in fields.items())
+    asked.console.out.line(f"{entry.id}  {told}")
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= SHOWN_BYTES else value[: SHOWN_BYTES - 1] + "…"
+
+
+async def _relay(workspace: Workspace, settings: Bus, asked: Invocation) -> int:
+    redactor = Redactor()
+    hide(settings.url, redactor.register)
+    log = Log(level=asked.given.log_level or "info", style=asked.options.log_style, redactor=redactor)
+    wire = Wire(settings)
+    _demand_lock(workspace)
+    store = await Post.open(workspace.folder, gates=gates(workspace.folder))
+    async with store as post, asyncio.TaskGroup() as tasks:
+        audit = os.path.join(workspace.folder, workspace.config.audit.path)
+        running = tasks.create_task(Relay(post, wire, log, audit=audit).run())
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+    return 0
+
+
+def _demand_lock(workspace: Workspace) -> None:
+    """Say at once that another relay is there, rather than stand by in silence."""
+    descriptor = nodes.lock(os.path.join(workspace.folder, ".switchboard"))
+    if descriptor is None:
+        raise refused("bus_busy", f"A relay serves {workspace.folder} already.")
+    os.close(descriptor)
+
+
+async def _replay(workspace: Workspace, settings: Bus, asked: Invocation) -> int:
+    if asked.given.node:
+        return await _take_back(workspace, asked)
+    wire = Wire(settings)
+    count = 0
+    wanted = set(asked.given.ids)
+    missing = set(wanted)
+    try:
+        # What dies again meanwhile is not sent again: it would go round for ever.
+        after, left = "0-0", await wire.length("dead")
+        while left > 0 and (entries := await wire.range("dead", after, min(left, 500))):
+            after, left = entries[-1].id, left - len(entries)
+            for entry in entries:
+                if not wanted or entry.id in wanted:
+                    # Without a number: its turn has passed, and whether it is there is looked up by its id.
+                    kept = ("to", "reason", "seq", "base")
+                    fields = {name: value for name, value in entry.fields.items() if name not in kept}
+                    await wire.ship([(entry.text("to"), fields)])
+                    await wire.discard("dead", [entry.id])
+                    missing.discard(entry.id)
+                    count += 1
+    finally:
+        await wire.close()
+    if missing:
+        told = f"There is no dead letter {', '.join(sorted(missing))}; {plural(count, 'other')} sent again."
+        hint = "See which there are: switchboard bus tail --stream dead"
+        raise refused("mail_not_found", told, hint=hint)
+    return _said(count, "dead letter", "sent again", asked)
+
+
+async def _take_back(workspace: Workspace, asked: Invocation) -> int:
+    _demand_lock(workspace)
+    async with await Post.open(workspace.folder, watch=False) as post:
+        shipped = (await post.work(remote_outbox.on_their_way)).get(asked.given.node, [])
+        await post.work(lambda visit: remote_outbox.take_back(visit, shipped))
+    return _said(len(shipped), "letter", "taken back", asked)
+
+
+def _said(count: int, what: str, done: str, asked: Invocation) -> int:
+    if asked.as_json:
+        asked.console.out.json({"count": count})
+    else:
+        asked.console.out.line(f"{plural(count, what)} {done}.")
+    return 0

@@ -1,0 +1,168 @@
+"""`switchboard call`: one subtool, from a shell."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+from msgspec import Raw
+
+from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.cli.console import Screen, Styled, cut, one_line
+from switchboard_mcp.cli.invocation import Invocation, find_suite, opened, usage_failure
+from switchboard_mcp.cli.live import Live
+from switchboard_mcp.cli.local_client import LogMessage, Progress, ToolResult, connected
+from switchboard_mcp.cli.result_view import show_result
+from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.protocol.message_meta import LEVELS
+
+ARGUMENT_HINT = "Write them as one JSON object, as key=value, or `-` to read JSON from stdin."
+# Below this a child talks to its developers.
+LOWEST_LOG_LEVEL = LEVELS.index("info")
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_any = msgspec.json.Decoder().decode
+
+
+def run(asked: Invocation) -> int:
+    """Call, then show."""
+    args = read_arguments(asked.given.args, sys.stdin.buffer.read)
+    if isinstance(args, Failure):
+        raise SwitchboardError(args)
+    result = run_loop(lambda: gather(asked, args))
+    return show_result(result, asked.given.subtool, asked)
+
+
+async def gather(asked: Invocation, args: dict[str, Raw]) -> ToolResult:
+    """Call as a host does."""
+    subtool = asked.given.subtool
+    async with opened(asked) as switchboard:
+        suite = find_suite(switchboard, asked.given.suite, asked.console)
+        status = Status(f"{suite.child.name} {subtool}")
+        screen = asked.console.err
+        with Live(screen, status.frame, enabled=asked.may_draw) as live:
+            async with connected(
+                switchboard.gateway, lambda message: show_log(message, screen, live)
+            ) as host:
+                if doubtful := doubtful_texts(asked.given.args):
+                    looked = await host.call(suite.name, {"action": "introspect", "subtool": subtool})
+                    args.update(texts_of(doubtful, looked))
+                arguments = {"action": "call", "subtool": subtool, "args": args}
+                return await host.call(suite.name, arguments, status.progressed)
+
+
+def read_arguments(words: Iterable[str], read_stdin: Callable[[], bytes]) -> dict[str, Raw] | Failure:
+    """The arguments of the subtool. A value that is JSON is taken as JSON, any other as a text."""
+    args: dict[str, Raw] = {}
+    for word in words:
+        data = os.fsencode(word)  # what the shell gave, whatever the locale made of it
+        if word == "-":
+            members = _read_object(read_stdin(), "stdin")
+        elif data.lstrip().startswith(b"{"):
+            members = _read_object(data, f"'{cut(one_line(word), 60)}'")
+        else:
+            members = _read_pair(data)
+        if isinstance(members, Failure):
+            return members
+        for name in members:
+            if name in args:
+                return usage_failure(
+                    f"The argument '{name}' is given twice.", "Give it once; a list is key='[1,2]'."
+                )
+        args.update(members)
+    return args
+
+
+def _read_object(data: bytes, what: str) -> dict[str, Raw] | Failure:
+    try:
+        return _decode_object(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        reason = str(problem).removeprefix("JSON is malformed: ")
+        return usage_failure(f"{what} is no JSON object: {reason}.", ARGUMENT_HINT)
+
+
+def _read_pair(data: bytes) -> dict[str, Raw] | Failure:
+    try:
+        name, equals, value = data.decode().partition("=")
+    except UnicodeDecodeError:
+        return usage_failure(f"{data!r} is not UTF-8.", "Encode it, for example as base64.")
+    if not equals or not name:
+        return usage_failure(f"'{cut(one_line(name), 60)}' is no argument of a subtool.", ARGUMENT_HINT)
+    try:
+        _decode_any(value.encode())
+    except (msgspec.DecodeError, RecursionError):
+        return {name: Raw(msgspec.json.encode(value))}
+    return {name: Raw(value.encode())}
+
+
+def doubtful_texts(words: Iterable[str]) -> dict[str, str]:
+    """The key=value arguments that JSON reads as something else than a text: `zip=10115`, `done=true`."""
+    doubtful = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals and not word.lstrip().startswith("{"):
+            try:
+                if not isinstance(_decode_any(os.fsencode(value)), str | None):
+                    doubtful[name] = value
+            except (msgspec.DecodeError, RecursionError):
+                continue
+    return doubtful
+
+
+def texts_of(doubtful: dict[str, str], looked: ToolResult) -> dict[str, Raw]:
+    """Those of them that the subtool wants as a text, by the schema that an introspect answer holds."""
+    try:
+        answer = _decode_any(str(looked.content[0]["text"]))
+        properties = answer["tools"][0]["inputSchema"]["properties"]
+        return {
+            name: Raw(msgspec.json.encode(text))
+            for name, text in doubtful.items()
+            if _is_text(properties.get(name))
+        }
+    except (msgspec.DecodeError, LookupError, TypeError, AttributeError):
+        return {}  # No schema, so JSON decides.
+
+
+def _is_text(schema: object) -> bool:
+    if not isinstance(schema, dict):
+        return False
+    options = schema.get("anyOf", schema.get("oneOf"))
+    if isinstance(options, list):
+        told = [each for each in options if each != {"type": "null"}]
+        return bool(told) and all(map(_is_text, told))
+    return schema.get("type") in ("string", ["string"], ["string", "null"])
+
+
+class Status:
+    """What a terminal shows while the subtool works."""
+
+    def __init__(self, what: str) -> None:
+        self._what = one_line(what)
+        self._began = time.monotonic()
+        self._progress = Progress()
+
+    def progressed(self, progress: Progress) -> None:
+        """The child, or the gateway that starts it, has news."""
+        self._progress = progress
+
+    def frame(self, spin: str) -> list[Styled]:
+        """One line."""
+        parts = [f"{spin} {self._what}"]
+        if self._progress.total:
+            parts.append(f"{self._progress.progress:g}/{self._progress.total:g}")
+        if self._progress.message:
+            parts.append(one_line(self._progress.message))
+        parts.append(f"{time.monotonic() - self._began:.0f} s")
+        return [Styled(" · ".join(parts))]
+
+
+def show_log(message: LogMessage, screen: Screen, live: Live) -> None:
+    """What the child says meanwhile is for the person who waits; a script gets the answer alone."""
+    if not screen.is_terminal or (message.level in LEVELS and LEVELS.index(message.level) < LOWEST_LOG_LEVEL):
+        return
+    told = message.data if isinstance(message.data, str) else msgspec.json.encode(message.data).decode()
+    live.erase()
+    screen.line(f"{one_line(message.logger)} {one_line(message.level)}: {one_line(told)}", "dim")

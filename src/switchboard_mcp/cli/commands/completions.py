@@ -1,0 +1,227 @@
+"""`switchboard completions SHELL`: what a shell needs to complete commands and flags, made from the table of commands.
+
+Owns what the three shells are told. The words themselves are `usage`'s; names of children are not known here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from switchboard_mcp.cli.invocation import Invocation
+
+# Flags whose value is a file or a folder, by what their value is called.
+PATHS = {"FILE": "file", "DIR": "folder", "PROGRAM": "file"}
+
+
+class Flag(Struct, frozen=True):
+    """One flag: its names, what it does, and what may follow it."""
+
+    names: tuple[str, ...]
+    help: str
+    takes_value: bool
+    choices: tuple[str, ...] = ()
+    path: str = ""
+
+
+class Entry(Struct, frozen=True):
+    """One command: its words, what it does, its flags, and the words that may follow it."""
+
+    words: tuple[str, ...]
+    summary: str
+    flags: tuple[Flag, ...]
+    choices: tuple[str, ...] = ()
+
+
+def run(asked: Invocation) -> int:
+    """Print the script for a shell."""
+    asked.console.out.stream.write(SHELLS[asked.given.shell](entries()))
+    return 0
+
+
+def entries() -> list[Entry]:
+    """Every command as the parsers know it."""
+    from switchboard_mcp.cli.commands.declarations import COMMANDS, command_of, parser_for
+    from switchboard_mcp.cli.mail.declarations import MAIL
+
+    found = []
+    for name in (*COMMANDS, *MAIL):
+        parser = parser_for(name)
+        flags: list[Flag] = []
+        choices: tuple[str, ...] = ()
+        for action in parser._actions:
+            if isinstance(action, argparse._HelpAction):
+                continue
+            if action.option_strings:
+                flags.append(_flag(action))
+            elif action.choices and not choices:
+                choices = tuple(map(str, action.choices))
+        found.append(Entry(tuple(name.split()), _clause(command_of(name).summary), tuple(flags), choices))
+    return found
+
+
+def _clause(summary: str) -> str:
+    """The beginning of a summary, as far as there is room for in a list."""
+    return re.split(r"[.:;] | \(|\.$|, (?=and|which|as)", summary.replace("\n", " "), maxsplit=1)[0]
+
+
+def _flag(action: argparse.Action) -> Flag:
+    metavar = action.metavar if isinstance(action.metavar, str) else ""
+    return Flag(
+        names=tuple(action.option_strings),
+        help=action.help or "",
+        takes_value=action.nargs != 0,
+        choices=tuple(map(str, action.choices or ())),
+        path=PATHS.get(metavar, ""),
+    )
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _groups(found: list[Entry]) -> Iterator[tuple[str, list[Entry]]]:
+    """Commands of commands, such as those of `mail`."""
+    for name in dict.fromkeys(entry.words[0] for entry in found if len(entry.words) > 1):
+        yield name, [entry for entry in found if entry.words[0] == name and len(entry.words) > 1]
+
+
+def bash(found: list[Entry]) -> str:
+    """For bash: put it where bash-completion looks, or `source` it."""
+    top = " ".join(entry.words[0] for entry in found if len(entry.words) == 1)
+    lines = [
+        "# Completions of switchboard for bash, made by `switchboard completions bash`.",
+        "_switchboard() {",
+        "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command= i",
+        "  for ((i = 1; i < COMP_CWORD; i++)); do",
+        '    case ${COMP_WORDS[i]} in -*) ;; *) command="${command:+$command }${COMP_WORDS[i]}" ;; esac',
+        '    case $command in "" | '
+        + " | ".join(name for name, _ in _groups(found))
+        + ") ;; *) break ;; esac",
+        "  done",
+        '  case "$command" in',
+        f'    "") COMPREPLY=($(compgen -W "{top} --version --help" -- "$word")) ;;',
+    ]
+    for name, members in _groups(found):
+        words = " ".join(entry.words[1] for entry in members)
+        lines.append(f'    {name}) COMPREPLY=($(compgen -W "{words}" -- "$word")) ;;')
+    for entry in found:
+        if not any(entry.words == (name,) for name, _ in _groups(found)):
+            lines += _bash_entry(entry)
+    return "\n".join([*lines, "  esac", "}", "complete -o default -F _switchboard switchboard", ""])
+
+
+def _bash_entry(entry: Entry) -> list[str]:
+    values = []
+    for flag in entry.flags:
+        if flag.takes_value:
+            names = "|".join(flag.names)
+            kind = {"file": "-f", "folder": "-d"}.get(flag.path, f'-W "{" ".join(flag.choices)}"')
+            values.append(f'        {names}) COMPREPLY=($(compgen {kind} -- "$word")); return ;;')
+    words = " ".join([*entry.choices, *(name for flag in entry.flags for name in flag.names)])
+    body = ["      case $before in", *values, "      esac"] if values else []
+    return [
+        f'    "{" ".join(entry.words)}")',
+        *body,
+        f'      COMPREPLY=($(compgen -W "{words}" -- "$word")) ;;',
+    ]
+
+
+def zsh(found: list[Entry]) -> str:
+    """For zsh: as `_switchboard` in a folder of `$fpath`."""
+    lines = [
+        "#compdef switchboard",
+        "# Completions of switchboard for zsh, made by `switchboard completions zsh`.",
+        "_switchboard() {",
+        "  local curcontext=$curcontext state line",
+        "  local -a commands",
+        "  _arguments -C '--version[show the version]' '--help[show the commands]' '1: :->command' '*:: :->rest'",
+        "  case $state in",
+        "    command)",
+        *_zsh_list([entry for entry in found if len(entry.words) == 1], 0),
+        "    rest)",
+        "      case $line[1] in",
+    ]
+    groups = dict(_groups(found))
+    for entry in found:
+        if len(entry.words) == 1 and entry.words[0] not in groups:
+            lines += [f"        {entry.words[0]})", *_zsh_entry(entry, 10), "          ;;"]
+    for name, members in groups.items():
+        lines += [
+            f"        {name})",
+            "          if (( CURRENT == 2 )); then",
+            *_zsh_list(members, 1, end=False),
+            "          else",
+            "            case $words[2] in",
+        ]
+        for entry in members:
+            lines += [f"              {entry.words[1]})", *_zsh_entry(entry, 16), "                ;;"]
+        lines += ["            esac", "          fi", "          ;;"]
+    return "\n".join([*lines, "      esac", "      ;;", "  esac", "}", '_switchboard "$@"', ""])
+
+
+def _zsh_list(members: list[Entry], word: int, *, end: bool = True) -> list[str]:
+    told = [
+        f"        {_quoted(entry.words[word] + ':' + entry.summary.replace(':', ' '))}" for entry in members
+    ]
+    closing = ["      ;;"] if end else []
+    return ["      commands=(", *told, "      )", "      _describe command commands", *closing]
+
+
+def _zsh_entry(entry: Entry, indent: int) -> list[str]:
+    specs = []
+    for flag in entry.flags:
+        told = flag.help.replace("[", "(").replace("]", ")").replace(":", " ")
+        value = ""
+        if flag.takes_value:
+            kinds = {"file": "_files", "folder": "_files -/"}
+            value = ":value:" + kinds.get(flag.path, f"({' '.join(flag.choices)})" if flag.choices else " ")
+        specs += [_quoted(f"{name}[{told}]{value}") for name in flag.names]
+    if entry.choices:
+        specs.append(_quoted(f"1:word:({' '.join(entry.choices)})"))
+    specs.append("'*:file:_files'")
+    return [" " * indent + "_arguments " + " ".join(specs)]
+
+
+def fish(found: list[Entry]) -> str:
+    """For fish: as `switchboard.fish` in a folder of completions."""
+    groups = dict(_groups(found))
+    lines = ["# Completions of switchboard for fish, made by `switchboard completions fish`."]
+    top = "__fish_use_subcommand"
+    for entry in found:
+        if len(entry.words) == 1:
+            lines.append(f"complete -c switchboard -n {top} -a {entry.words[0]} -d {_fish(entry.summary)}")
+    for name, members in groups.items():
+        words = " ".join(entry.words[1] for entry in members)
+        fresh = _fish(f"__fish_seen_subcommand_from {name}; and not __fish_seen_subcommand_from {words}")
+        for entry in members:
+            lines.append(f"complete -c switchboard -n {fresh} -a {entry.words[1]} -d {_fish(entry.summary)}")
+    for entry in found:
+        if entry.words[0] in groups and len(entry.words) == 1:
+            continue
+        here = _fish("; and ".join(f"__fish_seen_subcommand_from {word}" for word in entry.words))
+        for flag in entry.flags:
+            lines.append(f"complete -c switchboard -n {here} {_fish_flag(flag)}")
+        if entry.choices:
+            lines.append(f"complete -c switchboard -n {here} -a {_fish(' '.join(entry.choices))}")
+    return "\n".join([*lines, ""])
+
+
+def _fish_flag(flag: Flag) -> str:
+    names = [f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in flag.names]
+    value = []
+    if flag.choices:
+        value = ["-x", "-a", _fish(" ".join(flag.choices))]
+    elif flag.takes_value:
+        value = ["-r"] if flag.path else ["-x"]
+    return " ".join([*names, *value, "-d", _fish(flag.help)])
+
+
+def _fish(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+SHELLS = {"bash": bash, "zsh": zsh, "fish": fish}

@@ -1,0 +1,76 @@
+"""`switchboard --dry-run`: connect to every child, list its subtools, exit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.cli.console import Console, Screen, Styled, plural
+from switchboard_mcp.cli.invocation import Invocation, opened, show_no_children, show_warnings
+from switchboard_mcp.cli.start_all import Connected, Report, survey
+from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.errors import Failure, as_text
+
+
+def run(asked: Invocation) -> int:
+    """Survey, then show."""
+    workspace, reports = run_loop(lambda: gather(asked))
+    if asked.as_json:
+        warnings = [str(warning) for warning in workspace.warnings]
+        asked.console.out.json({"workspace": workspace.folder, "children": reports, "warnings": warnings})
+    else:
+        show(workspace, reports, asked.console)
+    return 0 if all(report.ok for report in reports) else 1
+
+
+async def gather(asked: Invocation) -> tuple[Workspace, list[Report]]:
+    """Connect to every child."""
+    async with opened(asked) as switchboard:
+        reports = await survey(switchboard, asked.console.err, draw=asked.may_draw)
+    return switchboard.workspace, reports
+
+
+def show(workspace: Workspace, reports: Sequence[Report], console: Console) -> None:
+    """One paragraph a child, then the sum."""
+    show_warnings(workspace.warnings, console)
+    out = console.out
+    if not reports:
+        show_no_children(workspace.folder, out)
+        return
+    for report in reports:
+        if isinstance(report.connected, Connected):
+            _show_connected(report, report.connected, out)
+        elif isinstance(report.error, Failure):
+            _show_failed(report, report.error, out)
+        out.line()
+    out.line(_sum(reports), "bold")
+
+
+def _show_connected(report: Report, seen: Connected, out: Screen) -> None:
+    denied = len(seen.subtools) - len(seen.allowed())
+    counts = f"{plural(len(seen.subtools), 'subtool')}{f', {denied} denied' if denied else ''}"
+    about = f"child {report.child} · {seen.server or 'unnamed server'} · {counts} · {seen.handshake_ms / 1000:.2f} s"
+    out.line(f"{out.paint('✓', 'green')} {out.paint(report.suite, 'bold')}  {out.paint(about, 'dim')}")
+    out.table(
+        [
+            (Styled(subtool.name, "dim"), Styled(f"denied · {subtool.summary}".rstrip(" ·"), "dim"))
+            if subtool.denied
+            else (Styled(subtool.name, "cyan"), subtool.summary)
+            for subtool in seen.subtools
+        ],
+        indent=4,
+    )
+
+
+def _show_failed(report: Report, problem: Failure, out: Screen) -> None:
+    about = out.paint(f"child {report.child}", "dim")
+    out.line(f"{out.paint('✗', 'red')} {out.paint(report.suite, 'bold')}  {about}")
+    out.prose(as_text(problem), "    ")
+
+
+def _sum(reports: Sequence[Report]) -> str:
+    seen = [report.connected for report in reports if isinstance(report.connected, Connected)]
+    subtools = sum(len(one.subtools) for one in seen)
+    failed = len(reports) - len(seen)
+    told = f"{plural(len(seen), 'child', 'children')} connected, {plural(subtools, 'subtool')}"
+    return f"{told}; {failed} failed." if failed else f"{told}."

@@ -1,0 +1,127 @@
+"""`switchboard evidence`: write the governed artifacts, or prove that they are what the workspace gives."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import msgspec
+
+from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.cli.console import plural
+from switchboard_mcp.cli.invocation import Invocation
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.variables import secrets
+from switchboard_mcp.errors import refused
+from switchboard_mcp.evidence import artifacts
+from switchboard_mcp.evidence.artifacts import FOLDER, METRICS, REPORT, STAMP, render, stamp
+from switchboard_mcp.evidence.collect import Gathered, gather
+from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.system.atomic_write import write_whole
+
+
+def run(asked: Invocation) -> int:
+    """Gather, then write or compare."""
+    options = asked.options
+    workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
+    redactor = Redactor()
+    for spec in workspace.children:
+        for secret in secrets(spec, os.environ):
+            redactor.register(secret)
+    gathered = gather(workspace, redactor, recorded(workspace) if asked.given.audit else {})
+    folder = os.path.join(workspace.folder, asked.given.out or FOLDER)
+    files = {
+        REPORT: render(gathered.report),
+        METRICS: render(gathered.metrics),
+        STAMP: render(stamp(gathered.report, gathered.metrics)),
+    }
+    if asked.given.verify:
+        return verify(folder, files, asked)
+    write(folder, files)
+    return show(folder, gathered, asked)
+
+
+def recorded(workspace: Workspace) -> Counter[str]:
+    """Calls of the audit record, by how long they took."""
+    from switchboard_mcp.observability.audit.verify import entries
+
+    folder = os.path.join(workspace.folder, workspace.config.audit.path)
+    try:
+        return Counter(entry.took for entry in entries(folder) if entry.kind == "call" and entry.took)
+    except OSError as problem:
+        told = f"The audit record in {folder} cannot be read: {problem.strerror}."
+        raise refused("audit_failed", told, hint="Leave --audit out.") from None
+
+
+def write(folder: str, files: dict[str, bytes]) -> None:
+    """Replace each file as a whole; the stamp last, since it speaks of the others."""
+    path = folder
+    try:
+        os.makedirs(folder, exist_ok=True)
+        for name, data in files.items():
+            path = os.path.join(folder, name)
+            write_whole(path, data, 0o666, sync=False)
+    except OSError as problem:
+        told = f"{path}: cannot be written ({problem.strerror})."
+        raise refused("usage", told, hint="Name another folder with --out.") from None
+
+
+def verify(folder: str, files: dict[str, bytes], asked: Invocation) -> int:
+    """Compare what is there with what the workspace gives now; every difference is named."""
+    found = [f"{name}: {what}" for name, due in files.items() for what in compared(folder, name, due)]
+    console = asked.console
+    if asked.as_json:
+        console.out.json({"ok": not found, "differences": found})
+    elif found:
+        for difference in found:
+            console.err.line(f"{console.err.paint('✗', 'red')} {console.err.harmless(difference)}")
+        console.err.line(f"{plural(len(found), 'difference')} in {folder}.", "bold red")
+    else:
+        console.out.line(
+            f"{console.out.paint('✓', 'green')} The evidence in {folder} is what the workspace gives."
+        )
+    return 1 if found else 0
+
+
+def compared(folder: str, name: str, due: bytes) -> list[str]:
+    """What differs in one file."""
+    try:
+        with open(os.path.join(folder, name), "rb") as file:
+            data = file.read()
+        found = msgspec.json.decode(data)
+    except FileNotFoundError:
+        return ["is missing"]
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as problem:
+        return [f"cannot be read ({problem})"]
+    if data == due:
+        return []
+    return list(artifacts.differences(found, msgspec.json.decode(due))) or ["is written in another way"]
+
+
+def show(folder: str, gathered: Gathered, asked: Invocation) -> int:
+    """What was written, in a few lines; 1 where a check or a claim does not hold."""
+    report, counters = gathered.report, gathered.metrics.counters
+    failed = [check.name for check in report.checks if not check.ok and report.posture.deny_by_default]
+    broken = [claim.id for claim in report.claims if not claim.holds]
+    out = asked.console.out
+    content = stamp(gathered.report, gathered.metrics).content_hash
+    if asked.as_json:
+        out.json({"folder": folder, "contentHash": content, "failedChecks": failed, "brokenClaims": broken})
+        return 1 if failed or broken else 0
+    out.line(f"Written: {REPORT}, {METRICS} and {STAMP} in {folder}")
+    children = plural(counters["children"], "child", "children")
+    out.line(f"  {report.posture.mode} mode, {children}: {counters['childrenAllowed']} allowed, "
+             f"{counters['childrenDenied']} denied, {counters['childrenPinned']} pinned")  # fmt: skip
+    out.line(
+        f"  {plural(counters['subtoolsAllowed'], 'subtool')} allowed, {counters['subtoolsDenied']} denied"
+    )
+    for name in failed:
+        out.line(f"  {out.paint('✗', 'red')} {name}")
+    if failed:
+        out.line("    `switchboard approve --list` and `switchboard lock --check` name them.")
+    for claim in report.claims:
+        mark = out.paint("✓", "green") if claim.holds else out.paint("✗", "red")
+        out.line(f"  {mark} {claim.id}  {claim.claim}")
+    out.line(f"  {content}", "dim")
+    return 1 if failed or broken else 0

@@ -1,0 +1,90 @@
+"""`find`: which subtool a sentence means, over all suites or over a catalog file. Starts nothing."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.cli.catalogs import named, read_catalog
+from switchboard_mcp.cli.console import Screen, Styled
+from switchboard_mcp.cli.invocation import Invocation, opened, show_warnings
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.gateway.tool_search import DOC_CHARS, Finder, Match, Place, entry, match
+from switchboard_mcp.suites.search import Index
+
+
+class Found(Struct, frozen=True):
+    """What `--json` prints."""
+
+    query: str
+    matches: list[Match]
+    unknown: list[str]
+    """Children of which nothing is known yet: they were not searched."""
+
+
+def run(asked: Invocation) -> int:
+    """Search and show; exit code 1 where nothing fits."""
+    query = " ".join(asked.given.words)
+    if asked.given.catalog:
+        found = Found(query, in_catalog(asked, query), [])
+    else:
+        found = run_loop(lambda: in_suites(asked, query))
+    if asked.as_json:
+        asked.console.out.json(found)
+    else:
+        show(found, asked.console.out)
+    return 0 if found.matches else 1
+
+
+def in_catalog(asked: Invocation, query: str) -> list[Match]:
+    """Search the servers of a catalog file."""
+    servers = named(read_catalog(asked.given.catalog))
+    places = [Place(name, tool.view()) for name, server in servers.items() for tool in server.tools]
+    index = Index(
+        [entry(place.tool, place.suite, servers[place.suite].description or "") for place in places]
+    )
+    hits = index.search(query, asked.given.limit)
+    return [match(places[hit.place], hit.score, doc_chars(asked)) for hit in hits]
+
+
+def doc_chars(asked: Invocation) -> int:
+    """A person sees what a call takes; a program, or a model behind it, reads what it means as well."""
+    return DOC_CHARS if asked.as_json else 0
+
+
+async def in_suites(asked: Invocation, query: str) -> Found:
+    """Search what the workspace's children are known to offer."""
+    async with opened(asked) as switchboard:
+        if switchboard.services.disabled is not None:
+            raise SwitchboardError(switchboard.services.disabled)
+        show_warnings(switchboard.workspace.warnings, asked.console)
+        suites = list(switchboard.gateway.suites.values())
+        finder = Finder()
+        finder.refresh(suites)
+        unknown = [suite.child.name for suite in suites if suite.child.knowledge is None]
+        return Found(query, finder.find(query, asked.given.limit, doc_chars(asked)), unknown)
+
+
+def show(found: Found, out: Screen) -> None:
+    """A line for each match, with how to call it."""
+    if not found.matches:
+        out.line("Nothing fits these words.")
+    for one in found.matches:
+        out.line(
+            f"{out.paint(one.suite, 'bold cyan')}  {out.paint(one.subtool, 'bold')}{out.harmless(one.signature)}"
+        )
+        if one.summary:
+            out.prose(one.summary, "    ")
+    if found.matches:
+        best = found.matches[0]
+        out.line(f"$ switchboard call {best.suite} {best.subtool} …", "dim")
+    if found.unknown:
+        out.table(
+            [
+                (
+                    Styled("not searched, since never started here:", "dim"),
+                    Styled(", ".join(found.unknown), "dim"),
+                )
+            ]
+        )
+        out.line("`switchboard list --refresh` starts every child once and looks.", "dim")

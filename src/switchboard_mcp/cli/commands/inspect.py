@@ -1,0 +1,279 @@
+"""`list` and `introspect`: looking at suites without using them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from switchboard_mcp.app import Switchboard
+from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.cli.console import Screen, Styled, one_line, plural
+from switchboard_mcp.cli.invocation import (
+    Invocation,
+    find_suite,
+    misuse,
+    opened,
+    show_no_children,
+    show_warnings,
+)
+from switchboard_mcp.cli.live import Live
+from switchboard_mcp.cli.local_client import ToolResult, connected
+from switchboard_mcp.cli.result_view import error_of, show_error
+from switchboard_mcp.cli.start_all import survey
+from switchboard_mcp.config.models import ChildSpec, ConfigWarning
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.gateway.child_suite import ChildSuite
+from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.suites.signature import signature
+from switchboard_mcp.suites.tokens import estimate
+
+SHOWN_DIRECTLY = "Its tools are listed as they are."
+UNKNOWN = "?"
+
+
+class SuiteInfo(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One suite and the child behind it. Counts are null while nobody has started the child yet."""
+
+    suite: str
+    child: str
+    kind: str
+    source: str
+    key: str
+    command: list[str]
+    subtools: int | None
+    denied: int | None
+
+
+class Listing(Struct, frozen=True):
+    """What `list` shows: the tools as a host gets them, and what stands behind them."""
+
+    folder: str
+    tools: Raw
+    children: list[SuiteInfo]
+    warnings: list[ConfigWarning]
+    failed: dict[str, Failure] = {}
+
+
+def run_list(asked: Invocation) -> int:
+    """Show the suites; nothing is started, unless all is to be looked at anew."""
+    if asked.given.timeout is not None and asked.given.timeout <= 0:
+        raise misuse("list: --timeout takes seconds, more than 0.", "Leave it out, or 30.")
+    listing = run_loop(lambda: gather_listing(asked))
+    if asked.as_json:
+        members = msgspec.json.decode(listing.tools, type=dict[str, Raw])
+        warnings = [str(warning) for warning in listing.warnings]
+        told = {**members, "children": listing.children, "warnings": warnings}
+        asked.console.out.json({**told, "failed": listing.failed} if asked.given.refresh else told)
+    else:
+        show_listing(listing, asked)
+    return 1 if listing.failed else 0
+
+
+async def gather_listing(asked: Invocation) -> Listing:
+    """Ask for the tools as a host does."""
+    async with opened(asked) as switchboard, connected(switchboard.gateway) as host:
+        workspace = switchboard.workspace
+        failed = await refresh(switchboard, asked) if asked.given.refresh else {}
+        children = [suite_info(suite) for suite in switchboard.gateway.suites.values()]
+        return Listing(workspace.folder, await host.list_tools(), children, workspace.warnings, failed)
+
+
+async def refresh(switchboard: Switchboard, asked: Invocation) -> dict[str, Failure]:
+    """Start every child at once and have it tell what it offers; why not, for those that do not."""
+    reports = await survey(switchboard, asked.console.err, draw=asked.may_draw, within_s=asked.given.timeout)
+    return {report.child: report.error for report in reports if isinstance(report.error, Failure)}
+
+
+def suite_info(suite: ChildSuite) -> SuiteInfo:
+    """One suite, from its configuration and from what an earlier run learned."""
+    spec, knowledge = suite.child.spec, suite.child.knowledge
+    tools = suite.child.offer.known_tools()
+    allowed = len(suite.permitted(tools))
+    return SuiteInfo(
+        suite=suite.name,
+        child=spec.name,
+        kind=spec.kind,
+        source=spec.source,
+        key=spec.key,
+        command=command_of(spec),
+        subtools=allowed if knowledge else None,
+        denied=len(tools) - allowed if knowledge else None,
+    )
+
+
+def command_of(spec: ChildSpec) -> list[str]:
+    """What is run, as it is written: variables are not filled in, and what looks like a secret is masked."""
+    mask = Redactor().text
+    return [mask(word) for word in (spec.command, *spec.args)] if spec.kind == "stdio" else []
+
+
+def show_listing(listing: Listing, asked: Invocation) -> None:
+    """A table of suites."""
+    out = asked.console.out
+    show_warnings(listing.warnings, asked.console)
+    if not listing.children:
+        if listing.warnings:
+            out.line(f"No child in {listing.folder} can be shown; the warnings say why.")
+        else:
+            show_no_children(listing.folder, out)
+        return
+    described = {tool["name"]: tool["description"] for tool in msgspec.json.decode(listing.tools)["tools"]}
+    rows = [
+        (
+            Styled(info.suite, "bold cyan"),
+            info.child,
+            _count(info),
+            Styled(described.get(info.suite, SHOWN_DIRECTLY)),
+        )
+        for info in listing.children
+    ]
+    out.table(rows, header=("SUITE", "CHILD", "SUBTOOLS", "DESCRIPTION"))
+    for problem in listing.failed.values():
+        asked.console.complain(problem)
+    if not asked.given.refresh and any(info.subtools is None for info in listing.children):
+        out.line(
+            f"{UNKNOWN}: not started here yet; `switchboard list --refresh` starts every child and looks.",
+            "dim",
+        )
+
+
+def _count(info: SuiteInfo) -> Styled:
+    if info.subtools is None:
+        return Styled(UNKNOWN, "dim")
+    return Styled(f"{info.subtools}{f' ({info.denied} denied)' if info.denied else ''}")
+
+
+class Answer(Struct, rename="camel"):
+    """An introspect answer."""
+
+    tools: list[dict[str, Any]] = []
+    detail: str = ""
+    more: str = ""
+    truncated: bool = False
+    total: int | None = None
+    cursor: str = ""
+    instructions: str = ""
+
+
+class Opened(Struct, frozen=True):
+    """The answer of one suite, and whose it is."""
+
+    suite: str
+    child: str
+    result: ToolResult
+
+
+def run_introspect(asked: Invocation) -> int:
+    """Open one suite."""
+    found = run_loop(lambda: gather_introspection(asked))
+    problem = error_of(found.result)
+    if problem is not None:
+        return show_error(problem, asked)
+    text = _text(found.result)
+    if asked.as_json:
+        asked.console.out.json(text.encode())
+    else:
+        answer = msgspec.json.decode(text, type=Answer)
+        show_answer(found, answer, estimate(text), asked)
+    return 0
+
+
+async def gather_introspection(asked: Invocation) -> Opened:
+    """Ask the suite as a host does."""
+    async with opened(asked) as switchboard:
+        suite = find_suite(switchboard, asked.given.suite, asked.console)
+        return Opened(suite.name, suite.child.name, await _ask(switchboard, suite, asked))
+
+
+async def _ask(switchboard: Switchboard, suite: ChildSuite, asked: Invocation) -> ToolResult:
+    wishes = {name: getattr(asked.given, name) for name in ("subtool", "query", "verbosity", "cursor")}
+    arguments = {"action": "introspect", **{name: wish for name, wish in wishes.items() if wish}}
+
+    def frame(spin: str) -> list[Styled]:
+        return [Styled(f"{spin} starting {suite.child.name}")]
+
+    with Live(asked.console.err, frame, enabled=asked.may_draw):
+        async with connected(switchboard.gateway) as host:
+            return await host.call(suite.name, arguments)
+
+
+def _text(result: ToolResult) -> str:
+    return "".join(str(block.get("text", "")) for block in result.content)
+
+
+def show_answer(found: Opened, answer: Answer, tokens: int, asked: Invocation) -> None:
+    """The subtools in lines a person reads."""
+    out = asked.console.out
+    if asked.given.subtool:
+        for tool in answer.tools:
+            show_tool(tool, out)
+    else:
+        count = plural(answer.total or len(answer.tools), "subtool")
+        matching = f" that fit '{one_line(asked.given.query)}'" if asked.given.query else ""
+        out.line(
+            f"{out.paint(found.suite, 'bold')}  {out.paint(f'child {found.child} · {count}{matching}', 'dim')}"
+        )
+        out.line()
+        if answer.detail == "names":
+            out.table(
+                [(Styled(tool["name"], "cyan"), tool.get("summary", "")) for tool in answer.tools], indent=2
+            )
+        else:
+            for tool in answer.tools:
+                _show_signature(tool, out)
+    if answer.instructions:
+        out.line()
+        out.line("The child says:", "dim")
+        out.prose(answer.instructions, "  ")
+    out.line()
+    told = f"What a model reads: detail {answer.detail}, about {tokens:,} tokens (estimated)."
+    out.line(told, "dim")
+    if not answer.tools and answer.more:
+        out.line(answer.more)
+    if answer.cursor:
+        rest = f"{len(answer.tools)} of {answer.total} shown. " if answer.total else ""
+        out.line(f"{rest}Next page: switchboard introspect {found.suite} --cursor '{answer.cursor}'")
+
+
+def _show_signature(tool: dict[str, Any], out: Screen) -> None:
+    parameters = tool.get("signature") or (signature(tool["inputSchema"], 0) if "inputSchema" in tool else "")
+    out.entry(tool["name"], parameters, "cyan", "  ")
+    told = tool.get("summary") or tool.get("description") or ""
+    if told:
+        out.prose(told.strip(), "      ")
+
+
+def show_tool(tool: dict[str, Any], out: Screen) -> None:
+    """One subtool in full: what it does, then each parameter."""
+    schema = tool.get("inputSchema")
+    head = signature(schema, 0) if schema is not None else ""
+    out.entry(tool["name"], head, "bold cyan")
+    told = tool.get("description") or tool.get("summary") or ""
+    if told:
+        out.line()
+        out.prose(told.strip(), "  ")
+    rows = parameters(schema)
+    if rows:
+        out.line()
+        out.table(rows, header=("PARAMETER", "TYPE", "", "MEANING"), indent=2)
+
+
+def parameters(schema: object) -> Sequence[tuple[Styled, str, str, str]]:
+    """Each top-level parameter of a schema: name, type, whether it is required, what it means."""
+    members = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(members, dict):
+        return []
+    assert isinstance(schema, dict)
+    required = schema.get("required")
+    wanted = frozenset(required) if isinstance(required, list) else frozenset()
+    definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    rows = []
+    for name, member in members.items():
+        alone = {"type": "object", "properties": {"p": member}, "required": ["p"], **definitions}
+        kind = signature(alone, 0).removeprefix("(p: ").removesuffix(")")
+        doc = member.get("description") if isinstance(member, dict) else None
+        rows.append((Styled(name, "cyan"), kind, "required" if name in wanted else "", str(doc or "")))
+    return rows

@@ -1,0 +1,302 @@
+"""`switchboard lock`: write down what every child offers, see what is another since, take it.
+
+Owns what is compared with what, and how it is shown. The file is `children.lock`'s affair, differences are
+`policy.drift`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType, structs
+
+from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.children.catalog import Knowledge
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.lock import (
+    PROMPTS,
+    differences,
+    flaw,
+    lock_child,
+    lock_path,
+    merged,
+    read_lock,
+    remarks,
+    rendered,
+    write_lock,
+)
+from switchboard_mcp.cli.console import Console, Screen, plural
+from switchboard_mcp.cli.invocation import (
+    Invocation,
+    misuse,
+    opened,
+    show_no_children,
+    show_warnings,
+    usage_failure,
+)
+from switchboard_mcp.cli.start_all import survey
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.lockfile import LockedChild, LockFile
+from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.errors import Failure, SwitchboardError, as_text
+from switchboard_mcp.features import note_decision
+from switchboard_mcp.suites.fuzzy import nearest
+
+Status = Literal["same", "locked", "accepted", "drifted", "unlocked", "gone", "removed", "failed"]
+# What keeps a lock from being right.
+WRONG = frozenset({"drifted", "unlocked", "gone", "failed"})
+# From so many tools on, a change that is the same in all of them is told once.
+MANY = 3
+MARKS = {
+    "same": ("✓", "green", "as locked"),
+    "locked": ("✓", "green", "locked"),
+    "accepted": ("✓", "green", "accepted"),
+    "removed": ("✓", "green", "removed from the lock: it is not configured any more"),
+    "drifted": ("✗", "red", "is not what was locked"),
+    "unlocked": ("✗", "yellow", "is not locked"),
+    "gone": ("✗", "yellow", "is locked, but not configured any more"),
+    "failed": ("✗", "red", "did not start"),
+}
+
+
+class Difference(Struct, frozen=True, omit_defaults=True):
+    """One change, for programs."""
+
+    change: str
+    tool: str = ""
+
+
+class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one child stands to its lock."""
+
+    child: str
+    status: Status
+    tools: int | UnsetType = UNSET
+    changes: list[Difference] = []
+    remarks: list[str] = []
+    error: Failure | UnsetType = UNSET
+
+
+class Seen(Struct, frozen=True):
+    """What one child offers now, or why that is not known."""
+
+    entry: LockedChild | None = None
+    error: Failure | None = None
+
+
+def run(asked: Invocation) -> int:
+    """Look, compare, write, show."""
+    workspace = _workspace(asked)
+    path = lock_path(workspace.folder)
+    lock = read_lock(path) or LockFile(schema_version=1)
+    chosen = _choose(asked, workspace, lock)
+    seen = run_loop(lambda: look(asked, workspace, chosen)) if chosen else {}
+    accepted = frozenset(asked.given.accept)
+    whole = not asked.given.children and not accepted
+    reports = judge(path, lock, seen, accepted, check=asked.given.check)
+    reports += leftovers(workspace, lock, check=asked.given.check) if whole else []
+    if not asked.given.check:
+        _write(path, lock, seen, reports)
+        for report in reports:
+            if report.status in ("locked", "accepted", "removed"):
+                note_decision(workspace, "lock", report.child, report.status)
+    reports.sort(key=lambda report: report.child)
+    if asked.as_json:
+        ok = all(report.status not in WRONG for report in reports)
+        asked.console.out.json({"lock": path, "ok": ok, "children": reports})
+    else:
+        show(workspace, path, reports, asked)
+    return 1 if any(report.status in WRONG for report in reports) else 0
+
+
+def _workspace(asked: Invocation) -> Workspace:
+    """The children as they are without wrappers: it is what wrappers use that is held to a lock."""
+    options = asked.options
+    workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
+    if workspace.config.governance.mode == "open":
+        return workspace
+    from switchboard_mcp.policy.governance import take_posture
+
+    return take_posture(workspace, os.environ).workspace
+
+
+def _choose(asked: Invocation, workspace: Workspace, lock: LockFile) -> list[ChildSpec]:
+    """The children that are meant; all where none is named."""
+    given = asked.given
+    if given.check and given.accept:
+        raise misuse("--check changes nothing, --accept does.", "Use one of the two.")
+    named = [*given.children, *given.accept]
+    specs = {spec.name: spec for spec in workspace.children if spec.kind != "builtin"}
+    for name in named:
+        if name not in specs:
+            _refuse(name, workspace, lock, specs)
+    return [spec for name, spec in specs.items() if not named or name in named]
+
+
+def _refuse(name: str, workspace: Workspace, lock: LockFile, specs: Mapping[str, ChildSpec]) -> None:
+    absent = workspace.absent.get(name)
+    if absent is not None:
+        raise SwitchboardError(absent)
+    told = f"There is no child '{name}' in {workspace.folder}."
+    if name in lock.children:
+        told += " It is in the lock; `switchboard lock` without a name takes it out."
+    near = nearest(name, specs)
+    problem = usage_failure(told, "`switchboard list` shows the children.")
+    raise SwitchboardError(structs.replace(problem, nearest=near) if near else problem)
+
+
+async def look(asked: Invocation, workspace: Workspace, chosen: Sequence[ChildSpec]) -> dict[str, Seen]:
+    """Start the children, all at once, and take down what they offer. Their lock does not stand in the way."""
+    names = {spec.name for spec in chosen}
+    seen: dict[str, Seen] = {}
+    async with opened(asked, workspace, pinned=False) as switchboard:
+        children = switchboard.supervisor.children
+        skip = frozenset(children) - names
+        for report in await survey(switchboard, asked.console.err, draw=asked.may_draw, skip=skip):
+            child = children[report.child]
+            if isinstance(report.error, Failure):
+                seen[report.child] = Seen(error=report.error)
+            elif child.knowledge is not None:
+                told = await _all_told(child)
+                seen[report.child] = Seen(lock_child(child.spec, workspace.folder, told))
+    return seen
+
+
+async def _all_told(child: Child) -> Knowledge:
+    """What it has told in this run. Prompts follow in the background, since no call waits for them."""
+    told = asyncio.Event()
+    child.offer.when_fetched(PROMPTS, told.set, anew=True)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(child.timeout_s):
+            await told.wait()
+    knowledge = child.knowledge
+    assert knowledge is not None
+    # Never those of an earlier run.
+    return knowledge if child.offer.prompts_told else structs.replace(knowledge, lists={})
+
+
+def judge(
+    path: str, lock: LockFile, seen: Mapping[str, Seen], accepted: frozenset[str], *, check: bool
+) -> list[Report]:
+    """How each child that was looked at stands to the lock."""
+    reports: list[Report] = []
+    for name, one in seen.items():
+        before, now = lock.children.get(name), one.entry
+        if now is None:
+            assert one.error is not None
+            reports.append(Report(child=name, status="failed", error=one.error))
+            continue
+        tools = len(now.tools)
+        if before is None:
+            reports.append(Report(child=name, status="unlocked" if check else "locked", tools=tools))
+            continue
+        changes = [Difference(change.told(), change.tool) for change in differences(before, now)]
+        changes += _tampering(path, name, before)
+        status: Status = "accepted" if changes and name in accepted else "drifted" if changes else "same"
+        reports.append(
+            Report(child=name, status=status, tools=tools, changes=changes, remarks=remarks(before, now))
+        )
+    return reports
+
+
+def _tampering(path: str, name: str, entry: LockedChild) -> list[Difference]:
+    """What was changed by hand."""
+    found = flaw(path, name, entry)
+    return [Difference(found.message)] if found is not None else []
+
+
+def leftovers(workspace: Workspace, lock: LockFile, *, check: bool) -> list[Report]:
+    """Children that are locked, but neither configured any more nor waiting for an approval."""
+    configured = {spec.name for spec in workspace.children} | set(workspace.absent)
+    status: Status = "gone" if check else "removed"
+    return [Report(child=name, status=status) for name in lock.children if name not in configured]
+
+
+def _write(path: str, lock: LockFile, seen: Mapping[str, Seen], reports: Sequence[Report]) -> None:
+    """Keep what may be kept. What has drifted stays as it was until it is accepted by name."""
+    before = rendered(lock)
+    for report in reports:
+        entry = seen[report.child].entry if report.child in seen else None
+        if report.status == "removed":
+            del lock.children[report.child]
+        elif entry is not None and report.status in ("same", "locked", "accepted"):
+            kept = lock.children.get(report.child)
+            sound = kept is not None and flaw(path, report.child, kept) is None
+            lock.children[report.child] = merged(kept if sound else None, entry)
+    if rendered(lock) != before or (lock.children and read_lock(path) is None):
+        write_lock(path, lock)
+
+
+def show(workspace: Workspace, path: str, reports: Sequence[Report], asked: Invocation) -> None:
+    """One line a child, with what is different below it, then the sum and what to do."""
+    console = asked.console
+    show_warnings(workspace.warnings, console)
+    out = console.out
+    if not reports:
+        show_no_children(workspace.folder, out)
+        return
+    width = max(len(report.child) for report in reports)
+    for report in reports:
+        _show_one(report, width, out)
+    out.line()
+    _show_sum(path, reports, asked.given.check, console)
+
+
+def _show_one(report: Report, width: int, out: Screen) -> None:
+    mark, colour, words = MARKS[report.status]
+    count = "" if isinstance(report.tools, UnsetType) else f" · {plural(report.tools, 'tool')}"
+    name = out.paint(report.child.ljust(width), "bold")
+    out.line(f"{out.paint(mark, colour)} {name}  {words}{out.paint(count, 'dim')}")
+    for tools, changes in folded(report.changes):
+        indent = "    "
+        if tools:
+            out.prose(tools, indent, "cyan")
+            indent = "      "
+        for told in changes:
+            out.prose(told, indent)
+    for remark in report.remarks:
+        out.prose(remark, "    ", "dim")
+    if isinstance(report.error, Failure):
+        out.prose(as_text(report.error), "    ")
+
+
+def folded(changes: Sequence[Difference]) -> list[tuple[str, list[str]]]:
+    """The changes of each tool; what is the same in several is told once, under all their names."""
+    where: dict[str, list[str]] = {}
+    for change in changes:
+        where.setdefault(change.change, []).append(change.tool)
+    told: dict[str, list[str]] = {}
+    for change in changes:
+        tools = where[change.change]
+        name = ", ".join(tools) if len(tools) >= MANY else change.tool
+        if change.change not in told.setdefault(name, []):
+            told[name].append(change.change)
+    return list(told.items())
+
+
+def _show_sum(path: str, reports: Sequence[Report], check: bool, console: Console) -> None:
+    out = console.out
+    drifted = [report.child for report in reports if report.status == "drifted"]
+    missing = [report.child for report in reports if report.status in ("unlocked", "gone")]
+    failed = [report.child for report in reports if report.status == "failed"]
+    if not (drifted or missing or failed):
+        out.line("All as locked." if check else f"Written to {path}.", "bold")
+        return
+    counts = (
+        (len(drifted), "drifted"),
+        (sum(report.status == "unlocked" for report in reports), "not locked"),
+        (sum(report.status == "gone" for report in reports), "gone"),
+        (len(failed), "not started"),
+    )
+    told = ", ".join(f"{count} {what}" for count, what in counts if count)
+    out.line(f"{plural(len(reports), 'child', 'children')}: {told}.", "bold")
+    if drifted:
+        names = " ".join(f"--accept {name}" for name in drifted)
+        out.line(f"Look at every change above. `switchboard lock {names}` takes it.")
+    if missing:
+        out.line("`switchboard lock` writes what is missing, and takes out what is gone.")

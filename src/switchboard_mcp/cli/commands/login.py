@@ -1,0 +1,226 @@
+"""`switchboard login` and `logout`: lets a person log in to a remote child that wants it (OAuth), and out again.
+
+Shows the address to visit, waits on this machine for the browser to come back, and keeps the tokens where serving finds
+them. How a login works is the SDK's business (`transport.http.oauth`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import webbrowser
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from html import escape
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
+
+from switchboard_mcp.app import load
+from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.cli.console import Console, one_line
+from switchboard_mcp.cli.invocation import Invocation, find_child, misuse
+from switchboard_mcp.config.models import ChildSpec, OAuthClient
+from switchboard_mcp.config.variables import expand
+from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
+from switchboard_mcp.protocol import jsonrpc, versions
+from switchboard_mcp.redaction.redactor import Redactor
+
+if TYPE_CHECKING:
+    from switchboard_mcp.transport.http.oauth import Person
+
+# Long enough to find a password and a second factor.
+PATIENCE_S = 300.0
+PATH = "/callback"
+LONGEST_LINE = 16_384
+PAGE = "<!doctype html><meta charset=utf-8><title>Switchboard</title><p style='font-family:sans-serif'>{}</p>"
+
+
+def run(asked: Invocation) -> int:
+    """Log in, then say so."""
+    spec = _remote(asked)
+    path, anew = run_loop(lambda: log_in(spec, asked))
+    told = f"'{one_line(spec.name)}' lets us in already; there is nothing to do."
+    if anew:
+        told = f"Logged in to '{one_line(spec.name)}'. The tokens are in {one_line(path)}."
+    asked.tell({"child": spec.name, "loggedIn": True, "anew": anew, "file": path}, told)
+    return 0
+
+
+def run_logout(asked: Invocation) -> int:
+    """Forget the tokens of a login, then say so."""
+    from switchboard_mcp.transport.http.token_store import LoginFile, logins_folder
+
+    spec = _remote(asked)
+    folder = logins_folder(os.environ)
+    file = LoginFile(folder, spec.name, spec.url)
+    try:
+        removed = bool(folder) and file.remove()
+    except OSError as problem:
+        told = f"The login of '{spec.name}' cannot be removed: {file.path}: {problem.strerror}."
+        raise refused("config_invalid", told, hint="Remove the file yourself.") from problem
+    told = f"There is no login of '{one_line(spec.name)}'; there is nothing to do."
+    if removed:
+        told = f"Logged out of '{one_line(spec.name)}'. Its tokens are removed from {file.path}."
+    asked.tell({"child": spec.name, "loggedIn": False, "removed": removed}, told)
+    return 0
+
+
+def _remote(asked: Invocation) -> ChildSpec:
+    """The child to log in to or out of, its variables filled in."""
+    spec = expand(find_child(load(asked.options), asked.given.child, asked.console), os.environ)
+    if isinstance(spec, Failure):
+        raise SwitchboardError(spec)
+    if spec.kind not in ("http", "sse"):
+        told = f"Child '{spec.name}' is reached over {spec.kind}, where there is no login."
+        raise misuse(told, "A child with a `url` over http or sse may have one.")
+    return spec
+
+
+async def log_in(spec: ChildSpec, asked: Invocation) -> tuple[str, bool]:
+    """Where the tokens are kept, and whether a person had to do something for it."""
+    from switchboard_mcp.children.remote_transport import (
+        authorisation,
+        find_flaw,
+        wants_login,
+        without_package,
+    )
+    from switchboard_mcp.transport.http.base import Server
+
+    try:
+        from switchboard_mcp.transport.http.client import WebClient
+        from switchboard_mcp.transport.http.http_errors import refusal, refusal_body
+    except ImportError as problem:
+        raise SwitchboardError(without_package(spec, problem)) from None
+    flaw = find_flaw(spec)
+    if flaw is not None:
+        raise SwitchboardError(flaw)
+    if not wants_login(spec):
+        told = (
+            f"Child '{spec.name}' has an `Authorization` header or `oauth: false`, so that no login is used."
+        )
+        raise misuse(told, "Take it out of the entry to log in.")
+    redactor = Redactor()
+    server = Server(name=spec.name, url=spec.url, headers=spec.headers, redact=redactor.text)
+    port = spec.oauth.callback_port if isinstance(spec.oauth, OAuthClient) else 0
+    async with waiting(port, asked.console, browser=not asked.given.no_browser) as landing:
+        auth = authorisation(spec, server, os.environ, redactor.register, landing.person())
+        if auth is None:
+            raise refused(
+                "config_invalid", "There is no home to keep a login in.", hint="Set HOME or XDG_STATE_HOME."
+            )
+        client = WebClient(server, auth)
+        try:
+            method, headers, body = _first_request(spec)
+            async with client.stream(method, spec.url, headers, body) as response:
+                if not response.is_success:
+                    raise SwitchboardError(refusal(server, response, await refusal_body(response)))
+        finally:
+            await client.aclose()
+        return auth.path, landing.visited
+
+
+def _first_request(spec: ChildSpec) -> tuple[str, dict[str, str], bytes | None]:
+    """What a client sends first, which is where a server wants to see a token."""
+    if spec.kind == "sse":
+        return "GET", {"accept": "text/event-stream"}, None
+    params = {
+        "protocolVersion": versions.offer_child(),
+        "capabilities": {},
+        "clientInfo": {"name": "switchboard", "version": "login"},
+    }
+    accepted = "application/json, text/event-stream"
+    message = jsonrpc.request(b"1", "initialize", jsonrpc.encode(params))
+    return "POST", {"content-type": "application/json", "accept": accepted}, message
+
+
+class Landing:
+    """The place on this machine that the browser comes back to."""
+
+    def __init__(self, port: int, console: Console, browser: bool) -> None:
+        self.visited = False
+        self._redirect_uri = f"http://127.0.0.1:{port}{PATH}"
+        self._console = console
+        self._browser = browser
+        self._result: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+
+    def person(self) -> Person:
+        """Who can log in."""
+        from switchboard_mcp.transport.http.oauth import Person
+
+        return Person(self._redirect_uri, self.visit, self.returned)
+
+    async def visit(self, url: str) -> None:
+        """Show the address; open it where there is a desktop."""
+        self.visited = True
+        err = self._console.err
+        err.line("Open this address to log in:")
+        err.text(f"  {url}")
+        err.stream.flush()
+        if self._browser and has_desktop():
+            await asyncio.to_thread(webbrowser.open, url)
+
+    async def returned(self) -> dict[str, str]:
+        """What the browser brings back."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await self._result
+        except TimeoutError:
+            told = f"Nobody has logged in within {PATIENCE_S / 60:g} minutes."
+            raise refused("child_unauthorized", told, hint="Run the command again.") from None
+
+    def forget(self) -> None:
+        """Nobody asks any more for what came back."""
+        if self._result.done():
+            self._result.exception()
+
+    async def receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request of the browser's."""
+        try:
+            line = (await reader.readline()).decode("latin-1").split(" ")
+            target = urlsplit(line[1] if len(line) > 1 else "")
+            if target.path != PATH or self._result.done():
+                status, told = "404 Not Found", "There is nothing here."
+            else:
+                status, told = "200 OK", self._take(dict(parse_qsl(target.query)))
+            body = PAGE.format(escape(told)).encode()
+            head = f"HTTP/1.1 {status}\r\ncontent-type: text/html\r\ncontent-length: {len(body)}\r\nconnection: close"
+            writer.write(head.encode() + b"\r\n\r\n" + body)
+            await writer.drain()
+        except (OSError, ValueError):
+            return
+        finally:
+            writer.close()
+
+    def _take(self, query: dict[str, str]) -> str:
+        if "code" in query:
+            self._result.set_result({name: query[name] for name in ("code", "state", "iss") if name in query})
+            return "You are logged in. You can close this window."
+        reason = query.get("error_description") or query.get("error", "no reason given")
+        problem = failure(
+            "child_unauthorized", f"The login was refused: {reason}.", hint="Run the command again."
+        )
+        self._result.set_exception(SwitchboardError(problem))
+        return f"The login was refused: {reason}"
+
+
+@asynccontextmanager
+async def waiting(port: int, console: Console, *, browser: bool) -> AsyncIterator[Landing]:
+    """A landing that listens on this machine alone."""
+    try:
+        listener = socket.create_server(("127.0.0.1", port))
+    except OSError as problem:
+        told = f"Port {port} on this machine cannot be listened on: {problem.strerror}."
+        hint = "Set another oauth.callbackPort, or end the program that uses it."
+        raise refused("config_invalid", told, hint=hint) from problem
+    landing = Landing(listener.getsockname()[1], console, browser)
+    server = await asyncio.start_server(landing.receive, sock=listener, limit=LONGEST_LINE)
+    async with server:
+        yield landing
+    landing.forget()
+
+
+def has_desktop() -> bool:
+    """Whether a browser can be opened; one in the terminal would take it over."""
+    return sys.platform in ("darwin", "win32") or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())

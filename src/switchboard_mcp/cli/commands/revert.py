@@ -1,0 +1,51 @@
+"""`switchboard revert`: take back what `init` has done.
+
+Owns the conversation; what is put back, and how, is decided in `setup.revert`.
+"""
+
+from __future__ import annotations
+
+from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.cli.console import Screen, Styled, plural
+from switchboard_mcp.cli.invocation import LOOK_FIRST, YES, Invocation, answer_to, demand_person
+from switchboard_mcp.setup.journal import runs
+from switchboard_mcp.setup.revert import Step, active, perform_undo, plan_undo
+
+STYLES = {"restored": "green", "merged": "yellow", "removed": "green", "kept": "yellow", "nothing": "dim"}
+
+
+def run(asked: Invocation) -> int:
+    """Look, ask, do. Exit code 1 where something could not be put back."""
+    folder = workspace_folder(asked.options)
+    steps = plan_undo(active(runs(folder)))
+    agreed = bool(steps) and not asked.given.dry_run
+    if not asked.as_json:
+        show(steps, folder, asked.console.out)
+    if agreed and not asked.given.yes:
+        demand_person(asked, "revert", LOOK_FIRST)
+        count = sum(step.verdict in ("restored", "merged", "removed") for step in steps)
+        agreed = answer_to(f"Put back {plural(count, 'file')}? [Y/n]") in ("", *YES)
+    if agreed:
+        perform_undo(steps, folder)
+    if asked.as_json:
+        files = [
+            {"file": step.record.path, "outcome": step.verdict, "remarks": step.remarks} for step in steps
+        ]
+        asked.console.out.json({"workspace": folder, "changed": agreed, "files": files})
+    elif agreed:
+        asked.console.out.line("Done. Hosts see it in their next session.", "green")
+    lost = any(step.verdict == "kept" and step.record.before for step in steps)
+    return 1 if agreed and lost else 0
+
+
+def show(steps: list[Step], folder: str, out: Screen) -> None:
+    """What happens to each file."""
+    if not steps:
+        out.line(f"There is nothing to take back in {folder}.")
+        return
+    rows = [
+        (Styled(step.verdict, STYLES[step.verdict]), step.record.path, "; ".join(step.remarks))
+        for step in steps
+        if step.verdict != "nothing" or step.remarks
+    ]
+    out.table(rows, ("", "FILE", ""))

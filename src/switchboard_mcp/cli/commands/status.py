@@ -1,0 +1,154 @@
+"""`switchboard status`: how the children are, asked of the front that serves here; else what is configured and known.
+
+Starts nothing. Exit code 1 where calls to some child are refused.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Struct
+
+from switchboard_mcp.app import load
+from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.cli.console import Console, Styled, plural
+from switchboard_mcp.cli.invocation import Invocation, opened, show_no_children, show_warnings
+from switchboard_mcp.cli.top_view import COLOURS, ms, spell
+from switchboard_mcp.config.bus import settled
+from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.server.http import server_info, status_endpoint
+from switchboard_mcp.server.http.status_endpoint import ChildStatus, Status
+
+if TYPE_CHECKING:
+    from switchboard_mcp.bus.relay_status import BusStatus
+
+FOLDER = ".switchboard"
+
+
+class Served(Struct, frozen=True, rename="camel"):
+    """The front that was asked."""
+
+    url: str
+    pid: int
+    started_at: str
+    status: Status
+
+
+def run(asked: Invocation) -> int:
+    """Look, then tell."""
+    workspace = load(asked.options)
+    served = find(os.path.join(workspace.folder, FOLDER), asked.console)
+    found = served.status.children if served is not None else run_loop(lambda: _configured(asked))
+    bus = _bus(workspace)
+    if asked.as_json:
+        server = None
+        if served is not None:
+            about = served.status
+            server = {
+                "url": served.url,
+                "pid": served.pid,
+                "startedAt": served.started_at,
+                "version": about.version,
+                "uptimeSeconds": about.uptime_seconds,
+                "sessions": about.sessions,
+            }
+        told = {"server": server, "workspace": workspace.folder, "children": found}
+        asked.console.out.json(told | ({} if bus is None else {"bus": bus}))
+    else:
+        show_warnings(workspace.warnings, asked.console)
+        show(served, found, workspace.folder, asked.console)
+        if bus is not None:
+            asked.console.out.line(bus_line(bus))
+    return 1 if any(child.is_ill for child in found) else 0
+
+
+def _bus(workspace: Workspace) -> BusStatus | None:
+    """How the relay of the workspace is, where there is a bus and one has run."""
+    if not settled(workspace.config.bus, os.environ).enabled:
+        return None
+    from switchboard_mcp.bus import relay_status  # Only where there is a bus.
+
+    return relay_status.read(workspace.folder)
+
+
+def bus_line(bus: BusStatus) -> str:
+    """The bus in one line."""
+    from switchboard_mcp.bus import relay_status
+
+    told = relay_status.trouble(bus)
+    lag = f"{bus.waiting} waiting, {bus.on_their_way} on their way"
+    lag += f" ({bus.oldest_s:.0f} s without an answer)" if bus.on_their_way else ""
+    return f"bus: {told or 'connected'}; {lag}, {bus.backlog} to take in"
+
+
+def find(folder: str, console: Console | None = None) -> Served | None:
+    """The front that serves the workspace, and what it says."""
+    info = server_info.read(folder)
+    if info is None or not server_info.is_alive(info):
+        return None
+    told = status_endpoint.ask(info, folder)
+    url = f"http://{info.host}:{info.port}"
+    if isinstance(told, str):
+        if console is not None:
+            console.warn(f"Switchboard (process {info.pid}) serves here at {url}, and says nothing: {told}.")
+        return None
+    return Served(url, info.pid, info.started_at, told)
+
+
+async def _configured(asked: Invocation) -> list[ChildStatus]:
+    """Without a front: what is configured, and what earlier runs or the lock know of it."""
+    async with opened(asked) as switchboard:
+        return status_endpoint.children(switchboard.gateway.suites.values())
+
+
+def show(served: Served | None, children: list[ChildStatus], folder: str, console: Console) -> None:
+    """A table of children."""
+    out = console.out
+    if served is None:
+        out.line(f"No server runs here over HTTP; this is what is configured in {folder}.", "dim")
+    else:
+        about = served.status
+        out.line(
+            f"Switchboard {about.version} at {served.url}, process {served.pid}, up {spell(about.uptime_seconds)}, "
+            f"{plural(about.sessions, 'session')}",
+            "dim",
+        )
+    if not children:
+        show_no_children(folder, out)
+        return
+    rows = [
+        (
+            Styled(child.suite, "bold cyan"),
+            Styled(child.health, COLOURS.get(child.health, "")),
+            child.state,
+            "?" if child.subtools is UNSET else str(child.subtools),
+            f"{child.tokens_saved:,}" if child.tokens_saved else "",
+            *(_figures(child) if served is not None else ()),
+            Styled(_remark(child)),
+        )
+        for child in children
+    ]
+    figures = ("CALLS", "ERRORS", "P50", "PID") if served is not None else ()
+    out.table(rows, ("SUITE", "HEALTH", "STATE", "SUBTOOLS", "SAVED", *figures, ""), align="lllrrrrrr")
+
+
+def _figures(child: ChildStatus) -> tuple[str | Styled, ...]:
+    """What only a server knows."""
+    return (
+        f"{child.calls:,}" if child.calls else "",
+        Styled(f"{child.errors:,}", "red") if child.errors else "",
+        ms(child.p50) if child.p50 is not UNSET else "",
+        str(child.pid or ""),
+    )
+
+
+def _remark(child: ChildStatus) -> str:
+    parts = [f"{plural(child.under_way, 'call')} under way"] if child.under_way else []
+    if child.failures:
+        parts.append(f"{plural(child.failures, 'failure')} in a row")
+    if child.is_ill and child.retry_after_ms:
+        parts.append(f"next try in {child.retry_after_ms / 1000:.1f} s")
+    if child.last_failure is not UNSET:
+        parts.append(child.last_failure.message)
+    return "; ".join(parts)

@@ -1,0 +1,218 @@
+"""`switchboard terminal`: run a program as it is, under a name that other agents can write to.
+
+Bytes pass both ways as they come. In between only what the user asked for is added: the bell for new mail and, with
+--allow-execute, what verified leads send. Owns the user's terminal while it runs, and puts it back however it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import termios
+import tty
+from contextlib import suppress
+from typing import Any
+
+from switchboard_mcp.cli.clipboard import copy
+from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.mail.mailbox import folder_of
+from switchboard_mcp.cli.terminal_screen import DOORBELL, Desktop
+from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.mail import agent_registry
+from switchboard_mcp.mail.location import AGENT, FOLDER, WORKSPACE
+from switchboard_mcp.mail.presence import Presence
+from switchboard_mcp.mail.store import find
+from switchboard_mcp.mail.store.delivery_rules import gates
+from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.terminal import registry
+from switchboard_mcp.mail.terminal.mailbox import TerminalMail
+from switchboard_mcp.mail.terminal.registry import Entry, Place
+from switchboard_mcp.transport.process.pty import HANGUP_GRACE_S, Guard, StartError, Terminal, size_of
+
+TERMINAL = "SWITCHBOARD_TERMINAL"
+BEAT_S = 30.0
+# As a shell tells of a program that was ended by a signal.
+SIGNALLED = 128
+USAGE = "switchboard terminal NAME [OPTIONS] -- PROGRAM [ARGS …]"
+
+
+def run(asked: Invocation) -> int:
+    """Check what can be checked, then run the program."""
+    given = asked.given
+    if given.copy:
+        if given.name or given.program:
+            raise misuse("terminal --copy takes one file and no program.", USAGE)
+        return copy(folder_of(asked), given.copy, asked)
+    if not given.name or not given.program:
+        missing = "PROGRAM behind `--`" if given.name else "NAME"
+        raise misuse(f"terminal: {missing} missing.", f"usage: {USAGE}")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        told = "terminal: stdin and stdout are no terminal."
+        raise misuse(told, "Run it in a terminal window, or in tmux.")
+    if shutil.which(given.program[0]) is None:
+        told = f"There is no program '{given.program[0]}'."
+        raise refused("command_not_found", told, hint="Install it, or correct the name.")
+    return Session(asked, folder_of(asked), find.name_of(given.name)).run()
+
+
+class Session:
+    """One program from its start to its end."""
+
+    def __init__(self, asked: Invocation, workspace: str, name: str) -> None:
+        self._asked = asked
+        self._workspace = workspace
+        self._name = name
+        self._program: list[str] = asked.given.program
+        self._ended = False
+
+    def run(self) -> int:
+        """The program's exit code. Forks come first, before there are threads."""
+        place = _place(self._workspace, self._name)
+        attributes: list[Any] = termios.tcgetattr(0)
+        guard = Guard(os.dup(0), attributes)
+        terminal: Terminal | None = None
+        try:
+            environ = {**os.environ, AGENT: self._name, WORKSPACE: self._workspace, TERMINAL: self._name}
+            terminal = Terminal(self._program, environ, size_of(0), attributes)
+            guard.mind(terminal.pid)
+            program = terminal
+            # Not uvloop: it would make the user's terminal non-blocking, for the shell that comes after us as well.
+            with asyncio.Runner() as runner:
+                return runner.run(self._serve(program, place))
+        except StartError as problem:
+            told = f"'{self._program[0]}' cannot be run: {problem}."
+            raise refused("command_not_executable", told) from None
+        finally:
+            termios.tcsetattr(0, termios.TCSADRAIN, attributes)
+            if terminal is not None:
+                _bury(terminal)
+            place.close()
+            guard.dismiss()
+
+    async def _serve(self, terminal: Terminal, place: Place) -> int:
+        workspace, given = self._workspace, self._asked.given
+        entry = Entry(
+            pid=os.getpid(),
+            socket=place.address,
+            allow_execute=given.allow_execute,
+            program=os.path.basename(self._program[0]),
+            purpose=given.purpose,
+            started_at=agent_registry.now(),
+        )
+        async with await Post.open(workspace, gates=gates(workspace)) as post:
+            await post.register(self._name)
+            told = {
+                "kind": "terminal",
+                "pid": os.getpid(),
+                "purpose": given.purpose,
+                "seenAt": agent_registry.now(),
+            }
+            await post.update(agent_registry.enrol(self._name, **told))
+            desktop = Desktop(self._name, terminal, given.doorbell, entry.program)
+            mail = TerminalMail(post, place, entry, desktop)
+            if await mail.prepare() and given.doorbell != "off":
+                desktop.say(DOORBELL.format(name=self._name))
+            await asyncio.to_thread(registry.enter, post.path, self._name, entry)
+            try:
+                code = await self._pass_on(terminal, place, desktop, mail, entry, post)
+            finally:
+                desktop.leave()
+                with suppress(OSError, SwitchboardError):
+                    await asyncio.to_thread(registry.enter, post.path, self._name, None)
+            return code
+
+    async def _pass_on(
+        self,
+        terminal: Terminal,
+        place: Place,
+        desktop: Desktop,
+        mail: TerminalMail,
+        entry: Entry,
+        post: Post,
+    ) -> int:
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[int] = loop.create_future()
+        tty.setraw(0, termios.TCSANOW)
+        terminal.start()
+        desktop.start(loop)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            loop.add_signal_handler(number, _end, ended, SIGNALLED + number)
+        loop.add_signal_handler(signal.SIGWINCH, lambda: terminal.resize(*size_of(0)))
+        terminal.resize(*size_of(0))  # It may have changed before anybody listened.
+        presence = Presence(post.path)
+
+        async def wait_for_end() -> None:
+            status = await asyncio.to_thread(_wait, terminal.pid)
+            self._ended = True
+            await desktop.drained()
+            code = os.waitstatus_to_exitcode(status)
+            _end(ended, code if code >= 0 else SIGNALLED - code)
+
+        async def beat() -> None:
+            while True:
+                if desktop.was_active():
+                    await asyncio.to_thread(presence.beat, self._name)
+                await asyncio.sleep(BEAT_S)
+
+        def status() -> dict[str, Any]:
+            return {"terminal": self._name, "allowExecute": entry.allow_execute, "pid": entry.pid}
+
+        async with asyncio.TaskGroup() as tasks:
+            door = place.door()
+            running = [
+                tasks.create_task(mail.run()),
+                tasks.create_task(desktop.run(lambda: presence.woken(self._name))),
+                tasks.create_task(beat()),
+                tasks.create_task(registry.serve(door, status, mail.look_soon)),
+            ]
+            tasks.create_task(wait_for_end())
+            code = await ended
+            if not self._ended:  # A signal ends us: the program is hung up, and its end comes soon.
+                self._hang_up(terminal, desktop)
+            for task in running:
+                task.cancel()
+        return code
+
+    def _hang_up(self, terminal: Terminal, desktop: Desktop) -> None:
+        desktop.stop()
+        terminal.signal(signal.SIGHUP)
+        terminal.signal(signal.SIGCONT)
+        terminal.hang_up()
+
+        def kill() -> None:
+            if not self._ended:
+                terminal.signal(signal.SIGKILL)
+
+        asyncio.get_running_loop().call_later(HANGUP_GRACE_S, kill)
+
+
+def _end(ended: asyncio.Future[int], code: int) -> None:
+    if not ended.done():
+        ended.set_result(code)
+
+
+def _wait(pid: int) -> int:
+    """How a program ended; found out once."""
+    return os.waitpid(pid, 0)[1]
+
+
+def _bury(terminal: Terminal) -> None:
+    """Whatever happened, the program has ended when we do."""
+    terminal.hang_up()
+    with suppress(ChildProcessError):
+        if os.waitpid(terminal.pid, os.WNOHANG)[0] == 0:
+            terminal.signal(signal.SIGKILL)
+            os.waitpid(terminal.pid, 0)
+
+
+def _place(workspace: str, name: str) -> Place:
+    """The terminal's own name, in a mailbox that is made where it is missing."""
+    os.makedirs(os.path.join(workspace, FOLDER), mode=0o700, exist_ok=True)
+    try:
+        return Place(os.path.join(workspace, FOLDER), name)
+    except OSError as problem:
+        told = f"The terminal '{name}' cannot be set up in {workspace}/{FOLDER}: {problem.strerror}."
+        raise refused("mail_not_stored", told) from None

@@ -1,0 +1,215 @@
+"""`tokens`: what the suites save, measured on the user's own children or on a catalog file.
+
+Gathers servers, counts, and shows; what is counted and how sessions are drawn is in `suites.savings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.cli.catalogs import named, read_catalog
+from switchboard_mcp.cli.console import Cell, Screen, Styled, plural
+from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, misuse, opened, show_warnings
+from switchboard_mcp.cli.start_all import survey
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.gateway.child_suite import ChildSuite
+from switchboard_mcp.gateway.suite_tools import SHAPES, describe
+from switchboard_mcp.suites.introspect import VERBOSITIES, Settings, ToolView
+from switchboard_mcp.suites.savings import Costs, Count, Savings, Server, Spread, measure, summarise
+from switchboard_mcp.suites.suite_names import suite_names
+from switchboard_mcp.suites.tokens import estimate
+
+BASELINE = "name, description and input schema of every tool, as compact JSON"
+ESTIMATE = "estimate of o200k, 2 % off in the median; the extra `tokens` counts exactly"
+BAR_CHARS = 40
+MOST_BARS = 30
+
+
+class Figures(Struct, frozen=True, rename="camel"):
+    """What `--json` prints."""
+
+    baseline: str
+    tokenizer: str
+    servers: list[Costs]
+    flat: int
+    suites: int
+    saved: float
+    listing: Spread
+    session: Spread
+    sets: int
+    servers_per_set: int
+    opened: int
+    calls: int
+    failed: dict[str, str]
+
+
+def run(asked: Invocation) -> int:
+    """Measure and show."""
+    given = asked.given
+    count, tokenizer = counter(given.tokenizer)
+    failed: dict[str, str] = {}
+    settings = Settings()
+    if given.catalog:
+        servers = from_catalog(given.catalog)
+    else:
+        servers, settings, failed = run_loop(lambda: from_children(asked))
+    costs = [measure(server, count, settings) for server in servers]
+    figures = gathered(costs, summarise(costs, count, given.servers, given.opened), tokenizer, failed)
+    if given.html:
+        from switchboard_mcp.cli.commands.tokens_page import page
+
+        with open(given.html, "w", encoding="utf-8") as file:
+            file.write(page(figures))
+        asked.console.err.line(f"Written: {given.html}", "dim")
+    if asked.as_json:
+        asked.console.out.json(figures)
+    elif not costs and not failed:
+        asked.console.out.prose(ADD_ONE)
+    elif not costs:
+        show_failed(figures, asked.console.out)
+    else:
+        show(figures, asked.console.out)
+    return 1 if failed else 0
+
+
+def counter(wanted: str) -> tuple[Count, str]:
+    """How tokens are counted: by a real tokenizer where one is installed or asked for, else by an estimate."""
+    if wanted != "estimate":
+        try:
+            import bpe_openai
+        except ImportError:
+            if wanted:
+                told = f"The tokenizer {wanted} is not installed."
+                raise misuse(
+                    told, "pip install 'switchboard-mcp[tokens]', or --tokenizer estimate."
+                ) from None
+        else:
+            encode = bpe_openai.get_encoding("o200k_base").encode_ordinary
+            return lambda data: len(encode(data.decode("utf-8", "replace"))), "o200k_base"
+    return estimate, ESTIMATE
+
+
+def from_catalog(path: str) -> list[Server]:
+    """The servers of a catalog file, each with the suite tool that Switchboard would show."""
+    servers = []
+    found = {name: server for name, server in named(read_catalog(path)).items() if server.tools}
+    suites = suite_names([(name, "") for name in found])
+    for name, server in found.items():
+        tools = [tool.view() for tool in server.tools]
+        about = server.description or f"Tools of the MCP server '{name}'."
+        shown = describe(suites[name], about, [tool.name for tool in tools], SHAPES[0])
+        servers.append(Server(name, tools, msgspec.json.encode(shown), server.instructions or ""))
+    return servers
+
+
+async def from_children(asked: Invocation) -> tuple[list[Server], Settings, dict[str, str]]:
+    """The user's own children; those of which nothing is known yet are started once."""
+    async with opened(asked) as switchboard:
+        show_warnings(switchboard.workspace.warnings, asked.console)
+        suites = list(switchboard.gateway.suites.values())
+        known = frozenset(suite.child.name for suite in suites if suite.child.knowledge is not None)
+        skip = frozenset() if asked.given.refresh else known
+        reports = await survey(switchboard, asked.console.err, draw=asked.may_draw, skip=skip)
+        failed = {
+            report.child: report.error.message for report in reports if isinstance(report.error, Failure)
+        }
+        servers = [of_suite(suite) for suite in suites if suite.child.knowledge is not None]
+        settings = suites[0].introspection if suites else Settings()
+        return servers, settings, failed
+
+
+def of_suite(suite: ChildSuite) -> Server:
+    """A child as hosts see it: what is denied is not counted on either side."""
+    knowledge = suite.child.knowledge
+    tools = suite.permitted(suite.child.offer.known_tools())
+    views = [ToolView(tool.name, tool.description or "", tool.input_schema) for tool in tools]
+    shown = msgspec.json.encode(suite.descriptor(SHAPES[0]))
+    return Server(suite.child.name, views, shown, knowledge.instructions if knowledge else "")
+
+
+def gathered(costs: Sequence[Costs], savings: Savings, tokenizer: str, failed: dict[str, str]) -> Figures:
+    """Everything in one value."""
+    flat, suites = sum(cost.flat for cost in costs), sum(cost.suite for cost in costs)
+    return Figures(
+        baseline=BASELINE,
+        tokenizer=tokenizer,
+        servers=sorted(costs, key=lambda cost: -cost.flat),
+        flat=flat,
+        suites=suites,
+        saved=round(100 * (1 - suites / flat), 2) if flat else 0.0,
+        listing=savings.listing,
+        session=savings.session,
+        sets=savings.sets,
+        servers_per_set=savings.servers_per_set,
+        opened=savings.opened,
+        calls=savings.calls,
+        failed=failed,
+    )
+
+
+def show(figures: Figures, out: Screen) -> None:
+    """A table, a bar chart, and what it comes to."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            Styled(cost.name, "bold cyan"),
+            *(f"{number:,}" for number in (cost.tools, cost.flat, cost.suite)),
+            _percent(cost.saved),
+            f"{cost.introspect:,}",
+            *(f"{cost.verbosities[name]:,}" for name in VERBOSITIES),
+        )
+        for cost in figures.servers
+    ]
+    sums = (sum(cost.tools for cost in figures.servers), figures.flat, figures.suites)
+    rows.append(("all", *(f"{number:,}" for number in sums), _percent(figures.saved), *[""] * 5))
+    header = ("SERVER", "TOOLS", "FLAT", "SUITE", "SAVED %", "INTROSPECT", *VERBOSITIES)
+    out.table(rows, header, align="lrrrrrrrrr")
+    out.line()
+    bars(figures, out)
+    out.line()
+    for name, told in (("Listing", figures.listing), ("Session", figures.session)):
+        line = f"{name}: {told.median:.1f} % saved in the median, {told.p10:.1f} % or more in nine of ten"
+        out.line(f"{line}, {told.worst:.1f} % at worst.", "bold")
+    out.prose(
+        f"Over {plural(figures.sets, 'set')} of {plural(figures.servers_per_set, 'server')}. A session lists all "
+        f"suites, opens {figures.opened}, looks one tool up where a suite told names only, and makes "
+        f"{figures.calls} calls. "
+        f"Base line: {figures.baseline}. Tokens: {figures.tokenizer}.",
+        style="dim",
+    )
+    small = [cost.name for cost in figures.servers if cost.suite + cost.introspect > cost.flat]
+    if small:
+        out.prose(
+            f"One look inside costs more than the whole list of {', '.join(small)}: where nearly every session needs "
+            "such a server, `suites.<name>.exposure` set to `direct` is cheaper."
+        )
+    show_failed(figures, out)
+
+
+def show_failed(figures: Figures, out: Screen) -> None:
+    """The children that could not be measured, and why."""
+    for name, problem in figures.failed.items():
+        out.line(f"✗ {name}: {problem}", "red")
+
+
+def bars(figures: Figures, out: Screen) -> None:
+    """Flat and suite side by side, the largest servers first."""
+    shown = figures.servers[:MOST_BARS]
+    longest = max((cost.flat for cost in shown), default=1) or 1
+    width = max(len(cost.name) for cost in shown)
+    for cost in shown:
+        flat = max(1, round(BAR_CHARS * cost.flat / longest))
+        suite = min(flat, max(1, round(BAR_CHARS * cost.suite / longest)))
+        bar = out.paint("█" * suite, "green") + out.paint("░" * (flat - suite), "dim")
+        out.line(
+            f"{cost.name.ljust(width)}  {bar}{' ' * (BAR_CHARS - flat)}  {cost.suite:,} of {cost.flat:,}"
+        )
+    if len(figures.servers) > MOST_BARS:
+        out.line(f"… and {len(figures.servers) - MOST_BARS} smaller ones", "dim")
+
+
+def _percent(value: float) -> Styled:
+    return Styled(f"{value:.1f}", "green" if value > 0 else "yellow")

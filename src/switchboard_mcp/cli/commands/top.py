@@ -1,0 +1,189 @@
+"""`switchboard top`: the server that runs here at a glance, redrawn as things change; piped, one plain table.
+
+Looks through the same API and events as the dashboard. Starts and changes nothing. What is drawn is `top_view`'s.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException
+from typing import Any
+
+import msgspec
+
+from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.cli.console import Screen
+from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.top_view import ILL, SORTS, Glance, draw
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.server.http import auth, server_info
+from switchboard_mcp.server.http.server_info import ServerInfo
+
+FOLDER = ".switchboard"
+# Uptimes and waits move on even when nothing happens.
+REDRAW_S = 1.0
+ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+HOME, REST = "\x1b[H", "\x1b[J"
+KEYS = {"\x1b[A": "k", "\x1b[B": "j", "\x1b[5~": "b", "\x1b[6~": " ", "\x03": "q", "\x1b": "q"}
+
+
+class Feed:
+    """What the server tells: all of it once, then what changes, read in a thread of its own."""
+
+    def __init__(self, info: ServerInfo, token: str) -> None:
+        self._info = info
+        self._token = token
+        self._stream: HTTPConnection | None = None
+        self.news = threading.Event()
+        self.over = ""
+        self.glance = Glance()
+
+    def look(self) -> None:
+        """All there is."""
+        about = self._get("/api/overview")
+        rows = self._get("/api/children")["children"]
+        calls = self._get("/api/calls")["calls"]
+        history = self._get("/api/history")["points"]
+        url = f"http://{self._info.host}:{self._info.port}"
+        self.glance = Glance(url, about, {row["id"]: row for row in rows}, calls, history)
+
+    def follow(self) -> None:
+        """Listen until `close`."""
+        threading.Thread(target=self._listen, name="top", daemon=True).start()
+
+    def close(self) -> None:
+        """No more of it."""
+        stream = self._stream
+        if stream is not None and stream.sock is not None:
+            with suppress(OSError):
+                stream.sock.close()
+
+    def _listen(self) -> None:
+        self._stream = stream = HTTPConnection(self._info.host, self._info.port, timeout=60)
+        try:
+            stream.request("GET", "/events", headers={"Authorization": f"Bearer {self._token}"})
+            response = stream.getresponse()
+            name = ""
+            while line := response.readline():
+                key, _, value = line.decode("utf-8", "replace").rstrip("\n").partition(": ")
+                if key == "event":
+                    name = value
+                elif key == "data":
+                    self.glance.take(name, msgspec.json.decode(value))
+                    self.news.set()
+        except (OSError, HTTPException, ValueError, AttributeError):
+            pass  # it has gone, or we have
+        self.over = "The server has gone."
+        self.news.set()
+
+    def _get(self, path: str) -> dict[str, Any]:
+        told = server_info.ask(self._info, path, dict[str, Any], self._token)
+        if isinstance(told, str):
+            raise _absent(told)
+        return told
+
+
+def run(asked: Invocation) -> int:
+    """Find the server; show it once, or until somebody presses q."""
+    feed = Feed(*_find(workspace_folder(asked.options)))
+    feed.look()
+    out = asked.console.out
+    rows = feed.glance.rows.values()
+    if asked.as_json:
+        out.json({"server": feed.glance.about, "children": list(rows), "history": feed.glance.history})
+    elif out.is_terminal and sys.stdin.isatty():
+        watch(feed, out)
+        return 0
+    else:
+        for line in draw(feed.glance, time.time()):
+            out.line(line)
+    return 1 if any(row.get("health") in ILL for row in rows) else 0
+
+
+def watch(feed: Feed, out: Screen) -> None:
+    """Redraw until q."""
+    sort, first, held = 0, 0, False
+    feed.follow()
+    with _whole_screen(out):
+        while not feed.over:
+            size = out.size() or os.terminal_size((80, 24))
+            if not held:
+                lines = draw(
+                    feed.glance, time.time(), size=size, paint=out.paint, sort=SORTS[sort], first=first
+                )
+                out.stream.write(HOME + "\x1b[K\r\n".join(lines) + "\x1b[K" + REST)
+                out.stream.flush()
+            key = _key(feed)
+            if key == "q":
+                break
+            page = max(1, size.lines - 8)
+            most = max(0, len(feed.glance.rows) - 1)
+            step = {"j": 1, "k": -1, " ": page, "b": -page}.get(key, 0)
+            first = min(most, max(0, first + step))
+            sort = (sort + (key == "s")) % len(SORTS)
+            held = held != (key == "p")
+    feed.close()
+    if feed.over:
+        out.line(feed.over)
+
+
+def _key(feed: Feed) -> str:
+    """A key that was pressed within the time of one picture; an empty text for none."""
+    until = time.monotonic() + REDRAW_S
+    while (left := until - time.monotonic()) > 0:
+        # In short turns, so that news are drawn when they come.
+        ready, _, _ = select.select([0], [], [], min(left, 0.1))
+        if ready:
+            pressed = os.read(0, 16).decode("utf-8", "replace")
+            return KEYS.get(pressed, pressed[:1] or "q")
+        if feed.news.is_set():
+            feed.news.clear()
+            return ""
+    return ""
+
+
+@contextmanager
+def _whole_screen(out: Screen) -> Iterator[None]:
+    """The terminal for ourselves, key by key; as it was afterwards, however this ends."""
+    import termios
+    import tty
+
+    before = termios.tcgetattr(0)
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    ended = signal.signal(signal.SIGTERM, end)
+    try:
+        tty.setcbreak(0)
+        out.stream.write(ENTER)
+        yield
+    finally:
+        out.stream.write(LEAVE)
+        out.stream.flush()
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+        signal.signal(signal.SIGTERM, ended)
+
+
+def _find(workspace: str) -> tuple[ServerInfo, str]:
+    """The server of a workspace, and its token."""
+    folder = os.path.join(workspace, FOLDER)
+    info = server_info.read(folder)
+    if info is None or not server_info.is_alive(info):
+        raise _absent(f"no Switchboard serves {workspace} over HTTP")
+    try:
+        return info, auth.read_token(folder)
+    except (OSError, UnicodeDecodeError) as problem:
+        raise _absent(f"its token cannot be read: {problem}") from None
+
+
+def _absent(why: str) -> SwitchboardError:
+    hint = "Start one with `switchboard serve --http`; `switchboard status` shows what is configured without one."
+    return misuse(f"There is nothing to look at: {why}.", hint)

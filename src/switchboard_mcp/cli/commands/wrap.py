@@ -1,0 +1,232 @@
+"""`switchboard wrap` and `unwrap`: a child's file replaced by that of its wrapper, and put back byte for byte.
+
+Owns what is written where. A child with a folder of its own (`…/NAME/.mcp.json`) is wrapped in place: the file moves to
+`original/`. One that stands elsewhere, in an `mcpServers` map or under another file name, stays as it is: its wrapper
+gets the folder `.switchboard/mcps/NAME` and stands for it. At no moment is there no child.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from contextlib import suppress
+
+from msgspec import Struct
+
+from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.ask.host_access import KEYS, find_key
+from switchboard_mcp.cli.invocation import Invocation, find_child, own_command
+from switchboard_mcp.config.ask import SUBTOOL
+from switchboard_mcp.config.discover import ELSEWHERE
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.config.wrapped_children import FILE, ORIGINAL, ROLE_FILE, own_folder
+from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.setup.descriptions import describe
+from switchboard_mcp.system.atomic_write import write_whole
+
+# A request may wait for its model; the call that carries it must not end first.
+SPARE_MS = 60_000
+DESCRIPTIONS = "mcp-descriptions.json"
+HEAD = f"<!-- What the model behind `{SUBTOOL}` of '{{child}}' is told. Edit it as you like. ({{sum}}) -->"
+
+
+class Done(Struct, frozen=True):
+    """What `--json` prints."""
+
+    child: str
+    folder: str
+    files: list[str]
+    kept: list[str]
+
+
+def run(asked: Invocation) -> int:
+    """Wrap, and say where."""
+    workspace = _workspace(asked)
+    spec = find_child(workspace, asked.given.child, asked.console)
+    if spec.wraps:
+        raise _refused(
+            f"Child '{spec.name}' is wrapped already: {spec.source}.", "Edit its CLAUDE.md, or unwrap it."
+        )
+    folder = own_folder(workspace.folder, spec)
+    in_place = os.path.dirname(spec.source) == folder
+    path = os.path.join(folder, FILE)
+    _look(path, spec, in_place=in_place)
+    role = role_text(workspace.folder, spec)
+    entry = _entry(asked, workspace, spec, folder, ORIGINAL if in_place else ELSEWHERE)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        if in_place:
+            _keep(path, os.path.join(folder, ORIGINAL))
+        write_whole(path, entry, 0o666)
+        kept = [] if _write_new(os.path.join(folder, ROLE_FILE), role) else [os.path.join(folder, ROLE_FILE)]
+    except OSError as problem:
+        raise _refused(f"{problem.filename}: {problem.strerror}.") from None
+    if not in_place and not find_child(_workspace(asked), spec.name, asked.console).wraps:
+        _remove(folder)
+        told = f"{path}: no glob of `discoverGlobs` finds it. Nothing was changed."
+        raise _refused(told, "Add '.switchboard/mcps/*/.mcp.json' to discoverGlobs, then try again.")
+    files = [path, *([os.path.join(folder, ORIGINAL)] if in_place else []), os.path.join(folder, ROLE_FILE)]
+    words = _wrapped_words(spec, folder, kept)
+    if workspace.config.governance.mode == "governed":
+        words.append(f"It counts once `switchboard approve {spec.name} --ask` lets a model plan its calls.")
+    backend = workspace.config.ask.backend
+    if backend != "host" and not find_key(os.environ):
+        lent = ", or use a host that lends its own model" if backend == "auto" else ""
+        words.append(f"{KEYS[0]} is not set here: set it where Switchboard is started{lent}.")
+    _show(asked, Done(spec.name, folder, files, kept), words)
+    return 0
+
+
+def run_unwrap(asked: Invocation) -> int:
+    """Put the child back."""
+    workspace = _workspace(asked)
+    spec = find_child(workspace, asked.given.child, asked.console)
+    if not spec.wraps:
+        raise _refused(f"Child '{spec.name}' is not wrapped.", "There is nothing to put back.")
+    folder = os.path.dirname(spec.source)
+    kept_role = os.path.join(folder, ROLE_FILE)
+    try:
+        if spec.wraps == ELSEWHERE:
+            _remove(folder)
+        else:
+            os.replace(os.path.join(folder, spec.wraps), spec.source)
+            with suppress(OSError):
+                os.rmdir(os.path.join(folder, os.path.dirname(spec.wraps)))
+            _remove_role(folder)
+    except OSError as problem:
+        raise _refused(f"{problem.filename}: {problem.strerror}.") from None
+    kept = [kept_role] if os.path.exists(kept_role) else []
+    words = [f"Child '{spec.name}' is as it was."]
+    if kept:
+        words.append(f"{kept[0]} is not as it was written, and stays.")
+    _show(asked, Done(spec.name, folder, [], kept), words)
+    return 0
+
+
+def role_text(workspace: str, spec: ChildSpec) -> str:
+    """What the model is told of the child at first; the sum in its first line tells whether somebody changed it."""
+    told = _described(workspace, spec.name)
+    known = None if told else describe(spec.command, spec.args, spec.url)
+    if known is not None:
+        told = known.claude
+    if not told:
+        about = spec.switchboard_description or spec.description
+        told = f"Your role is to carry out requests with the MCP server '{spec.name}'.{' ' + about if about else ''}"
+    body = f"{told.strip()}\n"
+    return f"{HEAD.format(child=spec.name, sum=_sum(body))}\n\n{body}"
+
+
+def _described(workspace: str, name: str) -> str:
+    """The words of the workspace's own descriptions file, where it has one."""
+    try:
+        with open(os.path.join(workspace, DESCRIPTIONS), "rb") as file:
+            told = json.load(file)["mcps"][name]["claude"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return told if isinstance(told, str) else ""
+
+
+def _sum(body: str) -> str:
+    return f"{zlib.crc32(body.encode()):08x}"
+
+
+def _is_untouched(role: bytes) -> bool:
+    head, _, body = role.decode("utf-8", "replace").partition("\n\n")
+    return head.startswith("<!--") and head.endswith(f"({_sum(body)}) -->")
+
+
+def _workspace(asked: Invocation) -> Workspace:
+    return load_workspace(workspace_folder(asked.options), asked.options.config, os.environ)
+
+
+def _look(path: str, spec: ChildSpec, *, in_place: bool) -> None:
+    """Refuse what could not be put back."""
+    original = os.path.join(os.path.dirname(path), ORIGINAL)
+    if in_place and os.path.islink(path):
+        raise _refused(f"{path} is a link. Wrap the child where its file really is.")
+    if os.path.lexists(original):
+        raise _refused(f"{original} is there already, and would be lost.", "Move it away, then try again.")
+    if not in_place and os.path.lexists(path):
+        raise _refused(f"{path} is there already, and would be lost.", "Move it away, then try again.")
+    if os.sep in spec.name or spec.name in (os.curdir, os.pardir):
+        raise _refused(f"The name '{spec.name}' cannot be that of a folder.", "Rename the child.")
+
+
+def _entry(asked: Invocation, workspace: Workspace, spec: ChildSpec, folder: str, wraps: str) -> bytes:
+    """The file of the wrapper. It names places relative to itself, so that the workspace can be moved."""
+    command = [asked.given.command] if asked.given.command else own_command()
+    args = [*command[1:], "wrapper", spec.name, "--workspace", os.path.relpath(workspace.folder, folder)]
+    if asked.options.config is not None:
+        args += ["--config", os.path.relpath(workspace.source, folder)]
+    entry: dict[str, object] = {"name": spec.name}
+    if spec.description:
+        entry["description"] = spec.description
+    if spec.switchboard_description:
+        entry["switchboardDescription"] = spec.switchboard_description
+    entry["type"] = "stdio"
+    entry["command"] = {"cmd": command[0], "args": [*args, "--log-level", "info"]}
+    entry["rpcTimeoutMs"] = workspace.config.ask.timeout_ms + SPARE_MS
+    entry["wraps"] = wraps
+    return json.dumps(entry, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def _keep(path: str, original: str) -> None:
+    """The same file under a second name: it keeps bytes, rights and times."""
+    os.makedirs(os.path.dirname(original), exist_ok=True)
+    try:
+        os.link(path, original)
+    except OSError:  # not every file system has links
+        shutil.copy2(path, original)
+
+
+def _write_new(path: str, text: str) -> bool:
+    """Whether it was written; what somebody else wrote stays."""
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _remove(folder: str) -> None:
+    os.unlink(os.path.join(folder, FILE))
+    _remove_role(folder)
+    with suppress(OSError):
+        os.rmdir(folder)
+
+
+def _remove_role(folder: str) -> None:
+    """What nobody has changed goes with the wrapper."""
+    path = os.path.join(folder, ROLE_FILE)
+    with suppress(FileNotFoundError):
+        with open(path, "rb") as file:
+            untouched = _is_untouched(file.read())
+        if untouched:
+            os.unlink(path)
+
+
+def _wrapped_words(spec: ChildSpec, folder: str, kept: list[str]) -> list[str]:
+    told = f"{os.path.join(folder, ROLE_FILE)} tells the model about it" + (
+        " (it was there, and stays)." if kept else "."
+    )
+    return [
+        f"Child '{spec.name}' now takes sentences: call its subtool `{SUBTOOL}`.",
+        told,
+        f"`switchboard unwrap {spec.name}` puts everything back.",
+    ]
+
+
+def _show(asked: Invocation, done: Done, words: list[str]) -> None:
+    if asked.as_json:
+        asked.console.out.json(done)
+        return
+    for word in words:
+        asked.console.out.line(word)
+
+
+def _refused(message: str, hint: str = "") -> SwitchboardError:
+    return refused("wrap_refused", message, hint=hint)

@@ -1,0 +1,155 @@
+"""`switchboard wrapper`: what the file of a wrapped child runs. An MCP server over stdio, the original behind it.
+
+Owns how the parts hang together: a Switchboard with the one original; a host in this process that uses its suite and
+passes on what the original asks; the server that the Switchboard in front talks to. Settings that change count here as
+they do there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import UNSET, Raw
+
+from switchboard_mcp import __version__
+from switchboard_mcp.app import Switchboard, running
+from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.ask.host_access import api_model, find_key, warm
+from switchboard_mcp.ask.server import AskingServer
+from switchboard_mcp.ask.wrapper_app import Wrapper
+from switchboard_mcp.cli.invocation import Invocation
+from switchboard_mcp.cli.local_client import Host
+from switchboard_mcp.cli.toolbox import SuiteToolbox, originals
+from switchboard_mcp.config.ask import SUBTOOL
+from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.wrapped_children import own_folder, read_role
+from switchboard_mcp.errors import KNOWN_FAILURE, SwitchboardError, refused
+from switchboard_mcp.gateway.reload import Reloader
+from switchboard_mcp.inprocess.app import Caller, Menu
+from switchboard_mcp.observability.log import Log
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.server.stdio import take_over_stdio
+from switchboard_mcp.transport.memory import MemoryLink, pair
+from switchboard_mcp.transport.stdio import PipeLink
+
+# What an original may ask for that only the host in front can give.
+PASSED_ON = ("sampling", "elicitation")
+StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+def run(asked: Invocation) -> int:
+    """Serve until the host goes."""
+    redactor = Redactor()
+    if key := find_key(os.environ):
+        redactor.register(key)
+    log = Log(level=asked.options.log_level, style=asked.options.log_style, redactor=redactor)
+    workspace = originals(asked.options, asked.given.child)
+    if asked.given.governed and workspace.config.governance.mode != "governed":
+        told = (
+            f"{workspace.source}: governance.mode is not `governed` any more, as it is for who started this."
+        )
+        raise refused("config_invalid", told, hint="Start Switchboard anew.")
+    return run_loop(lambda: serve(asked, workspace, log, redactor))
+
+
+async def serve(asked: Invocation, workspace: Workspace, log: Log, redactor: Redactor) -> int:
+    """Serve the one child of the workspace."""
+    done = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, done.set)
+    (spec,) = workspace.children
+    api = api_model(workspace.config.ask, os.environ)
+    role = read_role(own_folder(workspace.folder, spec))
+    async with running(workspace, log, redactor) as switchboard, joined(switchboard) as relay:
+        toolbox = SuiteToolbox(switchboard.gateway, spec.name, relay.meet)
+        program = Wrapper(toolbox, workspace.config.ask, role=role, api=api)
+        relay.server = open_server(program, toolbox, switchboard, done.set)
+        await relay.server.open(Caller())
+        reloader = Reloader(switchboard, lambda: originals(asked.options, spec.name), asked.options.config)
+        aside = [switchboard.services.start_task(reloader.run())]
+        if api is not None:
+            aside.append(switchboard.services.start_task(warm(api)))
+        await done.wait()
+        for task in aside:
+            task.cancel()
+        await relay.server.close()
+        if api is not None:
+            await api.close()
+    return 0
+
+
+def open_server(
+    program: Wrapper, toolbox: SuiteToolbox, switchboard: Switchboard, gone: Callable[[], None]
+) -> AskingServer:
+    """The server on our own stdin and stdout."""
+    services = switchboard.services
+
+    def wrong(where: str, problem: BaseException) -> None:
+        services.log.error("internal", tool=where, problem=repr(problem))
+
+    read_fd, write_fd = take_over_stdio()
+    link = PipeLink(
+        services.loop,
+        read_fd,
+        write_fd,
+        services.cork,
+        mirror=True,
+        on_error=lambda problem: wrong("", problem),
+    )
+    through = toolbox if program.settings.passthrough else None
+    menu = Menu(program, __version__)
+    return AskingServer(services.loop, link, menu, services.start_task, wrong, gone, through)
+
+
+class Relay(Host):
+    """The original's host, which passes on what that asks to the host in front."""
+
+    server: AskingServer
+
+    def __init__(self, link: MemoryLink, start_task: StartTask) -> None:
+        super().__init__(link, None)
+        self._start_task = start_task
+        self._introduced = False
+
+    async def meet(self) -> Relay:
+        """Shake hands, once it is known what the host in front can do; a second time there is nothing to do."""
+        if not self._introduced:
+            able = self.server.capabilities
+            self.capabilities = {name: able[name] for name in PASSED_ON if name in able}
+            await self.introduce()
+            self._introduced = True
+        return self
+
+    def requested(self, message: Message) -> None:
+        """The original asks."""
+        self._start_task(self._pass_on(message))
+
+    async def _pass_on(self, message: Message) -> None:
+        assert message.id is not UNSET
+        params = message.params if message.params is not UNSET else Raw(b"{}")
+        try:
+            answer = await self.server.ask(str(message.method), bytes(params))
+        except SwitchboardError as problem:
+            self._link.send(jsonrpc.error(message.id, KNOWN_FAILURE, problem.failure.message))
+        else:
+            self._link.send(jsonrpc.result(message.id, answer))
+
+
+@asynccontextmanager
+async def joined(switchboard: Switchboard) -> AsyncIterator[Relay]:
+    """A host of the Switchboard in this process, that has not shaken hands yet."""
+    ours, theirs = pair(asyncio.get_running_loop())
+    session = switchboard.gateway.attach(theirs, lambda _session: None)
+    session.principal = SUBTOOL  # so that the record tells what was planned from what a host called itself
+    try:
+        yield Relay(ours, switchboard.services.start_task)
+    finally:
+        switchboard.gateway.close(session)
+        ours.close()

@@ -1,0 +1,1 @@
+"""`switchboard doctor`: checks config, machine and children, and says what to do."""

@@ -1,0 +1,379 @@
+"""`switchboard doctor`: look at everything a start depends on, and say what to do about what is wrong."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+from collections.abc import Iterable, Mapping
+
+from msgspec import UNSET, Struct, UnsetType, convert, to_builtins
+
+from switchboard_mcp import __version__
+from switchboard_mcp.app import load, workspace_folder
+from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.children.catalog import cache_folder
+from switchboard_mcp.children.lifecycle import PACKAGE_RUNNERS
+from switchboard_mcp.children.lifecycle import rules as health_rules
+from switchboard_mcp.cli.commands.status import FOLDER, find
+from switchboard_mcp.cli.console import Console, Screen, one_line, plural
+from switchboard_mcp.cli.doctor.files import file_findings
+from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
+from switchboard_mcp.cli.doctor.machine import machine_findings
+from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened
+from switchboard_mcp.cli.preflight import checks_of
+from switchboard_mcp.cli.start_all import Connected, Report, survey
+from switchboard_mcp.config.ask import SUBTOOL
+from switchboard_mcp.config.bus import settled
+from switchboard_mcp.config.load import find_config
+from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
+from switchboard_mcp.config.variables import missing, secrets
+from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.mail.agent_names import is_agent_name
+from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.suites.fuzzy import nearest
+from switchboard_mcp.suites.suite_names import suite_names
+from switchboard_mcp.transport.http.base import shown_url
+
+# Their own hint names this command.
+SEND_TO_DOCTOR = frozenset({"child_start_timeout", "child_start_failed"})
+CORRECT_KEY, CORRECT_FILE = "Correct or remove this key.", "Correct or remove this file."
+
+
+class Checked(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One child: what it runs, how its start went, what is wrong with it."""
+
+    child: str
+    suite: str
+    source: str
+    command: str
+    ok: bool
+    program: str = ""
+    server: str = ""
+    protocol: str = ""
+    handshake_ms: int | UnsetType = UNSET
+    subtools: int | UnsetType = UNSET
+    denied: int | UnsetType = UNSET
+    findings: list[Finding] = []
+
+
+class Diagnosis(Struct, kw_only=True):
+    """Everything found."""
+
+    versions: dict[str, str]
+    workspace: str
+    config: str
+    children: list[Checked] = []
+    findings: list[Finding] = []
+
+    def problems(self) -> int:
+        """How many things are to be mended."""
+        every = [*self.findings, *(finding for child in self.children for finding in child.findings)]
+        return sum(finding.level == PROBLEM for finding in every)
+
+
+def run(asked: Invocation) -> int:
+    """Look, then tell."""
+    folder = workspace_folder(asked.options)
+    diagnosis = Diagnosis(versions=versions(), workspace=folder, config="")
+    try:
+        diagnosis.config = find_config(folder, asked.options.config)
+        workspace = load(asked.options)
+    except SwitchboardError as problem:
+        diagnosis.findings.append(_finding(problem.failure))
+        tell(diagnosis, asked)
+        return 2
+    examine(diagnosis, workspace, asked)
+    tell(diagnosis, asked)
+    return 1 if diagnosis.problems() else 0
+
+
+def examine(diagnosis: Diagnosis, workspace: Workspace, asked: Invocation) -> None:
+    """Check each child, start those that can start, and gather what is wrong."""
+    checks = checks_of(workspace, os.environ)
+    broken = frozenset(name for name, outcome in checks.items() if isinstance(outcome, Failure))
+    reports = run_loop(lambda: _start(workspace, broken, asked)) if len(broken) < len(checks) else []
+    by_child = {report.child: report for report in reports}
+    suites = suite_names(
+        [
+            (name, suite.suite_name if (suite := workspace.config.suites.get(name)) else "")
+            for name in sorted(checks)
+        ]
+    )
+    for spec in sorted(workspace.children, key=lambda spec: suites[spec.name]):
+        checked = judge(spec, suites[spec.name], checks[spec.name], by_child.get(spec.name), workspace.config)
+        diagnosis.children.append(_without_secrets(checked, spec))
+    diagnosis.findings += _workspace_findings(workspace, os.environ)
+    diagnosis.findings += _gate_findings(workspace.folder)
+    diagnosis.findings += _mail_findings(workspace)
+    diagnosis.findings += file_findings(workspace, os.environ)
+    diagnosis.findings += machine_findings(workspace, os.environ)
+    diagnosis.findings += _bus_findings(workspace, os.environ)
+
+
+def judge(
+    spec: ChildSpec, suite: str, checked: str | Failure, report: Report | None, config: Config
+) -> Checked:
+    """One child, from the checks before its start and the report of it."""
+    problem = checked if isinstance(checked, Failure) else report.error if report else UNSET
+    seen = report.connected if report and isinstance(report.connected, Connected) else None
+    findings = (
+        [_finding(problem, spec)] if isinstance(problem, Failure) else _idle_rules(spec.name, seen, config)
+    )
+    if seen is not None and seen.handshake_ms >= config.health.spawn_warn_ms:
+        findings.append(_slow(spec, seen.handshake_ms, config))
+    return Checked(
+        child=spec.name,
+        suite=suite,
+        source=spec.source,
+        command=spec.command or shown_url(spec.url),
+        ok=seen is not None,
+        program=checked if isinstance(checked, str) else "",
+        server=seen.server if seen else "",
+        protocol=seen.protocol if seen else "",
+        handshake_ms=seen.handshake_ms if seen else UNSET,
+        subtools=len(seen.allowed()) if seen else UNSET,
+        denied=len(seen.subtools) - len(seen.allowed()) if seen else UNSET,
+        findings=findings,
+    )
+
+
+async def _start(workspace: Workspace, broken: frozenset[str], asked: Invocation) -> list[Report]:
+    async with opened(asked, workspace) as switchboard:
+        return await survey(switchboard, asked.console.err, draw=asked.may_draw, skip=broken)
+
+
+def _finding(problem: Failure, spec: ChildSpec | None = None) -> Finding:
+    remedy = problem.hint or ""
+    if spec is not None and spec.command and problem.code in SEND_TO_DOCTOR:
+        command = Redactor().text(shlex.join([spec.command, *spec.args]))
+        remedy = f"Run it by hand to see what it does: cd {shlex.quote(spec.cwd)} && {command}"
+    return Finding(PROBLEM, problem.message, remedy, problem.stderr or [])
+
+
+def _without_secrets(checked: Checked, spec: ChildSpec) -> Checked:
+    """The child as it may be shown, also where it was never started."""
+    redactor = Redactor()
+    for secret in secrets(spec, os.environ):
+        redactor.register(secret)
+    return convert(redactor.value(to_builtins(checked)), Checked)
+
+
+def _slow(spec: ChildSpec, handshake_ms: int, config: Config) -> Finding:
+    """A start that the health gate warns of."""
+    measures = health_rules(config.health, governed=config.governance.mode != "open")
+    told = f"Child '{spec.name}' took {handshake_ms / 1000:.1f} s to start; under {measures.spawn_warn_s:g} s is good"
+    gate = f", and the health gate ends it after {measures.spawn_fail_s:g} s" if measures.spawn_fail_s else ""
+    hint = "Give it less to do at its start, or raise health.spawnWarnMs."
+    runner = os.path.basename(spec.command)
+    if runner in PACKAGE_RUNNERS:
+        hint = f"The first time, {runner} downloads it. If it stays slow, install the package and run its program."
+    return Finding(NOTE, f"{told}{gate}.", hint)
+
+
+def _gate_findings(folder: str) -> list[Finding]:
+    """Children that the server which runs here sends no calls to."""
+    served = find(os.path.join(folder, FOLDER))
+    ill = [child for child in served.status.children if child.is_ill] if served is not None else []
+    return [
+        Finding(
+            PROBLEM,
+            f"The server that runs here sends no calls to child '{child.child}': it is {child.health}"
+            f"{f', {child.last_failure.message}' if child.last_failure is not UNSET else '.'}",
+            f"It is tried again in {child.retry_after_ms / 1000:.1f} s; `switchboard status` shows how it is.",
+        )
+        for child in ill
+    ]
+
+
+def _mail_findings(workspace: Workspace) -> list[Finding]:
+    """Agents whose mail waits while nobody was told of it, and dead letters."""
+    folder = os.path.join(workspace.folder, FOLDER)
+    if not os.path.isdir(os.path.join(folder, "inbox")):
+        return []
+    from switchboard_mcp.mail.presence import Presence
+    from switchboard_mcp.mail.store import dead_letter_reasons  # Only where there is mail.
+
+    presence = Presence(folder)
+    findings = []
+    for agent in sorted(filter(is_agent_name, os.listdir(os.path.join(folder, "inbox")))):
+        waiting = presence.waiting(agent, workspace.config.mail.starving_ms / 1000)
+        if waiting.starving:
+            told = f"{plural(waiting.unread, 'message')} for agent '{agent}', the oldest for {waiting.oldest_s:.0f} s"
+            remedy = (
+                f"Give its host a mail hook (docs/messaging.md), or look: switchboard mail inbox --as {agent}"
+            )
+            findings.append(Finding(NOTE, f"{told}, and nobody was woken.", remedy))
+    dead = sum(
+        not name.endswith(dead_letter_reasons.SUFFIX)
+        for _, _, names in os.walk(os.path.join(folder, "deadletter"))
+        for name in names
+    )
+    if dead:
+        told = f"{plural(dead, 'dead letter')}: rejected, never settled, or not to be delivered."
+        findings.append(
+            Finding(
+                NOTE, told, "Look at them, and put back what should be tried again: switchboard mail dead"
+            )
+        )
+    return findings
+
+
+def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
+    """What keeps mail from other machines away."""
+    settings = settled(workspace.config.bus, environ, workspace.folder)
+    if not settings.enabled:
+        return []
+    from switchboard_mcp.bus import relay_status  # Only where there is a bus.
+
+    try:
+        from switchboard_mcp.bus.client import Wire
+
+        Wire(settings)  # Says what is wrong with the settings; asks nobody yet.
+    except SwitchboardError as problem:
+        return [Finding(PROBLEM, str(problem), problem.failure.hint or "")]
+    status = relay_status.read(workspace.folder)
+    told = relay_status.trouble(status)
+    if not told:
+        return []
+    remedy = "Serve this workspace, or run: switchboard bus relay"
+    if status is not None and status.problem and not relay_status.is_silent(status):
+        remedy = status.remedy
+    return [Finding(PROBLEM if status is not None and status.problem else NOTE, told, remedy)]
+
+
+def _idle_rules(child: str, seen: Connected | None, config: Config) -> list[Finding]:
+    """Names in allow and deny that the child does not have: often misspelt, sometimes meant for another version."""
+    suite = config.suites.get(child)
+    if suite is None or seen is None:
+        return []
+    names = [subtool.name for subtool in seen.subtools]
+    if names == [SUBTOOL]:  # it is wrapped: the rules are about what is behind it
+        return []
+    findings = []
+    for list_name, rules in (("allow", suite.expose.allow), ("deny", suite.expose.deny)):
+        for rule in rules:
+            if rule in names or any(wild in rule for wild in "*?["):
+                continue
+            near = nearest(rule, names)
+            meant = (
+                f"Did you mean {', '.join(near)}?" if near else "Remove it, or keep it for another version."
+            )
+            told = f"suites.{child}.expose.{list_name} names '{rule}', which the child does not have."
+            findings.append(Finding(NOTE, told, meant))
+    return findings
+
+
+def _workspace_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
+    told = {(spec.source, gap.key) for spec in workspace.children for gap in missing(spec, environ)}
+    refused = workspace.absent.values()
+    remedies = tuple(problem.hint for problem in refused if problem.hint)
+    findings = [Finding(PROBLEM, problem.message, problem.hint or "") for problem in refused]
+    findings += [
+        Finding(PROBLEM, str(one), CORRECT_KEY if one.key else CORRECT_FILE)
+        for one in _without(workspace.warnings, told)
+        if not one.message.endswith(remedies)
+    ]
+    if not workspace.children and not workspace.absent:
+        findings.append(Finding(PROBLEM, f"No children in {workspace.folder}.", ADD_ONE))
+    folder = cache_folder(environ)
+    if not folder or not _is_writable(folder):
+        message = (
+            f"{folder or 'The cache folder'} cannot be written: subtools are not remembered between runs."
+        )
+        findings.append(
+            Finding(NOTE, message, "Make it writable, or set XDG_CACHE_HOME to a folder that is.")
+        )
+    return findings
+
+
+def _without(warnings: Iterable[ConfigWarning], told: set[tuple[str, str]]) -> Iterable[ConfigWarning]:
+    """Warnings that are not told with a child already."""
+    return (warning for warning in warnings if (warning.source, warning.key) not in told)
+
+
+def _is_writable(folder: str) -> bool:
+    while not os.path.exists(folder) and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
+    return os.access(folder, os.W_OK)
+
+
+def versions() -> dict[str, str]:
+    """What is running; uvloop is empty where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"switchboard": __version__, "python": platform.python_version()}
+    for name in ("msgspec", "uvloop"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+def tell(diagnosis: Diagnosis, asked: Invocation) -> None:
+    """The report, for a program or for a person."""
+    if asked.as_json:
+        asked.console.out.json({"ok": not diagnosis.problems(), **_members(diagnosis)})
+    else:
+        show(diagnosis, asked.console)
+
+
+def _members(diagnosis: Diagnosis) -> dict[str, object]:
+    return {name: getattr(diagnosis, name) for name in Diagnosis.__struct_fields__}
+
+
+def show(diagnosis: Diagnosis, console: Console) -> None:
+    """The report in lines."""
+    out = console.out
+    found = diagnosis.versions
+    speed = (
+        f"uvloop {found['uvloop']}"
+        if found["uvloop"]
+        else "without uvloop (optional; it makes calls quicker)"
+    )
+    out.line(
+        f"Switchboard {found['switchboard']} · Python {found['python']} · msgspec {found['msgspec']} · {speed}"
+    )
+    out.line(f"Workspace   {diagnosis.workspace}")
+    out.line(f"Config      {diagnosis.config or 'none; the defaults are used'}")
+    for child in diagnosis.children:
+        out.line()
+        _show_child(child, out)
+    for finding in diagnosis.findings:
+        out.line()
+        _show_finding(finding, out, "")
+    out.line()
+    problems = diagnosis.problems()
+    if problems:
+        out.line(f"{plural(problems, 'problem')}.", "bold red")
+    else:
+        out.line(f"All is well: {plural(len(diagnosis.children), 'child', 'children')} ready.", "bold green")
+
+
+def _show_child(child: Checked, out: Screen) -> None:
+    mark = out.paint("✓", "green") if child.ok else out.paint("✗", "red")
+    facts = [f"child {child.child}"]
+    if isinstance(child.subtools, int) and isinstance(child.handshake_ms, int):
+        denied = f" ({child.denied} denied)" if child.denied else ""
+        facts += [child.server or "unnamed server", f"{plural(child.subtools, 'subtool')}{denied}"]
+        facts += [f"protocol {child.protocol}", f"{child.handshake_ms / 1000:.2f} s"]
+    out.line(
+        f"{mark} {out.paint(one_line(child.suite), 'bold')}  {out.paint(one_line(' · '.join(facts)), 'dim')}"
+    )
+    if child.program:
+        out.line(f"    runs {one_line(child.program)}", "dim")
+    for finding in child.findings:
+        _show_finding(finding, out, "    ")
+
+
+def _show_finding(finding: Finding, out: Screen, indent: str) -> None:
+    mark, style = ("✗", "red") if finding.level == PROBLEM else ("!", "yellow")
+    out.prose(finding.message if indent else f"{mark} {finding.message}", indent, style)
+    if finding.stderr:
+        out.line(f"{indent}Last lines of stderr:", "dim")
+        for line in finding.stderr:
+            out.text(f"{indent}  {line}", "dim")
+    if finding.remedy:
+        # In one line, however long: it may be a command to copy.
+        out.text(f"{indent}→ {finding.remedy}")

@@ -1,0 +1,209 @@
+"""What the doctor sees in the files of a workspace: who may read and write them, what was left behind, and whether
+lock, approvals, audit record and mail are sound. Reads only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+from collections.abc import Iterator, Mapping
+
+from switchboard_mcp.cli.console import plural
+from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
+from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.profiles import token_text
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.server.http import auth, server_info
+from switchboard_mcp.system.processes import is_running
+from switchboard_mcp.transport.http.token_store import logins_folder
+
+FOLDER = auth.FOLDER
+LOCK, APPROVALS = "switchboard.lock.json", "switchboard.approvals.json"
+# As `NAME.RANDOM.PID.new` (of earlier versions `NAME.PID.new` and `NAME.PID`): written first, then put in place.
+_TEMPORARY = re.compile(r".+\.(\d+)(?:\.new)?")
+# Verifying mail means reading all of it; beyond this many messages the command for it is named instead.
+MOST_MAIL = 5_000
+
+
+def file_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
+    """Everything that the files tell."""
+    return [
+        *_permissions(workspace, environ),
+        *_left_behind(workspace.folder),
+        *_lock(workspace),
+        *_approvals(workspace),
+        *_audit(workspace),
+        *_mail(workspace),
+    ]
+
+
+def _permissions(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[Finding]:
+    folder = os.path.join(workspace.folder, FOLDER)
+    secret = [os.path.join(folder, auth.FILE)]
+    logins = logins_folder(environ)
+    if logins and os.path.isdir(logins):
+        secret += [logins, *(os.path.join(logins, name) for name in sorted(os.listdir(logins)))]
+    for path in (folder, *secret):
+        mode = _mode(path)
+        if mode is not None and mode & 0o077:
+            wanted = "700" if stat.S_ISDIR(mode) else "600"
+            holds = "holds secrets" if path != folder or os.path.exists(secret[0]) else "is for secrets"
+            told = f"{path} {holds} and is open to others (mode {stat.S_IMODE(mode):04o})."
+            level = PROBLEM if path != folder or os.path.exists(secret[0]) else NOTE
+            yield Finding(level, told, f"chmod {wanted} {shlex.quote(path)}")
+    sources = {workspace.source, *(spec.source for spec in workspace.children)}
+    own = {os.path.join(workspace.folder, name) for name in (LOCK, APPROVALS)}
+    for path in sorted(filter(None, sources | own)):
+        mode = _mode(path)
+        if mode is not None and mode & 0o002:
+            told = f"{path} says what runs here, and anybody on this machine can write it."
+            yield Finding(PROBLEM, told, f"chmod o-w {shlex.quote(path)}")
+    yield from _open_tokens(workspace)
+
+
+def _open_tokens(workspace: Workspace) -> Iterator[Finding]:
+    mode = _mode(workspace.source) if workspace.source else None
+    tokens = workspace.config.http.tokens
+    written = [name for name, token in tokens.items() if "${" not in token_text(token)]
+    if mode is not None and mode & 0o044 and written:
+        told = f"{workspace.source} can be read by others and holds tokens as they are: {', '.join(written)}."
+        remedy = f"Write ${{VAR}} in http.tokens and set VAR, or: chmod 600 {shlex.quote(workspace.source)}"
+        yield Finding(NOTE, told, remedy)
+
+
+def _left_behind(workspace: str) -> Iterator[Finding]:
+    folder = os.path.join(workspace, FOLDER)
+    info_path, token_path = (os.path.join(folder, name) for name in (server_info.FILE, auth.FILE))
+    info = server_info.read(folder)
+    serves = info is not None and server_info.is_alive(info)
+    if not serves and os.path.lexists(info_path):
+        whose = (
+            f"process {info.pid}, which is gone" if info is not None else "something that is no Switchboard"
+        )
+        told = f"{info_path} was left by {whose}: agents that look for a server find none."
+        yield Finding(NOTE, told, f"rm {shlex.quote(info_path)}")
+    if not serves and os.path.lexists(token_path):
+        told = f"{token_path} is the token of a server that does not run any more; it opens nothing."
+        yield Finding(NOTE, told, f"rm {shlex.quote(token_path)}")
+    for name in sorted(_names(folder)):
+        found = _TEMPORARY.fullmatch(name)
+        if found is not None and not is_running(int(found[1])):
+            path = os.path.join(folder, name)
+            yield Finding(
+                NOTE, f"{path} was left half-way by a process that is gone.", f"rm {shlex.quote(path)}"
+            )
+
+
+def _lock(workspace: Workspace) -> Iterator[Finding]:
+    path = os.path.join(workspace.folder, LOCK)
+    governed = workspace.config.governance.mode == "governed"
+    if not os.path.lexists(path) and not governed:
+        return
+    from switchboard_mcp.children.lock import flaw, read_lock
+
+    try:
+        lock = read_lock(path)
+    except SwitchboardError as problem:
+        yield Finding(PROBLEM, problem.failure.message, problem.failure.hint or "")
+        return
+    locked = lock.children if lock is not None else {}
+    names = {spec.name for spec in workspace.children if spec.kind != "builtin"}
+    for name, entry in locked.items():
+        broken = flaw(path, name, entry)
+        if broken is not None:
+            yield Finding(PROBLEM, broken.message, broken.hint or "")
+        elif name not in names and name not in workspace.absent:
+            told = f"{path} has a child '{name}' that is not configured."
+            yield Finding(
+                NOTE, told, f"switchboard lock writes the file without it, or configure '{name}' again."
+            )
+    for name in sorted(names - locked.keys()):
+        told = f"Child '{name}' is not locked: {'it is not served' if governed else 'its changes are not noticed'}."
+        yield Finding(PROBLEM if governed else NOTE, told, f"switchboard lock {shlex.quote(name)}")
+
+
+def _approvals(workspace: Workspace) -> Iterator[Finding]:
+    path = os.path.join(workspace.folder, APPROVALS)
+    if not os.path.lexists(path):
+        return
+    from switchboard_mcp.config.approvals import read_approvals
+
+    try:
+        approved = read_approvals(path).names()
+    except SwitchboardError as problem:
+        yield Finding(PROBLEM, problem.failure.message, problem.failure.hint or "")
+        return
+    names = {spec.name for spec in workspace.children} | set(workspace.absent)
+    for name in sorted(approved - names):
+        told = f"{path} approves a child '{name}' that is not configured."
+        yield Finding(NOTE, told, f"switchboard approve --revoke {shlex.quote(name)}")
+
+
+def _audit(workspace: Workspace) -> Iterator[Finding]:
+    folder = os.path.join(workspace.folder, workspace.config.audit.path)
+    if not os.path.isdir(folder):
+        return
+    from switchboard_mcp.observability.audit.verify import verify
+
+    try:
+        verdict = verify(folder)
+    except OSError as problem:
+        told = f"The audit record in {folder} cannot be read: {problem.strerror or problem}."
+        yield Finding(PROBLEM, told, "Give yourself the right to read it.")
+        return
+    if not verdict.ok:
+        line = f", line {verdict.line}" if verdict.line else ""
+        told = f"The audit record is broken: {os.path.join(folder, verdict.file)}{line} {verdict.reason}."
+        yield Finding(PROBLEM, told, "Find out who changed it; `switchboard audit verify` tells more.")
+
+
+def _mail(workspace: Workspace) -> Iterator[Finding]:
+    folder = os.path.join(workspace.folder, FOLDER)
+    if not os.path.isdir(os.path.join(folder, "inbox")):
+        return
+    count = sum(
+        len(_names(os.path.join(folder, place, agent)))
+        for place in ("inbox", "archive")
+        for agent in _names(os.path.join(folder, place))
+    )
+    if count > MOST_MAIL:
+        told = f"There are {plural(count, 'message')}, too many to look at each time."
+        yield Finding(NOTE, told, "switchboard mail verify")
+        return
+    import asyncio
+
+    from switchboard_mcp.mail.store.store import Post
+    from switchboard_mcp.mail.store.verify import BROKEN, Verdict
+
+    async def look() -> Verdict:
+        async with await Post.open(workspace.folder, watch=False) as post:
+            return await post.verify()
+
+    try:
+        verdict = asyncio.run(look())
+    except (OSError, SwitchboardError) as problem:
+        yield Finding(PROBLEM, f"The mail in {folder} cannot be read: {problem}", "switchboard mail verify")
+        return
+    broken = [finding for finding in verdict.findings if finding.kind in BROKEN]
+    for finding in broken:
+        yield Finding(PROBLEM, f"Mail: {finding.message}", "switchboard mail repair")
+    left = len(verdict.findings) - len(broken)
+    if left:
+        told = f"Mail: {plural(left, 'thing')} to tidy up."
+        yield Finding(NOTE, told, "switchboard mail verify shows them, switchboard mail repair mends.")
+
+
+def _mode(path: str) -> int | None:
+    try:
+        return os.lstat(path).st_mode if not os.path.islink(path) else None
+    except OSError:
+        return None
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

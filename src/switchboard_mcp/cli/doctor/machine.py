@@ -1,0 +1,143 @@
+"""What the doctor sees around a workspace: children that outlived their Switchboard, and what hosts have configured.
+
+Reads `/proc` and the hosts' own files; changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from switchboard_mcp.cli.console import plural
+from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
+from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.config.variables import expand
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.redaction.redactor import Redactor
+
+if TYPE_CHECKING:
+    from switchboard_mcp.setup.discovery import Source
+
+PROC = "/proc"
+# Words before its arguments in which a program's name may stand: an interpreter, its options, the script.
+HEAD_WORDS = 4
+AGAIN = "Run `switchboard init` again: it writes where Switchboard is now."
+
+
+class Process(Struct, frozen=True):
+    """One process, as far as it matters here."""
+
+    pid: int
+    parent: int
+    words: list[str]
+    folder: str
+
+
+def machine_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
+    """Everything around the workspace."""
+    return [*_orphans(workspace, environ, processes()), *_hosts(workspace.folder, environ)]
+
+
+def processes(proc: str = PROC) -> dict[int, Process]:
+    """Every process of this user, where the system tells."""
+    found: dict[int, Process] = {}
+    try:
+        names = os.listdir(proc)
+    except OSError:
+        return found
+    for name in filter(str.isdecimal, names):
+        here = os.path.join(proc, name)
+        try:
+            with open(os.path.join(here, "stat"), "rb") as file:
+                parent = int(file.read().rpartition(b") ")[2].split()[1])
+            with open(os.path.join(here, "cmdline"), "rb") as file:
+                words = [word.decode("utf-8", "replace") for word in file.read().split(b"\0")[:-1]]
+            folder = os.readlink(os.path.join(here, "cwd"))
+        except (OSError, IndexError, ValueError):
+            continue
+        if words:
+            found[int(name)] = Process(int(name), parent, words, folder)
+    return found
+
+
+def _orphans(
+    workspace: Workspace, environ: Mapping[str, str], found: Mapping[int, Process]
+) -> Iterator[Finding]:
+    """Processes that run as a child here would, and that nobody looks after: neither a Switchboard nor a host."""
+    for spec in workspace.children:
+        filled = expand(spec, environ) if spec.kind == "stdio" else None
+        if filled is None or isinstance(filled, Failure):
+            continue
+        for process in found.values():
+            if process.parent <= 1 and process.pid != os.getpid() and runs(filled, process):
+                command = Redactor().text(shlex.join(process.words))
+                told = (
+                    f"Process {process.pid} runs as child '{spec.name}' does, and nobody uses it: {command}"
+                )
+                yield Finding(PROBLEM, told, f"Unless you started it yourself: kill {process.pid}")
+
+
+def runs(spec: ChildSpec, process: Process) -> bool:
+    """Whether a process is what a child's entry starts."""
+    words, args = process.words, list(spec.args)
+    head = words[: len(words) - len(args)] if not args or words[-len(args) :] == args else []
+    names = {os.path.basename(word) for word in head[:HEAD_WORDS]}
+    same_folder = os.path.realpath(process.folder) == os.path.realpath(spec.cwd)
+    return same_folder and bool(head) and os.path.basename(spec.command) in names
+
+
+def _hosts(workspace: str, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether the hosts that start Switchboard can, and which have servers beside it."""
+    from switchboard_mcp.setup.discovery import look
+    from switchboard_mcp.setup.hosts import HOSTS
+    from switchboard_mcp.setup.paths import places
+
+    survey = look(places(workspace, environ, sys.platform), [host.name for host in HOSTS], (), named=False)
+    for trouble in survey.troubles:
+        yield Finding(NOTE, trouble, "Correct the file: its host cannot read it either.")
+    beside: Counter[str] = Counter()
+    served: set[str] = set()
+    for found in survey.findings:
+        reading, source = found.reading, found.source
+        where = f"{source.host.title} ({source.path})"
+        if reading.serves:
+            if reading.serves in (".", workspace):
+                served.add(source.host.title)
+            yield from _entry(where, found.name, reading.serves, _command(source, found.name))
+        elif reading.server is not None and not reading.server.disabled:
+            beside[source.host.title] += 1
+    for title, count in sorted(beside.items()):
+        if title in served:
+            told = f"{title} has {plural(count, 'server')} beside Switchboard, whose tools it lists in full."
+            yield Finding(NOTE, told, "switchboard init moves them behind it.")
+
+
+def _entry(where: str, name: str, folder: str, command: Sequence[str]) -> Iterator[Finding]:
+    """What keeps a host from starting its entry for Switchboard."""
+    if folder != "." and not os.path.isdir(folder):
+        told = f"{where}: entry '{name}' starts Switchboard in {folder}, which is not there."
+        yield Finding(PROBLEM, told, "Correct --workspace in the entry, or remove it.")
+    if command and not shutil.which(command[0]):
+        told = f"{where}: entry '{name}' starts {command[0]}, which is not there."
+        by_name = os.path.basename(command[0]) == command[0]
+        hint = "Put it on the PATH, e.g. with `pipx install` and `pipx ensurepath`." if by_name else AGAIN
+        yield Finding(PROBLEM, told, hint)
+
+
+def _command(source: Source, name: str) -> list[str]:
+    from switchboard_mcp.setup.edit import formats
+
+    entry = formats.servers(source.text, source.form, source.key).get(name)
+    command = entry.get("command") or entry.get("cmd") if isinstance(entry, dict) else None
+    if isinstance(command, dict):
+        command = command.get("path") or command.get("cmd")
+    if isinstance(command, list):
+        return [word for word in command if isinstance(word, str)]
+    return [command] if isinstance(command, str) else []

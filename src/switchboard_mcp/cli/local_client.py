@@ -1,0 +1,185 @@
+"""A host in this process, so that a shell sees exactly what any other host would.
+
+Speaks MCP to the gateway over a pair of links in memory. Owns the conversation; what an answer
+means is for the commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import AbstractEventLoop
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from switchboard_mcp import __version__
+from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, SwitchboardError, refused
+from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.protocol.framing import Noise, Oversized
+from switchboard_mcp.protocol.jsonrpc import Malformed, Message
+from switchboard_mcp.protocol.versions import LATEST_HANDSHAKE
+from switchboard_mcp.transport.memory import MemoryLink, pair
+from switchboard_mcp.transport.rpc import Call, Inquiry, Peer
+
+# The gateway bounds how long a child may take. A person at a terminal has Ctrl-C.
+PATIENCE_S = 24 * 3600.0
+
+
+class Progress(Struct, gc=False):
+    """What a child reports while it works."""
+
+    progress: float = 0.0
+    total: float | None = None
+    message: str | None = None
+
+
+class LogMessage(Struct):
+    """What a child says unasked."""
+
+    level: str = ""
+    logger: str = ""
+    data: object = None
+
+
+class ToolResult(Struct, rename="camel"):
+    """A `tools/call` result as far as commands look into it; `raw` is all of it."""
+
+    content: list[dict[str, object]] = []
+    structured_content: Raw | UnsetType = UNSET
+    is_error: bool | None = None
+    raw: bytes = b""
+
+
+TellProgress = Callable[[Progress], None]
+TellLog = Callable[[LogMessage], None]
+
+_decode_progress = msgspec.json.Decoder(Progress).decode
+_decode_log = msgspec.json.Decoder(LogMessage).decode
+_decode_result = msgspec.json.Decoder(ToolResult).decode
+
+
+class ToolCall(Inquiry):
+    """A `tools/call` that asks for progress."""
+
+    __slots__ = ("tell",)
+
+    def __init__(
+        self, loop: AbstractEventLoop, name: str, arguments: bytes, tell: TellProgress | None
+    ) -> None:
+        super().__init__(loop, "tools/call", b"{}", PATIENCE_S)
+        meta = {"progressToken": Raw(self.id)}
+        params = {"name": name, "arguments": Raw(arguments), "_meta": meta}
+        self.message = jsonrpc.request(self.id, "tools/call", jsonrpc.encode(params))
+        self.tell = tell
+
+    def progressed(self, params: Raw) -> None:
+        """Pass it on."""
+        if self.tell is not None:
+            try:
+                self.tell(_decode_progress(params))
+            except msgspec.DecodeError:
+                return
+
+
+class Host:
+    """See the module. Made by `connected`."""
+
+    capabilities: Mapping[str, object] = {}
+
+    def __init__(self, link: MemoryLink, tell_log: TellLog | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._link = link
+        self._tell_log = tell_log
+        self._peer = Peer(self._loop, link, self)
+        self._peer.start()
+
+    async def introduce(self) -> None:
+        """The handshake."""
+        hello = {
+            "protocolVersion": LATEST_HANDSHAKE,
+            "capabilities": self.capabilities,
+            "clientInfo": {"name": "switchboard-cli", "version": __version__},
+        }
+        await self._ask(Inquiry(self._loop, "initialize", jsonrpc.encode(hello), PATIENCE_S))
+        self._peer.notify("notifications/initialized")
+
+    async def list_tools(self) -> Raw:
+        """The result of `tools/list`."""
+        return await self._ask(Inquiry(self._loop, "tools/list", b"{}", PATIENCE_S))
+
+    async def call(self, name: str, arguments: object, tell: TellProgress | None = None) -> ToolResult:
+        """The result of `tools/call`; when it is cancelled, the child hears of it."""
+        call = ToolCall(self._loop, name, jsonrpc.encode(arguments), tell)
+        try:
+            raw = await self._ask(call)
+        except asyncio.CancelledError:
+            self._peer.cancel(call, "cancelled by the user")
+            # Two turns of the loop: one to hand the notice to the gateway, one for the gateway's own to the child.
+            for _ in range(2):
+                await asyncio.sleep(0)
+            raise
+        try:
+            result = _decode_result(raw)
+        except msgspec.DecodeError as problem:
+            raise refused("child_protocol", f"The answer is no tool result: {problem}.") from None
+        result.raw = bytes(raw)
+        return result
+
+    async def _ask(self, call: Inquiry) -> Raw:
+        self._peer.send(call)
+        answer = await call.future
+        if isinstance(answer, Failure):
+            raise SwitchboardError(answer)
+        if answer is None:
+            raise refused("child_timeout", f"No answer within {PATIENCE_S:g} s.")
+        if answer.result is UNSET:
+            error = jsonrpc.parse_error(answer.error) if answer.error is not UNSET else jsonrpc.RpcError()
+            raise refused("internal", error.message or "The gateway sent no result.")
+        return answer.result
+
+    def requested(self, message: Message) -> None:
+        """This host can do nothing for a server."""
+        assert message.id is not UNSET
+        self._link.send(jsonrpc.error(message.id, METHOD_NOT_FOUND, f"Method not found: {message.method}"))
+
+    def notified(self, message: Message) -> None:
+        """Log messages are shown, changes of the list are of no use to a command."""
+        if (
+            message.method == "notifications/message"
+            and message.params is not UNSET
+            and self._tell_log is not None
+        ):
+            try:
+                self._tell_log(_decode_log(message.params))
+            except msgspec.DecodeError:
+                return
+
+    def babbled(self, noise: Noise | Oversized | Malformed) -> None:
+        """The gateway sends whole messages only."""
+        raise AssertionError(f"the gateway sent {noise!r}")
+
+    def link_closed(self) -> None:
+        """The gateway never leaves first."""
+
+    def too_large(self, call: Call, size: int) -> None:
+        """A link in memory has no limit."""
+
+    def unreadable(self, call: Call, reason: str) -> None:
+        """The gateway's own answers can be read, and a child's have been."""
+
+
+@asynccontextmanager
+async def connected(gateway: Gateway, tell_log: TellLog | None = None) -> AsyncIterator[Host]:
+    """A host that has shaken hands with the gateway."""
+    ours, theirs = pair(asyncio.get_running_loop())
+    session = gateway.attach(theirs, lambda _session: None)
+    host = Host(ours, tell_log)
+    try:
+        await host.introduce()
+        yield host
+    finally:
+        gateway.close(session)
+        ours.close()

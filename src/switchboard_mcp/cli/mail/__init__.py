@@ -1,0 +1,1 @@
+"""`switchboard mail`: the mail commands."""

@@ -1,0 +1,92 @@
+"""`switchboard mail dead`: messages that were set aside, why, and putting them back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from switchboard_mcp.cli.console import Styled, plural
+from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.mail.mailbox import Mailbox, with_mailbox
+from switchboard_mcp.cli.mail.show import ago, short_id
+from switchboard_mcp.errors import refused
+from switchboard_mcp.mail.messages import Dead
+from switchboard_mcp.mail.store import dead_letters
+from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.filenames import foreign_parts
+
+SEE = "`switchboard mail dead --help` shows how."
+
+
+def run(asked: Invocation) -> int:
+    """Show, or put back."""
+    match asked.given.words:
+        case []:
+            return with_mailbox(asked, lambda mailbox: _show(asked, mailbox))
+        case ["requeue", *ids] if ids:
+            return with_mailbox(asked, lambda mailbox: _requeue(asked, mailbox, ids))
+        case words:
+            raise misuse(f"mail dead: '{' '.join(words)}' is not understood.", SEE)
+
+
+async def _found(mailbox: Mailbox) -> list[Dead]:
+    def look(visit: Visit) -> list[Dead]:
+        agents = [mailbox.agent] if mailbox.agent else visit.agents("deadletter")
+        return [dead for agent in agents for dead in dead_letters.listed(visit, agent)]
+
+    return await mailbox.post.work(look)
+
+
+async def _show(asked: Invocation, mailbox: Mailbox) -> int:
+    found = await _found(mailbox)
+    out = asked.console.out
+    if asked.as_json:
+        out.json({"dead": found})
+        return 0
+    if not found:
+        out.line("No dead letters.", "dim")
+        return 0
+    rows = [
+        (
+            Styled(short_id(dead.id) if dead.message else dead.id, "cyan"),
+            dead.message.sender if dead.message else "",
+            dead.agent,
+            ago(dead.at),
+            dead.reason,
+        )
+        for dead in found
+    ]
+    out.table(rows, ("ID", "FROM", "TO", "AGE", "WHY"))
+    out.line("`switchboard mail dead requeue ID` puts one back into its inbox.", "dim")
+    return 0
+
+
+async def _requeue(asked: Invocation, mailbox: Mailbox, ids: Sequence[str]) -> int:
+    found = await _found(mailbox)
+    chosen = list({(dead.agent, dead.id): dead for dead in (_meant(found, given) for given in ids)}.values())
+    for dead in chosen:
+        await mailbox.post.work(lambda visit, dead=dead: dead_letters.requeue(visit, dead.agent, dead.id))  # type: ignore[misc]
+    # What was no message is looked at again at once, so that whoever put it back hears of it here.
+    back = {(dead.agent, foreign[1]) for dead in chosen if (foreign := foreign_parts(dead.id))}
+    looked = await mailbox.post.deliver()
+    refused = [told for told in looked if told.problem is not None and (told.agent, told.file) in back]
+    if asked.as_json:
+        asked.console.out.json({"requeued": [dead.id for dead in chosen], "refused": refused})
+    else:
+        asked.console.out.line(f"{plural(len(chosen), 'message')} put back.", "green")
+        for told in refused:
+            asked.console.warn(f"{told.file}: {told.problem.message if told.problem else ''}")
+    return 1 if refused else 0
+
+
+def _meant(found: Sequence[Dead], given: str) -> Dead:
+    fitting = [dead for dead in found if dead.id == given] or [
+        dead for dead in found if dead.id.endswith(given)
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        hint = "`switchboard mail dead` shows those there are."
+        raise refused("mail_not_found", f"There is no dead letter '{given[:150]}'.", hint=hint)
+    shown = ", ".join(f"{dead.id} to {dead.agent}" for dead in fitting[:5])
+    told = f"Several dead letters end with '{given[:150]}': {shown}."
+    raise misuse(told, "Give more of the id, or with --as NAME whose it is.")

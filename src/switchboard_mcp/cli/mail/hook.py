@@ -1,0 +1,128 @@
+"""`switchboard mail hook`: tells a host what is unread, in the form that this host reads. Quiet and quick.
+
+Owns which answer each host wants at which of its events. A hook must never break its host's turn: whatever is wrong, it
+says nothing and ends well. What may be said is `mail.hooks`'s matter.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, BinaryIO
+
+import msgspec
+
+from switchboard_mcp.mail import hooks
+from switchboard_mcp.mail.location import FOLDER, workspace_of
+from switchboard_mcp.mail.presence import Presence
+
+if TYPE_CHECKING:
+    from switchboard_mcp.cli.invocation import Invocation
+
+# What each host's events are answered with. `block` and `deny`: the turn goes on, with the text as what to do next.
+# `context`: the text stands beside the prompt. Events that are not named get no answer.
+FORMS: dict[str, dict[str, str]] = {
+    "claude-code": {"Stop": "block", "UserPromptSubmit": "context", "SessionStart": "context"},
+    "codex": {"Stop": "block", "UserPromptSubmit": "context", "SessionStart": "context"},
+    "gemini": {"AfterAgent": "deny", "BeforeAgent": "context", "SessionStart": "context"},
+}
+PROMPTED = frozenset({"UserPromptSubmit", "BeforeAgent"})
+
+
+def run(asked: Invocation) -> int:
+    """The command, where its arguments needed a parser."""
+    given = asked.given
+    folder = asked.options.workspace
+    return answer(given.agent, given.host, os.path.abspath(folder) if folder else "", as_json=given.json)
+
+
+def quickly(arguments: Sequence[str]) -> int | None:
+    """The command as hosts run it, without a parser; None where something else is asked."""
+    given = {"--as": "", "--host": "", "--workspace": ""}
+    rest = list(arguments)
+    while rest:
+        flag, equals, value = rest.pop(0).partition("=")
+        if flag not in given or not (equals or rest):
+            return None
+        given[flag] = value if equals else rest.pop(0)
+    if given["--host"] not in ("", *FORMS):
+        return None
+    folder = given["--workspace"]
+    return answer(given["--as"], given["--host"], os.path.abspath(folder) if folder else "")
+
+
+def answer(agent: str, host: str, workspace: str, *, as_json: bool = False) -> int:
+    """Say what is to be said; the exit code is always that of success."""
+    try:
+        said = reply(agent, host, workspace, os.environ, sys.stdin.buffer, as_json=as_json)
+    except Exception as problem:  # noqa: BLE001 - a host's turn is worth more than our fault
+        sys.stderr.write(f"switchboard mail hook: {problem!r}\n")
+        return 0
+    if said:
+        sys.stdout.write(said + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+def reply(
+    agent: str,
+    host: str,
+    workspace: str,
+    environ: Mapping[str, str],
+    stdin: BinaryIO,
+    *,
+    as_json: bool = False,
+) -> str:
+    """What goes to stdout; empty where nothing is unread, or the host is not to be told now."""
+    call = hooks.read_call(stdin)
+    host = host or guess(environ, call)
+    here = call.cwd if os.path.isdir(call.cwd) else os.getcwd()
+    workspace = workspace or workspace_of(environ, here)
+    name = hooks.agent_of(workspace, agent, environ, call)
+    if not name:
+        return ""
+    folder = os.path.join(workspace, FOLDER)
+    form = FORMS[host].get(call.event, "") if host and call.event else "text"
+    if call.event in PROMPTED:
+        hooks.send_home(folder, name)
+    if not form or not os.path.isdir(os.path.join(folder, "inbox", name)):
+        return ""
+    presence = Presence(folder)
+    presence.beat(name)
+    waiting = hooks.unread(workspace, name)
+    if not waiting.count:
+        return ""
+    # A turn that goes on because of this hook has heard it.
+    if form != "context" and (call.stop_hook_active or not _again(form, folder, name, waiting.mark)):
+        return ""
+    presence.woken(name)
+    text = hooks.told(name, waiting)
+    return shaped(form, call.event, text) if not as_json else _json(name, waiting, text)
+
+
+def _again(form: str, folder: str, agent: str, mark: str) -> bool:
+    return form == "text" or hooks.may_repeat(folder, agent, mark)
+
+
+def guess(environ: Mapping[str, str], call: hooks.Call) -> str:
+    """Which host runs us, where it was not said."""
+    if environ.get("GEMINI_SESSION_ID") or call.event in ("AfterAgent", "BeforeAgent"):
+        return "gemini"
+    if call.turn_id:
+        return "codex"
+    return "claude-code" if environ.get("CLAUDECODE") or call.event else ""
+
+
+def shaped(form: str, event: str, text: str) -> str:
+    """The text as the host reads it."""
+    if form == "text":
+        return text
+    answer: dict[str, object] = {"decision": form, "reason": text}
+    if form == "context":
+        answer = {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
+    return msgspec.json.encode(answer).decode()
+
+
+def _json(agent: str, waiting: hooks.Unread, text: str) -> str:
+    return msgspec.json.encode({"agent": agent, "unread": waiting.count, "text": text}).decode()

@@ -1,0 +1,200 @@
+"""What every `switchboard mail` command begins with: which workspace, which agent, and the store opened for it.
+
+Owns these questions. What a command does is in its own module, and how messages are shown in `mail_show`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.cli.console import plural
+from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.mail.show import short_id
+from switchboard_mcp.config.load import find_config, read_config
+from switchboard_mcp.config.models import Config
+from switchboard_mcp.errors import KINDS, Failure, SwitchboardError, refused
+from switchboard_mcp.mail.agent_names import agent_name
+from switchboard_mcp.mail.location import AGENT, FOLDER, workspace_of
+from switchboard_mcp.mail.messages import Delivery
+from switchboard_mcp.mail.presence import Hold, Presence
+from switchboard_mcp.mail.store import find
+from switchboard_mcp.mail.store.delivery_rules import gates
+from switchboard_mcp.mail.store.store import Post
+
+T = TypeVar("T")
+REMEDIES = {
+    "mail_recipient_unknown": "Use one of the names there are (`switchboard mail agents`), or add it: "
+    "`switchboard mail agents add NAME`.",
+    "mail_not_found": "`switchboard mail inbox` and `switchboard mail search` show the ids there are.",
+    "mail_team_unknown": "`switchboard mail teams` shows those there are; `teams create TEAM MEMBER …` makes one.",
+    "mail_workflow_unknown": "`switchboard mail workflow` shows which there are.",
+    "mail_workflow_refused": "`switchboard mail workflow` shows the phase and whose turn it is.",
+    "mail_agent_busy": "Wait until then, choose another agent, or stop it: `switchboard mail workflow stop`.",
+}
+
+
+class Mailbox(Struct):
+    """The mail of a workspace, as one command uses it."""
+
+    post: Post
+    presence: Presence
+    workspace: str
+    config: Config
+    agent: str
+    """Who asks; empty where nobody has said so."""
+
+    @property
+    def starving_s(self) -> float:
+        """How long mail may wait with nobody woken."""
+        return self.config.mail.starving_ms / 1000
+
+    def me(self) -> str:
+        """Who asks; refused where that is not known."""
+        if not self.agent:
+            hint = f"Name it with --as NAME, or set {AGENT}. `switchboard mail agents` shows who there is."
+            raise misuse("It is not known which agent you are.", hint)
+        return self.agent
+
+    async def myself(self) -> str:
+        """The same, and that the agent exists."""
+        name = self.me()
+        known = await self.post.agents()
+        if name not in known:
+            told = f"There is no agent '{name}' here."
+            from switchboard_mcp.suites.fuzzy import nearest
+
+            hint = f"Use one that there is, or make it: `switchboard mail agents add {name}`."
+            near = nearest(name, known) or known[:5]
+            raise refused("mail_recipient_unknown", told, nearest=near, hint=hint)
+        return name
+
+    def may_act(self) -> str:
+        """Who asks, where a shell may act as that agent: whoever has a token acts with that token alone."""
+        name = self.me()
+        if name in {agent_name(each) for each in self.config.http.tokens}:
+            told = (
+                f"'{name}' has a token of its own (http.tokens), so that nobody can act as it from a shell."
+            )
+            hint = "Act over HTTP with that token, or be another agent here: --as NAME."
+            raise refused("mail_identity", told, hint=hint)
+        return name
+
+    def note_look(self, agent: str) -> None:
+        """The agent is here, and sees its mail. Blocking."""
+        self.presence.beat(agent)
+        self.presence.woken(agent)
+
+    async def find_id(self, agent: str, given: str) -> str:
+        """A message's id from what was typed: all of it, or some of its last characters that only one has."""
+        return chosen(given, await self.post.work(lambda visit: find.ids(visit, agent)), f"'{agent}'")
+
+    async def held_id(self, agent: str) -> str:
+        """The one message that the agent has claimed."""
+        held = await self.post.work(lambda visit: find.ids(visit, agent, ("claimed",)))
+        if len(held) == 1:
+            return held[0]
+        told = f"'{agent}' has claimed {plural(len(held), 'message')}: {', '.join(map(short_id, held[:5]))}."
+        raise misuse(
+            told if held else f"'{agent}' has claimed no message.", "Say which message is meant: its ID."
+        )
+
+
+def chosen(given: str, ids: Collection[str], whose: str) -> str:
+    """The id that is meant: all of it, or what its shown end begins or ends with."""
+    if given.startswith("msg_"):
+        return given
+    fitting = [id for id in ids if id.endswith(given) or short_id(id).startswith(given)] if given else []
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        raise refused("mail_not_found", f"{whose} has no message '{given[:150]}'.")
+    raise misuse(
+        f"Several messages are called '{given[:150]}': {', '.join(fitting[:5])}.", "Give more of the id."
+    )
+
+
+def with_mailbox(
+    asked: Invocation,
+    work: Callable[[Mailbox], Coroutine[None, None, T]],
+    *,
+    make: bool = False,
+    watch: bool = False,
+) -> T:
+    """Run a command's work. Only where `make` says so is a mailbox made that was not there.
+
+    Without `watch` dropped files are delivered when somebody looks; whoever waits wants to hear of them.
+    """
+    folder = folder_of(asked)
+    if not make and not os.path.isdir(os.path.join(folder, FOLDER, "inbox")):
+        hint = "Add the first agent with `switchboard mail agents add NAME`, or name another folder: --workspace."
+        raise refused("mail_not_found", f"There is no mail in {folder}.", hint=hint)
+
+    async def run() -> T:
+        async with opened(asked, folder, watch=watch) as mailbox:
+            return await work(mailbox)
+
+    try:
+        return run_loop(run)
+    except SwitchboardError as problem:
+        raise SwitchboardError(_at_a_shell(problem.failure)) from None
+
+
+def _at_a_shell(problem: Failure) -> Failure:
+    """The failure with the remedy that there is at a shell, where only that for tools is known."""
+    if problem.code in REMEDIES and problem.hint == KINDS[problem.code].hint:
+        return replace(problem, hint=REMEDIES[problem.code])
+    return problem
+
+
+def folder_of(asked: Invocation) -> str:
+    """The workspace whose mail is meant."""
+    if asked.options.workspace:
+        return workspace_folder(asked.options)
+    return workspace_of(os.environ, workspace_folder(asked.options))
+
+
+def agent_of(asked: Invocation) -> str:
+    """Who asks, as far as it is said."""
+    said = asked.given.agent or os.environ.get(AGENT, "")
+    return find.name_of(said) if said else ""
+
+
+@asynccontextmanager
+async def opened(asked: Invocation, folder: str, *, watch: bool) -> AsyncIterator[Mailbox]:
+    """The store."""
+    source = find_config(folder, asked.options.config)
+    config = read_config(source) if source else Config()
+    agent = agent_of(asked) if hasattr(asked.given, "agent") else ""
+    told: list[Delivery] = []
+    async with await Post.open(folder, gates=gates(folder), watch=watch, report=told.append) as post:
+        presence = Presence(os.path.join(folder, FOLDER))
+        yield Mailbox(post, presence, folder, config, agent)
+        if any(each.problem is None for each in told):
+            from switchboard_mcp.mail.workflows.engine import caught_up
+
+            await caught_up(post)  # A dropped letter may have ended a phase.
+
+
+@asynccontextmanager
+async def being(mailbox: Mailbox, agent: str) -> AsyncIterator[bool]:
+    """Be this agent for a moment; False while another process is."""
+    hold: Hold | None = None
+    try:
+        hold = await asyncio.to_thread(mailbox.presence.hold, agent)
+    except OSError as problem:
+        told = f"'{agent}' cannot be locked in {mailbox.post.path}: {problem.strerror}."
+        raise refused("mail_not_stored", told) from None
+    try:
+        yield hold is not None
+    finally:
+        if hold is not None:
+            os.close(hold.fd)  # still here as far as others see: a shell comes and goes

@@ -1,0 +1,115 @@
+"""Messages and times as the `switchboard mail` commands show them: in a list, or one message in full."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+
+from switchboard_mcp.cli.console import Cell, Console, Screen, Styled, one_line
+from switchboard_mcp.mail.location import FOLDER
+from switchboard_mcp.mail.messages import Letter
+
+STEPS = ((60, "s"), (60, "min"), (24, "h"), (10**6, "d"))
+ACTION_STYLES = {
+    "delegate_task": "bold",
+    "request_review": "cyan",
+    "submit_result": "green",
+    "status_update": "",
+    "execute": "yellow",
+}
+
+
+def ago(stamp: str) -> str:
+    """How long ago something was, in a few characters."""
+    try:
+        at = datetime.fromisoformat(stamp).timestamp()
+    except ValueError:
+        return "?"
+    return spell(time.time() - at)
+
+
+def spell(seconds: float) -> str:
+    """A time in its largest whole unit.
+
+    >>> spell(5), spell(150), spell(7300), spell(200000)
+    ('now', '2 min', '2 h', '2 d')
+    """
+    if seconds < 10:
+        return "now"
+    value = seconds
+    for size, unit in STEPS:
+        if value < size:
+            return f"{int(value)} {unit}"
+        value /= size
+    return "long"
+
+
+def short_id(message_id: str) -> str:
+    """Enough of an id to name it at a shell."""
+    return message_id[-8:]
+
+
+def subject(letter: Letter) -> str:
+    """What it is about: the subject, where the sender gave one, else how it begins."""
+    said = letter.message.metadata.get("subject")
+    text = said if isinstance(said, str) and said else letter.message.payload
+    return " ".join(text[:400].split())
+
+
+def show_letter(letter: Letter, out: Screen, fence: int = 0, until: str = "") -> None:
+    """One message, all of it."""
+    message = letter.message
+
+    def row(name: str, value: str, style: str = "") -> None:
+        if value:
+            out.line(f"{out.paint(name.ljust(9), 'dim')} {out.paint(one_line(value), style)}")
+
+    row("id", message.id)
+    row(
+        "from",
+        message.sender + ("" if letter.verified else " (unverified)"),
+        "bold" if letter.verified else "yellow",
+    )
+    row("action", message.action, ACTION_STYLES.get(message.action, ""))
+    row("sent", f"{message.created_at} ({ago(message.created_at)})")
+    row("place", _place(letter))
+    row("reason", letter.reason or "", "red")
+    row("answers", message.reply_to or "")
+    row("team", message.team or "")
+    row("priority", "" if message.priority == "normal" else message.priority, "yellow")
+    row("ack by", message.ack_by or "")
+    row("yours", f"until {until}, fence {fence}" if fence else "", "green")
+    attached = message.metadata.get("attachment")
+    row("attached", f"{FOLDER}/{attached.get('file')}" if isinstance(attached, dict) else "")
+    row("persona", message.persona or "", "dim")
+    out.line()
+    out.text(message.payload)
+
+
+def show_list(letters: Sequence[Letter], console: Console, title: str, *, places: bool = False) -> None:
+    """A table of messages."""
+    out = console.out
+    out.line(title, "bold" if letters else "dim")
+    rows = [_row(letter, places) for letter in letters]
+    header = ("ID", "FROM", "ACTION", "AGE", *(("PLACE",) if places else ()), "")
+    if rows:
+        out.table(rows, header)
+
+
+def _row(letter: Letter, places: bool) -> list[Cell]:
+    message = letter.message
+    sender = Styled(message.sender, "bold") if letter.verified else Styled(f"{message.sender}?", "yellow")
+    urgent = f"[{message.priority}] " if message.priority != "normal" else ""
+    return [
+        Styled(short_id(message.id), "cyan"),
+        sender,
+        Styled(message.action, ACTION_STYLES.get(message.action, "")),
+        ago(message.created_at),
+        *([_place(letter)] if places else []),
+        urgent + subject(letter),
+    ]
+
+
+def _place(letter: Letter) -> str:
+    return f"{letter.place}, {letter.outcome}" if letter.outcome else letter.place

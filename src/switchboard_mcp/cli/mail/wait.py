@@ -1,0 +1,73 @@
+"""`switchboard mail wait`: until there is mail. With --host it is what wakes a host that is idle.
+
+A host that starts this in the background at its turn's end is woken by its end with code 2 (see docs/messaging.md). One
+such waiter is enough for an agent: a newer one, or a new prompt, sends the older home (`mail.hooks`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from switchboard_mcp.cli.invocation import Invocation
+from switchboard_mcp.cli.mail.mailbox import Mailbox, folder_of, with_mailbox
+from switchboard_mcp.cli.mail.show import show_list
+from switchboard_mcp.mail import hooks
+from switchboard_mcp.mail.location import FOLDER
+from switchboard_mcp.mail.messages import Letter
+
+# How soon a waiter notices that it is not wanted any more.
+SLICE_S = 1.0
+WAKE = 2
+LONGEST_S = 10 * 365 * 86_400.0
+
+
+def run(asked: Invocation) -> int:
+    """Wait, then show."""
+    if asked.given.host:
+        return _wake_host(asked)
+
+    async def work(mailbox: Mailbox) -> int:
+        agent = await mailbox.myself()
+        seen: set[str] = set()
+        if asked.given.new:
+            seen = {letter.message.id for letter in await mailbox.post.peek(agent, limit=100_000)}
+        letters = await mailbox.post.wait(agent, asked.given.timeout or LONGEST_S, unless=seen)
+        await asyncio.to_thread(mailbox.presence.woken, agent)
+        if asked.as_json:
+            asked.console.out.json({"agent": agent, "messages": letters})
+        elif letters:
+            show_list(letters, asked.console, f"{agent} has mail")
+        else:
+            asked.console.err.line("No mail came.", "dim")
+        return 0 if letters else 1
+
+    return with_mailbox(asked, work, watch=True)
+
+
+def _wake_host(asked: Invocation) -> int:
+    """Quiet unless mail comes; then what is unread goes to stderr, and the code wakes the host."""
+    folder = folder_of(asked)
+    call = hooks.read_call(sys.stdin.buffer)
+    agent = hooks.agent_of(folder, asked.given.agent, os.environ, call)
+    if not agent or not os.path.isdir(os.path.join(folder, FOLDER, "inbox", agent)):
+        return 0
+
+    async def work(mailbox: Mailbox) -> int:
+        waiter = hooks.Waiter(mailbox.post.path, agent)
+        parent = os.getppid()
+        known = {letter.message.id for letter in await mailbox.post.peek(agent, limit=100_000)}
+        found: list[Letter] = []
+        while not found:
+            if not waiter.is_wanted() or os.getppid() != parent:
+                return 0
+            found = await mailbox.post.wait(agent, SLICE_S, unless=known)
+        if not waiter.finish():
+            return 0
+        told = await asyncio.to_thread(hooks.notice, folder, agent)
+        await asyncio.to_thread(mailbox.presence.woken, agent)
+        sys.stderr.write(f"{told}\n")
+        return WAKE
+
+    return with_mailbox(asked, work, watch=True)

@@ -1,0 +1,230 @@
+"""`switchboard mail send|claim|ack`: what changes something, as the agent that a person or script says it is.
+
+A sender is verified where nobody else is that agent at the moment, just as over a host's pipes: the name is held while
+the message is stored. Where a live host is that agent, the message goes as a dropped file does, marked unverified.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from switchboard_mcp.cli.console import plural
+from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.mail.mailbox import Mailbox, being, with_mailbox
+from switchboard_mcp.cli.mail.show import short_id, show_letter
+from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.mail import agent_registry
+from switchboard_mcp.mail.agent_names import agent_name
+from switchboard_mcp.mail.messages import MOST_ATTACHMENT_BYTES, OUTCOMES, Claimed, Draft, Letter, Sent
+from switchboard_mcp.mail.roles import read_role
+from switchboard_mcp.mail.store.store import State
+
+
+def run_send(asked: Invocation) -> int:
+    """Write to somebody."""
+    payload = _payload(asked)
+    metadata = _metadata(asked.given.meta)
+    if asked.given.subject:
+        metadata["subject"] = asked.given.subject
+    draft = Draft(
+        action=asked.given.action,
+        payload=payload,
+        reply_to=asked.given.reply_to or None,
+        priority=asked.given.priority,
+        ack_by=asked.given.ack_by or None,
+        idempotency_key=asked.given.key or None,
+        metadata=metadata,
+    )
+
+    async def work(mailbox: Mailbox) -> int:
+        sender = mailbox.may_act()
+        state = await mailbox.post.state()
+        recipients, draft_ = [asked.given.to], draft
+        if draft.reply_to:
+            draft_ = msgspec.structs.replace(draft, reply_to=await mailbox.find_id(sender, draft.reply_to))
+        if asked.given.team or await _is_team(mailbox, state, asked.given.to):
+            team = agent_registry.read_name(asked.given.to)
+            chosen = agent_registry.addressees(state, team, asked.given.role or None, sender)
+            recipients = [addressee.agent for addressee in chosen]
+            role = {"role": chosen[0].role} if chosen[0].role else {}
+            draft_ = msgspec.structs.replace(draft_, team=team, metadata={**metadata, **role})
+        elif asked.given.role:
+            raise misuse("--role is for a team.", "Or write to the role: `send ROLE …`.")
+        elif read_role(asked.given.to) is not None:
+            recipients = [agent_registry.find_recipient(state, asked.given.to)]
+        async with being(mailbox, sender) as verified:
+            outcomes = await mailbox.post.send_to_many(
+                draft_, sender=sender, recipients=recipients, verified=verified
+            )
+        if "completes" in metadata:
+            from switchboard_mcp.mail.workflows.engine import caught_up
+
+            await caught_up(mailbox.post)
+        return _tell_sent(asked, outcomes, recipients, sender, verified)
+
+    return with_mailbox(asked, work)
+
+
+async def _is_team(mailbox: Mailbox, state: State, written: str) -> bool:
+    name = agent_name(written)
+    return name in agent_registry.teams(state) and name not in await mailbox.post.agents()
+
+
+def _payload(asked: Invocation) -> str:
+    given = asked.given
+    if given.file and given.text is not None:
+        raise misuse("TEXT and --file are both given.", "Say it in one way.")
+    if given.file:
+        try:
+            with open(given.file, "rb") as file:
+                data = file.read(MOST_ATTACHMENT_BYTES + 1)
+        except OSError as problem:
+            told = f"{given.file}: {problem.strerror}."
+            raise misuse(told, "Name a file that can be read.") from None
+        return _text(data, given.file)
+    if given.text == "-":
+        return _text(sys.stdin.buffer.read(MOST_ATTACHMENT_BYTES + 1), "stdin")
+    if given.text is None:
+        hint = "Give TEXT, - for stdin, or --file FILE."
+        raise misuse("mail send: it is not said what to send.", hint)
+    return _text(os.fsencode(given.text), "TEXT")
+
+
+def _text(data: bytes, source: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        told = f"{source} is not UTF-8 text."
+        raise misuse(told, "Put the file into the workspace, and send its path.") from None
+
+
+def _metadata(given: Sequence[str]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for word in given:
+        key, equals, value = word.partition("=")
+        if not key or not equals:
+            raise misuse(f"--meta {word}: that is no KEY=VALUE.", "Such as --meta branch=main")
+        try:
+            found[key] = msgspec.json.decode(value.encode("utf-8", "replace"))
+        except (msgspec.DecodeError, RecursionError):
+            found[key] = value
+    return found
+
+
+def _tell_sent(
+    asked: Invocation,
+    outcomes: Sequence[Sent | Failure],
+    recipients: Sequence[str],
+    sender: str,
+    verified: bool,
+) -> int:
+    sent = [outcome for outcome in outcomes if isinstance(outcome, Sent)]
+    refused = [
+        (name, outcome)
+        for name, outcome in zip(recipients, outcomes, strict=True)
+        if isinstance(outcome, Failure)
+    ]
+    if not sent:
+        raise SwitchboardError(refused[0][1])
+    console = asked.console
+    if asked.as_json:
+        told = [
+            {
+                "id": one.id,
+                "recipient": one.recipient,
+                "status": one.receipt.status,
+                "duplicate": one.duplicate,
+            }
+            for one in sent
+        ]
+        wrong = [{"recipient": name, "error": problem} for name, problem in refused]
+        console.out.json({"sender": sender, "verified": verified, "sent": told, "refused": wrong})
+    else:
+        for one in sent:
+            again = " (it was there already)" if one.duplicate else ""
+            console.out.line(f"{console.out.paint('sent', 'green')} {one.id} to {one.recipient}{again}")
+    if not verified:
+        console.warn(f"'{sender}' is connected elsewhere, so that this is marked as unverified.")
+    for name, problem in refused:
+        console.warn(f"{name}: {problem.message}")
+    return 1 if refused else 0
+
+
+def run_claim(asked: Invocation) -> int:
+    """Take messages to work on."""
+
+    async def work(mailbox: Mailbox) -> int:
+        agent = await mailbox.myself()
+        mailbox.may_act()
+        given = asked.given
+        ids = [await mailbox.find_id(agent, each) for each in given.ids] or None
+        claimed = await mailbox.post.claim(
+            agent, most=len(ids or ()) or given.max, lease_s=given.lease, ids=ids
+        )
+        await asyncio.to_thread(mailbox.note_look, agent)
+        if asked.as_json:
+            asked.console.out.json({"agent": agent, "messages": claimed})
+        else:
+            _show_claimed(asked, claimed)
+        return 0 if claimed or ids is None else 1
+
+    return with_mailbox(asked, work)
+
+
+def _show_claimed(asked: Invocation, claimed: Sequence[Claimed]) -> None:
+    out = asked.console.out
+    if not claimed:
+        out.line("Nothing waits.", "dim")
+    for number, one in enumerate(claimed):
+        if number:
+            out.line("\n" + "-" * 40, "dim")
+        letter = Letter(message=one.message, place="claimed", order=one.order, verified=one.verified)
+        show_letter(letter, out, one.fence, one.expires_at)
+    if claimed:
+        out.line()
+        out.line(
+            f"{plural(len(claimed), 'message')} to settle: switchboard mail ack {short_id(claimed[0].message.id)}",
+            "dim",
+        )
+
+
+def run_ack(asked: Invocation) -> int:
+    """Settle a message."""
+    result = asked.given.result
+    if result == "-":
+        result = _text(sys.stdin.buffer.read(MOST_ATTACHMENT_BYTES + 1), "stdin")
+
+    given = asked.given
+    id, outcome = ("", given.id) if given.id in OUTCOMES and not given.outcome else (given.id, given.outcome)
+    outcome = outcome or "done"
+    if outcome not in OUTCOMES:
+        raise misuse(f"mail ack: '{outcome}' is no outcome.", f"It is one of {', '.join(OUTCOMES)}.")
+
+    async def work(mailbox: Mailbox) -> int:
+        agent = await mailbox.myself()
+        mailbox.may_act()
+        acked = await mailbox.post.ack(
+            agent,
+            await (mailbox.find_id(agent, id) if id else mailbox.held_id(agent)),
+            fence=given.fence,
+            outcome=outcome,
+            summary=given.summary,
+            result=result,
+        )
+        await asyncio.to_thread(mailbox.presence.beat, agent)
+        out = asked.console.out
+        if asked.as_json:
+            out.json(acked)
+        else:
+            style = "green" if acked.outcome == "done" else "red"
+            out.line(f"{out.paint(acked.outcome, style)} {acked.id}")
+            if acked.result is not None:
+                out.line(f"{out.paint('sent', 'green')} {acked.result.id} to {acked.result.recipient}")
+        return 0
+
+    return with_mailbox(asked, work)

@@ -1,0 +1,66 @@
+"""What can be said of a child before it is started: its variables, its folder, its program.
+
+Owns the checks; their words are those of a failed start, so that one fault reads the same wherever it is met.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Mapping
+
+from switchboard_mcp.children.launch import spawn_failure
+from switchboard_mcp.children.remote_transport import find_flaw
+from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.config.variables import expand
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.transport.process.launcher import SpawnError
+
+
+def checks_of(workspace: Workspace, environ: Mapping[str, str]) -> dict[str, str | Failure]:
+    """The check of every child by its name; in governed mode of what is approved, everything pinned being read."""
+    if workspace.config.governance.mode == "open":
+        return {spec.name: check(spec, environ) for spec in workspace.children}
+    from switchboard_mcp.policy.governance import make_guard
+
+    guard = make_guard(workspace, environ)
+    checks: dict[str, str | Failure] = {}
+    for spec in workspace.children:
+        filled = expand(spec, environ)
+        if isinstance(filled, Failure) or filled.kind == "builtin":
+            checks[spec.name] = filled if isinstance(filled, Failure) else ""
+            continue
+        approved = guard.approve(filled)
+        checks[spec.name] = approved if isinstance(approved, Failure) else (approved.argv or [""])[0]
+    return checks
+
+
+def check(spec: ChildSpec, environ: Mapping[str, str]) -> str | Failure:
+    """The path of the program a child will run, if it runs here, or the first thing that keeps it from running."""
+    filled = expand(spec, environ)
+    if isinstance(filled, Failure):
+        return filled
+    if filled.kind == "builtin":
+        return ""
+    if filled.kind != "stdio":
+        return find_flaw(filled) or ""
+    if not os.path.isdir(filled.cwd):
+        return spawn_failure(filled, SpawnError(errno.ENOENT, "chdir"))
+    program = find_program(filled, environ)
+    return spawn_failure(filled, SpawnError(program, "exec")) if isinstance(program, int) else program
+
+
+def find_program(spec: ChildSpec, environ: Mapping[str, str]) -> str | int:
+    """Where the program is, or the error number its start would give. Looks where the child's start will look."""
+    if os.path.dirname(spec.command):
+        path: str | None = os.path.join(spec.cwd, spec.command)
+        folders = None
+    else:
+        path = spec.command
+        folders = spec.env.get("PATH", environ.get("PATH", os.defpath))
+    assert path is not None
+    found = shutil.which(path, path=folders)
+    if found:
+        return found
+    return errno.EACCES if shutil.which(path, mode=os.F_OK, path=folders) else errno.ENOENT

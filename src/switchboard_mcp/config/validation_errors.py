@@ -1,0 +1,180 @@
+"""Naming what is wrong in a document: every mistake with its key path, what was expected, and the nearest
+known key.
+
+Loaded only when a document was refused. Owns the words; does not know which file it looks at. Values that
+people typed are never repeated, since one of them may be a secret; only the choice among fixed words is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct, inspect
+
+from switchboard_mcp.config.documents import join
+from switchboard_mcp.suites.fuzzy import nearest
+
+
+class Mistake(Struct, frozen=True):
+    """One thing wrong: where, and in words what."""
+
+    key: str
+    message: str
+
+
+def mistakes(value: object, model: type) -> list[Mistake]:
+    """Everything in `value` that `model` does not take, in the order of the document."""
+    return list(_walk(value, inspect.type_info(model), ""))
+
+
+def unknown_key(name: str, known: Iterable[str]) -> str:
+    """What to say of a key that nobody knows."""
+    known = list(known)
+    if near := nearest(name, known, 1):
+        return f"unknown key; did you mean `{near[0]}`?"
+    if not known:
+        return "unknown key; nothing can be set here."
+    return f"unknown key; known here: {', '.join(sorted(known))}."
+
+
+def _walk(value: object, kind: inspect.Type, path: str) -> Iterator[Mistake]:
+    if isinstance(kind, inspect.Metadata):
+        yield from _walk(value, kind.type, path)
+    elif isinstance(kind, inspect.UnionType):
+        yield from _walk_union(value, kind, path)
+    elif isinstance(kind, inspect.StructType) and isinstance(value, dict):
+        yield from _walk_struct(value, kind, path)
+    elif isinstance(kind, inspect.ListType) and isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _walk(item, kind.item_type, f"{path}[{index}]")
+    elif isinstance(kind, inspect.DictType) and isinstance(value, dict):
+        for name, item in value.items():
+            yield from _walk(item, kind.value_type, join(path, str(name)))
+    elif not _fits(value, kind):
+        yield Mistake(path, _wrong(value, kind))
+
+
+def _walk_union(value: object, kind: inspect.UnionType, path: str) -> Iterator[Mistake]:
+    if any(_fits(value, option) for option in kind.types):
+        return
+    for option in kind.types:
+        if _same_shape(value, option):
+            yield from _walk(value, option, path)
+            return
+    yield Mistake(path, _wrong(value, kind))
+
+
+def _walk_struct(value: dict[str, object], kind: inspect.StructType, path: str) -> Iterator[Mistake]:
+    fields = {field.encode_name: field for field in kind.fields}
+    for name, item in value.items():
+        where = join(path, str(name))
+        field = fields.get(name)
+        if field is not None:
+            yield from _walk(item, field.type, where)
+        elif kind.forbid_unknown_fields:
+            yield Mistake(where, unknown_key(name, fields))
+    for name, field in fields.items():
+        if field.required and name not in value:
+            yield Mistake(join(path, name), f"missing; expected {_expected(field.type)}.")
+
+
+def _fits(value: object, kind: inspect.Type) -> bool:
+    match kind:
+        case inspect.IntType(ge=least, le=most):
+            return (
+                isinstance(value, int)
+                and not isinstance(value, bool)
+                and (least is None or value >= least)
+                and (most is None or value <= most)
+            )
+        case inspect.FloatType():
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case inspect.BoolType():
+            return isinstance(value, bool)
+        case inspect.StrType():
+            return isinstance(value, str)
+        case inspect.NoneType():
+            return value is None
+        case inspect.LiteralType(values=values):
+            return _is_one_of(value, values)
+        case inspect.AnyType() | inspect.CustomType():
+            return True
+        case _:
+            return False
+
+
+def _same_shape(value: object, kind: inspect.Type) -> bool:
+    """Whether `value` was meant as `kind`, though something in it is wrong."""
+    match kind:
+        case inspect.StructType() | inspect.DictType():
+            return isinstance(value, dict)
+        case inspect.ListType():
+            return isinstance(value, list)
+        case inspect.IntType():
+            return isinstance(value, int) and not isinstance(value, bool)
+        case _:
+            return False
+
+
+def _is_one_of(value: object, options: Iterable[object]) -> bool:
+    # Python takes True for 1; a document does not.
+    return any(type(value) is type(option) and value == option for option in options)
+
+
+def _wrong(value: object, kind: inspect.Type) -> str:
+    if isinstance(kind, inspect.LiteralType) and isinstance(value, str):
+        near = nearest(value, [str(option) for option in kind.values], 1)
+        tail = f"; did you mean {_shown(near[0])}?" if near else "."
+        return f"expected {_expected(kind)}, found {_shown(value)}{tail}"
+    return f"expected {_expected(kind)}, found {_found(value)}."
+
+
+def _expected(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.Metadata(type=inner):
+            return _expected(inner)
+        case inspect.IntType(ge=least, le=most):
+            upper = f" and at most {most}" if most is not None else ""
+            return "a whole number" if least is None else f"a whole number of at least {least}{upper}"
+        case inspect.FloatType():
+            return "a number"
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.StrType():
+            return "text"
+        case inspect.LiteralType(values=values):
+            return " or ".join(_shown(option) for option in values)
+        case inspect.ListType(item_type=inspect.StrType()):
+            return "a list of texts"
+        case inspect.ListType():
+            return "a list"
+        case inspect.UnionType(types=types):
+            named = [_expected(option) for option in types if not isinstance(option, inspect.NoneType)]
+            return " or ".join(sorted(set(named), key=named.index))
+        case _:
+            return "an object"
+
+
+def _found(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return _shown(value)
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return "text"
+        case list():
+            return "a list"
+        case dict():
+            return "an object"
+        case _:
+            return f"a {type(value).__name__}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = str(value)
+    return f'"{text[:40]}…"' if len(text) > 40 else f'"{text}"'

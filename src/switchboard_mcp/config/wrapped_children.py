@@ -1,0 +1,90 @@
+"""Children that are wrapped: where the original of one is, and how it is read.
+
+Owns the layout, and what the config says of a child once it is wrapped. In the folder of a wrapped child stand
+`.mcp.json`, which starts the wrapper, `CLAUDE.md` with what the model is told of the child, and `original/.mcp.json`.
+The original runs in the folder it stood in before. A child that stands elsewhere, as in an `mcpServers` map, stays
+there; its wrapper has a folder of its own and stands for it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from msgspec.structs import replace
+
+from switchboard_mcp.config.ask import SUBTOOL
+from switchboard_mcp.config.discover import ELSEWHERE
+from switchboard_mcp.config.documents import Unreadable, read_document
+from switchboard_mcp.config.entries import Place, read_entry
+from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
+from switchboard_mcp.config.profiles import Expose
+from switchboard_mcp.suites.suite_names import suite_names
+
+FILE, ROLE_FILE = ".mcp.json", "CLAUDE.md"
+ORIGINAL = "original/.mcp.json"
+MAX_ROLE_BYTES = 100_000
+
+
+def original(spec: ChildSpec, warnings: list[ConfigWarning]) -> ChildSpec | None:
+    """The child that a wrapper stands for; None where it is found elsewhere, or cannot be read."""
+    if spec.wraps == ELSEWHERE:
+        return None
+    folder = os.path.dirname(spec.source)
+    path = os.path.join(folder, spec.wraps)
+    document = read_document(path)
+    if document is None or isinstance(document, Unreadable):
+        why = document.message if isinstance(document, Unreadable) else "is not there."
+        warnings.append(ConfigWarning(path, "", f"the original of the wrapped child '{spec.name}' {why}"))
+        return None
+    found = read_entry(document, Place(path, "", folder), warnings, name=spec.name)
+    return (
+        replace(found, wraps="") if found is not None else None
+    )  # or wrappers would start each other for ever
+
+
+def adjusted(config: Config, children: list[ChildSpec]) -> Config:
+    """The config as it counts in front of wrappers. Its rules are about the originals' subtools; wrappers hold to them.
+
+    What a suite allows does not keep its wrapper from being asked. But a wrapper does not know who asks: a profile that
+    denies some of the original's subtools does not see it, unless it allows it by name.
+    """
+    wrapped = {spec.name for spec in children if spec.wraps}
+    suites = {
+        name: replace(suite, expose=replace(suite.expose, allow=[*suite.expose.allow, SUBTOOL]))
+        for name, suite in config.suites.items()
+        if name in wrapped and suite.expose.allow
+    }
+    configured = [
+        (spec.name, suite.suite_name if (suite := config.suites.get(spec.name)) else "") for spec in children
+    ]
+    names = suite_names(configured)
+    meant = wrapped | {names[name] for name in wrapped}
+    profiles = {
+        name: replace(
+            profile,
+            expose={key: _closed(rule) if key in meant else rule for key, rule in profile.expose.items()},
+        )
+        for name, profile in config.profiles.items()
+    }
+    return replace(config, suites=config.suites | suites, profiles=profiles)
+
+
+def _closed(rule: Expose) -> Expose:
+    return replace(rule, deny=[*rule.deny, SUBTOOL]) if rule.deny and SUBTOOL not in rule.allow else rule
+
+
+def own_folder(workspace: str, spec: ChildSpec) -> str:
+    """The folder where the wrapper of a child stands, or would."""
+    folder, name = os.path.split(spec.source)
+    if not spec.key and name == FILE and folder != workspace:
+        return os.path.dirname(folder) if spec.source.endswith(os.sep + ORIGINAL) else folder
+    return os.path.join(workspace, ".switchboard", "mcps", spec.name)
+
+
+def read_role(folder: str) -> str:
+    """What the model is told of a child, where somebody wrote it down."""
+    try:
+        with open(os.path.join(folder, ROLE_FILE), "rb") as file:
+            return file.read(MAX_ROLE_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""The governed artifacts: report, metrics and stamp, and the claims they prove."""

@@ -1,0 +1,75 @@
+"""Whose a child's unasked message is: the one host it belongs to, or nobody's.
+
+A child on a pipe does not say for which request it asks or logs. It is taken to be for the request it works on, as long
+as all it works on is of one host; where several hosts are at work with it, nobody hears what may be another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.gateway.request import HostRequest
+from switchboard_mcp.gateway.session import Route, Session
+from switchboard_mcp.transport.rpc import Peer
+
+
+class Party(Struct, frozen=True):
+    """A host, and the request of it that a message belongs to, where there is one."""
+
+    session: Session
+    request: HostRequest | None = None
+
+    @property
+    def route(self) -> Route | None:
+        """Where it is told: on the road of the request while that is open, and not at all while it is parked."""
+        if self.request is None:
+            return self.session.route if self.session.initialized else None
+        return self.request.route if self.request.wanted else None
+
+    @property
+    def capabilities(self) -> bytes:
+        """What the host can do for a child that asks."""
+        return self.session.capabilities if self.request is None else self.request.capabilities
+
+
+def party(child: Child, peer: Peer, sessions: Sequence[Session]) -> Party | None:
+    """Whose a message is that comes from the child now."""
+    related: bytes = getattr(peer.link, "related", b"")  # where each request has a way back of its own
+    if related:
+        call = peer.pending.get(related)
+        if isinstance(call, HostRequest):
+            return Party(call.session, call)
+        return None if call is None else _bystander(child, sessions)
+    requests = list(under_way(peer))
+    if not requests:
+        return _bystander(child, sessions)
+    waiting = [request for request in requests if request.wanted]
+    latest = (waiting or requests)[-1]
+    if any(request.session is not latest.session for request in waiting):
+        return None
+    # One that is parked waits for its host, and asks nothing meanwhile as a rule: its own host is not in doubt then.
+    if any(request.session.principal != latest.session.principal for request in requests):
+        return None
+    return Party(latest.session, latest)
+
+
+def under_way(peer: Peer) -> Iterator[HostRequest]:
+    """The requests of hosts that a child works on, oldest first."""
+    for call in peer.pending.values():
+        if isinstance(call, HostRequest):
+            yield call
+
+
+def _bystander(child: Child, sessions: Sequence[Session]) -> Party | None:
+    """Whom a child may mean that works on nothing: the host it is kept for, or the only one there is.
+
+    But not where it was another that used it last: what that one has left behind is not for those who came after.
+    """
+    if isinstance(child.home, Session):
+        return Party(child.home)
+    if len(sessions) != 1 or child.home is not None or child.user not in (None, sessions[0]):
+        return None
+    return Party(sessions[0]) if sessions[0].initialized else None

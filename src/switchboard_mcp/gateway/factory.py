@@ -1,0 +1,86 @@
+"""Putting a gateway together as the config asks for it: what stands before suites, who sees what, what is built in.
+
+Done once at the start, and again for what is new when the config has changed. Whatever the config does not ask for is
+not loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.supervisor import Supervisor
+from switchboard_mcp.config.limits import NO_LIMITS
+from switchboard_mcp.config.models import HOUSE_NAME, Config, Workspace
+from switchboard_mcp.config.profiles import token_profiles
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.gateway.child_suite import ChildSuite
+from switchboard_mcp.gateway.gateway import Gateway
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.pipeline.plugins import Loaded
+
+
+class Parts(Struct):
+    """What is running. `profile` is that of all who have none of their own."""
+
+    workspace: Workspace
+    supervisor: Supervisor
+    gateway: Gateway
+    services: Services
+    profile: str = ""
+
+
+def load_middleware(config: Config) -> Loaded | None:
+    """What the config names, found before anything runs."""
+    if not config.middleware and not any(suite.middleware for suite in config.suites.values()):
+        return None
+    from switchboard_mcp.gateway.pipeline.plugins import load
+
+    return load(config)
+
+
+def equip(
+    suites: Mapping[str, ChildSuite], config: Config, services: Services, loaded: Loaded | None
+) -> None:
+    """Put between hosts and children what the config asks for."""
+    own = any(suite.limits or suite.cache for suite in config.suites.values())
+    if loaded or own or services.recorder or services.audit or config.limits != NO_LIMITS:
+        from switchboard_mcp.gateway.pipeline.pipeline import equip
+
+        equip(suites, config, services, loaded)
+
+
+def open_house(config: Config, services: Services) -> None:
+    """The switchboard suite, where it is on, and what it remembers."""
+    if config.find.enabled and HOUSE_NAME not in services.programs:
+        from switchboard_mcp.children.recent_errors import Recent
+        from switchboard_mcp.gateway.switchboard_suite import House
+
+        services.recent = Recent(services.loop.time)
+        services.programs = {**services.programs, HOUSE_NAME: House(services.recent)}
+
+
+def arrange(
+    gateway: Gateway, workspace: Workspace, services: Services, profile: str, disabled: Failure | None
+) -> None:
+    """Who sees what, and what governed mode keeps from all of them."""
+    config = workspace.config
+    of_principal = token_profiles(config.http.tokens)
+    if profile or of_principal:
+        from switchboard_mcp.gateway import profiles
+
+        profiles.apply(gateway, config.profiles, of_principal, profile, services.log)
+    if config.governance.mode == "governed":
+        from switchboard_mcp.gateway.governed import govern
+
+        govern(gateway, config, workspace.absent, disabled)
+    house = services.programs.get(HOUSE_NAME)
+    if house is not None:
+        from switchboard_mcp.gateway.switchboard_suite import House
+
+        assert isinstance(house, House)
+        house.gateway = gateway

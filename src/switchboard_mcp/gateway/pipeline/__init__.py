@@ -1,0 +1,1 @@
+"""The pipeline a suite call passes when it is configured: rate limits, cache, middleware, result paging, audit."""

@@ -1,0 +1,126 @@
+"""A suite call that is counted and recorded, and nothing more: the short road through a chain.
+
+What `chain_calls` does for every call, without middleware and cache, in as few steps as there can be: this is hot where
+policy, audit and limits are on. Both must do the same; the tests hold them to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Raw
+
+from switchboard_mcp.errors import INVALID_REQUEST, Failure
+from switchboard_mcp.gateway.pipeline.endings import Ending
+from switchboard_mcp.gateway.pipeline.rate_limit import Gate
+from switchboard_mcp.gateway.request import HostRequest
+from switchboard_mcp.gateway.suite_calls import PlainParams, SubtoolCall
+from switchboard_mcp.middleware import is_error
+from switchboard_mcp.protocol import jsonrpc
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.child_suite import ChildSuite
+    from switchboard_mcp.gateway.pipeline.pipeline import Chain
+    from switchboard_mcp.gateway.session import Route, Session
+
+
+class CountedCall(Ending, SubtoolCall):
+    """See the module."""
+
+    __slots__ = ("began", "chain", "gate", "outcome", "over")
+
+    def __init__(  # the base's own, written out: a frame less
+        self,
+        session: Session,
+        route: Route,
+        host_id: bytes,
+        suite: ChildSuite,
+        params: PlainParams,
+        chain: Chain,
+    ) -> None:
+        self.session = session
+        self.route = route
+        self.host_id = host_id
+        self.suite = suite
+        self.child = suite.child
+        self.params = params
+        self.meta = params.meta
+        self.id = b""
+        self.chain = chain
+        self.began = chain.now()
+        self.gate: Gate | None = None
+        self.outcome = ""
+        self.over = False
+
+    def begin(self) -> None:
+        """Go to the child, unless something here is against it."""
+        if self.session.under_way.setdefault(self.host_id, self) is not self:
+            told = "A request with this id is still under way."
+            self.session.refuse(self.route, self.host_id, INVALID_REQUEST, told)
+            return
+        audit, gates = self.chain.audit, self.chain.gates
+        if audit is not None and audit.deny and audit.trouble is not None:
+            self.refused(audit.trouble)
+            return
+        if gates is not None:
+            gate = gates.shared or gates.of(self.session.principal)
+            verdict = gate.enter(self, self.began)
+            if verdict is not True:
+                if verdict is not False:
+                    self.refused(verdict)
+                return
+        try:  # as `admit` does, a frame less
+            self.child.admit(self)
+        except BaseException:
+            self.leave()
+            raise
+
+    def finish(self, result: Raw | bytes) -> None:
+        """The child has answered, or a failure says why not."""
+        if self.over:
+            return
+        self.over = True
+        chain = self.chain
+        if self.gate is not None:
+            self.gate.leave(self)
+        body = bytes(result)
+        cap, audit = chain.cap, chain.audit
+        if audit is not None:
+            asked = self.params.arguments
+            outcome = self.outcome or ("error" if body.find(b'"isError"') > 0 and is_error(body) else "ok")
+            args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
+            took = chain.now() - self.began
+            who = self.session.principal or chain.local
+            pending = audit.pending  # by hand what `record` does
+            pending.append(("call", who, chain.source, asked.subtool, args, outcome, took, audit.clock()))
+            if len(pending) == 1:
+                audit.rouse()
+        if cap is not None and len(body) > cap.most:
+            body = cap.cut(body, self.session.principal, self.params.arguments.subtool)
+        under_way, host_id = self.session.under_way, self.host_id
+        if self.meta is UNSET and under_way.get(host_id) is self:  # the base's own, for the ordinary case
+            del under_way[host_id]
+            self.route.answer(jsonrpc.result(host_id, body))
+        else:
+            HostRequest.finish(self, body)
+
+    def refused(self, problem: Failure) -> None:
+        """Why the child was not asked, or did not answer."""
+        self.outcome = problem.code
+        super().refused(problem)
+
+    def cancel(self, reason: str) -> None:
+        """The host no longer waits."""
+        if not self.over:
+            if self.gate is None and self.chain.gates is not None:
+                self.chain.gates.of(self.session.principal).give_up(self)
+            self.close("cancelled")
+        super().cancel(reason)
+
+    def close(self, outcome: str) -> None:
+        """However it ended, but for the ordinary end: write it down."""
+        self.over = True
+        self.leave()
+        asked = self.params.arguments
+        args = bytes(asked.args)  # type: ignore[arg-type]  # as above
+        self.chain.recorded("call", self.session.principal, asked.subtool, args, outcome, self.began)

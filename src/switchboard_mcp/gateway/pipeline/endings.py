@@ -1,0 +1,62 @@
+"""What the two roads through a chain have in common: how a call that waited goes on, and its rarer ends.
+
+The roads themselves are `chain_calls`, with middleware and cache, and `chain_counted`, without.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+
+from switchboard_mcp.errors import failure
+from switchboard_mcp.gateway.request import HostRequest
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.pipeline.rate_limit import Gate
+
+
+class Ending(HostRequest):
+    """See the module. `gate` is where it has a place among the calls under way; `over` once it has ended."""
+
+    __slots__ = ()
+
+    gate: Gate | None
+    over: bool
+
+    def close(self, outcome: str) -> None:
+        """However it ended: leave nothing behind, and write it down."""
+        raise NotImplementedError
+
+    def go(self) -> None:
+        """The wait for a turn is over."""
+        try:
+            self.child.admit(self)
+        except Exception as problem:  # noqa: BLE001 - nobody else would answer the host
+            self.refused(failure("internal", f"The call went wrong: {type(problem).__name__}."))
+
+    def admit(self) -> None:
+        """To the child; a fault on the way keeps no place."""
+        try:
+            self.child.admit(self)
+        except BaseException:
+            self.leave()
+            raise
+
+    def finish_with_error(self, body: Raw | bytes) -> None:
+        """An error of the protocol is for the host, and no matter of middleware."""
+        if not self.over:
+            self.close("protocol_error")
+            super().finish_with_error(body)
+
+    def explained(self, error: Raw) -> bool:
+        """Answer the host of an error that is about the host itself."""
+        told = super().explained(error)
+        if told and not self.over:
+            self.close("input_required")
+        return told
+
+    def leave(self) -> None:
+        """Give the place to the next."""
+        if self.gate is not None:
+            self.gate.leave(self)

@@ -1,0 +1,198 @@
+"""What stands between a host and one suite, where the config puts anything there: audit, middleware, cache, limits.
+
+From outside in: the audit record sees how everything ended; middleware may refuse, answer or change a call; the cache
+answers what it may; the limits let the rest through to the child. A result on its way back is cut to size last. All but
+middleware is synchronous. A suite without any of it has no chain, and pays for the look at one attribute. The calls
+themselves are in `chain_calls`.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, CancelledError, Task
+from collections.abc import Callable, Coroutine, Hashable, Mapping
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+
+from switchboard_mcp.children.catalog import Annotations
+from switchboard_mcp.children.context import Recorder, Services
+from switchboard_mcp.config.limits import NO_LIMITS, Limits, merged
+from switchboard_mcp.config.models import Config
+from switchboard_mcp.config.models import Suite as SuiteConfig
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.gateway.incoming import refuse_call
+from switchboard_mcp.gateway.pipeline.calls import GuardedCall, GuardedForward, GuardedRetried
+from switchboard_mcp.gateway.pipeline.counted_calls import CountedCall
+from switchboard_mcp.gateway.pipeline.rate_limit import gates
+from switchboard_mcp.middleware import Answer, Next, ToolCall
+from switchboard_mcp.protocol import jsonrpc, message_meta
+from switchboard_mcp.transport.rpc import clock
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.child_suite import ChildSuite
+    from switchboard_mcp.gateway.forward import Forward
+    from switchboard_mcp.gateway.pipeline.plugins import Loaded, Named
+    from switchboard_mcp.gateway.pipeline.result_paging import Shelf
+    from switchboard_mcp.gateway.session import Route, Session
+    from switchboard_mcp.gateway.suite_calls import PlainParams
+
+
+class Chain:
+    """See the module. `middleware` is in the order in which it is met."""
+
+    def __init__(
+        self,
+        suite: ChildSuite,
+        settings: SuiteConfig,
+        limits: Limits,
+        services: Services,
+        middleware: tuple[Named, ...],
+        shelf: Shelf | None,
+    ) -> None:
+        self.suite = suite
+        self.middleware = middleware
+        self.audit: Recorder | None = services.recorder or services.audit
+        self.loop: AbstractEventLoop = services.loop
+        self.start_task: Callable[[Coroutine[Any, Any, None]], Task[None]] = services.start_task
+        self.gates = gates(suite.name, limits, services.loop, services.replicas)
+        # What is shown wants a finer clock than the whole milliseconds that some loops go by, and gates with them.
+        shown = services.recorder is not None and self.gates is None
+        self.now = monotonic if shown else clock(services.loop)
+        self.isolated = settings.isolation == "session"
+        self._services = services
+        self.source = suite.source
+        self._log = services.log
+        self._plain = not middleware and settings.cache is None
+        self.cache = None
+        if settings.cache is not None:
+            from switchboard_mcp.gateway.pipeline.cache import Cache
+
+            self.cache = Cache(settings.cache)
+        self.cap = None
+        if limits.result_bytes is not None and shelf is not None:
+            from switchboard_mcp.gateway.pipeline.result_paging import Cap
+
+            most = limits.result_bytes
+            self.cap = Cap(suite.name, most, shelf, services.loop, fetchable=suite.exposure != "direct")
+
+    def around(self, suite: ChildSuite) -> Chain:
+        """The same chain, with its gates and memory, for a suite of which less is shown."""
+        chain = object.__new__(Chain)
+        chain.__dict__.update(self.__dict__)
+        chain.suite = suite
+        return chain
+
+    def begin(self, session: Session, route: Route, id: bytes, params: PlainParams) -> None:
+        """Serve a call of a permitted subtool."""
+        if params.arguments.cursor and self.cap is not None:
+            self._fetch(session, route, id, params)
+        elif params.request_state is UNSET and self._plain:
+            CountedCall(session, route, id, self.suite, params, self).begin()
+        elif params.request_state is UNSET:
+            GuardedCall(session, route, id, self.suite, params).begin()
+        else:
+            GuardedRetried(session, route, id, self.suite, params).begin()
+
+    @property
+    def local(self) -> str:
+        """Who calls, where nobody has a name."""
+        return self._services.unnamed
+
+    def forward(self, request: Forward) -> Forward:
+        """A request of something the child is shown with directly."""
+        return GuardedForward(request, self.suite)
+
+    def noted(self, kind: str, session: Session, subtool: str, outcome: str, args: bytes = b"") -> None:
+        """Record what is no call: a look inside, or a refusal before there was a call."""
+        if self.audit is not None:
+            who = session.principal or self.local
+            self.audit.record(kind, who, self.suite.source, subtool, args, outcome)
+
+    def recorded(self, kind: str, who: str, subtool: str, args: bytes, outcome: str, began: float) -> None:
+        """Record how a call ended."""
+        if self.audit is not None:
+            took = self.now() - began
+            self.audit.record(kind, who or self.local, self.suite.source, subtool, args, outcome, took)
+
+    def is_read_only(self, subtool: str) -> bool | None:
+        """Whether the child says so of this subtool; None while nothing is known of the child."""
+        offer = self.suite.child.offer
+        tool = offer.tools.get(subtool)
+        if tool is None and not offer.tools:
+            if offer.knowledge is None:
+                return None
+            tool = next((known for known in offer.known_tools() if known.name == subtool), None)
+        hints = tool.annotations if tool is not None else None
+        return isinstance(hints, Annotations) and hints.read_only_hint is True
+
+    def cache_key(self, session: Session, subtool: str, args: bytes, *, modern: bool) -> Hashable | None:
+        """By what an answer is found again; None where it must not be kept."""
+        if self.cache is None or not self.cache.covers(subtool):
+            return None
+        home = session.home if self.isolated else None
+        return (session.principal, home, modern, subtool, jsonrpc.canonical(args))
+
+    async def run(self, call: ToolCall, innermost: Next) -> Answer:
+        """Let the call through the middleware, the first one outermost."""
+        step = innermost
+        for named in reversed(self.middleware):
+            step = self._layer(named, step)
+        return await step(call)
+
+    def _layer(self, named: Named, following: Next) -> Next:
+        async def step(call: ToolCall) -> Answer:
+            try:
+                answer: object = await named.handler(call, following)
+            except CancelledError:
+                raise
+            except SwitchboardError as refusal:
+                return refusal.failure
+            except Exception as problem:  # noqa: BLE001 - whoever wrote it, one call fails and nothing else
+                self._log.error("middleware.failed", name=named.name, problem=repr(problem))
+                return self._fault(named, call, f"failed with {type(problem).__name__}")
+            if isinstance(answer, bytes | Failure):
+                return answer
+            return self._fault(named, call, f"answered with {type(answer).__name__}, not bytes or a Failure")
+
+        return step
+
+    def _fault(self, named: Named, call: ToolCall, what: str) -> Failure:
+        told = (
+            f"Middleware '{named.name}' {what} in a call of child '{call.child}', subtool '{call.subtool}'."
+        )
+        return failure("middleware_failed", told, child=call.child, subtool=call.subtool)
+
+    def _fetch(self, session: Session, route: Route, id: bytes, params: PlainParams) -> None:
+        """The rest of a result that was too large."""
+        assert self.cap is not None
+        asked = params.arguments
+        found = self.cap.fetch(asked.cursor, session.principal, asked.subtool)
+        outcome = found.code if isinstance(found, Failure) else "ok"
+        self.noted("fetch", session, asked.subtool, outcome)
+        if isinstance(found, Failure):
+            refuse_call(session, route, id, params.meta, found)
+        else:
+            modern = message_meta.is_modern(params.meta)
+            route.answer(
+                jsonrpc.result(id, message_meta.to_modern(found, cacheable=False) if modern else found)
+            )
+
+
+def equip(
+    suites: Mapping[str, ChildSuite], config: Config, services: Services, loaded: Loaded | None
+) -> None:
+    """Give a chain to every suite that needs one."""
+    shelf: Shelf | None = None
+    everywhere = loaded.everywhere if loaded is not None else ()
+    own = loaded.of_child if loaded is not None else {}
+    for suite in suites.values():
+        settings = config.suites.get(suite.source) or SuiteConfig()
+        limits = merged(config.limits, settings.limits)
+        middleware = (*everywhere, *own.get(suite.source, ()))
+        if limits.result_bytes is not None and shelf is None:
+            from switchboard_mcp.gateway.pipeline.result_paging import Shelf
+
+            shelf = Shelf(services.loop)
+        if services.recorder or services.audit or middleware or settings.cache or limits != NO_LIMITS:
+            suite.chain = Chain(suite, settings, limits, services, middleware, shelf)

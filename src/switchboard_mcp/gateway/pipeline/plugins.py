@@ -1,0 +1,87 @@
+"""Finding middleware by the names in the config. Loaded only where there is any.
+
+A name with a colon is `package.module:factory`; any other is an entry point of the group `switchboard_mcp.middleware`.
+In governed mode only names on `governance.middleware` are loaded: nothing else is even imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from msgspec import Struct
+
+from switchboard_mcp.config.limits import MiddlewareUse
+from switchboard_mcp.config.models import Config
+from switchboard_mcp.errors import refused
+from switchboard_mcp.middleware import Factory, Middleware
+
+GROUP = "switchboard_mcp.middleware"
+
+
+class Named(Struct, frozen=True):
+    """A middleware, by the name a person knows it by."""
+
+    name: str
+    handler: Middleware
+
+
+class Loaded(Struct, frozen=True):
+    """What goes around all suites, and what around one child's."""
+
+    everywhere: tuple[Named, ...] = ()
+    of_child: dict[str, tuple[Named, ...]] = {}
+
+
+def load(config: Config) -> Loaded:
+    """All middleware that the config names; raises where one cannot be had."""
+    allowed = frozenset(config.governance.middleware) if config.governance.mode == "governed" else None
+    return Loaded(
+        _load_all(config.middleware, "middleware", allowed),
+        {
+            child: _load_all(suite.middleware, f"suites.{child}.middleware", allowed)
+            for child, suite in config.suites.items()
+            if suite.middleware
+        },
+    )
+
+
+def _load_all(
+    entries: Sequence[str | MiddlewareUse], key: str, allowed: frozenset[str] | None
+) -> tuple[Named, ...]:
+    return tuple(_load_one(entry, f"{key}[{place}]", allowed) for place, entry in enumerate(entries))
+
+
+def _load_one(entry: str | MiddlewareUse, key: str, allowed: frozenset[str] | None) -> Named:
+    name, options = (entry, {}) if isinstance(entry, str) else (entry.use, dict(entry.options))
+    if allowed is not None and name not in allowed:
+        hint = "Add it to governance.middleware, or take it out."
+        told = f"{key}: middleware '{name}' is not allowed in governed mode."
+        raise refused("config_invalid", told, hint=hint)
+    try:
+        handler: object = _factory(name)(options)
+    except Exception as problem:
+        told = f"{key}: middleware '{name}' cannot be loaded: {type(problem).__name__}: {problem}."
+        raise refused("config_invalid", told) from problem
+    if not callable(handler):
+        told = f"{key}: the factory '{name}' gave no middleware, but {type(handler).__name__}."
+        raise refused("config_invalid", told)
+    return Named(name, cast(Middleware, handler))
+
+
+def _factory(name: str) -> Factory:
+    module, colon, attribute = name.partition(":")
+    if colon:
+        from importlib import import_module
+
+        found: Any = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+        factory: Factory = found
+        return factory
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=GROUP, name=name):
+        loaded: Factory = point.load()
+        return loaded
+    raise LookupError(f"there is no entry point of this name in the group {GROUP}")

@@ -1,0 +1,134 @@
+"""Rate and concurrency limits of one suite.
+
+Synchronous: a call that may go on has been counted when `enter` returns. The sums are done in `token_bucket`. Who is
+counted together (a suite's callers, or each principal) is decided by whoever asks for a gate.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from switchboard_mcp.config.limits import Limits
+from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.gateway.pipeline.token_bucket import Bucket
+
+if TYPE_CHECKING:
+    from switchboard_mcp.children.replica_types import Replicas
+
+# When a place becomes free depends on calls under way; nobody knows, and this is often enough to ask.
+BUSY_RETRY_MS = 1_000
+
+
+class Turn(Protocol):
+    """A call, as the gate sees it. `gate` is where it has a place."""
+
+    gate: Gate | None
+
+    def go(self) -> None:
+        """It is the call's turn."""
+
+    def refused(self, problem: Failure) -> None:
+        """It waited, and may not go on."""
+
+
+class Gate:
+    """What is under way, and who waits."""
+
+    def __init__(self, suite: str, limits: Limits, loop: AbstractEventLoop) -> None:
+        self._suite = suite
+        self._loop = loop
+        self._bucket: Bucket | None = None
+        if limits.calls_per_minute is not None:
+            self._bucket = Bucket(limits.calls_per_minute, limits.burst, loop.time())
+        self._most = limits.concurrent
+        self._most_waiting = limits.queue or 0
+        self._running = 0
+        self._waiting: deque[Turn] = deque()
+
+    def enter(self, call: Turn, now: float) -> Failure | bool:
+        """True where the call may go on, False where it waits for its turn, else why it is refused."""
+        most = self._most
+        full = most is not None and self._running >= most
+        if full and len(self._waiting) >= self._most_waiting:
+            return self._busy()
+        if self._bucket is not None:
+            wait_s = self._bucket.take(now)
+            if wait_s:
+                return self._too_often(wait_s)
+        if most is None:
+            return True
+        if full:
+            self._waiting.append(call)
+            return False
+        self._running += 1
+        call.gate = self
+        return True
+
+    def leave(self, call: Turn) -> None:
+        """A call is over; whoever waits longest has its place."""
+        call.gate = None
+        if not self._waiting:
+            self._running -= 1
+            return
+        following = self._waiting.popleft()
+        following.gate = self
+        # Not within the end of another: whatever goes wrong there is no matter of this call.
+        self._loop.call_soon(following.go)
+
+    def give_up(self, call: Turn) -> None:
+        """A call that waits is no longer wanted."""
+        if call in self._waiting:
+            self._waiting.remove(call)
+
+    def _busy(self) -> Failure:
+        told = (
+            f"Suite '{self._suite}' has {self._running} calls under way, as many as limits.concurrent allows."
+        )
+        return failure("suite_busy", told, retry_after_ms=BUSY_RETRY_MS)
+
+    def _too_often(self, wait_s: float) -> Failure:
+        told = f"Suite '{self._suite}' is called more often than limits.callsPerMinute allows."
+        return failure("rate_limited", told, retry_after_ms=max(1, round(wait_s * 1000)))
+
+
+class Gates:
+    """The gates of one suite: one for all, or one for each principal."""
+
+    def __init__(
+        self, suite: str, limits: Limits, loop: AbstractEventLoop, replicas: Replicas | None = None
+    ) -> None:
+        self._suite = suite
+        self._limits = limits
+        self._loop = loop
+        self._replicas = replicas
+        self.shared = None if limits.per == "principal" else self._gate()
+        self._own: dict[str, Gate] = {}  # principals have tokens of the config, so there are few
+
+    def of(self, principal: str) -> Gate:
+        """The one that counts this principal's calls."""
+        if self.shared is not None:
+            return self.shared
+        gate = self._own.get(principal)
+        if gate is None:
+            gate = self._own[principal] = self._gate(principal)
+        return gate
+
+    def _gate(self, principal: str | None = None) -> Gate:
+        if self._replicas is None or self._limits.calls_per_minute is None:
+            return Gate(self._suite, self._limits, self._loop)
+        from switchboard_mcp.gateway.pipeline.shared_rate_limit import (
+            SharedGate,  # Only where there are replicas.
+        )
+
+        return SharedGate(self._suite, self._limits, self._loop, self._replicas, principal)
+
+
+def gates(
+    suite: str, limits: Limits, loop: AbstractEventLoop, replicas: Replicas | None = None
+) -> Gates | None:
+    """None where nothing is limited."""
+    if limits.calls_per_minute is None and limits.concurrent is None:
+        return None
+    return Gates(suite, limits, loop, replicas)

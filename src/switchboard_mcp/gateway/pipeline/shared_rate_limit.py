@@ -1,0 +1,97 @@
+"""A gate whose rate counts for all replicas: a call waits until it is known whether all of them together allow it.
+
+How many are under way at once is for this replica alone to say, since its own process is what that protects. While the
+others cannot be heard of, the bucket here counts alone; it is kept in step meanwhile.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections import deque
+
+from switchboard_mcp.children.replica_types import Replicas
+from switchboard_mcp.config.limits import Limits
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.gateway.pipeline.rate_limit import Gate, Turn
+
+
+class SharedGate(Gate):
+    """See the module. Is a `children.replica_types.Meter`."""
+
+    def __init__(
+        self,
+        suite: str,
+        limits: Limits,
+        loop: AbstractEventLoop,
+        replicas: Replicas,
+        principal: str | None,
+    ) -> None:
+        super().__init__(suite, limits, loop)
+        assert limits.calls_per_minute is not None
+        self.calls_per_minute = limits.calls_per_minute
+        self.burst = limits.burst or limits.calls_per_minute
+        # With other limits, as while a new config is rolled out, it is another bucket.
+        self.key = f"{suite}:{self.calls_per_minute}/{self.burst}"
+        if principal is not None:
+            self.key += f":{principal}"
+        self._replicas = replicas
+        self._fresh: deque[Turn] = deque()  # not asked for yet
+        self._asked: deque[Turn] = deque()
+
+    def enter(self, call: Turn, now: float) -> Failure | bool:
+        """False where the call waits for an answer or its turn; else as every gate."""
+        if not self._replicas.reachable:
+            return super().enter(call, now)
+        if self._most is not None:
+            places = self._most + self._most_waiting
+            if self._running + len(self._waiting) + len(self._asked) + len(self._fresh) >= places:
+                return self._busy()
+        self._fresh.append(call)
+        self._replicas.count(self)
+        return False
+
+    def give_up(self, call: Turn) -> None:
+        """A call that waits is no longer wanted."""
+        for line in (self._fresh, self._asked):
+            if call in line:
+                line.remove(call)
+        super().give_up(call)
+
+    def ask(self) -> int:
+        """How many calls wait for an answer; they are the ones that it is for."""
+        self._asked, self._fresh = self._fresh, self._asked
+        return len(self._asked)
+
+    def told(self, granted: int, wait_s: float) -> None:
+        """So many of them may go on; for another one there is room after so long. No call's fault is another's."""
+        assert self._bucket is not None
+        now = self._loop.time()
+        while self._asked:
+            call = self._asked.popleft()
+            if granted > 0:
+                granted -= 1
+                self._bucket.take(now)
+                self._place(call)
+            else:
+                self._loop.call_soon(call.refused, self._too_often(wait_s))
+
+    def alone(self) -> None:
+        """Nobody answers: the bucket here does."""
+        now = self._loop.time()
+        while self._asked:
+            call = self._asked.popleft()
+            verdict = super().enter(call, now)
+            if verdict is True:
+                call.go()
+            elif verdict is not False:
+                self._loop.call_soon(call.refused, verdict)
+
+    def _place(self, call: Turn) -> None:
+        """Past the count: on, or into the queue, where there is room for all that were let in."""
+        if self._most is not None:
+            if self._running >= self._most:
+                self._waiting.append(call)
+                return
+            self._running += 1
+            call.gate = self
+        call.go()

@@ -1,0 +1,158 @@
+"""Prompts and resources of children, under names that tell them apart.
+
+A child shown as a suite has its prompts as `<child>__<prompt>` and its resources under `switchboard://<child>/…`; one
+shown directly, or built in, keeps its own names, but for those that are taken. Lists come from what is known of a
+child: to list is no reason to start one, except for a child shown directly that has never been seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Raw, Struct
+
+from switchboard_mcp.gateway.child_suite import ChildSuite, Found
+from switchboard_mcp.protocol import jsonrpc, message_meta
+from switchboard_mcp.suites import sanitize
+
+SCHEME = "switchboard://"
+JOINT = "__"
+PROMPTS, RESOURCES, TEMPLATES = "prompts/list", "resources/list", "resources/templates/list"
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+class Kind(Struct, frozen=True):
+    """One list: its method, the member it is in, what names an entry."""
+
+    method: str
+    member: str
+    key: str
+
+
+KINDS = {
+    PROMPTS: Kind(PROMPTS, "prompts", "name"),
+    RESOURCES: Kind(RESOURCES, "resources", "uri"),
+    TEMPLATES: Kind(TEMPLATES, "resourceTemplates", "uriTemplate"),
+}
+
+
+def shown(suite: ChildSuite, kind: Kind, name: str, taken: set[str]) -> str:
+    """What the host calls it."""
+    if (suite.direct or suite.built_in) and name not in taken:
+        return name
+    return f"{suite.child.name}{JOINT}{name}" if kind.key == "name" else resource_start(suite) + name
+
+
+def resource_start(suite: ChildSuite) -> str:
+    """With what the URI of a suite's resource begins."""
+    from urllib.parse import quote
+
+    return f"{SCHEME}{quote(suite.child.name, safe='')}/"
+
+
+def listed(suites: Iterable[ChildSuite], kind: Kind, extra: dict[str, Raw]) -> bytes:
+    """The result of a list request: what is known of all children, policy respected.
+
+    An entry that cannot be read is left out, so that it does not hide the others.
+    """
+    entries: list[dict[str, Raw]] = []
+    taken: set[str] = set()
+    for suite in suites:
+        governed = suite.child.offer.governed
+        for raw in suite.child.offer.listed(kind.method):
+            entry = _read(sanitize.tool(raw) if governed else raw)
+            own = message_meta.text_of(entry.get(kind.key))
+            if own is None or not suite.access.permits(own):
+                continue
+            name = shown(suite, kind, own, taken)
+            if name not in taken:
+                taken.add(name)
+                entries.append(entry if name == own else {**entry, kind.key: Raw(jsonrpc.encode(name))})
+    return jsonrpc.encode({**extra, kind.member: entries})
+
+
+def find_prompt(suites: Iterable[ChildSuite], name: str) -> Found | None:
+    """The child whose prompt the host means."""
+    candidates = list(suites)
+    direct = [suite for suite in candidates if suite.direct]
+    known = [suite for suite in direct if name in suite.child.offer.names(PROMPTS)]
+    if known:
+        return _permitted(known[0], name)
+    marked = [suite for suite in candidates if name.startswith(suite.child.name + JOINT)]
+    # One child's name may be the start of another's.
+    marked.sort(key=lambda suite: len(suite.child.name), reverse=True)
+    for suite in marked:
+        own = name.removeprefix(suite.child.name + JOINT)
+        if own in suite.child.offer.names(PROMPTS):
+            return _permitted(suite, own)
+    for suite in marked:
+        if not suite.direct:
+            return _permitted(suite, name.removeprefix(suite.child.name + JOINT))
+    return _permitted(direct[0], name) if len(direct) == 1 else None
+
+
+def find_resource(suites: Iterable[ChildSuite], uri: str) -> Found | None:
+    """The child whose resource the host means; a child's own URI is understood too, since results mention them."""
+    candidates = list(suites)
+    if uri.startswith(SCHEME):
+        for suite in candidates:
+            if suite.built_in and (_has(suite, uri) or _has_template(suite, uri)):
+                return _permitted(suite, uri)
+        for suite in candidates:
+            start = resource_start(suite)
+            if uri.startswith(start):
+                return _permitted(suite, uri.removeprefix(start))
+    direct = [suite for suite in candidates if suite.direct]
+    others = [suite for suite in candidates if not suite.direct]
+    for known in (_has, _has_template):
+        owners = [suite for suite in direct if known(suite, uri)]
+        if owners:
+            return _permitted(owners[0], uri)
+        owners = [suite for suite in others if known(suite, uri)]
+        if len(owners) == 1:
+            return _permitted(owners[0], uri)
+    return _permitted(direct[0], uri) if len(direct) == 1 else None
+
+
+def _has(suite: ChildSuite, uri: str) -> bool:
+    offer = suite.child.offer
+    return uri in offer.names(RESOURCES) or uri in offer.names(TEMPLATES)
+
+
+def _has_template(suite: ChildSuite, uri: str) -> bool:
+    return any(fits(template, uri) for template in suite.child.offer.names(TEMPLATES))
+
+
+def fits(template: str, uri: str) -> bool:
+    """Whether a URI may be made from a template: it begins and ends as the template does."""
+    start, brace, rest = template.partition("{")
+    end = rest.rpartition("}")[2]
+    return bool(brace and start) and uri.startswith(start) and uri[len(start) :].endswith(end)
+
+
+def _permitted(suite: ChildSuite, name: str) -> Found | None:
+    return Found(suite, name) if suite.access.permits(name) else None
+
+
+def rename_contents(suite: ChildSuite, asked: str, own: str, result: Raw) -> bytes:
+    """A `resources/read` result with the URIs the host knows: the one it asked by, and what lies beside it."""
+    members = _read(result)
+    if asked == own or "contents" not in members:
+        return bytes(result)
+    contents: list[object] = []
+    for raw in msgspec.json.decode(members["contents"], type=list[Raw]):
+        content = _read(raw)
+        uri = message_meta.text_of(content.get("uri"))
+        if uri is not None:
+            content["uri"] = Raw(jsonrpc.encode(asked if uri == own else resource_start(suite) + uri))
+        contents.append(content or raw)
+    return jsonrpc.encode({**members, "contents": contents})
+
+
+def _read(raw: Raw) -> dict[str, Raw]:
+    try:
+        return _decode_object(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}

@@ -1,0 +1,56 @@
+"""Tools of handshake-era children that only run as tasks, for hosts that know no such tasks.
+
+The call is made as a task, and its result is waited for with `tasks/result`. To the host it is a call as any other.
+What the child asks while it works belongs to the request that waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType
+
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.transport.rpc import Inquiry, next_id
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.request import HostRequest
+
+# A task takes as long as it takes; its host can cancel it.
+PATIENCE_S = 24 * 3600.0
+
+
+class _Task(Struct, rename="camel"):
+    task_id: str
+
+
+class _Created(Struct):
+    task: _Task | UnsetType = msgspec.UNSET
+
+
+_decode_created = msgspec.json.Decoder(_Created).decode
+
+
+def waits_for_task(request: HostRequest, result: Raw) -> bool:
+    """Where a result only says that a task has begun, wait for the task's own; False where it is the result."""
+    if getattr(request, "task", None) is not None or b'"taskId"' not in bytes(result):
+        return False
+    created = _decode_created(result).task
+    peer = request.child.peer
+    if isinstance(created, UnsetType) or peer is None:
+        return False
+    request.task = created.task_id
+    id = next_id()
+    params = jsonrpc.encode({"taskId": created.task_id})
+    request.dispatch(request.child, id, jsonrpc.request(id, "tasks/result", params), PATIENCE_S)
+    return True
+
+
+def cancel_task(request: HostRequest) -> None:
+    """The host no longer wants the result: tell the child, in the words that tasks have for it."""
+    task: str | None = getattr(request, "task", None)
+    peer = request.child.peer
+    if task is not None and peer is not None:
+        params = jsonrpc.encode({"taskId": task})
+        peer.send(Inquiry(request.session.desk.loop, "tasks/cancel", params, request.child.timeout_s))

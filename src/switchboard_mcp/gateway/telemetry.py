@@ -1,0 +1,228 @@
+"""Watching requests on their way to a child: how long each took, how it ended, and which trace it is part of.
+
+Loaded only where `telemetry` asks for it. A watched request has a road back of its own, which sees its answer and
+passes it on; so nothing else needs to know. Owns what an answer is called when it is counted.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, Event, get_running_loop, wait_for
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Thread
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from switchboard_mcp.config.telemetry import Telemetry as Settings
+from switchboard_mcp.errors import KINDS, refused
+from switchboard_mcp.observability.log import Log
+from switchboard_mcp.observability.metrics import Timings, Value
+from switchboard_mcp.protocol.message_meta import Meta
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from switchboard_mcp.gateway.child_suite import ChildSuite
+    from switchboard_mcp.gateway.incoming import Inbound
+    from switchboard_mcp.gateway.session import Route
+    from switchboard_mcp.gateway.suite_calls import PlainParams
+    from switchboard_mcp.observability.tracing import OpenTelemetry
+
+# A loop that is so busy is not asked again for this report.
+LOOK_WITHIN_S = 5.0
+# A collector that does not answer must not keep us from stopping; hosts themselves wait little longer.
+CLOSE_WITHIN_S = 3.0
+# What precedes the id in every answer of ours; behind the id stands what kind of answer it is.
+_HEAD = len(b'{"jsonrpc":"2.0","id":')
+_ERROR = b',"error":'
+
+
+class Telemetry:
+    """What is on: the times of requests, their traces, or both. `public` where `/metrics` needs no token."""
+
+    def __init__(self, settings: Settings, otel: OpenTelemetry | None = None) -> None:
+        self.timings = Timings() if settings.metrics else None
+        self.otel = otel
+        self.public = settings.public
+
+    def watch(self, suites: Iterable[ChildSuite]) -> None:
+        """Watch what goes to the children of these suites."""
+        if self.timings is not None or self.otel is not None:
+            for suite in suites:
+                suite.watch = Watch(suite, self.timings, self.otel)
+
+    def report(self, collect: Callable[[], list[Value]], loop: AbstractEventLoop) -> None:
+        """Report what is counted elsewhere. Reports are made in a thread, while what is counted belongs to the loop."""
+
+        def look() -> list[Value]:
+            found: Future[list[Value]] = Future()
+            loop.call_soon_threadsafe(lambda: found.set_result(collect()))
+            return found.result(LOOK_WITHIN_S)
+
+        if self.otel is not None:
+            self.otel.observe(look)
+
+    async def close(self) -> None:
+        """Send what has not been sent, unless that takes too long."""
+        if self.otel is None:
+            return
+        loop, done, otel = get_running_loop(), Event(), self.otel
+
+        def work() -> None:
+            otel.close()
+            loop.call_soon_threadsafe(done.set)
+
+        Thread(target=work, daemon=True).start()
+        with suppress(TimeoutError):
+            await wait_for(done.wait(), CLOSE_WITHIN_S)
+
+
+class Watch:
+    """Watches the requests of one child."""
+
+    def __init__(self, suite: ChildSuite, timings: Timings | None, otel: OpenTelemetry | None) -> None:
+        self.child = suite.source
+        self.timings = timings
+        self.otel = otel
+        self._suite = suite.name
+
+    def call(self, route: Route, id: bytes, params: PlainParams) -> Route:
+        """A call of the suite tool begins; gives the road that its answer is to take."""
+        asked = params.arguments
+        looks = asked.action == "introspect"
+        method = "introspect" if looks else "tools/call"
+        watched = WatchedRoute(self, route, id, method)
+        if self.otel is not None:
+            tool = self._suite if looks else asked.subtool
+            meta = watched.trace("tools/call", tool, {"gen_ai.tool.name": tool}, params.meta)
+            params.meta = meta
+        return watched
+
+    def request(self, inbound: Inbound, name: str) -> None:
+        """A request that goes to the child as it is begins; `name` is what the child calls the thing it is about."""
+        watched = WatchedRoute(self, inbound.route, inbound.id, inbound.method)
+        if self.otel is not None:
+            kind = inbound.method.partition("/")[0]
+            told = {"gen_ai.tool.name": name} if kind == "tools" else {"gen_ai.prompt.name": name}
+            # Addresses of resources may be anything, and as many.
+            target, told = ("", {}) if kind in ("resources", "completion") else (name, told)
+            inbound.meta = watched.trace(inbound.method, target, told, inbound.meta)
+        inbound.route = watched
+
+    def abandoned(self, route: Route) -> None:
+        """Nobody waits for the answer any more."""
+        if isinstance(route, WatchedRoute):
+            route.over("cancelled")
+
+
+class WatchedRoute:
+    """The road back to one request."""
+
+    __slots__ = ("_began", "_id", "_method", "_open", "_route", "_span", "_told", "_watch")
+
+    def __init__(self, watch: Watch, route: Route, id: bytes, method: str) -> None:
+        self._watch = watch
+        self._route = route
+        self._id = id
+        self._method = method
+        self._open = True
+        self._span: Span | None = None
+        self._told: Mapping[str, str] = {}
+        self._began = monotonic()
+
+    def trace(self, method: str, target: str, told: Mapping[str, str], meta: Meta | UnsetType) -> Meta:
+        """Begin its span; gives `_meta` for the child."""
+        watch = self._watch
+        assert watch.otel is not None
+        self._told = {**told, "switchboard.child": watch.child}
+        said = {**self._told, "jsonrpc.request.id": self._id.decode("utf-8", "replace").strip('"')}
+        self._span, changed = watch.otel.begin(method, target, said, {} if meta is UNSET else meta)
+        return changed
+
+    def send(self, message: bytes) -> None:
+        """Something that is said before the answer."""
+        self._route.send(message)
+
+    def answer(self, message: bytes) -> None:
+        """The answer."""
+        if self._open:
+            self.over(outcome_of(message, len(self._id)))
+        self._route.answer(message)
+
+    def over(self, outcome: str) -> None:
+        """It has come to its end."""
+        if not self._open:
+            return
+        self._open = False
+        took, watch = monotonic() - self._began, self._watch
+        if watch.timings is not None:
+            watch.timings.record(watch.child, self._method, outcome, took)
+        if self._span is not None and watch.otel is not None:
+            method = "tools/call" if self._method == "introspect" else self._method
+            watch.otel.end(self._span, method, self._told, outcome, took)
+
+
+class _Said(Struct):
+    error: Raw | UnsetType = UNSET
+
+
+class _Code(Struct):
+    code: str = ""
+
+
+class _Result(Struct, rename="camel"):
+    is_error: bool = False
+    structured_content: Raw | UnsetType = UNSET
+
+
+class _Answer(Struct):
+    result: _Result
+
+
+_decode_answer = msgspec.json.Decoder(_Answer).decode
+_decode_said = msgspec.json.Decoder(_Said).decode
+_decode_code = msgspec.json.Decoder(_Code).decode
+_ODD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def outcome_of(message: bytes, id_length: int) -> str:
+    """`ok`, `error` (the tool says so), the code of a failure of ours, or `protocol_error`."""
+    place = _HEAD + id_length
+    if message[place : place + len(_ERROR)] == _ERROR:
+        return "protocol_error"
+    if b'"isError"' not in message:
+        return "ok"
+    try:
+        result = _decode_answer(message).result
+    except _ODD:
+        return "ok"
+    return _code_of(result.structured_content) if result.is_error else "ok"
+
+
+def _code_of(structured: Raw | UnsetType) -> str:
+    """The code of a failure, where it is one of ours: a child may say anything, and each would be counted apart."""
+    try:
+        error = _decode_said(structured).error if structured is not UNSET else UNSET
+        code = _decode_code(error).code if error is not UNSET else ""
+    except _ODD:
+        return "error"
+    return code if code in KINDS else "error"
+
+
+def start(settings: Settings, environ: Mapping[str, str], source: str, log: Log) -> Telemetry:
+    """What the settings ask for; `source` is the file they stand in."""
+    if not settings.otel:
+        return Telemetry(settings)
+    try:
+        from switchboard_mcp.observability.tracing import from_environment
+    except ImportError as problem:
+        told = f"{source}: telemetry.otel needs a package that is not installed: {problem.name}."
+        hint = "Install it with `pip install 'switchboard-mcp[otel]'`, or set telemetry.otel to false."
+        raise refused("config_invalid", told, hint=hint) from None
+    return Telemetry(
+        settings, from_environment(environ, lambda told: log.warning("otel.trouble", problem=told))
+    )

@@ -1,0 +1,78 @@
+"""Waiting until children that are shown as they are have told what they offer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.errors import INVALID_REQUEST, Failure
+from switchboard_mcp.gateway.incoming import Inbound
+from switchboard_mcp.gateway.request_context import Errand
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.gateway import Gateway
+
+# A host waits for its greeting only so long; what is not known by then it hears of as a change.
+GREETING_S = 3.0
+
+
+class RollCall(Errand):
+    """Waits until each of several children is ready or has failed. Meanwhile the request is under way."""
+
+    __slots__ = ("_inbound", "_left", "_method", "_then")
+
+    def __init__(self, inbound: Inbound, method: str, count: int, then: Callable[[], None]) -> None:
+        super().__init__(inbound)
+        self._inbound = inbound
+        self._method = method
+        self._left = count
+        self._then = then
+
+    def admitted(self, child: Child) -> None:
+        """One is ready; its tools are known then, the rest it may still have to tell."""
+        if self._method == "tools/list":
+            self._count()
+        else:
+            child.offer.when_fetched(self._method, self._count)
+
+    def refused(self, problem: Failure) -> None:
+        """One has failed; the others count."""
+        self._count()
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Wait no longer, unless that is over already."""
+        under_way = self._inbound.session.under_way
+        if under_way.get(self._inbound.id) is self:
+            del under_way[self._inbound.id]
+            self._then()
+
+    def cancel(self, reason: str) -> None:
+        """The host does not want the answer any more; children that are being started for it may go on."""
+
+
+def when_known(
+    gateway: Gateway, inbound: Inbound, method: str, then: Callable[[], None], *, soon: bool = False
+) -> None:
+    """Go on when every child shown directly has told what it offers, or failed to; or `soon` in any case."""
+    suites = inbound.session.view.suites.values()
+    strangers = [suite for suite in suites if suite.shows_own(method) and not suite.child.offer.knows(method)]
+    if not strangers:
+        then()
+        return
+    if inbound.under_way:
+        inbound.refuse(INVALID_REQUEST, "A request with this id is still under way.")
+        return
+    roll = inbound.session.under_way[inbound.id] = RollCall(
+        inbound, method, len(strangers), partial(gateway.attempt, inbound, then)
+    )
+    if soon:
+        gateway.loop.call_later(GREETING_S, roll.go_on)
+    for suite in strangers:
+        suite.child.admit(roll)

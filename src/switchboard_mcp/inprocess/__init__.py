@@ -1,0 +1,1 @@
+"""An MCP server that runs inside this process, used for the built-in suites."""

@@ -1,0 +1,212 @@
+"""Who the agents are: their entries, roles and teams, as parts of the state that all processes share.
+
+Decides what a change of the state is; the store makes it under its lock (`Post.update`). Whether an agent is here is
+not a matter of the state (see `presence`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.errors import refused
+from switchboard_mcp.mail.agent_names import agent_name, is_agent_name
+from switchboard_mcp.mail.roles import ROLES, may_assign, read_role
+from switchboard_mcp.mail.store.clocks import stamp
+from switchboard_mcp.mail.store.store import State
+from switchboard_mcp.suites.fuzzy import nearest
+
+T = TypeVar("T", bound=Struct)
+AgentKind = Literal["terminal", "chat"]
+AgentStatus = Literal["available", "working", "blocked", "away"]
+
+
+class Agent(Struct, rename="camel", kw_only=True):
+    """One agent, as the state has it."""
+
+    kind: AgentKind = "chat"
+    role: str = ""
+    purpose: str = ""
+    interface: str = ""
+    capabilities: list[str] = []
+    styling: dict[str, str] = {}
+    pid: int = 0
+    status: AgentStatus = "available"
+    note: str = ""
+    registered_at: str = ""
+    seen_at: str = ""
+
+
+class Team(Struct, rename="camel", kw_only=True):
+    """Agents that are written to together; in a composite one a single agent has several roles."""
+
+    kind: Literal["manual", "composite"] = "manual"
+    members: list[str] = []
+    roles: list[str] = []
+    created_by: str = ""
+
+
+class Addressee(Struct, frozen=True):
+    """Whom a message to a team goes to, and as what, where that is not its own role."""
+
+    agent: str
+    role: str = ""
+
+
+def now() -> str:
+    """The time, as it stands in files."""
+    return stamp(datetime.now(UTC))
+
+
+def agents(state: State) -> dict[str, Agent]:
+    """All agents by name; of an entry that cannot be read the name is left."""
+    entries = sorted(_part(state, "agents").items())
+    return {name: _read(entry, Agent) or Agent() for name, entry in entries if is_agent_name(name)}
+
+
+def teams(state: State) -> dict[str, Team]:
+    """All teams by name."""
+    found = {name: _read(entry, Team) for name, entry in sorted(_part(state, "teams").items())}
+    return {name: team for name, team in found.items() if team is not None}
+
+
+def read_name(written: str) -> str:
+    """The name that is meant."""
+    name = agent_name(written)
+    if name is None:
+        raise refused("mail_name_invalid", f"'{written[:80]}' can be no agent's name.")
+    return name
+
+
+def enrol(name: str, **told: object) -> Callable[[State], Agent]:
+    """An agent introduces itself; what it was given by others stays."""
+
+    def change(state: State) -> Agent:
+        entry = _part(state, "agents").setdefault(name, {})
+        entry.update(told)
+        entry.setdefault("registeredAt", now())
+        return _read(entry, Agent) or Agent()
+
+    return change
+
+
+def set_status(name: str, status: AgentStatus, note: str) -> Callable[[State], Agent]:
+    """An agent says what it is at."""
+    return enrol(name, status=status, note=note)
+
+
+def assign(by: str, agent: str, written: str) -> Callable[[State], str]:
+    """An agent gets a role; answers with it."""
+    role = demand_role(written)
+
+    def change(state: State) -> str:
+        known = agents(state)
+        held = {name: entry.role for name, entry in known.items()}
+        if not may_assign(by, agent, role, held):
+            leads = ", ".join(name for name, theirs in held.items() if theirs == "lead")
+            told = f"'{by}' may not make '{agent}' {role}: that is for the lead ({leads})."
+            raise refused("mail_forbidden", told)
+        _part(state, "agents").setdefault(agent, {})["role"] = role
+        return role
+
+    return change
+
+
+def form_team(by: str, team: str, members: Sequence[str], roles: Sequence[str]) -> Callable[[State], Team]:
+    """Agents become a team; with roles it is one agent that plays them all."""
+    played = [demand_role(role) for role in roles]
+    if played and len(members) != 1:
+        told = f"Team '{team}': with `roles` it has one member, who plays them all; leave `roles` out for several."
+        raise refused("mail_team_invalid", told)
+
+    def change(state: State) -> Team:
+        known = agents(state)
+        earlier = teams(state).get(team)
+        lead = known.get(by, Agent()).role == "lead"
+        if earlier is not None and earlier.created_by not in ("", by) and not lead:
+            told = f"There is a team '{team}' already, made by '{earlier.created_by}'."
+            raise refused("mail_forbidden", told)
+        made = Team(
+            kind="composite" if played else "manual",
+            members=list(dict.fromkeys(members)),
+            roles=played,
+            created_by=by,
+        )
+        _part(state, "teams")[team] = msgspec.to_builtins(made)
+        return made
+
+    return change
+
+
+def addressees(state: State, team: str, role: str | None, sender: str) -> list[Addressee]:
+    """Whom a message to a team goes to: never back to its sender, but for a team of one."""
+    found = find_team(state, team)
+    wanted = demand_role(role) if role else ""
+    if found.kind == "composite":
+        chosen = [Addressee(found.members[0], wanted)] if not wanted or wanted in found.roles else []
+    else:
+        roles = {name: agent.role for name, agent in agents(state).items()}
+        others = [member for member in found.members if member != sender]
+        chosen = [Addressee(name) for name in others if not wanted or roles.get(name) == wanted]
+    if not chosen:
+        who = f"nobody with the role '{wanted}'" if wanted else "nobody but you"
+        raise refused("mail_team_unknown", f"In team '{team}' there is {who}.")
+    return chosen
+
+
+def find_team(state: State, written: str) -> Team:
+    """The team that is meant."""
+    known = teams(state)
+    found = known.get(agent_name(written) or written)
+    if found is None:
+        near = nearest(written, known) or list(known)[:5]
+        raise refused("mail_team_unknown", f"There is no team '{written[:80]}'.", nearest=near)
+    return found
+
+
+def find_recipient(state: State, written: str) -> str:
+    """The agent that is meant: by its name, or by a role that one agent has. The store knows whether there is one."""
+    known = agents(state)
+    name = agent_name(written)
+    role = read_role(written)
+    if role is None or name in known:
+        return name if name is not None else written
+    holders = [agent for agent, entry in known.items() if entry.role == role]
+    if len(holders) > 1:
+        told = f"Several agents are {role}: {', '.join(holders)}. Name one of them."
+        raise refused("mail_recipient_unknown", told, nearest=holders)
+    return holders[0] if holders else name or written
+
+
+def demand(agent: str, known: Collection[str]) -> None:
+    """Refuse the name of nobody."""
+    if agent not in known:
+        near = nearest(agent, known) or sorted(known)[:5]
+        raise refused("mail_recipient_unknown", f"There is no agent '{agent}'.", nearest=near)
+
+
+def demand_role(written: str) -> str:
+    """The role that is meant."""
+    role = read_role(written)
+    if role is None:
+        told = f"There is no role '{written[:80]}'; roles are {', '.join(ROLES)}."
+        raise refused("mail_role_unknown", told, nearest=nearest(written, ROLES))
+    return role
+
+
+def _part(state: State, name: str) -> dict[str, Any]:
+    part = state.get(name)
+    if not isinstance(part, dict):
+        part = state[name] = {}
+    return part
+
+
+def _read(entry: object, kind: type[T]) -> T | None:
+    try:
+        return msgspec.convert(entry, kind)
+    except msgspec.ValidationError:
+        return None

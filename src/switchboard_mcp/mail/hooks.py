@@ -1,0 +1,277 @@
+"""What is unread, for a host that asks at every turn's end: said in a few lines, and said no oftener than it helps.
+
+Owns whom a hook is run for, what it may say (never what stands in a message), and the notes between one run and the
+next. Loaded at every turn, so that it opens no store and no event loop. Which form a host wants is for its command.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.mail.agent_names import agent_name, is_agent_name
+from switchboard_mcp.mail.location import AGENT, FOLDER
+from switchboard_mcp.mail.messages import Letter
+from switchboard_mcp.mail.store import claims, dropped_files, find
+from switchboard_mcp.mail.store.clocks import system_clocks
+from switchboard_mcp.mail.store.directory import Tree, Visit
+from switchboard_mcp.mail.store.dropped_files import Inbox
+from switchboard_mcp.system.processes import is_running
+
+NOTES = "hooks"
+# A host writes what it has to say at once; one that says nothing and keeps the pipe open must not hang its own turn.
+PATIENCE_S = 1.0
+MOST_CALL_BYTES = 16 * 1_048_576
+SHOWN = 8
+MOST_SUBJECT_CHARS = 80
+# The same unread mail is told at the end of this many turns; then the agent has decided.
+MOST_REPEATS = 3
+_MOST_ANCESTORS = 64
+
+
+class Call(Struct):
+    """What a host tells its hooks on stdin, as far as it matters here."""
+
+    event: str = ""
+    session: str = ""
+    cwd: str = ""
+    stop_hook_active: bool = False
+    turn_id: str = ""
+
+
+def read_call(stream: BinaryIO) -> Call:
+    """What the host says; nothing where nobody says anything, or something else."""
+    data = b""
+    with suppress(OSError, ValueError):
+        if stream.isatty():
+            return Call()
+        number = stream.fileno()
+        while len(data) < MOST_CALL_BYTES and select.select([number], [], [], PATIENCE_S)[0]:
+            part = os.read(number, 65_536)
+            if not part:
+                break
+            data += part
+    try:
+        said = msgspec.json.decode(data or b"{}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Call()
+    if not isinstance(said, dict):
+        return Call()
+    return Call(
+        event=_text(said, "hook_event_name"),
+        session=_text(said, "session_id"),
+        cwd=_text(said, "cwd"),
+        stop_hook_active=said.get("stop_hook_active") is True,
+        turn_id=_text(said, "turn_id"),
+    )
+
+
+def _text(said: dict[str, Any], key: str) -> str:
+    value = said.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def agent_of(workspace: str, said: str, environ: Mapping[str, str], call: Call) -> str:
+    """Whom the hook is run for: as it was told, else who registered from this host; empty where nobody knows."""
+    name = said or environ.get(AGENT, "")
+    if name:
+        return agent_name(name) or ""
+    folder = os.path.join(workspace, FOLDER)
+    front = _read(os.path.join(folder, "server_info.json")).get("pid")
+    ancestors: list[int] = []
+    best = ""
+    for agent, entry in _read(os.path.join(folder, "state.json")).get("agents", {}).items():
+        host = entry.get("host") if isinstance(entry, dict) else None
+        # What serves over HTTP is nobody's child: its hosts are elsewhere.
+        if not isinstance(host, dict) or not is_agent_name(agent) or host.get("server") == front:
+            continue
+        if call.session and host.get("session") == call.session:
+            return str(agent)
+        ancestors = ancestors or _ancestors(os.getpid())
+        if host.get("pid") in ancestors and is_running(host.get("server")):
+            best = str(agent)
+    return best
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            found = msgspec.json.decode(file.read())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _ancestors(pid: int) -> list[int]:
+    """Who started us, and who started them, below the first process of all."""
+    found: list[int] = []
+    parent = _parent if os.path.isdir("/proc/self") else _parents_by_ps().get
+    while pid > 1 and len(found) < _MOST_ANCESTORS:
+        pid = parent(pid) or 0
+        if pid > 1:
+            found.append(pid)
+    return found
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _parents_by_ps() -> dict[int, int]:
+    """Where there is no /proc."""
+    import subprocess
+
+    try:
+        told = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, timeout=5, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    rows = (line.split() for line in told.splitlines())
+    return {int(row[0]): int(row[1]) for row in rows if len(row) == 2}
+
+
+class Unread(Struct):
+    """What waits for an agent: how much, the first of it, and a mark that changes when it does."""
+
+    count: int = 0
+    letters: list[Letter] = []
+    mark: str = ""
+
+
+def unread(workspace: str, agent: str) -> Unread:
+    """What waits. Dropped files are delivered first; a folder that cannot be read or written is no host's concern."""
+    tree = Tree(workspace, system_clocks())
+    if not os.path.isdir(os.path.join(tree.path, "inbox", agent)):
+        return Unread()
+    try:
+        with tree.visit() as visit:
+            inbox = dropped_files.look(visit, agent)
+            if not inbox.dropped:
+                return _first(visit, agent, inbox)
+        # Only where something is to be written does this process need to be known as alive.
+        from switchboard_mcp.mail.store.delivery_rules import gates
+
+        tree.make()
+        with tree.visit() as visit:
+            return _first(visit, agent, dropped_files.deliver(visit, agent, gates(workspace))[0])
+    except (OSError, SwitchboardError):
+        return Unread()
+    finally:
+        tree.close()
+
+
+def _first(visit: Visit, agent: str, inbox: Inbox) -> Unread:
+    entries = claims.in_turn(inbox)
+    newest = max((entry.stem.order for entry in entries), default=0)
+    letters = list(find.letters(visit, agent, entries[:SHOWN]))
+    return Unread(len(entries), letters, f"{len(entries)} {newest}")
+
+
+def told(agent: str, waiting: Unread) -> str:
+    """What is said of it: who, what kind, and the subject a known sender gave. Nothing else of a message."""
+    count = f"{waiting.count} unread message{'s' if waiting.count != 1 else ''}"
+    lines = [f"Switchboard mail: {count} for '{agent}'."]
+    lines += [_line(letter) for letter in waiting.letters]
+    if waiting.count > len(waiting.letters):
+        lines.append(f"- and {waiting.count - len(waiting.letters)} more")
+    lines.append(
+        "Read and settle them with the mail tools (claim_messages, then ack_message), or in a shell: "
+        f"switchboard mail claim --as {agent}"
+    )
+    return "\n".join(lines)
+
+
+def _line(letter: Letter) -> str:
+    message = letter.message
+    said = message.metadata.get("subject")
+    # A line of a stranger is not put before a model.
+    subject = plain(said) if letter.verified and isinstance(said, str) else ""
+    parts = [f"- {message.action} from {message.sender}"]
+    parts.append("" if letter.verified else " (unverified)")
+    parts.append("" if message.priority == "normal" else f", {message.priority}")
+    parts.append(f': "{subject}"' if subject else "")
+    return "".join(parts)
+
+
+def plain(text: str) -> str:
+    """A text on one line, without anything that is not to be read, cut."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[:1_000]).split())
+    line = line.replace('"', "'")
+    return line if len(line) <= MOST_SUBJECT_CHARS else line[: MOST_SUBJECT_CHARS - 1] + "…"
+
+
+def notice(workspace: str, agent: str) -> str:
+    """What is unread, in words; empty where nothing is."""
+    waiting = unread(workspace, agent)
+    return told(agent, waiting) if waiting.count else ""
+
+
+# --- notes between runs -----------------------------------------------------------------------------------------
+
+
+def may_repeat(folder: str, agent: str, mark: str) -> bool:
+    """Whether the end of a turn may tell of this unread mail again; notes that it did."""
+    note = _note(folder, f"{agent}.told")
+    before, _, times = note.rpartition(" ")
+    count = int(times) + 1 if before == mark and times.isdigit() else 1
+    if count > MOST_REPEATS:
+        return False
+    _write(folder, f"{agent}.told", f"{mark} {count}")
+    return True
+
+
+class Waiter:
+    """One program that waits to wake an agent's host; a newer one takes its place."""
+
+    def __init__(self, folder: str, agent: str) -> None:
+        self._folder = folder
+        self._name = f"{agent}.waiter"
+        self._me = f"{os.getpid()} {os.urandom(4).hex()}"
+        _write(folder, self._name, self._me)
+
+    def is_wanted(self) -> bool:
+        """Whether nobody has come after it, or sent it home."""
+        return _note(self._folder, self._name) == self._me
+
+    def finish(self) -> bool:
+        """It has done its work; False where it was not wanted any more."""
+        wanted = self.is_wanted()
+        if wanted:
+            send_home(self._folder, self._name.removesuffix(".waiter"))
+        return wanted
+
+
+def send_home(folder: str, agent: str) -> None:
+    """The host is at work again: nobody needs to wake it."""
+    with suppress(OSError):
+        os.unlink(os.path.join(folder, NOTES, f"{agent}.waiter"))
+
+
+def _note(folder: str, name: str) -> str:
+    try:
+        with open(os.path.join(folder, NOTES, name), encoding="ascii", errors="replace") as file:
+            return file.read(200).strip()
+    except OSError:
+        return ""
+
+
+def _write(folder: str, name: str, text: str) -> None:
+    """A note that cannot be kept costs a repetition, no more."""
+    with suppress(OSError):
+        os.makedirs(os.path.join(folder, NOTES), mode=0o700, exist_ok=True)
+        path = os.path.join(folder, NOTES, name)
+        new = f"{path}.{os.getpid()}.new"
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.write(text + "\n")
+        os.replace(new, path)

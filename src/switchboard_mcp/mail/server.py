@@ -1,0 +1,225 @@
+"""The desk: the message desk as an MCP server, with a seat for each client.
+
+Opens the store when it is first needed, tells seats of news, warns of mail that waits while nobody was told of it, and
+takes away what was settled long ago.
+Who a client is, is its `seat`'s matter; what the tools do is in `tools`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any
+
+from switchboard_mcp.config.mail import Mail
+from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.inprocess.app import Caller, Resource, Tool, Voice
+from switchboard_mcp.mail import resources
+from switchboard_mcp.mail.agent_names import agent_name
+from switchboard_mcp.mail.location import FOLDER
+from switchboard_mcp.mail.messages import Delivery
+from switchboard_mcp.mail.personas import Personas
+from switchboard_mcp.mail.presence import Hold, Presence, Waiting
+from switchboard_mcp.mail.roles import OVERSEER
+from switchboard_mcp.mail.session import Seat
+from switchboard_mcp.mail.store.delivery_rules import gates
+from switchboard_mcp.mail.store.store import Change, Post
+from switchboard_mcp.observability.log import Log
+
+StartTask = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+# Often enough that a warning comes soon after its time.
+LOOKS_PER_TIME = 4
+LONGEST_LOOK_S = 60.0
+DAY_S = 86_400.0
+# How long what was seen of a recipient is told to its senders.
+LOOK_AGAIN_S = 2.0
+
+INSTRUCTIONS = (
+    "Mail between agents. Begin with register_chat_agent (or register_terminal): that is who you are from then on. "
+    "Send with send_message. To receive: wait_for_mail or check_inbox (both only look), then claim_messages, do what "
+    "they ask, and ack_message each; with `result` your answer goes back to the sender. list_agents shows who is here."
+)
+
+
+class Desk:
+    """See the module. Is a `program.Program`."""
+
+    name = "mail"
+    instructions = INSTRUCTIONS
+    resources: Sequence[Resource] = resources.RESOURCES
+
+    def __init__(
+        self,
+        workspace: str,
+        settings: Mail,
+        log: Log,
+        start_task: StartTask,
+        reserved: Iterable[str] = (),
+    ) -> None:
+        folder = os.path.join(workspace, FOLDER)
+        self.presence = Presence(folder)
+        self.personas = Personas(folder)
+        self.starving_s = settings.starving_ms / 1000
+        self._keep_s = settings.keep_days * DAY_S
+        self._pruned_at = -DAY_S
+        self.seats: list[Seat] = []
+        self.reserved = frozenset(
+            map(agent_name, (*reserved, OVERSEER))
+        )  # for those who have a token of that name
+        self.taking = asyncio.Lock()
+        # On which other machine an agent of this name lives, where machines are joined; empty for none.
+        self.ask_bus: Callable[[str], Coroutine[Any, Any, str]] | None = None
+        self._workspace = workspace
+        self._log = log
+        self._start_task = start_task
+        self._post: Post | None = None
+        self._opening = asyncio.Lock()
+        self._hush: Callable[[], None] | None = None
+        self._look_out: asyncio.Task[None] | None = None
+        self._warned: dict[str, str] = {}
+        self.outlooks: dict[str, tuple[float, str]] = {}  # when it was looked, and what was seen
+        self._closed = False
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """All of them."""
+        from switchboard_mcp.mail.tools.table import TOOLS  # Only when somebody opens the suite.
+
+        return TOOLS
+
+    async def sit(self, voice: Voice, caller: Caller) -> Seat:
+        """One more client."""
+        seat = Seat(self, voice, caller)
+        self.seats.append(seat)
+        return seat
+
+    async def post(self) -> Post:
+        """The store, opened once. Where it cannot be opened, every try says why."""
+        async with self._opening:
+            if self._closed:
+                raise refused("shutting_down", "Switchboard is stopping; the mail desk with it.")
+            if self._post is None:
+                post = await Post.open(self._workspace, gates=gates(self._workspace), report=self._delivered)
+                self._post = post
+                self._hush = post.subscribe(self._changed)
+                self._look_out = self._start_task(self._look_after())
+            return self._post
+
+    async def close(self) -> None:
+        """All clients have gone."""
+        self._closed = True
+        async with self._opening:
+            if self._look_out is not None:
+                self._look_out.cancel()
+            if self._hush is not None:
+                self._hush()
+            if self._post is not None:
+                post, self._post = self._post, None
+                await post.close()
+
+    def vacate(self, agent: str, newcomer: Seat) -> Hold | None:
+        """Whoever was this agent in this process is it no longer; what it held is handed on."""
+        for seat in self.seats:
+            if seat is not newcomer and seat.named == agent and not seat.caller.principal:
+                return seat.give_way()
+        return None
+
+    def shared_hold(self, agent: str, newcomer: Seat) -> bool:
+        """Whether another client of the same principal is here: then both are the one agent."""
+        return any(seat is not newcomer and seat.named == agent for seat in self.seats)
+
+    async def outlook(self, recipient: str) -> str:
+        """What a sender should know of a recipient that may not read this soon; looked at now and then."""
+        now = asyncio.get_running_loop().time()
+        looked, told = self.outlooks.get(recipient, (-LOOK_AGAIN_S, ""))
+        if now - looked >= LOOK_AGAIN_S:
+            self.outlooks[recipient] = (now, told)  # whoever asks meanwhile need not look too
+            told = await asyncio.to_thread(self._look, recipient)
+            self.outlooks[recipient] = (now, told)
+        return told
+
+    def _look(self, recipient: str) -> str:
+        waiting = self.presence.waiting(recipient, self.starving_s)
+        if waiting.starving:
+            return starvation(recipient, waiting)
+        here, _ = self.presence.here(recipient)
+        return f"'{recipient}' is not here now; the message waits in its inbox." if here == "offline" else ""
+
+    def note_woken(self, agent: str) -> None:
+        """An agent has been told that there is mail, or has looked."""
+        self._start_task(asyncio.to_thread(self.presence.woken, agent))
+
+    def _changed(self, change: Change) -> None:
+        """Something is new in the files, by whomever."""
+        for seat in self.seats:
+            seat.hear(change)
+
+    def _delivered(self, delivery: Delivery) -> None:
+        """A dropped file was taken or not."""
+        if delivery.problem is not None:
+            self._log.warning(
+                "mail.refused", agent=delivery.agent, file=delivery.file, problem=delivery.problem.message
+            )
+        else:
+            self._start_task(self.catch_up())
+
+    async def catch_up(self) -> None:
+        """Tell whose turn it is in a workflow, where a letter or somebody who died has left it untold."""
+        from switchboard_mcp.mail.workflows.engine import caught_up
+
+        try:
+            await caught_up(await self.post())
+        except SwitchboardError as problem:
+            self._log.warning("mail.look_failed", problem=problem.failure.message)
+
+    async def _look_after(self) -> None:
+        """Warn, once for each first of a queue, of mail that nobody was told of."""
+        while True:
+            await asyncio.sleep(min(LONGEST_LOOK_S, self.starving_s / LOOKS_PER_TIME))
+            try:
+                await self.catch_up()
+                await self._warn()
+                await self._prune()
+            except (OSError, SwitchboardError) as problem:
+                self._log.warning("mail.look_failed", problem=str(problem))
+
+    async def _prune(self) -> None:
+        """Once a day, take away what was settled long ago, where somebody wants that."""
+        now = asyncio.get_running_loop().time()
+        if not self._keep_s or now - self._pruned_at < DAY_S:
+            return
+        from switchboard_mcp.mail.store.retention import prune
+
+        self._pruned_at = now
+        done = await prune(await self.post(), self._keep_s)
+        if done.messages:
+            self._log.info("mail.pruned", messages=done.messages, receipts=done.receipts)
+
+    async def _warn(self) -> None:
+        post = await self.post()
+        for agent in await post.agents():
+            waiting = await asyncio.to_thread(self.presence.waiting, agent, self.starving_s)
+            if not waiting.starving:
+                self._warned.pop(agent, None)
+                continue
+            letters = await post.peek(agent, limit=20)
+            if not letters or self._warned.get(agent) == letters[0].message.id:
+                continue
+            senders = {letter.message.sender for letter in letters}
+            concerned = [seat for seat in self.seats if seat.named in senders or seat.named == agent]
+            if concerned:
+                self._warned[agent] = letters[0].message.id
+                told = starvation(agent, waiting)
+                self._log.warning("mail.starving", agent=agent, unread=waiting.unread, problem=told)
+                for seat in concerned:
+                    seat.voice.say("warning", told)
+
+
+def starvation(agent: str, waiting: Waiting) -> str:
+    """What is said of mail that nobody was told of."""
+    return (
+        f"{waiting.unread} message(s) wait for '{agent}', the oldest for {waiting.oldest_s:.0f} s, and nobody was "
+        f"woken. '{agent}' should call wait_for_mail or check_inbox, follow switchboard://inbox/{agent}, or have a "
+        "mail hook."
+    )

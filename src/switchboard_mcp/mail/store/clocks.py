@@ -1,0 +1,61 @@
+"""What time it is, for orders, leases and stamps; passed in, so that tests can set it back.
+
+Owns reading the machine's clocks. Does not know what they are for.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from switchboard_mcp.mail.store.filenames import Now
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+def _boot() -> str:
+    try:
+        with open(BOOT_ID, encoding="ascii") as file:
+            return file.read(8)
+    except OSError:
+        # Nobody else has this, so that the time of day decides.
+        return f"{os.getpid() & 0xFFFFFFFF:08x}"
+
+
+def _uptime() -> int:
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
+
+
+class Clocks(Struct, frozen=True):
+    """The clocks of this machine."""
+
+    boot: str
+    microseconds: Callable[[], int]
+    uptime_ms: Callable[[], int]
+
+    def now(self) -> Now:
+        """For leases."""
+        return Now(self.boot, self.uptime_ms(), self.microseconds() // 1000)
+
+    def iso(self, clock_ms: int | None = None) -> str:
+        """The time of day, or one given, as ISO 8601 with milliseconds."""
+        clock = self.microseconds() // 1000 if clock_ms is None else clock_ms
+        seconds, ms = divmod(clock, 1000)
+        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{ms:03d}Z"
+
+
+def stamp(at: datetime) -> str:
+    """A time of UTC, as it stands in files."""
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def system_clocks() -> Clocks:
+    """Those everybody uses."""
+    return Clocks(_boot(), lambda: time.time_ns() // 1000, _uptime)

@@ -1,0 +1,40 @@
+"""Why a dead letter is one: a file beside each, with the same stem.
+
+Owns that file. What makes a message a dead letter is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.mail.store import files
+from switchboard_mcp.mail.store.directory import Visit
+
+SUFFIX = ".reason.json"
+_MOST_BYTES = 65_536
+
+
+class Reason(Struct):
+    """What is read of it."""
+
+    reason: str = ""
+    at: str = ""
+
+
+def encoded(visit: Visit, name: str, problem: Failure) -> bytes:
+    """The content of the file, for a dead letter that had this name."""
+    said = {"file": name, "code": problem.code, "reason": problem.message, "at": visit.clocks.iso()}
+    return msgspec.json.encode(said) + b"\n"
+
+
+def read(visit: Visit, agent: str, stem: str) -> Reason:
+    """Why a dead letter is one; empty where nothing says so."""
+    found = files.read(visit.folder("deadletter", agent), f"{stem}{SUFFIX}", _MOST_BYTES)
+    if isinstance(found, files.Unfit):
+        return Reason()
+    try:
+        return msgspec.json.decode(found.data, type=Reason)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Reason()

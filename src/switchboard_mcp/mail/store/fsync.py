@@ -1,0 +1,79 @@
+"""Bringing many files to the disk in little more time than one takes.
+
+Each sync makes the disk empty its cache, and one after the other twenty cost twenty times as much as one. Asked for at
+the same time they share the work; or the whole file system is synced, once, which is better still unless others have
+written much. Which is quicker here and now is found by trying. Owns the choice; does not know what the files are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from switchboard_mcp.mail.store import files
+
+# Fewer are synced one after the other.
+FEW = 3
+THREADS = 16
+# Beyond this a sync of everything takes too long to be tried: more than a slow disk writes in a tenth of a second.
+QUIET_KB = 32_768
+# How much one measurement counts against those before, and after how many rounds the other way is tried again.
+WEIGHT = 0.2
+RETRY_ROUNDS = 64
+
+
+class Syncer:
+    """One for a process."""
+
+    def __init__(self) -> None:
+        self._threads: ThreadPoolExecutor | None = None
+        # Seconds: for one file of many asked for together, and for everything. Both begin unknown.
+        self._each: float | None = None
+        self._whole: float | None = None
+        self._rounds = 0
+
+    def close(self) -> None:
+        """Let the threads go."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+            self._threads = None
+
+    def sync(self, descriptors: Sequence[int]) -> list[OSError | None]:
+        """All of these are on the disk when this returns; what went wrong with each."""
+        if len(descriptors) <= FEW:
+            return [_synced(descriptor) for descriptor in descriptors]
+        self._rounds += 1
+        begin = time.perf_counter()
+        if self.prefers_whole(len(descriptors)) and files.dirty_kb() < QUIET_KB:
+            try:
+                if files.sync_all(descriptors[0]):
+                    self._whole = _blend(self._whole, time.perf_counter() - begin)
+                    return [None] * len(descriptors)
+            except OSError as problem:
+                return [problem] * len(descriptors)
+            self._whole = float("inf")
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(THREADS, "switchboard-sync")
+        told = list(self._threads.map(_synced, descriptors))
+        self._each = _blend(self._each, (time.perf_counter() - begin) / len(descriptors))
+        return told
+
+    def prefers_whole(self, count: int) -> bool:
+        """Whether one sync of everything is likely to be quicker than `count` single ones."""
+        if self._whole is None or self._each is None:
+            return self._whole is None
+        quicker = self._whole < self._each * count
+        return quicker if self._rounds % RETRY_ROUNDS else not quicker and self._whole != float("inf")
+
+
+def _blend(before: float | None, now: float) -> float:
+    return now if before is None else before + WEIGHT * (now - before)
+
+
+def _synced(descriptor: int) -> OSError | None:
+    try:
+        files.sync(descriptor)
+    except OSError as problem:
+        return problem
+    return None

@@ -1,0 +1,184 @@
+"""Letters for agents on other machines: from their inbox here into `shipped/`, and out of it when they have arrived.
+
+The name in `shipped/` says to which machine a letter goes and under which number; it is on the disk before the letter
+leaves, so that it never goes under two numbers. Owns these moves; does not know the bus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.mail.store import dead_letters, files, find, receipts, sending, signing
+from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.filenames import (
+    Entry,
+    parse,
+    receipt_for,
+    shipped_name,
+    waiting_name,
+)
+
+
+class Shipped(Struct, frozen=True):
+    """A letter that is on its way."""
+
+    sequence: int
+    agent: str
+    name: str
+
+
+class Parcel(Struct, frozen=True):
+    """What is sent of it. `again` tells that it came from another machine before: it may be known already."""
+
+    shipped: Shipped
+    message: bytes
+    attachment: bytes = b""
+    again: bool = False
+
+
+class Slip(Struct, frozen=True):
+    """A receipt for somebody on another machine."""
+
+    agent: str
+    name: str
+    receipt: bytes
+
+
+def take(
+    visit: Visit, agents: Iterable[str], node: str, first: int, most: int, most_bytes: int
+) -> list[Parcel]:
+    """Number what waits, and move it to where it is kept until it has arrived. The caller syncs the folders."""
+    taken: list[Parcel] = []
+    size = 0
+    for agent in agents:
+        if len(taken) >= most or size >= most_bytes:
+            break
+        waiting = find.entries(visit, "inbox", agent)
+        if not waiting:
+            continue
+        target = visit.folder("shipped", agent, make=True)
+        with visit.locked(agent):
+            for entry in waiting:
+                if len(taken) >= most or size >= most_bytes:
+                    break
+                sequence = first + len(taken)
+                name = shipped_name(entry.stem, node, sequence)
+                parcel = _parcel(visit, agent, entry, Shipped(sequence, agent, name))
+                if parcel is None:
+                    continue  # Not delivered yet, or gone.
+                visit.move(visit.folder("inbox", agent), entry.name, target, name)
+                taken.append(parcel)
+                size += len(parcel.message) + len(parcel.attachment)
+    return taken
+
+
+def again(visit: Visit, shipped: Sequence[Shipped], most_bytes: int) -> list[Parcel]:
+    """The same letters once more, as many as fit; at least the first that can be read."""
+    found: list[Parcel] = []
+    size = 0
+    for each in shipped:
+        entry = parse("shipped", each.name)
+        parcel = _parcel(visit, each.agent, entry, each) if entry is not None else None
+        if parcel is not None:
+            found.append(parcel)
+            size += len(parcel.message) + len(parcel.attachment)
+        if size >= most_bytes:
+            break
+    return found
+
+
+def _parcel(visit: Visit, agent: str, entry: Entry, shipped: Shipped) -> Parcel | None:
+    found = files.read(visit.folder(entry.place, agent), entry.name, signing.MOST_FILE_BYTES)
+    if isinstance(found, files.Unfit):
+        return None
+    message = signing.unsealed(visit.key(), entry.stem, agent, found.data)
+    if message is None:
+        return None
+    attachment = b""
+    if isinstance(message.metadata.get("attachment"), dict):
+        try:
+            attachment = sending.attachment(visit, message)
+        except SwitchboardError:
+            pass  # It is gone here as well; whoever wants it is told so.
+    return Parcel(shipped, msgspec.json.encode(message), attachment, entry.stem.tail.startswith("file-"))
+
+
+def on_their_way(visit: Visit) -> dict[str, list[Shipped]]:
+    """Everything in `shipped/`, by machine and in the order of the numbers."""
+    found: dict[str, list[Shipped]] = {}
+    for agent in visit.agents("shipped"):
+        for entry in find.entries(visit, "shipped", agent):
+            found.setdefault(entry.node, []).append(Shipped(entry.sequence, agent, entry.name))
+    for shipped in found.values():
+        shipped.sort(key=lambda each: each.sequence)
+    return found
+
+
+def put_away(visit: Visit, shipped: Sequence[Shipped]) -> None:
+    """They are stored where they belong: ours are kept in the archive. A crash may undo this; then they go again."""
+    _move(visit, shipped, "archive")
+
+
+def take_back(visit: Visit, shipped: Sequence[Shipped]) -> None:
+    """They wait again, for the machine they were shipped to will never say."""
+    _move(visit, shipped, "inbox")
+    visit.sync_folders()
+
+
+def _move(visit: Visit, shipped: Sequence[Shipped], place: str) -> None:
+    for agent in {each.agent for each in shipped}:
+        with visit.locked(agent):
+            for each in shipped:
+                if each.agent == agent:
+                    _move_one(visit, each, place)
+
+
+def _move_one(visit: Visit, each: Shipped, place: str) -> None:
+    entry = parse("shipped", each.name)
+    if entry is None:
+        return
+    try:
+        source, target = visit.folder("shipped", each.agent), visit.folder(place, each.agent, make=True)
+        visit.move(source, each.name, target, waiting_name(entry.stem))
+    except FileNotFoundError:
+        pass  # Done before a crash.
+    except FileExistsError:
+        visit.remove(visit.folder("shipped", each.agent), each.name)
+
+
+def set_aside(visit: Visit, shipped: Shipped, problem: Failure) -> None:
+    """The other machine will not have it: a dead letter here, with the reason, and a receipt that says so."""
+    entry = parse("shipped", shipped.name)
+    if entry is not None:
+        dead_letters.bury(visit, shipped.agent, entry, "rejected", problem)
+
+
+def slips(visit: Visit, agents: Iterable[str], most: int, unless: Container[tuple[str, str]]) -> list[Slip]:
+    """Receipts that wait here for senders who live elsewhere, but for these (agent, name)."""
+    found: list[Slip] = []
+    for agent in agents:
+        for name in visit.names("outbox", agent):
+            if len(found) >= most:
+                return found
+            if (agent, name) in unless or receipt_for(name) is None:
+                continue
+            read = files.read(visit.folder("outbox", agent), name, receipts.MOST_RECEIPT_BYTES)
+            if isinstance(read, files.Found):
+                found.append(Slip(agent, name, read.data))
+    return found
+
+
+def tear(visit: Visit, agent: str, names: Iterable[str]) -> None:
+    """These receipts are where their reader lives; ours are done with."""
+    if not visit.has("outbox", agent):
+        return
+    for name in names:
+        if receipt_for(name) is not None:
+            try:
+                visit.remove(visit.folder("outbox", agent), name)
+            except FileNotFoundError:
+                continue

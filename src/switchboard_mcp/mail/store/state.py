@@ -1,0 +1,84 @@
+"""`state.json`: what the processes of a workspace know together, one writer at a time.
+
+The lock is on a file of its own, since the state is replaced as a whole. The version before is kept: where the state
+cannot be read, it is set aside and made anew from that and from the inboxes there are; nothing is blanked.
+Owns the file; does not know what stands in it, beyond `agents`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from switchboard_mcp.errors import refused
+from switchboard_mcp.mail.store import files
+from switchboard_mcp.mail.store.directory import Visit
+
+T = TypeVar("T")
+State = dict[str, Any]
+FILE = "state.json"
+BEFORE = "state.before.json"
+MOST_STATE_BYTES = 64 * 1_048_576
+
+
+def read(visit: Visit) -> State | None:
+    """The state; None where it has to be made anew (`load`, under the lock)."""
+    found = files.read(visit.root, FILE, MOST_STATE_BYTES)
+    if isinstance(found, files.Unfit):
+        return {} if found.gone and not visit.agents() else None
+    return _decoded(found.data)
+
+
+def load(visit: Visit) -> State:
+    """The state. The lock is held, so that an unreadable one can be set aside."""
+    found = files.read(visit.root, FILE, MOST_STATE_BYTES)
+    if isinstance(found, files.Found):
+        state = _decoded(found.data)
+        if state is not None:
+            return state
+    if isinstance(found, files.Found) or not found.gone:
+        visit.move(visit.root, FILE, visit.root, f"state.unreadable.{visit.number():016d}.json")
+    return _rebuilt(visit)
+
+
+def _rebuilt(visit: Visit) -> State:
+    before = files.read(visit.root, BEFORE, MOST_STATE_BYTES)
+    state = (_decoded(before.data) if isinstance(before, files.Found) else None) or {}
+    agents = state.get("agents")
+    state["agents"] = agents if isinstance(agents, dict) else {}
+    for name in visit.agents():
+        state["agents"].setdefault(name, {"name": name})
+    return state
+
+
+def update(visit: Visit, change: Callable[[State], T]) -> T:
+    """Let `change` alter the state, and store it."""
+    with visit.state_locked():
+        state = load(visit)
+        was = msgspec.json.encode(state)
+        answer = change(state)
+        data = msgspec.json.encode(state)
+        if data == was and files.exists(visit.root, FILE):
+            return answer
+        if len(data) > MOST_STATE_BYTES:
+            raise refused("mail_not_stored", f"{FILE} would be larger than {MOST_STATE_BYTES} bytes.")
+        _store(visit, was, BEFORE)
+        _store(visit, data, FILE)
+        files.sync(visit.root)
+        return answer
+
+
+def _store(visit: Visit, data: bytes, name: str) -> None:
+    draft = visit.write(msgspec.json.format(data, indent=2) + b"\n")
+    visit.sync_draft(draft)
+    visit.put(draft, visit.root, name)
+
+
+def _decoded(data: bytes) -> State | None:
+    try:
+        state = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return state if isinstance(state, dict) else None

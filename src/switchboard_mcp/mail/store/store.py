@@ -1,0 +1,401 @@
+"""The store of the desk: everything a tool, a command or a workflow does with mail goes through a `Post`.
+
+Any number of processes may have a `Post` on the same workspace. Nothing is held in memory that is not also in the
+files, so each may be killed at any moment. Every call that changes something answers when the change is durable;
+where it cannot be made so, it raises `SwitchboardError` and nothing has been accepted.
+Blocking work runs in one writer thread and one reader thread; the event loop never waits for a disk.
+Does not know hosts, tools, terminals or workflows.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, Event, gather, get_running_loop, timeout
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from switchboard_mcp.errors import Failure, SwitchboardError, refused
+from switchboard_mcp.mail.messages import (
+    Acked,
+    Claimed,
+    Delivery,
+    Draft,
+    Gate,
+    Letter,
+    Message,
+    Outcome,
+    Receipt,
+    Sent,
+)
+from switchboard_mcp.mail.store import (
+    claims,
+    cleanup,
+    dropped_files,
+    find,
+    message_search,
+    receipts,
+    sending,
+    state,
+)
+from switchboard_mcp.mail.store.claims import Settling
+from switchboard_mcp.mail.store.cleanup import Finding
+from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
+from switchboard_mcp.mail.store.directory import Tree, Visit
+from switchboard_mcp.mail.store.group_commit import Job
+from switchboard_mcp.mail.store.state import State
+from switchboard_mcp.mail.store.sweeper import Sweeper
+from switchboard_mcp.mail.store.watcher import POLL_S, Change
+from switchboard_mcp.mail.store.worker import Writer
+
+if TYPE_CHECKING:
+    from switchboard_mcp.mail.store.verify import Verdict
+
+__all__ = ["Change", "Post", "State"]
+
+T = TypeVar("T")
+DEFAULT_LEASE_S = 300.0
+
+
+class Post:
+    """The store of one workspace. `async with await Post.open(folder) as post: …`."""
+
+    def __init__(self, tree: Tree, gates: Sequence[Gate], report: Callable[[Delivery], None] | None) -> None:
+        """Use `open`."""
+        self._tree = tree
+        self._gates = gates
+        self._report = report
+        self._writer = Writer(tree)
+        self._reader = Writer(tree, "switchboard-mail-reader")
+        self._listeners: list[Callable[[Change], None]] = []
+        self._sweeper: Sweeper | None = None
+        self._loop: AbstractEventLoop = get_running_loop()
+
+    @property
+    def path(self) -> str:
+        """The folder `.switchboard`."""
+        return self._tree.path
+
+    @classmethod
+    async def open(
+        cls,
+        workspace: str,
+        *,
+        gates: Sequence[Gate] = (),
+        report: Callable[[Delivery], None] | None = None,
+        watch: bool = True,
+        clocks: Clocks | None = None,
+    ) -> Post:
+        """Make or open `.switchboard/` in `workspace`, mend what a crash left behind, and begin to watch.
+
+        `report` is told, on the event loop, of every dropped file that was delivered or became a dead letter.
+        Without `watch` (for short commands) dropped files are delivered when somebody looks.
+        """
+        tree = Tree(workspace, clocks or system_clocks())
+        loop = get_running_loop()
+        await loop.run_in_executor(None, tree.make)
+        post = cls(tree, gates, report)
+        try:
+            await post._writer.run(cleanup.clean_temporaries)
+        except SwitchboardError:
+            pass  # A folder that cannot be written can still be read.
+        if watch:
+            post._sweeper = Sweeper(tree.path, post._writer, post._gates, post._tell, post._hear)
+            post._sweeper.start()
+        return post
+
+    async def close(self) -> None:
+        """Let the writer finish what was handed to it, and stop."""
+        if self._sweeper is not None:
+            self._sweeper.stop()
+            self._sweeper = None
+        await self._reader.close()
+        await self._writer.close()
+        self._tree.close()
+
+    async def __aenter__(self) -> Post:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def register(self, name: str) -> str:
+        """Make the folders of an agent, so that it can be written to; returns the name as its folders have it."""
+        agent = find.name_of(name)
+
+        def make(visit: Visit) -> str:
+            for place in ("inbox", "outbox"):
+                visit.folder(place, agent, make=True)
+            return agent
+
+        return await self._writer.run(make)
+
+    async def agents(self) -> list[str]:
+        """Everybody who has an inbox."""
+        return await self._reader.run(lambda visit: visit.agents())
+
+    async def send(self, draft: Draft, *, sender: str, recipient: str, verified: bool = True) -> Sent:
+        """Store one message. `sender` is `verified` where the caller knows it from the connection.
+
+        Raises `mail_recipient_unknown` (with the nearest names), `mail_message_invalid`, `mail_too_large`, what a gate
+        refuses with, or why it could not be stored.
+        """
+        return await self._writer.commit(
+            lambda visit: sending.send(visit, draft, sender, recipient, self._gates, verified=verified)
+        )
+
+    async def send_to_many(
+        self, draft: Draft, *, sender: str, recipients: Sequence[str], verified: bool = True
+    ) -> list[Sent | Failure]:
+        """The same message to several, each stored or refused on its own, in the order given."""
+        if len(recipients) > 1 and {"workflow", "completes"} <= draft.metadata.keys():
+            hint = "Send it to one of them; the others are told whose turn it is."
+            raise refused("mail_message_invalid", "A letter that ends a phase goes to one reader.", hint=hint)
+        answers = await gather(
+            *(self.send(draft, sender=sender, recipient=each, verified=verified) for each in recipients),
+            return_exceptions=True,
+        )
+        return [_refusal(answer) if isinstance(answer, BaseException) else answer for answer in answers]
+
+    async def peek(
+        self, agent: str, *, limit: int = 100, after: int = 0, unless: Collection[str] = ()
+    ) -> list[Letter]:
+        """What waits in an inbox, in the order it would be claimed; consumes nothing.
+
+        `unless` leaves out messages with these ids, `after` those up to this `order`. The latter is for paging: what
+        another process was writing meanwhile may come with a lower order. To learn of news, say what you have seen.
+        """
+        name = find.name_of(agent)
+
+        def look(visit: Visit, last: bool) -> list[Letter] | None:
+            find.known_agent(visit, name)
+            inbox = dropped_files.look(visit, name)
+            if inbox.dropped and not last:
+                return None
+            found = claims.in_turn(inbox)
+            if after or unless:
+                found = [e for e in found if e.stem.order > after and e.stem.id not in unless]
+            return list(find.letters(visit, name, found[: max(0, limit)]))
+
+        return await self._look(name, look) or []
+
+    async def read(self, agent: str, message_id: str) -> Letter:
+        """One message to `agent`, wherever it is now; consumes nothing. Raises `mail_not_found`."""
+        name = find.name_of(agent)
+
+        def look(visit: Visit, last: bool) -> Letter | None:
+            find.known_agent(visit, name)
+            entry = find.find(visit, name, message_id)
+            if entry is None or not (last or dropped_files.is_delivered(visit, name, entry)):
+                return None
+            return find.letter(visit, name, entry)
+
+        letter = await self._look(name, look)
+        if letter is None:
+            raise refused("mail_not_found", f"'{name}' has no message '{message_id[:150]}'.")
+        return letter
+
+    async def wait(
+        self,
+        agent: str,
+        timeout_s: float,
+        *,
+        limit: int = 100,
+        after: int = 0,
+        unless: Collection[str] = (),
+    ) -> list[Letter]:
+        """`peek`, as soon as there is something; empty after `timeout_s` seconds."""
+        name = find.name_of(agent)
+        news = Event()
+        stop = self.subscribe(lambda change: news.set() if change.agent in ("", name) else None)
+        until = self._loop.time() + timeout_s
+        try:
+            while True:
+                news.clear()
+                found = await self.peek(name, limit=limit, after=after, unless=unless)
+                left = until - self._loop.time()
+                if found or left <= 0:
+                    return found
+                try:
+                    async with timeout(left if self._sweeper else min(left, POLL_S)):
+                        await news.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            stop()
+
+    async def claim(
+        self,
+        agent: str,
+        *,
+        most: int = 1,
+        lease_s: float = DEFAULT_LEASE_S,
+        ids: Sequence[str] | None = None,
+    ) -> list[Claimed]:
+        """Take up to `most` messages for `lease_s` seconds; unless acknowledged or renewed they go back then, and
+        become dead letters where that happens for the fifth time.
+
+        Senders' messages keep their order; among senders the urgent ones come first. `ids` takes only these.
+        """
+        name = find.name_of(agent)
+        wanted = None if ids is None else frozenset(ids)
+
+        def take(visit: Visit) -> tuple[list[Claimed], list[Delivery]]:
+            find.known_agent(visit, name)
+            find.demand_here(visit, name)
+            _, dead = claims.give_back_expired(visit, name)
+            inbox, told = dropped_files.deliver(visit, name, self._gates)
+            return claims.claim(visit, name, inbox, most, lease_s, wanted), dead + told
+
+        taken, told = await self._writer.run(take)
+        self._tell(told)
+        return taken
+
+    async def renew(
+        self, agent: str, message_id: str, *, fence: int, lease_s: float = DEFAULT_LEASE_S
+    ) -> Claimed:
+        """Hold a claimed message longer; the fence stays. Raises `mail_lease_lost`."""
+        name = find.name_of(agent)
+        return await self._writer.run(lambda visit: claims.renew(visit, name, message_id, fence, lease_s))
+
+    async def ack(
+        self,
+        agent: str,
+        message_id: str,
+        *,
+        fence: int = 0,
+        outcome: Outcome = "done",
+        summary: str = "",
+        result: str | None = None,
+    ) -> Acked:
+        """Settle a message: `done` and `failed` archive it, `rejected` makes it a dead letter with `summary`.
+
+        `result` goes back to the sender as `submit_result`. With a `fence` that is not the message's newest it raises
+        `mail_lease_lost`, and nothing is done; the same acknowledgement twice is answered twice. Without one
+        (0) the message is settled whoever holds it: for a person at a shell.
+        """
+        name = find.name_of(agent)
+        how = Settling(fence=fence, outcome=outcome, summary=summary, result=result)
+        return await self._writer.commit(
+            lambda visit: claims.ack(visit, name, message_id, how, self._gates), numbers=2
+        )
+
+    async def release(self, agent: str, message_id: str, *, fence: int = 0) -> None:
+        """Put a claimed message back into the inbox, in its old place. Raises `mail_lease_lost`."""
+        name = find.name_of(agent)
+        await self._writer.run(lambda visit: claims.release(visit, name, message_id, fence))
+
+    async def receipts(
+        self, sender: str, *, ids: Sequence[str] | None = None, limit: int = 100
+    ) -> list[Receipt]:
+        """What became of the messages of `sender`, newest first."""
+        name = find.name_of(sender)
+        return await self._reader.run(lambda visit: receipts.newest(visit, name, ids, limit))
+
+    async def search(
+        self,
+        agent: str,
+        query: str = "",
+        *,
+        sender: str | None = None,
+        action: str | None = None,
+        places: Sequence[str] = ("inbox", "claimed", "archive"),
+        limit: int = 50,
+    ) -> list[Letter]:
+        """Messages to `agent` whose words match, best first; without a query the newest first."""
+        name = find.name_of(agent)
+        by = find.name_of(sender) if sender else None
+        wanted = message_search.Wanted(query=query, sender=by, action=action, places=places, limit=limit)
+        return await self._reader.run(lambda visit: message_search.search(visit, name, wanted))
+
+    async def attachment(self, message: Message) -> bytes:
+        """The whole payload of a message that was too large for one, its hash checked."""
+        return await self._reader.run(lambda visit: sending.attachment(visit, message))
+
+    async def deliver(self, agent: str | None = None) -> list[Delivery]:
+        """Deliver what was dropped as files, to one agent or to all. Watching does this by itself."""
+        name = None if agent is None else find.name_of(agent)
+
+        def work(visit: Visit) -> list[Delivery]:
+            told: list[Delivery] = []
+            for each in visit.agents() if name is None else [name]:
+                told += dropped_files.deliver(visit, each, self._gates)[1]
+            return told
+
+        told = await self._writer.run(work)
+        self._tell(told)
+        return told
+
+    async def state(self) -> State:
+        """`state.json` as it is now. An unreadable one is set aside and made anew from what there is."""
+        found = await self._reader.run(state.read)
+        return found if found is not None else await self.update(dict)
+
+    async def update(self, change: Callable[[State], T]) -> T:
+        """Run `change` on the state under the lock, and store what it has become; returns what `change` returned.
+
+        `change` runs in the writer's thread and alters the state in place. What it raises leaves the file as it was.
+        """
+        return await self._writer.run(lambda visit: state.update(visit, change))
+
+    async def work(self, what: Callable[[Visit], T]) -> T:
+        """Run something of another room in the writer's thread."""
+        return await self._writer.run(what)
+
+    async def commit(self, job: Callable[[Visit], Job[T]], *, numbers: int = 1) -> T:
+        """Run a job of another room that is durable when this returns, together with others."""
+        return await self._writer.commit(job, numbers=numbers)
+
+    @property
+    def gates(self) -> Sequence[Gate]:
+        """What looks at every message before it is accepted."""
+        return self._gates
+
+    def subscribe(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `listener` on the event loop for every change, of this process or another; returns how to stop."""
+        self._listeners.append(listener)
+
+        def stop() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return stop
+
+    async def verify(self) -> Verdict:
+        """Look at every file and say whether each accepted id is in exactly one place."""
+        from switchboard_mcp.mail.store.verify import verify
+
+        return await self._reader.run(verify)
+
+    async def repair(self) -> list[Finding]:
+        """Mend what a crash left: temporary files, half moves, expired leases, missing receipts."""
+        from switchboard_mcp.mail.store.repair import repair
+
+        return await self._writer.run(repair)
+
+    async def _look(self, agent: str, look: Callable[[Visit, bool], T | None]) -> T | None:
+        """Look; where that finds too little, deliver what was dropped there and look for the `last` time.
+
+        So nobody who looks waits for the writer without need.
+        """
+        found = await self._reader.run(lambda visit: look(visit, False))
+        if found is not None:
+            return found
+        try:
+            await self.deliver(agent)
+        except SwitchboardError:
+            pass  # A folder that cannot be written can still be read.
+        return await self._reader.run(lambda visit: look(visit, True))
+
+    def _hear(self, change: Change) -> None:
+        for listener in tuple(self._listeners):
+            listener(change)
+
+    def _tell(self, told: Sequence[Delivery]) -> None:
+        if self._report is not None:
+            for delivery in told:
+                self._report(delivery)
+
+
+def _refusal(problem: BaseException) -> Failure:
+    if isinstance(problem, SwitchboardError):
+        return problem.failure
+    raise problem

@@ -1,0 +1,152 @@
+"""What somebody who only has files may write into an inbox, and why something else is refused.
+
+The check is the same for a message through a tool. Owns what a valid message is; does not know folders or gates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.mail.agent_names import agent_name
+from switchboard_mcp.mail.messages import (
+    MOST_METADATA_BYTES,
+    MOST_PAYLOAD_BYTES,
+    PRIORITIES,
+    RESERVED,
+    Draft,
+    Message,
+)
+from switchboard_mcp.mail.store.filenames import is_message_id
+
+# Written at the top by people who do not know `metadata`; nothing else has these names.
+_RAISED = ("priority", "ackBy", "idempotencyKey")
+MOST_KEY_CHARS = 256
+MOST_REFERENCE_CHARS = 256
+
+
+def from_draft(draft: Draft, sender: str, recipient: str, created_at: str) -> Message | Failure:
+    """The message a draft makes, its id still missing; or what is wrong with it."""
+    metadata = {key: value for key, value in draft.metadata.items() if key not in RESERVED}
+    if draft.priority != "normal":
+        metadata["priority"] = draft.priority
+    if draft.ack_by is not None:
+        metadata["ackBy"] = draft.ack_by
+    if draft.idempotency_key is not None:
+        metadata["idempotencyKey"] = draft.idempotency_key
+    metadata["verified"] = True
+    message = Message(
+        id="msg_0",
+        action=draft.action,
+        sender=sender,
+        recipient=recipient,
+        payload=draft.payload,
+        reply_to=draft.reply_to,
+        metadata=metadata,
+        team=draft.team,
+        created_at=created_at,
+    )
+    return wrong(message) or message
+
+
+def is_named_so(name: str) -> bool:
+    """Whether a file in an inbox has the name of a message."""
+    return name.startswith("msg_") and name.endswith(".json")
+
+
+def from_file(data: bytes, agent: str, file: str, created_at: str) -> Message | Failure:
+    """The message in a dropped file; or what is wrong with it. What only the desk may say is taken out."""
+    try:
+        said = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        return _invalid(f"it is not JSON: {problem}")
+    if not isinstance(said, dict):
+        return _invalid("it is not a JSON object")
+    said = _completed(said, file, created_at)
+    try:
+        message = msgspec.convert(said, Message)
+    except (msgspec.ValidationError, RecursionError) as problem:
+        return _invalid(str(problem))
+    return _addressed(message, agent) or wrong(message) or message
+
+
+def _completed(said: dict[str, Any], file: str, created_at: str) -> dict[str, Any]:
+    said = {"createdAt": created_at, "id": file.removesuffix(".json"), **said}
+    metadata = said.get("metadata")
+    if metadata is None or isinstance(metadata, dict):
+        kept = {key: value for key, value in (metadata or {}).items() if key not in ("seal", "attachment")}
+        kept |= {key: said.pop(key) for key in _RAISED if key in said}
+        said["metadata"] = {**kept, "verified": False}
+    for name in ("sender", "recipient"):
+        if isinstance(said.get(name), str):
+            said[name] = agent_name(said[name]) or said[name]
+    return said
+
+
+def _addressed(message: Message, agent: str) -> Failure | None:
+    if not is_message_id(message.id):
+        return _invalid("`id` must be msg_ with up to 100 letters, digits, - or _ behind")
+    if agent_name(message.sender) is None:
+        return _invalid("`sender` is no name of an agent")
+    if message.recipient != agent:
+        return _invalid(f"`recipient` is '{message.recipient[:80]}', but it lies in the inbox of '{agent}'")
+    return None
+
+
+def wrong(message: Message) -> Failure | None:
+    """What no message may hold, whichever way it comes."""
+    if _utf8(message.payload) > MOST_PAYLOAD_BYTES:
+        return failure("mail_too_large", f"`payload` is larger than {MOST_PAYLOAD_BYTES} bytes.")
+    try:
+        if len(msgspec.json.encode(message.metadata)) > MOST_METADATA_BYTES:
+            return failure("mail_too_large", f"`metadata` is larger than {MOST_METADATA_BYTES} bytes.")
+        # Lone surrogates can be held in memory, but not in a file.
+        msgspec.json.encode(message)
+    except (TypeError, ValueError, RecursionError) as problem:
+        return _invalid(f"it cannot be written as JSON: {problem}")
+    return _odd_metadata(message) or _odd_references(message)
+
+
+def _odd_metadata(message: Message) -> Failure | None:
+    said = message.metadata
+    if "priority" in said and said["priority"] not in PRIORITIES:
+        return _invalid(f"`priority` must be one of {', '.join(PRIORITIES)}")
+    if "ackBy" in said and not _is_time(said["ackBy"]):
+        return _invalid("`ackBy` must be an ISO 8601 time")
+    key = said.get("idempotencyKey", "-")
+    if not isinstance(key, str) or not 0 < len(key) <= MOST_KEY_CHARS:
+        return _invalid(f"`idempotencyKey` must be a text of 1 to {MOST_KEY_CHARS} characters")
+    return None
+
+
+def _odd_references(message: Message) -> Failure | None:
+    for name, text in (("replyTo", message.reply_to), ("team", message.team)):
+        if text is not None and not 0 < len(text) <= MOST_REFERENCE_CHARS:
+            return _invalid(f"`{name}` must have 1 to {MOST_REFERENCE_CHARS} characters")
+    if message.persona is not None and _utf8(message.persona) > MOST_METADATA_BYTES:
+        return failure("mail_too_large", f"`persona` is larger than {MOST_METADATA_BYTES} bytes.")
+    if not _is_time(message.created_at):
+        return _invalid("`createdAt` must be an ISO 8601 time")
+    return None
+
+
+def _is_time(text: object) -> bool:
+    from datetime import datetime
+
+    if not isinstance(text, str) or len(text) > 64:
+        return False
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _utf8(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _invalid(reason: str) -> Failure:
+    return failure("mail_message_invalid", f"The message is not valid: {reason}.")

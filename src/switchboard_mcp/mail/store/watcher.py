@@ -1,0 +1,162 @@
+"""What changes in the folders of the desk, as it happens: one source of events for a process.
+
+Uses inotify where there is one, and looks at the folders' times twice a second where not. Owns the watching; what is in
+the files is for others.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from switchboard_mcp.mail.agent_names import is_agent_name
+from switchboard_mcp.system import inotify
+
+POLL_S = 0.5
+PLACES = ("inbox", "outbox")
+_FOLDERS = inotify.CREATE | inotify.MOVED_TO | inotify.ONLY_FOLDERS | inotify.NO_LINKS
+_FILES = _FOLDERS | inotify.CLOSE_WRITE | inotify.MOVED_FROM | inotify.DELETE
+
+
+class Change(Struct, frozen=True):
+    """Something is new in a folder of an agent."""
+
+    kind: str
+    """`inbox`, `outbox` or `state`."""
+    agent: str = ""
+    """Whose; empty for `state`, and for `inbox` where so much happened that everybody's may be new."""
+    file: str = ""
+    """Which file, where it is known."""
+
+
+class Watcher:
+    """Calls `tell` on the event loop for every change."""
+
+    def __init__(self, path: str, loop: AbstractEventLoop, tell: Callable[[Change], None]) -> None:
+        self._path = path
+        self._loop = loop
+        self._tell = tell
+        self._descriptor = -1
+        self._watched: dict[int, tuple[str, str]] = {}
+        self._times: dict[tuple[str, str], int] = {}
+        self._timer: TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._descriptor = inotify.open_inotify()
+        if self._descriptor >= 0 and self._watch_all():
+            self._loop.add_reader(self._descriptor, self._read)
+            return
+        self._fall_back()
+
+    def _fall_back(self) -> None:
+        """Look from time to time: there is no inotify, or no room for another watch, or a folder was replaced."""
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+        self._close_descriptor()
+        self._times = self._look()
+        self._timer = self._loop.call_later(POLL_S, self._poll)
+
+    def stop(self) -> None:
+        """End."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+        self._close_descriptor()
+
+    def _close_descriptor(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+        self._watched.clear()
+
+    def _watch_all(self) -> bool:
+        if not self._watch("", "", _FOLDERS):
+            return False
+        for place in PLACES:
+            if not self._watch(place, "", _FOLDERS):
+                return False
+            names = os.listdir(os.path.join(self._path, place))
+            if not all(self._watch_agent(place, name) for name in names):
+                return False
+        return True
+
+    def _watch_agent(self, place: str, name: str) -> bool:
+        """False where there is no room for another watch; what is no agent's folder needs none."""
+        return (
+            not is_agent_name(name)
+            or self._watch(place, name, _FILES)
+            or inotify.last_error() != errno.ENOSPC
+        )
+
+    def _watch(self, place: str, agent: str, mask: int) -> bool:
+        watch = inotify.add_watch(self._descriptor, os.path.join(self._path, place, agent), mask)
+        if watch >= 0:
+            self._watched[watch] = (place, agent)
+        return watch >= 0
+
+    def _read(self) -> None:
+        changes: dict[Change, None] = {}
+        blind = False
+        for watch, mask, name in inotify.events(self._descriptor):
+            if mask & inotify.OVERFLOW:
+                changes[Change("inbox")] = None
+            elif watch in self._watched:
+                place, agent = self._watched[watch]
+                if mask & inotify.IGNORED:
+                    del self._watched[watch]
+                    blind = blind or not agent
+                else:
+                    blind = not self._note(place, agent, name, changes) or blind
+        if blind:
+            self._fall_back()
+        for change in changes:
+            self._tell(change)
+
+    def _note(self, place: str, agent: str, name: str, changes: dict[Change, None]) -> bool:
+        """Note what is new; False where something new cannot be watched."""
+        seen = True
+        if agent:
+            if not name.startswith("."):
+                changes[Change(place, agent, name)] = None
+        elif place:
+            seen = self._watch_agent(place, name)
+            # What came before the watch was there has no event of its own.
+            changes[Change(place, name)] = None
+        elif name == "state.json":
+            changes[Change("state")] = None
+        return seen
+
+    def _poll(self) -> None:
+        seen = self._look()
+        for key, changed in seen.items():
+            if self._times.get(key) != changed:
+                self._tell(Change(*key))
+        self._times = seen
+        self._timer = self._loop.call_later(POLL_S, self._poll)
+
+    def _look(self) -> dict[tuple[str, str], int]:
+        """The folders' times. A few `stat`s on the event loop: there is nothing better where nothing tells."""
+        found: dict[tuple[str, str], int] = {}
+        for place in PLACES:
+            try:
+                names = os.listdir(os.path.join(self._path, place))
+            except OSError:
+                continue
+            for name in names:
+                if is_agent_name(name):
+                    _stamp(found, (place, name), os.path.join(self._path, place, name))
+        _stamp(found, ("state", ""), os.path.join(self._path, "state.json"))
+        return found
+
+
+def _stamp(found: dict[tuple[str, str], int], key: tuple[str, str], path: str) -> None:
+    try:
+        found[key] = os.stat(path, follow_symlinks=False).st_mtime_ns
+    except OSError:
+        pass

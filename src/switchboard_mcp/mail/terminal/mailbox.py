@@ -1,0 +1,162 @@
+"""The mail of a terminal: rings when there is something new, and types what verified leads send to be executed.
+
+Every `execute` message is claimed, then typed or rejected, settled with a receipt, and recorded; what came before the
+terminal was started is never typed. Owns these decisions; how keys reach a program and what is on its screen is for
+whoever has the terminal (`Keys`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.mail import agent_registry
+from switchboard_mcp.mail.messages import Letter, Outcome
+from switchboard_mcp.mail.store.store import Change, Post
+from switchboard_mcp.mail.terminal.input_safety import ENTER, Allowance, typed
+from switchboard_mcp.mail.terminal.registry import Entry, Place, refusal
+
+# A person needs to see what happens; a loop of agents must not become a flood.
+MOST_TYPED, WITHIN_S = 10, 60.0
+# So long somebody may go on typing before a message is sent back.
+PATIENCE_S = 30.0
+LOOK_AGAIN_S = 0.25
+# Programs that take pasted text as such take an Enter that comes along with it as part of it.
+BEFORE_ENTER_S = 0.15
+MOST_LETTERS = 1_000
+
+
+class Keys(Protocol):
+    """The terminal, as its mail uses it."""
+
+    @property
+    def bracketed(self) -> bool:
+        """Whether the program takes pasted text as such now."""
+
+    def is_free(self) -> bool:
+        """Whether nobody is in the middle of typing."""
+
+    def press(self, keys: bytes) -> None:
+        """Type."""
+
+    def ring(self) -> None:
+        """Tell whoever sits there that there is mail."""
+
+    def quiet(self) -> None:
+        """There is no unread mail any more."""
+
+
+class TerminalMail:
+    """See the module."""
+
+    def __init__(self, post: Post, place: Place, entry: Entry, keys: Keys) -> None:
+        self._post = post
+        self._place = place
+        self._name = place.name
+        self._entry = entry
+        self._keys = keys
+        self._news = asyncio.Event()
+        self._allowance = Allowance(MOST_TYPED, WITHIN_S)
+        self._before: set[str] = set()
+        self._seen: set[str] = set()
+
+    async def prepare(self) -> int:
+        """Note what is there already; how much of it is unread."""
+        earlier = await self._post.search(
+            self._name, action="execute", places=("inbox", "claimed"), limit=MOST_LETTERS
+        )
+        self._before = {letter.message.id for letter in earlier}
+        waiting = await self._post.peek(self._name, limit=MOST_LETTERS)
+        self._seen = {letter.message.id for letter in waiting}
+        return len(waiting)
+
+    def look_soon(self) -> None:
+        """Something may be new."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Ring and type until cancelled."""
+        stop = self._post.subscribe(self._changed)
+        try:
+            while True:
+                try:
+                    await self._look()
+                except SwitchboardError as problem:
+                    self._note({"outcome": "trouble", "problem": problem.failure.message})
+                await self._news.wait()
+                self._news.clear()
+        finally:
+            stop()
+
+    def _changed(self, change: Change) -> None:
+        if change.kind == "inbox" and change.agent in ("", self._name):
+            self._news.set()
+
+    async def _look(self) -> None:
+        letters = await self._post.peek(self._name, limit=MOST_LETTERS)
+        orders = [
+            each
+            for each in letters
+            if each.message.action == "execute" and each.message.id not in self._before
+        ]
+        rest = {letter.message.id for letter in letters} - {letter.message.id for letter in orders}
+        if rest - self._seen:
+            self._keys.ring()
+        elif not rest:
+            self._keys.quiet()
+        self._seen = rest
+        for letter in sorted(orders, key=lambda each: each.order):
+            await self._obey(letter)
+
+    async def _obey(self, letter: Letter) -> None:
+        message = letter.message
+        taken = await self._post.claim(self._name, ids=[message.id], lease_s=PATIENCE_S * 2)
+        if not taken:
+            return  # Another program of this agent was quicker.
+        # Should it come back, because it could not be settled, it is not typed a second time.
+        self._before.add(message.id)
+        reason = await self._type(letter)
+        outcome: Outcome = "rejected" if reason else "done"
+        summary = f"Not typed: {reason}." if reason else f"Typed into terminal '{self._name}'."
+        if reason:
+            self._note({"outcome": "rejected", "id": message.id, "from": message.sender, "why": reason})
+        await self._post.ack(self._name, message.id, fence=taken[0].fence, outcome=outcome, summary=summary)
+
+    async def _type(self, letter: Letter) -> str:
+        """Type it; or why not."""
+        message = letter.message
+        role = (
+            agent_registry.agents(await self._post.state()).get(message.sender, agent_registry.Agent()).role
+        )
+        problem = refusal(self._name, self._entry, verified=letter.verified, sender=message.sender, role=role)
+        if problem is not None:
+            return problem.message.rstrip(".")
+        loop = asyncio.get_running_loop()
+        if not self._allowance.take(loop.time()):
+            return f"more than {MOST_TYPED} messages within {WITHIN_S:g} s"
+        keys = typed(message.payload, bracketed=self._keys.bracketed)
+        if isinstance(keys, str):
+            return keys
+        until = loop.time() + PATIENCE_S
+        while not self._keys.is_free():
+            if loop.time() >= until:
+                return "somebody is typing there"
+            await asyncio.sleep(LOOK_AGAIN_S)
+        # The program may have changed while somebody typed.
+        keys = typed(message.payload, bracketed=self._keys.bracketed)
+        if isinstance(keys, str):
+            return keys
+        if not self._note({"outcome": "typed", "id": message.id, "from": message.sender, "bytes": len(keys)}):
+            return "it cannot be recorded"
+        self._keys.press(keys)
+        await asyncio.sleep(BEFORE_ENTER_S)
+        self._keys.press(ENTER)
+        return ""
+
+    def _note(self, line: dict[str, object]) -> bool:
+        try:
+            self._place.note({"at": agent_registry.now(), "terminal": self._name, **line})
+        except OSError:
+            return False
+        return True

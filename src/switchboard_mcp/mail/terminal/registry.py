@@ -1,0 +1,251 @@
+"""Terminals that other agents may type into: `bridge.json`, the lock on a terminal's name, its door, its record.
+
+    bridge.json                 which terminals there are, where their doors are, whether they take `execute`
+    terminals/<name>.lock       held by the process of the terminal, and gone with it
+    terminals/<name>.sock       its door: a line of JSON in, a line of JSON out; for its owner alone
+    terminals/<name>.log        what was typed or refused, a line of JSON each
+
+Nothing is typed because the door was told so: it answers how the terminal is, and makes it look into its inbox. Owns
+these files and the look at `execute` messages before they are accepted; `terminal` types.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
+from switchboard_mcp.mail.agent_names import is_agent_name
+from switchboard_mcp.mail.messages import Gate, Message
+from switchboard_mcp.mail.personas import Personas
+from switchboard_mcp.mail.roles import OVERSEER
+from switchboard_mcp.mail.store import files
+from switchboard_mcp.system.processes import is_running
+
+FILE = "bridge.json"
+FOLDER = "terminals"
+MOST_BYTES = 1_048_576
+MOST_LOG_BYTES = 4 * 1_048_576
+MOST_LINE_BYTES = 4_096
+# Whoever opens the door and says nothing must not keep it.
+PATIENCE_S = 5.0
+
+
+class Entry(Struct, rename="camel", kw_only=True):
+    """One terminal, as `bridge.json` has it."""
+
+    pid: int
+    socket: str
+    allow_execute: bool = False
+    program: str = ""
+    purpose: str = ""
+    started_at: str = ""
+
+
+class Bridge(Struct, kw_only=True):
+    """The file."""
+
+    version: int = 1
+    terminals: dict[str, Entry] = {}
+
+
+def read(folder: str) -> dict[str, Entry]:
+    """The terminals there are, by name: those whose process lives. `folder` is `.switchboard`."""
+    try:
+        root = files.open_folder(folder)
+    except (OSError, SwitchboardError):
+        return {}
+    try:
+        return _read(root)
+    finally:
+        os.close(root)
+
+
+def _read(root: int) -> dict[str, Entry]:
+    found = files.read(root, FILE, MOST_BYTES)
+    if isinstance(found, files.Unfit):
+        return {}
+    try:
+        terminals = msgspec.json.decode(found.data, type=Bridge).terminals
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return {name: entry for name, entry in terminals.items() if is_agent_name(name) and is_running(entry.pid)}
+
+
+def enter(folder: str, name: str, entry: Entry | None) -> None:
+    """Put a terminal into the file, or take it out; the dead ones go along. Blocking."""
+    root = files.open_folder(folder)
+    try:
+        files.make_folder("locks", root)
+        locks = files.open_folder("locks", root)
+        try:
+            with files.lock(locks, "bridge", f"{folder}/locks"):
+                terminals = _read(root)
+                terminals.pop(name, None)
+                if entry is not None:
+                    terminals[name] = entry
+                _store(root, msgspec.json.encode(Bridge(terminals=dict(sorted(terminals.items())))))
+        finally:
+            os.close(locks)
+    finally:
+        os.close(root)
+
+
+def _store(root: int, data: bytes) -> None:
+    new = f".{FILE}.{os.urandom(6).hex()}"
+    descriptor = files.create(root, new, msgspec.json.format(data, indent=2) + b"\n")
+    os.close(descriptor)
+    files.replace(root, new, root, FILE)
+
+
+class Place:
+    """The name and the door of one terminal, ours as long as this is kept."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        """Raises `mail_name_taken` while another terminal has the name. `folder` is `.switchboard`."""
+        root = files.open_folder(folder)
+        try:
+            files.make_folder(FOLDER, root)
+            self._folder = files.open_folder(FOLDER, root)
+        finally:
+            os.close(root)
+        self.name = name
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._lock = os.open(f"{name}.lock", flags, 0o600, dir_fd=self._folder)
+        if not files.try_lock(self._lock):
+            self.close()
+            told = f"There is a terminal '{name}' already, and it runs."
+            raise refused("mail_name_taken", told)
+
+    @property
+    def address(self) -> str:
+        """Where the door is, below `.switchboard/`."""
+        return f"{FOLDER}/{self.name}.sock"
+
+    def door(self) -> socket.socket:
+        """A socket that listens, for its owner alone."""
+        name = f"{self.name}.sock"
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._folder)
+        found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)
+        try:
+            _bind(found, self._folder, name)
+        finally:
+            os.umask(before)
+        found.listen(8)
+        return found
+
+    def note(self, line: dict[str, Any]) -> None:
+        """One more line of the record. When it is large, it begins anew, and the one before is kept."""
+        name = f"{self.name}.log"
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(name, flags, 0o600, dir_fd=self._folder)
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+                raise OSError(f"{FOLDER}/{name} is no file of ours")
+            os.write(descriptor, msgspec.json.encode(line) + b"\n")
+        finally:
+            os.close(descriptor)
+        if found.st_size > MOST_LOG_BYTES:
+            files.replace(self._folder, name, self._folder, f"{self.name}.before.log")
+
+    def close(self) -> None:
+        """Let the name go, and the door."""
+        if self._folder < 0:
+            return
+        with suppress(OSError):
+            os.unlink(f"{self.name}.sock", dir_fd=self._folder)
+        os.close(self._lock)
+        os.close(self._folder)
+        self._folder = -1
+
+
+def _bind(found: socket.socket, folder: int, name: str) -> None:
+    """Paths of sockets are short; that of an open folder always is, and so is a name in the current one."""
+    short = f"/proc/self/fd/{folder}"
+    if os.path.isdir(short):
+        found.bind(f"{short}/{name}")
+        return
+    here = os.open(os.curdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fchdir(folder)
+        found.bind(name)
+    finally:
+        os.fchdir(here)
+        os.close(here)
+
+
+async def serve(door: socket.socket, status: Callable[[], dict[str, Any]], look: Callable[[], None]) -> None:
+    """Answer at the door until cancelled."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                asked = _asked(await reader.readline())
+                if asked == "look":
+                    look()
+                said = status() if asked else {"error": 'Ask {"ask":"status"} or {"ask":"look"}.'}
+                writer.write(msgspec.json.encode(said) + b"\n")
+                await writer.drain()
+        except (TimeoutError, OSError, ValueError):
+            pass  # Whoever came did not stay.
+        finally:
+            writer.close()
+
+    server = await asyncio.start_unix_server(answer, sock=door, limit=MOST_LINE_BYTES)
+    async with server:
+        await server.serve_forever()
+
+
+def _asked(line: bytes) -> str:
+    try:
+        said = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    asked = said.get("ask") if isinstance(said, dict) else None
+    return asked if asked in ("status", "look") else ""
+
+
+def refusal(recipient: str, entry: Entry, *, verified: bool, sender: str, role: str) -> Failure | None:
+    """Why an `execute` message may not go to a terminal."""
+    if not entry.allow_execute:
+        told = f"Terminal '{recipient}' was started without --allow-execute: nothing is typed into it."
+        hint = f"Send it as delegate_task, or have it started: switchboard terminal {recipient} --allow-execute -- …"
+        return failure("mail_forbidden", told, hint=hint)
+    if not verified:
+        told = f"Only verified senders may type into terminal '{recipient}', and '{sender}' is not."
+        hint = "Send it with the mail tools, or with `switchboard mail send` while no other program is that agent."
+        return failure("mail_forbidden", told, hint=hint)
+    if role != "lead" and sender != OVERSEER:
+        told = f"Only leads may type into terminal '{recipient}'; '{sender}' is {role or 'without a role'}."
+        return failure("mail_forbidden", told)
+    return None
+
+
+def gate(folder: str) -> Gate:
+    """The look at `execute` messages to terminals that run. What comes to nobody's terminal is but a message."""
+    personas = Personas(folder)
+
+    def look(message: Message) -> Message | Failure:
+        if message.action != "execute":
+            return message
+        entry = read(folder).get(message.recipient)
+        if entry is None:
+            return message
+        role = personas.role(message.sender)
+        problem = refusal(
+            message.recipient, entry, verified=message.verified, sender=message.sender, role=role
+        )
+        return problem or message
+
+    return look

@@ -1,0 +1,1 @@
+"""The MCP tools of the mail server, one module per subject. `table` lists them all."""

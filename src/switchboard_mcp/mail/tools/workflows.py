@@ -1,0 +1,181 @@
+"""Tools for workflows and reservations, as further rows of the desk's table (see `tools`).
+
+Thin: what happens is in `workflows` and `reservations`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, field
+
+from switchboard_mcp.inprocess.app import Request, Tool
+from switchboard_mcp.mail import agent_registry, reservations
+from switchboard_mcp.mail.session import Seat
+from switchboard_mcp.mail.tools.agents import Asked, Words
+from switchboard_mcp.mail.workflows import engine
+from switchboard_mcp.mail.workflows.notifications import offered, shown
+
+Id = Annotated[str | None, Meta(description="Its id; your own when left out.")]
+Reason = Annotated[str, Meta(min_length=1, max_length=1_000)]
+Paths = Annotated[list[str], Meta(min_length=1, max_length=50, description="Paths, globs or folders.")]
+
+
+class StartWorkflow(Asked, kw_only=True):
+    workflow: Annotated[
+        str, Meta(min_length=1, description="hand-off, review, challenge or one of your own.")
+    ]
+    agents: Annotated[
+        dict[str, str], Meta(description="Part → agent, such as {reviewer: bob}; found by role if left out.")
+    ] = field(default_factory=dict)
+    subject: Annotated[Words, Meta(description="What it is about.")] = ""
+
+
+class GetWorkflowState(Asked, kw_only=True):
+    workflow: Id = None
+    agent: Annotated[str | None, Meta(description="The one this agent is in.")] = None
+
+
+class CompleteWorkflowPhase(Asked, kw_only=True):
+    phase: Annotated[str, Meta(min_length=1, description="The one it is in now.")]
+    workflow: Id = None
+    next: Annotated[str | None, Meta(description="Where to, if there is a choice.")] = None
+    artifacts: Annotated[list[str], Meta(max_length=100, description="Files made, beyond those needed.")] = (
+        field(default_factory=list)
+    )
+    note: Words = ""
+    skip_reason: Annotated[Reason | None, Meta(description="Skips the phase; is recorded.")] = None
+
+
+class StopWorkflow(Asked, kw_only=True):
+    reason: Annotated[Reason, Meta(description="Is recorded.")]
+    workflow: Id = None
+
+
+class ReservePaths(Asked, kw_only=True):
+    paths: Paths
+    minutes: Annotated[int, Meta(ge=1, le=1_440)] = 60
+    reason: Words = ""
+
+
+class ReleasePaths(Asked, kw_only=True):
+    paths: Annotated[list[str] | None, Meta(description="All of yours when left out.")] = None
+
+
+async def start_workflow(seat: Seat, asked: StartWorkflow, request: Request) -> object:
+    """Begin one."""
+    agent = await seat.agent()
+    moved = await engine.start(
+        await seat.desk.post(), agent, asked.workflow, agents=asked.agents, subject=asked.subject
+    )
+    return _answer(moved, agent)
+
+
+async def get_workflow_state(seat: Seat, asked: GetWorkflowState, request: Request) -> object:
+    """How one stands; for who is in none, what there is to start. Anybody may ask."""
+    post = await seat.desk.post()
+    state = await engine.caught_up(post)
+    if asked.workflow is not None:
+        return shown(engine.find(state, seat.named, asked.workflow), seat.named)
+    agent = agent_registry.read_name(asked.agent) if asked.agent else await seat.agent()
+    run = engine.run_of(state, agent)
+    if run is not None:
+        return shown(run, seat.named)
+    return {
+        "agent": agent,
+        "workflow": None,
+        "started": [run.id for run in engine.runs(state).values() if run.started_by == agent],
+        "available": offered(await engine.definitions(post)),
+    }
+
+
+async def complete_workflow_phase(seat: Seat, asked: CompleteWorkflowPhase, request: Request) -> object:
+    """End the phase, or skip it."""
+    agent = await seat.agent()
+    post = await seat.desk.post()
+    workflow, onward = asked.workflow or "", asked.next or ""
+    if asked.skip_reason is not None:
+        moved = await engine.skip(post, agent, asked.phase, asked.skip_reason, workflow=workflow, next=onward)
+    else:
+        moved = await engine.complete(
+            post,
+            agent,
+            asked.phase,
+            workflow=workflow,
+            next=onward,
+            artifacts=asked.artifacts,
+            note=asked.note,
+        )
+    return _answer(moved, agent)
+
+
+async def stop_workflow(seat: Seat, asked: StopWorkflow, request: Request) -> object:
+    """End it before its time."""
+    agent = await seat.agent()
+    moved = await engine.stop(await seat.desk.post(), agent, asked.reason, workflow=asked.workflow or "")
+    return _answer(moved, agent)
+
+
+async def reserve_paths(seat: Seat, asked: ReservePaths, request: Request) -> object:
+    """Tell the others what one works on."""
+    agent = await seat.agent()
+    post = await seat.desk.post()
+    own = await post.update(reservations.reserve(agent, asked.paths, asked.minutes, asked.reason))
+    others = reservations.current(await post.state(), agent_registry.now())
+    return {"yours": own, "others": [row for row in others if row.holder != agent]}
+
+
+async def release_paths(seat: Seat, asked: ReleasePaths, request: Request) -> object:
+    """Tell the others that one is done there."""
+    agent = await seat.agent()
+    post = await seat.desk.post()
+    return {"released": await post.update(reservations.release(agent, asked.paths))}
+
+
+def _answer(moved: engine.Moved, agent: str) -> dict[str, object]:
+    told = shown(moved.run, agent)
+    return {**told, "warnings": moved.warnings} if moved.warnings else told
+
+
+TOOLS = (
+    Tool(
+        name="start_workflow",
+        description="Begin a workflow of ordered phases; each agent is told when it is its turn.",
+        takes=StartWorkflow,
+        serve=start_workflow,
+    ),
+    Tool(
+        name="get_workflow_state",
+        description="How your workflow stands: phase, whose turn, what is needed; or which you can start.",
+        takes=GetWorkflowState,
+        serve=get_workflow_state,
+        read_only=True,
+    ),
+    Tool(
+        name="complete_workflow_phase",
+        description="End the phase when its artifacts are there, or skip it for a reason.",
+        takes=CompleteWorkflowPhase,
+        serve=complete_workflow_phase,
+    ),
+    Tool(
+        name="stop_workflow",
+        description="End a workflow before its time.",
+        takes=StopWorkflow,
+        serve=stop_workflow,
+        destructive=True,
+    ),
+    Tool(
+        name="reserve_paths",
+        description="Tell others which files you work on. Refused, with holder and time, if they are another's.",
+        takes=ReservePaths,
+        serve=reserve_paths,
+        idempotent=True,
+    ),
+    Tool(
+        name="release_paths",
+        description="Give reserved paths back.",
+        takes=ReleasePaths,
+        serve=release_paths,
+        idempotent=True,
+    ),
+)

@@ -1,0 +1,113 @@
+"""The look at every message that keeps workflows: what belongs to a run must fit its phase, and who is in one is left
+in peace. A letter that ends a phase does so here (see `workflows_letters`).
+
+The runs are read from the state's file, and not again while it has not changed. Where it cannot be read, what was
+known last counts, or the version before. Runs in the writer's thread.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from msgspec import Raw, Struct
+
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.mail.agent_registry import now
+from switchboard_mcp.mail.messages import Gate, Message
+from switchboard_mcp.mail.store.state import BEFORE, FILE
+from switchboard_mcp.mail.workflows.definitions import Run
+from switchboard_mcp.mail.workflows.rules import Belongs, Sending, admit
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class _State(Struct):
+    workflows: dict[str, Raw] = {}
+
+
+class Runs:
+    """The runs of one workspace; `folder` is its `.switchboard`."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._mark: object = None
+        self._known: list[Run] | None = None
+
+    def gate(self, message: Message) -> Message | Failure:
+        """The message, marked where it belongs to a run; or why it may not be sent now."""
+        runs = self._now()
+        named = message.metadata.get("workflow")
+        if not runs and named is None:
+            return message
+        sending = Sending(
+            action=message.action,
+            sender=message.sender,
+            recipient=message.recipient,
+            verified=message.verified,
+            workflow=named,
+        )
+        found = _said_before(runs, message) or admit(runs, sending, now())
+        if not isinstance(found, Belongs):
+            return found or message
+        if named is not None and "completes" in message.metadata and not found.taken:
+            from switchboard_mcp.mail.workflows.message_steps import step  # Hardly any letter does.
+
+            problem = step(self._folder, message, found.run)
+            if problem is not None:
+                return problem
+        marks = {"workflow": found.run, "phase": found.phase}
+        if found.role:
+            marks["role"] = found.role
+        # The persona is that of the part, which the next gate puts in; not what a sender would have it be.
+        return msgspec.structs.replace(message, metadata={**message.metadata, **marks}, persona=None)
+
+    def _now(self) -> list[Run]:
+        mark = _mark(os.path.join(self._folder, FILE))
+        if self._known is None or mark != self._mark:
+            found = _read(os.path.join(self._folder, FILE))
+            if found is None and self._known is None:
+                found = _read(os.path.join(self._folder, BEFORE))
+            if found is not None:
+                self._known = found
+            self._mark = mark
+        return self._known or []
+
+
+def _said_before(runs: list[Run], message: Message) -> Belongs | None:
+    """Where the letter belongs, if the step it tells of was taken already: it is delivered again after a crash."""
+    for run in runs:
+        for step in run.steps:
+            same = step.via == message.way and step.by == message.sender
+            if same and message.metadata.get("completes") == step.phase:
+                return Belongs(run.id, step.phase, "", taken=True)
+    return None
+
+
+def gate(folder: str) -> Gate:
+    """The gate of a workspace."""
+    return Runs(folder).gate
+
+
+def _mark(path: str) -> object:
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _read(path: str) -> list[Run] | None:
+    """The runs in a state's file; None where it cannot be read."""
+    try:
+        with open(os.open(path, _READ), "rb") as file:
+            state = msgspec.json.decode(file.read(), type=_State)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    found = []
+    for raw in state.workflows.values():
+        try:
+            found.append(msgspec.json.decode(raw, type=Run))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue  # Written by another version, or by hand: nobody is held by what cannot be read.
+    return found

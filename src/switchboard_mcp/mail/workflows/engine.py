@@ -1,0 +1,313 @@
+"""Workflows as agents live them: started, led from phase to phase, stopped; kept in the state that all processes share.
+
+Each change is decided by `mail.workflows.steps` under the state's lock. Then whose turn it is hears of it by mail, with
+the phase's action, so that it is woken as by any message; a crash in between is made good by whoever looks next.
+Owns this; how tools and commands ask for it is theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.errors import Failure, SwitchboardError, refused
+from switchboard_mcp.mail import agent_registry
+from switchboard_mcp.mail.path_patterns import artifact_path
+from switchboard_mcp.mail.store.clocks import stamp
+from switchboard_mcp.mail.store.store import Post, State
+from switchboard_mcp.mail.workflows import notifications
+from switchboard_mcp.mail.workflows.artifacts import look
+from switchboard_mcp.mail.workflows.definitions import Definition, Moment, Run, is_held
+from switchboard_mcp.mail.workflows.library import available
+from switchboard_mcp.mail.workflows.rules import busy, fill
+from switchboard_mcp.mail.workflows.steps import Complete, Event, Lapse, Skip, Stop, advance
+from switchboard_mcp.suites.fuzzy import nearest
+
+PART = "workflows"
+# Runs that are over and stay in the state; the record of each is among the reviews.
+KEPT = 20
+MOST_ARTIFACTS = 100
+
+
+class Moved(Struct):
+    """A run after a step, and what could not be told to somebody."""
+
+    run: Run
+    warnings: list[str] = []
+
+
+def moment(idle_minutes: int) -> Moment:
+    """Now, and until when a run then holds its agents."""
+    at = datetime.now(UTC)
+    return Moment(stamp(at), stamp(at + timedelta(minutes=idle_minutes)))
+
+
+def runs(state: State) -> dict[str, Run]:
+    """All runs by id, in the order they were started; what cannot be read is left out, and left alone."""
+    found = {}
+    for id, entry in _part(state).items():
+        with suppress(msgspec.ValidationError):
+            found[id] = msgspec.convert(entry, Run)
+    return found
+
+
+def run_of(state: State, agent: str) -> Run | None:
+    """The run an agent has a part in now."""
+    return next((run for run in _running(state) if agent in run.agents.values()), None)
+
+
+def find(state: State, agent: str, workflow: str = "") -> Run:
+    """The run that is meant: by its id, else the agent's own, else the only one it has started."""
+    known = runs(state)
+    if workflow:
+        if workflow not in known:
+            near = nearest(workflow, known) or list(known)[-3:]
+            told = f"There is no workflow '{workflow[:80]}' under way or lately ended."
+            raise refused("mail_workflow_unknown", told, nearest=near)
+        return known[workflow]
+    own = run_of(state, agent)
+    started = [run for run in _running(state) if run.started_by == agent]
+    if own is None and len(started) == 1:
+        own = started[0]
+    if own is None:
+        told = f"'{agent}' is in no workflow."
+        if started:
+            told += " Say with `workflow` which of those you have started is meant."
+        raise refused("mail_workflow_unknown", told, nearest=[run.id for run in started] or None)
+    return own
+
+
+async def definitions(post: Post) -> dict[str, Definition | Failure]:
+    """What can be started here, or what is wrong with it."""
+    return await asyncio.to_thread(available, post.path)
+
+
+async def start(
+    post: Post,
+    by: str,
+    name: str,
+    *,
+    agents: Mapping[str, str] | None = None,
+    subject: str = "",
+    verified: bool = True,
+) -> Moved:
+    """Begin a workflow. `agents` says who has which part; who is left out is found by role.
+
+    Here as below, `by` is `verified` where the caller knows it from the connection; else the step is marked.
+    """
+    definition = await _definition(post, name)
+    known = await post.agents()
+    given = {part: agent_registry.read_name(agent) for part, agent in (agents or {}).items()}
+    for agent in given.values():
+        agent_registry.demand(agent, known)
+
+    def change(state: State) -> Run:
+        roles = {agent: entry.role for agent, entry in agent_registry.agents(state).items() if agent in known}
+        parts = fill(definition, given, roles, by)
+        if isinstance(parts, Failure):
+            raise SwitchboardError(parts)
+        when = moment(definition.idle_minutes)
+        for agent in dict.fromkeys(parts.values()):
+            _free(state, agent, when)
+        run = Run(
+            id=_new_id(state, definition.name),
+            definition=definition,
+            agents=parts,
+            subject=subject,
+            started_by=by,
+            started_at=when.at,
+            due=when.due,
+            phase=definition.phases[0].name,
+            unverified=not verified,
+        )
+        _put(state, run)
+        return run
+
+    moved = await _told(post, await post.update(change))
+    await caught_up(post)  # of runs that have lapsed by it
+    return moved
+
+
+async def complete(
+    post: Post,
+    by: str,
+    phase: str,
+    *,
+    workflow: str = "",
+    next: str = "",
+    artifacts: Sequence[str] = (),
+    note: str = "",
+    verified: bool = True,
+) -> Moved:
+    """The phase is done; without a name, the one it is in. Its artifacts are looked at now; those that only a pattern
+    names are in `artifacts`.
+    """
+    run = find(await caught_up(post), by, workflow)
+    named = named_artifacts(artifacts)
+    found = await asyncio.to_thread(look, os.path.dirname(post.path), [*run.looks(), *named])
+    done = Complete(
+        phase=phase or run.phase,
+        by=by,
+        when=moment(run.definition.idle_minutes),
+        found=found,
+        named=named,
+        next=next,
+        note=note,
+        verified=verified,
+    )
+    return await _move(post, run, done)
+
+
+async def skip(
+    post: Post,
+    by: str,
+    phase: str,
+    reason: str,
+    *,
+    workflow: str = "",
+    next: str = "",
+    verified: bool = True,
+) -> Moved:
+    """The phase is left out, for a reason that is recorded."""
+    state = await caught_up(post)
+    run = find(state, by, workflow)
+    left_out = Skip(
+        phase=phase or run.phase,
+        by=by,
+        when=moment(run.definition.idle_minutes),
+        reason=reason,
+        next=next,
+        leads=leads(state, by),
+        verified=verified,
+    )
+    return await _move(post, run, left_out)
+
+
+async def stop(post: Post, by: str, reason: str, *, workflow: str = "", verified: bool = True) -> Moved:
+    """End a workflow before its time, for a reason that is recorded."""
+    state = await caught_up(post)
+    run = find(state, by, workflow)
+    ended = Stop(by=by, when=moment(0), reason=reason, leads=leads(state, by), verified=verified)
+    return await _move(post, run, ended)
+
+
+async def caught_up(post: Post) -> State:
+    """The state, after telling what a process that died had left untold."""
+    state = await post.state()
+    for run in runs(state).values():
+        if run.told < len(run.steps):
+            await _told(post, run)
+    return state
+
+
+async def _move(post: Post, run: Run, event: Event) -> Moved:
+    return await _told(post, await post.update(moving(run, event)))
+
+
+def moving(seen: Run, event: Event) -> Callable[[State], Run]:
+    """The change of the state that an event makes of a run, as it was seen when the event was made."""
+
+    def change(state: State) -> Run:
+        run = find(state, "", seen.id)
+        if isinstance(event, Complete) and len(run.steps) != len(seen.steps):
+            told = f"Workflow '{run.id}' has gone on meanwhile."
+            raise refused("mail_workflow_refused", told)
+        after = advance(run, event)
+        if isinstance(after, Failure):
+            raise SwitchboardError(after)
+        _put(state, after)
+        return after
+
+    return change
+
+
+async def _told(post: Post, run: Run) -> Moved:
+    warnings = await notifications.tell(post, run)
+
+    def change(state: State) -> None:
+        now = runs(state).get(run.id)
+        if now is not None and now.told < len(run.steps):
+            _put(state, msgspec.structs.replace(now, told=len(run.steps)))
+        _thin_out(state)
+
+    await post.update(change)
+    return Moved(run, warnings)
+
+
+def _thin_out(state: State) -> None:
+    over = [run.id for run in runs(state).values() if run.status != "running" and run.told >= len(run.steps)]
+    for id in over[:-KEPT]:
+        del _part(state)[id]
+
+
+def _free(state: State, agent: str, when: Moment) -> None:
+    """Refuse somebody whom another run holds; one that has held it for too long ends."""
+    held = run_of(state, agent)
+    if held is None:
+        return
+    if is_held(held, when.at):
+        raise SwitchboardError(busy(held, agent, "cannot be in another"))
+    lapsed = advance(
+        held, Lapse(when=when, reason=f"Nothing happened until {held.due}; '{agent}' is needed.")
+    )
+    if isinstance(lapsed, Failure):
+        raise SwitchboardError(lapsed)
+    _put(state, lapsed)
+
+
+async def _definition(post: Post, name: str) -> Definition:
+    known = await definitions(post)
+    found = known.get(name)
+    if found is None:
+        told = f"There is no workflow called '{name[:80]}'; there are {', '.join(sorted(known))}."
+        raise refused("mail_workflow_unknown", told, nearest=nearest(name, known))
+    if isinstance(found, Failure):
+        raise SwitchboardError(found)
+    return found
+
+
+def named_artifacts(written: Sequence[str]) -> list[str]:
+    """The files an agent names, each a path in the workspace."""
+    return [_artifact(path) for path in written[:MOST_ARTIFACTS]]
+
+
+def _artifact(written: str) -> str:
+    path = artifact_path(written)
+    if path is None:
+        told = f"'{written[:200]}' cannot be an artifact: it must be a path relative to the workspace and inside it"
+        raise refused(
+            "mail_artifact_missing", f"{told}, and in .switchboard only below .switchboard/reviews/."
+        )
+    return path
+
+
+def _new_id(state: State, name: str) -> str:
+    while (id := f"{name}-{os.urandom(3).hex()}") in _part(state):
+        pass
+    return id
+
+
+def leads(state: State, agent: str) -> bool:
+    """Whether an agent is a lead."""
+    return agent_registry.agents(state).get(agent, agent_registry.Agent()).role == "lead"
+
+
+def _running(state: State) -> list[Run]:
+    return [run for run in runs(state).values() if run.status == "running"]
+
+
+def _put(state: State, run: Run) -> None:
+    _part(state)[run.id] = msgspec.to_builtins(run)
+
+
+def _part(state: State) -> dict[str, object]:
+    part = state.get(PART)
+    if not isinstance(part, dict):
+        part = state[PART] = {}
+    return part

@@ -1,0 +1,84 @@
+"""Definitions of workflows: those that come with Switchboard, and the user's in `.switchboard/workflows/`.
+
+A user's definition of the same name takes the place of ours. One that is wrong says so, by file and key, when it is
+asked for, and keeps no other from being used. Blocking; called in threads.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from switchboard_mcp.config.documents import Unreadable, read_document
+from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.mail.workflows.definitions import Definition
+from switchboard_mcp.mail.workflows.rules import faults
+
+FOLDER = "workflows"
+BUNDLED = os.path.join(os.path.dirname(__file__), "bundled")
+_ENDINGS = (".toml", ".json")
+
+
+def bundled() -> dict[str, Definition | Failure]:
+    """Ours, by name."""
+    return _in_folder(BUNDLED, "")
+
+
+def available(desk_folder: str) -> dict[str, Definition | Failure]:
+    """Every definition of a workspace by name, or what is wrong with it; `desk_folder` is its `.switchboard`."""
+    shown = os.path.join(os.path.basename(desk_folder), FOLDER)
+    return bundled() | _in_folder(os.path.join(desk_folder, FOLDER), shown)
+
+
+def _in_folder(folder: str, shown: str) -> dict[str, Definition | Failure]:
+    try:
+        names = sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as problem:
+        return {FOLDER: _invalid(f"{shown} cannot be read ({problem.strerror}).")}
+    found: dict[str, Definition | Failure] = {}
+    for file in names:
+        name, ending = os.path.splitext(file)
+        if ending not in _ENDINGS or name.startswith("."):
+            continue
+        where = os.path.join(shown, file)
+        if name in found:
+            found[name] = _invalid(f"{where}: there is a definition of '{name}' in another form. Remove one.")
+        else:
+            found[name] = _read(os.path.join(folder, file), where, name)
+    return found
+
+
+def _read(path: str, shown: str, name: str) -> Definition | Failure:
+    document = read_document(path)
+    if document is None:
+        return _invalid(f"{shown}: there is no such file.")
+    if isinstance(document, Unreadable):
+        return _invalid(f"{shown} {document.message}")
+    if isinstance(document, dict):
+        document.pop("$schema", None)
+        document.setdefault("name", name)
+    try:
+        definition = msgspec.convert(document, Definition)
+    except msgspec.ValidationError as problem:
+        return _misshapen(document, shown, str(problem))
+    if definition.name != name:
+        return _invalid(f"{shown}: name: must be '{name}', as the file is called.")
+    wrong = faults(definition)
+    if wrong:
+        return _invalid("\n".join(f"{shown}: {fault.key}: {fault.message}" for fault in wrong))
+    return definition
+
+
+def _misshapen(document: object, shown: str, reason: str) -> Failure:
+    from switchboard_mcp.config.validation_errors import mistakes  # Only for files that are wrong.
+
+    found = mistakes(document, Definition)
+    lines = [f"{shown}: {mistake.key}: {mistake.message}" for mistake in found]
+    return _invalid("\n".join(lines) or f"{shown}: {reason}")
+
+
+def _invalid(message: str) -> Failure:
+    return failure("mail_workflow_invalid", message)

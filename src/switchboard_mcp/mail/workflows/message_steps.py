@@ -1,0 +1,88 @@
+"""A step of a workflow that is said in a letter: how an agent that only has files ends its phase.
+
+The letter belongs to a run and names the phase in `metadata.completes`. The step is decided by the same rules as one
+through the tools, under the state's lock, before the letter is accepted; what is refused is refused with its reason.
+The step keeps the letter's id and whom it went to, so that a letter that is delivered again after a crash takes no
+second step. Whoever delivers it tells whose turn it is. Runs in the writer's thread.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.mail.messages import Message
+from switchboard_mcp.mail.store import files, state
+from switchboard_mcp.mail.store.clocks import system_clocks
+from switchboard_mcp.mail.store.directory import Tree
+from switchboard_mcp.mail.workflows import engine
+from switchboard_mcp.mail.workflows.artifacts import look
+from switchboard_mcp.mail.workflows.definitions import Run
+from switchboard_mcp.mail.workflows.steps import Complete, Event, Skip
+
+# What was said is in the letter; the record has how it begins.
+NOTE_CHARS = 200
+
+
+class Said(Struct, rename="camel"):
+    """What the metadata of the letter says of the step; as the tool takes it."""
+
+    completes: str
+    next: str = ""
+    artifacts: list[str] = []
+    skip_reason: str = ""
+
+
+def step(folder: str, message: Message, run_id: str) -> Failure | None:
+    """Take the step, or say why not; `folder` is the workspace's `.switchboard`."""
+    try:
+        said = msgspec.convert(message.metadata, Said)
+    except msgspec.ValidationError as problem:
+        told = f"Its metadata does not say how a phase ends, with completes, next, artifacts and skipReason: {problem}."
+        return failure("mail_message_invalid", told)
+    tree = Tree(os.path.dirname(folder), system_clocks())
+    try:
+        tree.make()
+        with tree.visit() as visit:
+            known = state.read(visit) or {}
+            run = engine.find(known, message.sender, run_id)
+            leads = engine.leads(known, message.sender)
+            event = _event(tree.workspace, run, message, said, leads=leads)
+            state.update(visit, engine.moving(run, event))
+    except SwitchboardError as refused:
+        return refused.failure
+    except OSError as problem:
+        return files.trouble(problem, folder)
+    finally:
+        tree.close()
+    return None
+
+
+def _event(workspace: str, run: Run, message: Message, said: Said, *, leads: bool) -> Event:
+    when = engine.moment(run.definition.idle_minutes)
+    if said.skip_reason:
+        return Skip(
+            phase=said.completes,
+            by=message.sender,
+            when=when,
+            reason=said.skip_reason,
+            next=said.next,
+            leads=leads,
+            verified=message.verified,
+            via=message.way,
+        )
+    named = engine.named_artifacts(said.artifacts)
+    return Complete(
+        phase=said.completes,
+        by=message.sender,
+        when=when,
+        found=look(workspace, [*run.looks(), *named]),
+        named=named,
+        next=said.next,
+        note=" ".join(message.payload[:NOTE_CHARS].split()),
+        verified=message.verified,
+        via=message.way,
+    )

@@ -1,0 +1,218 @@
+"""What a definition of a workflow must be, who gets which part, and which messages fit a run.
+
+A message belongs to a run when it says so (`metadata.workflow`), or when it asks something of one member by another:
+nobody leaves the run by not naming it. Owns these decisions; does not know where definitions and messages come from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from msgspec import Struct
+
+from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.mail.path_patterns import REVIEWS, artifact_path
+from switchboard_mcp.mail.roles import ROLES, read_role
+from switchboard_mcp.mail.workflows.definitions import END, Definition, Phase, Run, filled, is_held
+
+# Among members these belong to their run even unnamed; results and news may concern anything.
+ASKS = frozenset({"delegate_task", "request_review"})
+_WORD = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+
+
+class Fault(Struct, frozen=True):
+    """What is wrong with a definition, and at which key."""
+
+    key: str
+    message: str
+
+
+def faults(definition: Definition) -> list[Fault]:
+    """Everything that a definition of the right shape can still have wrong."""
+    return [
+        *_wrong_parts(definition),
+        *(fault for index in range(len(definition.phases)) for fault in _wrong_phase(definition, index)),
+        *_no_way_out(definition),
+    ]
+
+
+def _wrong_parts(definition: Definition) -> Iterator[Fault]:
+    if not definition.parts:
+        yield Fault("parts", "must name at least one part.")
+    for part, role in definition.parts.items():
+        if not _WORD.fullmatch(part):
+            yield Fault(
+                f"parts.{part[:40]}", "a part's name is lower-case letters, digits, - and _, at most 40."
+            )
+        if role and read_role(role) is None:
+            yield Fault(f"parts.{part}", f"there is no such role; roles are {', '.join(ROLES)}, or empty.")
+    for index, part in enumerate(definition.apart):
+        if part not in definition.parts:
+            yield Fault(f"apart[{index}]", f"there is no part '{part[:40]}'; {_known(definition.parts)}.")
+
+
+def _wrong_phase(definition: Definition, index: int) -> Iterator[Fault]:
+    phase, key = definition.phases[index], f"phases[{index}]"
+    names = [each.name for each in definition.phases]
+    if phase.name == END or phase.name in names[:index]:
+        yield Fault(
+            f"{key}.name", f"'{phase.name}' is taken; phases have different names, and none is '{END}'."
+        )
+    if phase.by not in definition.parts:
+        yield Fault(f"{key}.by", f"there is no part '{phase.by[:40]}'; {_known(definition.parts)}.")
+    for place, name in enumerate(phase.next):
+        if name not in (*names, END):
+            yield Fault(f"{key}.next[{place}]", f"there is no phase '{name[:40]}'; {_known([*names, END])}.")
+    for place, name in enumerate(phase.unchanged):
+        if name not in names:
+            yield Fault(f"{key}.unchanged[{place}]", f"there is no phase '{name[:40]}'; {_known(names)}.")
+    for place, path in enumerate(phase.artifacts):
+        if artifact_path(filled(path, "id", 1)) != filled(path, "id", 1):
+            told = "must be a path or pattern inside the workspace, without .. and //; in .switchboard only below"
+            yield Fault(f"{key}.artifacts[{place}]", f"{told} {REVIEWS}.")
+
+
+def _no_way_out(definition: Definition) -> Iterator[Fault]:
+    """Phases nobody comes to, and phases from which there is no way to the end."""
+    phases = definition.phases
+    forward: dict[str, list[str]] = {phase.name: definition.arrows(phase) for phase in phases}
+    reached = _reach(phases[0].name, forward)
+    for index, phase in enumerate(phases):
+        if phase.name not in reached:
+            yield Fault(f"phases[{index}].name", f"no phase leads to '{phase.name}'.")
+        elif END not in _reach(phase.name, forward):
+            yield Fault(f"phases[{index}].next", f"from '{phase.name}' there is no way to '{END}'.")
+
+
+def _reach(start: str, arrows: Mapping[str, Iterable[str]]) -> set[str]:
+    found: set[str] = set()
+    ahead = [start]
+    while ahead:
+        name = ahead.pop()
+        if name not in found:
+            found.add(name)
+            ahead.extend(arrows.get(name, ()))
+    return found
+
+
+def _known(names: Iterable[str]) -> str:
+    return f"known here: {', '.join(names)}"
+
+
+def fill(
+    definition: Definition, given: Mapping[str, str], roles: Mapping[str, str], starter: str
+) -> dict[str, str] | Failure:
+    """Who has which part: who was named; else the only one in its role; else, for what is left, the starter.
+
+    `roles` has everybody there is, with the role of each.
+    """
+    for part in given:
+        if part not in definition.parts:
+            return _refused(
+                f"Workflow '{definition.name}' has no part '{part[:80]}'; {_known(definition.parts)}."
+            )
+    chosen = dict(given)
+    for part, role in definition.parts.items():
+        if part not in chosen and role:
+            taken = {
+                chosen[other] for other in definition.apart if other in chosen and part in definition.apart
+            }
+            fitting = [name for name, held in roles.items() if held == read_role(role) and name not in taken]
+            if starter in fitting or len(fitting) == 1:
+                chosen[part] = starter if starter in fitting else fitting[0]
+    left = [part for part in definition.parts if part not in chosen]
+    if len(left) == 1 and starter not in chosen.values():
+        chosen[left[0]] = starter
+        left = []
+    if left:
+        return _refused(
+            f"Workflow '{definition.name}': say with `agents` who is {' and who is '.join(left)}, "
+            f'such as {{"{left[0]}":"{starter}"}}.'
+        )
+    apart = [chosen[part] for part in definition.apart]
+    if len(set(apart)) < len(set(definition.apart)):
+        told = f"In workflow '{definition.name}' {' and '.join(definition.apart)} must be different agents"
+        return _refused(f"{told}, not {', '.join(apart)}.")
+    return {part: chosen[part] for part in definition.parts}
+
+
+class Sending(Struct, frozen=True, kw_only=True):
+    """A message, as far as these decisions need it."""
+
+    action: str
+    sender: str
+    recipient: str
+    verified: bool
+    workflow: object = None
+
+
+class Belongs(Struct, frozen=True):
+    """The message is one of a run: which phase it is sent in, and in which role its recipient is addressed."""
+
+    run: str
+    phase: str
+    role: str
+    taken: bool = False
+    """Whether the step that it tells of has been taken."""
+
+
+def admit(runs: Collection[Run], sending: Sending, at: str) -> Belongs | Failure | None:
+    """What a message is to the runs there are; None where it is none of theirs. A failure refuses it."""
+    if sending.workflow is not None:
+        run = next((run for run in runs if run.id == sending.workflow), None)
+        if run is None:
+            told = f"There is no workflow {str(sending.workflow)[:80]!r} (`metadata.workflow`)."
+            return failure("mail_workflow_unknown", told)
+        return _fitting(run, sending)
+    held = [run for run in runs if is_held(run, at)]
+    if sending.action in ASKS:
+        for run in held:
+            if sending.sender in run.members and sending.recipient in run.members:
+                return _fitting(run, sending)
+    for run in held:
+        if sending.recipient in run.agents.values() and sending.action in run.definition.protects:
+            return busy(run, sending.recipient, f"takes no {sending.action} of '{sending.sender}'")
+    return None
+
+
+def busy(run: Run, agent: str, so: str) -> Failure:
+    """An agent is held by a run: by which, in which phase, until when."""
+    told = f"'{agent}' is in workflow '{run.id}' and {so}. It is in phase '{run.phase}' ('{run.actor}' acts)"
+    return failure("mail_agent_busy", f"{told}, and holds '{agent}' until it ends, at the latest {run.due}.")
+
+
+def _fitting(run: Run, sending: Sending) -> Belongs | Failure:
+    """Whether the phase has room for the message: what its actor is asked, what the actor sends, and any news."""
+    phase = run.now_in
+    if phase is None:
+        return _refused(f"Workflow '{run.id}' is {run.status}; messages no longer belong to it.")
+    for name in (sending.sender, sending.recipient):
+        if name not in run.members:
+            return _refused(f"'{name}' has no part in workflow '{run.id}'.")
+    if phase.verified and not sending.verified:
+        told = f"Phase '{phase.name}' of workflow '{run.id}' takes messages of verified senders only"
+        return _refused(f"{told}; '{sending.sender}' is known only by what the file says.")
+    asks = sending.action == phase.ask and sending.recipient == run.actor
+    tells = sending.action in phase.may_send and sending.sender == run.actor
+    if not (asks or tells or sending.action == "status_update"):
+        return _refused(f"Workflow '{run.id}' is in phase '{phase.name}': {_room(run, phase)}.")
+    part = phase.by if asks else _part(run, sending.recipient)
+    role = run.definition.parts.get(part, "")
+    return Belongs(run.id, phase.name, read_role(role) or "" if role else "")
+
+
+def _room(run: Run, phase: Phase) -> str:
+    may = " or ".join(phase.may_send) or "nothing"
+    return (
+        f"members may send {phase.ask} to '{run.actor}', '{run.actor}' may send {may} to members, and all "
+        "status_update; nothing else fits"
+    )
+
+
+def _part(run: Run, agent: str) -> str:
+    return next((part for part, name in run.agents.items() if name == agent), "")
+
+
+def _refused(message: str) -> Failure:
+    return failure("mail_workflow_refused", message)

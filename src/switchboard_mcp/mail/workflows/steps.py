@@ -1,0 +1,214 @@
+"""What moves a run of a workflow: a phase that is completed or skipped, a stop, a lapse; each decided by `advance`.
+
+Owns the decision, and the words of a refusal. What was found in files is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.mail.path_patterns import fits, is_pattern
+from switchboard_mcp.mail.workflows.definitions import END, STATUSES, Artifact, How, Moment, Phase, Run, Step
+
+# What was found at a path: the file, or why there is none to be had.
+Found: TypeAlias = Mapping[str, "Artifact | str"]
+
+
+class Complete(Struct, frozen=True, kw_only=True):
+    """The actor says that the phase is done. `named` are the files it names, `found` is what is at all paths."""
+
+    phase: str
+    by: str
+    when: Moment
+    found: Found
+    named: list[str] = []
+    next: str = ""
+    note: str = ""
+    verified: bool = True
+    via: str = ""
+
+
+class Skip(Struct, frozen=True, kw_only=True):
+    """Somebody says that the phase is left out, and why."""
+
+    phase: str
+    by: str
+    when: Moment
+    reason: str
+    next: str = ""
+    leads: bool = False
+    verified: bool = True
+    via: str = ""
+
+
+class Stop(Struct, frozen=True, kw_only=True):
+    """Somebody ends the run, and says why."""
+
+    by: str
+    when: Moment
+    reason: str
+    leads: bool = False
+    verified: bool = True
+
+
+class Lapse(Struct, frozen=True, kw_only=True):
+    """One of its agents is wanted elsewhere, after a long time in which nothing happened."""
+
+    when: Moment
+    reason: str
+
+
+Event: TypeAlias = Complete | Skip | Stop | Lapse
+
+
+def advance(run: Run, event: Event) -> Run | Failure:
+    """The run after the event, or why nothing changes."""
+    phase = run.now_in
+    if phase is None:
+        return _refused(f"Workflow '{run.id}' is {run.status} and takes no more steps.")
+    if isinstance(event, Complete):
+        return _complete(run, phase, event)
+    if isinstance(event, Skip):
+        return _skip(run, phase, event)
+    if isinstance(event, Lapse):
+        if event.when.at < run.due:
+            return _refused(f"Workflow '{run.id}' holds its agents until {run.due}.")
+        return _step(run, Step(phase=phase.name, how="lapsed", by="", at=event.when.at, reason=event.reason))
+    if not event.reason.strip():
+        return _refused(f"To stop workflow '{run.id}' give a reason; it is recorded.")
+    if event.by not in run.members and not event.leads:
+        return _refused(
+            f"'{event.by}' has no part in workflow '{run.id}'; its members or a lead may stop it."
+        )
+    step = Step(phase=phase.name, how="stopped", by=event.by, at=event.when.at, reason=event.reason)
+    return _step(run, replace(step, unverified=not event.verified))
+
+
+def _complete(run: Run, phase: Phase, event: Complete) -> Run | Failure:
+    problem = _out_of_order(run, phase, event.phase) or _unknown(run, phase, event)
+    if problem is None and event.by != run.actor:
+        told = f"Phase '{phase.name}' of workflow '{run.id}' is for '{run.actor}' ({phase.by}) to complete"
+        problem = _refused(f"{told}, not for '{event.by}'.")
+    if problem is not None:
+        return problem
+    to = _way(run, phase, event.next)
+    if isinstance(to, Failure):
+        return to
+    artifacts = _artifacts(run, phase, event)
+    if isinstance(artifacts, Failure):
+        return artifacts
+    step = _ended(run, phase, event, to, how="completed")
+    return _step(run, replace(step, note=event.note, artifacts=artifacts), event.when.due)
+
+
+def _skip(run: Run, phase: Phase, event: Skip) -> Run | Failure:
+    problem = _out_of_order(run, phase, event.phase) or _unknown(run, phase, event)
+    if problem is None and not event.reason.strip():
+        problem = _refused(
+            f"Phase '{phase.name}' of workflow '{run.id}' is skipped for a reason only; give one."
+        )
+    if problem is None and not phase.skippable:
+        problem = _refused(f"Phase '{phase.name}' of workflow '{run.id}' cannot be skipped, for no reason.")
+    if problem is None and event.by not in (run.actor, run.started_by) and not event.leads:
+        told = f"'{event.by}' may not skip phase '{phase.name}' of workflow '{run.id}'"
+        problem = _refused(f"{told}: that is for '{run.actor}', '{run.started_by}' or a lead.")
+    if problem is not None:
+        return problem
+    to = _way(run, phase, event.next or run.definition.arrows(phase)[0])
+    if isinstance(to, Failure):
+        return to
+    step = _ended(run, phase, event, to, how="skipped")
+    return _step(run, replace(step, reason=event.reason), event.when.due)
+
+
+def _ended(run: Run, phase: Phase, event: Complete | Skip, to: str, how: How) -> Step:
+    return Step(
+        phase=phase.name,
+        how=how,
+        by=event.by,
+        at=event.when.at,
+        round=run.round(phase.name),
+        to=to,
+        unverified=not event.verified,
+        via=event.via,
+    )
+
+
+def _out_of_order(run: Run, phase: Phase, said: str) -> Failure | None:
+    if said == phase.name:
+        return None
+    if run.definition.phase(said) is None:
+        names = ", ".join(each.name for each in run.definition.phases)
+        return _refused(f"Workflow '{run.id}' has no phase '{said[:80]}'; its phases are {names}.")
+    told = f"Workflow '{run.id}' is in phase '{phase.name}' ('{run.actor}' acts), not in '{said}'."
+    return _refused(f"{told} Complete '{phase.name}' first, or skip it with a reason.")
+
+
+def _unknown(run: Run, phase: Phase, event: Complete | Skip) -> Failure | None:
+    if event.verified or not phase.verified:
+        return None
+    told = f"Phase '{phase.name}' of workflow '{run.id}' is ended over a connection that shows who does it"
+    return _refused(f"{told}; here it is only said to be '{event.by}'.")
+
+
+def _way(run: Run, phase: Phase, said: str) -> str | Failure:
+    """Where the run goes."""
+    arrows = run.definition.arrows(phase)
+    choices = " or ".join(f"'{arrow}'" for arrow in arrows)
+    if not said and len(arrows) > 1:
+        return _refused(f"Say with `next` where '{run.id}' goes from phase '{phase.name}': {choices}.")
+    to = said or arrows[0]
+    if to not in arrows:
+        return _refused(
+            f"From phase '{phase.name}' workflow '{run.id}' goes to {choices}, not to '{to[:80]}'."
+        )
+    target = run.definition.phase(to)
+    # A phase that may lead to itself counts the visit that ends now, too.
+    visits = run.round(to) + (to == phase.name)
+    if target is not None and visits > target.rounds:
+        told = f"Workflow '{run.id}' was in phase '{to}' {target.rounds} time(s), which is the most"
+        return _refused(f"{told}; go another way, or stop it.")
+    return to
+
+
+def _artifacts(run: Run, phase: Phase, event: Complete) -> list[Artifact] | Failure:
+    """The artifacts of the phase, each as it is now."""
+    problems = []
+    taken: dict[str, Artifact] = {}
+    literal = [path for path in run.needs() if not is_pattern(path)]
+    for path in dict.fromkeys([*literal, *event.named]):
+        found = event.found.get(path, "nobody has looked at it")
+        if isinstance(found, Artifact) and found.bytes > 0:
+            taken[path] = found
+        else:
+            problems.append(f"{path} ({found if isinstance(found, str) else 'it is empty'})")
+    for pattern in run.needs():
+        if is_pattern(pattern) and not any(fits(path, pattern) for path in taken):
+            problems.append(f"{pattern} (name the file that fits, in `artifacts`)")
+    for kept in run.kept():
+        now = event.found.get(kept.path, "nobody has looked at it")
+        if not isinstance(now, Artifact) or now.sha256 != kept.sha256:
+            why = now if isinstance(now, str) else "it has been changed since it was handed over"
+            problems.append(f"{kept.path} ({why})")
+    if problems:
+        told = (
+            f"Phase '{phase.name}' of workflow '{run.id}' cannot end: {'; '.join(dict.fromkeys(problems))}."
+        )
+        return failure("mail_artifact_missing", told)
+    return list(taken.values())
+
+
+def _step(run: Run, step: Step, due: str = "") -> Run:
+    what = "concluded" if step.to == END else step.how
+    status = STATUSES[run.status, what]
+    phase = step.to if status == "running" else run.phase
+    return replace(run, phase=phase, status=status, steps=[*run.steps, step], due=due or run.due)
+
+
+def _refused(message: str) -> Failure:
+    return failure("mail_workflow_refused", message)

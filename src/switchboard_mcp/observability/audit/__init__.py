@@ -1,0 +1,1 @@
+"""The audit log: hash-chained records of calls, their files, and verification."""

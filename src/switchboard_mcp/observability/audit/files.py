@@ -1,0 +1,222 @@
+"""The files of the audit record: `audit-000001.jsonl` and so on, the last one being written.
+
+Any number of processes append, one batch at a time, under a lock that the system takes back from a dead one. Owns
+finding the end of the chain, setting aside what a crash left half-written, rotation, and that a batch which does not
+fit leaves no trace. Does not know what is recorded.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from msgspec import Struct
+
+from switchboard_mcp.observability.audit import hash_chain
+from switchboard_mcp.observability.audit.hash_chain import Link
+
+LOCK = "lock"
+# The last line is looked for in so much of the end of a file; no line is near as long.
+TAIL_BYTES = 65_536
+# Makes the lines of a batch, bound to what is before; gives them and where the chain stands then.
+Bind = Callable[[Link], tuple[bytes, Link]]
+_sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has only the latter
+
+
+class Ending(Struct):
+    """How a file ends: at which size its last whole line does, where the chain stands there, and what is left over."""
+
+    size: int
+    link: Link
+    torn: bytes = b""
+
+
+def file_name(number: int) -> str:
+    """The name of a file of the record."""
+    return f"audit-{number:06d}.jsonl"
+
+
+def numbered(folder: str) -> list[int]:
+    """The numbers of the files there, oldest first."""
+    found = []
+    for name in os.listdir(folder):
+        middle = name.removeprefix("audit-").removesuffix(".jsonl")
+        if middle.isdecimal() and name == file_name(int(middle)):
+            found.append(int(middle))
+    return sorted(found)
+
+
+@contextmanager
+def locked(folder: str, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Hold the lock of the folder."""
+    descriptor = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class AuditFiles:
+    """Appends to the record in one folder."""
+
+    def __init__(self, folder: str, max_bytes: int, keep: int, clock: Callable[[], int]) -> None:
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._clock = clock
+        self._descriptor = -1
+        self._number = 0
+        self._size = 0
+        self._link = Link()
+
+    def open(self) -> None:
+        """Make the folder, and see that it can be written. Raises OSError where it cannot."""
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        with locked(self._folder):
+            self._catch_up()
+
+    def append(self, bind: Bind) -> None:
+        """Append one batch. Raises OSError where that is not possible; then nothing of it is there."""
+        with locked(self._folder):
+            self._catch_up()
+            data, link = bind(self._link)
+            self._write(data, link)
+            if self._size >= self._max_bytes:
+                self._begin_file(self._number + 1)
+                self._prune()
+
+    def sync(self) -> None:
+        """Force what was appended to the disk."""
+        if self._descriptor >= 0:
+            _sync(self._descriptor)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _path(self, number: int) -> str:
+        return os.path.join(self._folder, file_name(number))
+
+    def _catch_up(self) -> None:
+        """Be at the end of the chain, whoever wrote last."""
+        if self._descriptor >= 0:
+            found = os.fstat(self._descriptor)
+            newer = os.path.lexists(self._path(self._number + 1))
+            if found.st_size == self._size and found.st_nlink and not newer:
+                return
+            self.close()
+        numbers = numbered(self._folder)
+        if not numbers:
+            self._link = Link()
+            self._begin_file(1)
+            return
+        self._number = numbers[-1]
+        self._descriptor = _open(self._path(self._number))
+        ending = _ending(self._descriptor)
+        self._size, self._link = ending.size, ending.link
+        if ending.size == 0 and len(numbers) > 1:  # made, and then its maker died
+            self._link = _ending_of(self._path(numbers[-2])).link
+        if ending.torn or ending.size == 0:
+            self._mend(ending)
+
+    def _mend(self, ending: Ending) -> None:
+        """Set aside what a crash left half-written, and say so in the record."""
+        if ending.torn:
+            aside = f"{self._path(self._number)}.torn-{self._link.seq + 1}"
+            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                _write_all(descriptor, ending.torn)
+            finally:
+                os.close(descriptor)
+            os.ftruncate(self._descriptor, ending.size)
+        if ending.size == 0:
+            self._write(*self._beginning())
+        if ending.torn:
+            seq = self._link.seq + 1
+            body = hash_chain.opening("torn", seq, self._clock(), pid=os.getpid(), count=len(ending.torn))
+            line, digest = hash_chain.seal(body, self._link.digest)
+            self._write(line, Link(seq, digest))
+
+    def _begin_file(self, number: int) -> None:
+        self.sync()
+        self.close()
+        self._number, self._size = number, 0
+        self._descriptor = _open(self._path(number))
+        self._write(*self._beginning())
+        _sync_folder(self._folder)
+
+    def _beginning(self) -> tuple[bytes, Link]:
+        seq, prev = self._link.seq + 1, self._link.digest
+        body = hash_chain.opening(
+            "begin", seq, self._clock(), pid=os.getpid(), schema=hash_chain.SCHEMA_VERSION, prev=prev.hex()
+        )
+        line, digest = hash_chain.seal(body, prev)
+        return line, Link(seq, digest)
+
+    def _write(self, data: bytes, link: Link) -> None:
+        try:
+            _write_all(self._descriptor, data)
+        except OSError:
+            os.ftruncate(self._descriptor, self._size)
+            raise
+        self._size += len(data)
+        self._link = link
+
+    def _prune(self) -> None:
+        if self._keep:
+            for number in numbered(self._folder)[: -self._keep]:
+                os.unlink(self._path(number))
+
+
+def _open(path: str) -> int:
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(path, flags, 0o600)
+
+
+def _ending_of(path: str) -> Ending:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        return _ending(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _ending(descriptor: int) -> Ending:
+    """Where the last whole line ends. What follows it, and lines that are none, are torn."""
+    size = os.fstat(descriptor).st_size
+    start = max(0, size - TAIL_BYTES)
+    tail = os.pread(descriptor, size - start, start)
+    end = len(tail)
+    while end > 0:
+        end = tail.rfind(b"\n", 0, end) + 1
+        if end == 0:
+            break
+        begin = tail.rfind(b"\n", 0, end - 1) + 1
+        link = hash_chain.link_of(tail[begin : end - 1])
+        if link is not None:
+            return Ending(start + end, link, tail[end:])
+        end = begin
+    if start > 0:
+        raise OSError(errno.EBADMSG, "its end holds no record")
+    return Ending(0, Link(), tail)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _sync_folder(folder: str) -> None:
+    """A new file is there after a power cut only if its folder was written too."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

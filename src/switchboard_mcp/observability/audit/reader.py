@@ -1,0 +1,58 @@
+"""The audit record, read while it grows: file after file, each line once, also over a rotation.
+
+Knows neither what is looked for nor how long to wait for more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from switchboard_mcp.observability.audit import hash_chain
+from switchboard_mcp.observability.audit.files import file_name, numbered
+from switchboard_mcp.observability.audit.hash_chain import Entry
+
+
+class Reader:
+    """See the module. Raises OSError where there is no record."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._number = 0
+        self._file: BinaryIO | None = None
+        self._place = 0  # where the first line begins that was not told yet
+
+    def news(self) -> Iterator[Entry]:
+        """Every record that has come since; at first all there are, oldest first."""
+        while True:
+            # Looked for before this file is read to its end: once there is a next one, nothing more comes to this.
+            following = [number for number in numbered(self._folder) if number > self._number]
+            yield from self._rest()
+            if not following:
+                return
+            self.close()
+            self._number, self._place = following[0], 0
+            try:
+                self._file = open(os.path.join(self._folder, file_name(self._number)), "rb")  # noqa: SIM115 - see `close`
+            except FileNotFoundError:  # an old one, of which only so many are kept
+                continue
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _rest(self) -> Iterator[Entry]:
+        if self._file is None:
+            return
+        # Always from the end of a line: half a line may be set aside by the next writer, and another stand there then.
+        self._file.seek(self._place)
+        for line in self._file:
+            if not line.endswith(b"\n"):
+                return
+            self._place += len(line)
+            entry = hash_chain.read(line)
+            if entry is not None:
+                yield entry

@@ -1,0 +1,275 @@
+"""Structured logs on stderr, as a chain of functions: level, fields, redaction, rendering, writing.
+
+Owns how a line looks and that writing it never blocks: nobody may be reading stderr, and a server that waits
+for its log is dead. Lines that do not fit are dropped, and the next line says how many. Does not know what
+events mean.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.redaction.redactor import Redactor
+
+Level = Literal["debug", "info", "warning", "error"]
+Style = Literal["text", "json"]
+Fields = dict[str, object]
+# Writes one line; False tells that it was dropped.
+Write = Callable[[bytes], bool | None]
+
+LEVELS: dict[str, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+# A pipe that is writable at all takes this much without blocking, and in one piece.
+MAX_LINE = 4096
+# What is cut out of a line must leave room for the rest of it.
+_CLIPS = (1024, 256, 64)
+_COLOURS = {"debug": "\x1b[2m", "info": "\x1b[36m", "warning": "\x1b[33m", "error": "\x1b[31m"}
+_RESET = "\x1b[0m"
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+class Record(Struct):
+    """One event on its way through the chain."""
+
+    time: float
+    level: Level
+    event: str
+    fields: Fields
+    dropped: int = 0
+
+
+class Sink(Struct):
+    """What all logs bound from one share: how lines are made and written, and how many were lost."""
+
+    threshold: int
+    redactor: Redactor | None
+    render: Callable[[Record], bytes]
+    write: Write
+    clock: Callable[[], float]
+    dropped: int = 0
+
+
+class Log:
+    """A log with fields of its own. `bind` gives another with more."""
+
+    __slots__ = ("_fields", "_sink")
+
+    def __init__(
+        self,
+        level: Level = "info",
+        style: Style = "text",
+        *,
+        redactor: Redactor | None = None,
+        write: Write | None = None,
+        clock: Callable[[], float] = time.time,
+        colour: bool = False,
+    ) -> None:
+        render = render_json if style == "json" else render_colour if colour else render_text
+        self._sink = Sink(LEVELS[level], redactor, render, write or stderr_writer(), clock)
+        self._fields: Fields = {}
+
+    def bind(self, **fields: object) -> Log:
+        """The same log with these fields on every line."""
+        bound = Log.__new__(Log)
+        bound._sink = self._sink
+        bound._fields = {**self._fields, **fields}
+        return bound
+
+    def enabled(self, level: Level) -> bool:
+        """Whether a line of this level would be written: ask before gathering costly fields."""
+        return LEVELS[level] >= self._sink.threshold
+
+    def debug(self, event: str, **fields: object) -> None:
+        """What only somebody who looks for a fault wants to read."""
+        self._log("debug", event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        """What happened as it should."""
+        self._log("info", event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """What is wrong and does not stop the rest."""
+        self._log("warning", event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        """What failed."""
+        self._log("error", event, fields)
+
+    def _log(self, level: Level, event: str, fields: Fields) -> None:
+        sink = self._sink
+        if LEVELS[level] < sink.threshold:
+            return
+        record = Record(sink.clock(), level, event, plain_fields({**self._fields, **fields}), sink.dropped)
+        if sink.redactor is not None:
+            redact(record, sink.redactor)
+        if sink.write(sink.render(record)) is False:
+            sink.dropped += 1
+        else:
+            sink.dropped = 0
+
+
+def plain_fields(fields: Mapping[str, object]) -> Fields:
+    """Fields as plain values, so that the links after this one need to know no other types."""
+    return {name: plain(value) for name, value in fields.items()}
+
+
+def plain(value: object) -> object:
+    """Text, numbers, lists and objects as they are; anything else as text."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, BaseException):
+        return f"{type(value).__name__}: {value}" if str(value) else type(value).__name__
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    try:
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=_strange, builtin_types=(bytes,))
+    except Exception:  # noqa: BLE001 - whatever a stranger's value does, logging it must not fail
+        return f"<{type(value).__name__}>"
+
+
+def _strange(value: object) -> object:
+    return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else str(value)
+
+
+def redact(record: Record, redactor: Redactor) -> None:
+    """Mask secrets in event and fields."""
+    record.event = redactor.text(record.event)
+    masked = redactor.value(record.fields)
+    record.fields = masked if isinstance(masked, dict) else {}
+
+
+def render_text(record: Record) -> bytes:
+    """A line for people: time, level, event, then `name=value`."""
+    return _text_line(record, "", "")
+
+
+def render_colour(record: Record) -> bytes:
+    """The same with the level in colour, for a terminal."""
+    return _text_line(record, _COLOURS[record.level], _RESET)
+
+
+def render_json(record: Record) -> bytes:
+    """A line for programs: one object with time, level, event, and the fields."""
+    seconds = int(record.time // 1)
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    head: Fields = {
+        "time": f"{stamp}.{int((record.time - seconds) * 1000):03d}Z",
+        "level": record.level,
+        "event": _cut(_encodable(record.event), _CLIPS[1]),
+    }
+    if record.dropped:
+        head["dropped"] = record.dropped
+    fields = {(f"{name}_" if name in head else name): value for name, value in record.fields.items()}
+    line = _json({**head, **fields})
+    for limit in _CLIPS:
+        if len(line) < MAX_LINE:
+            return line + b"\n"
+        short = {_cut(name, _CLIPS[2]): _shortened(value, limit) for name, value in fields.items()}
+        line = _json({**head, **short, "clipped": True})
+    if len(line) >= MAX_LINE:
+        line = _json({**head, "clipped": True})
+    return line + b"\n"
+
+
+def stderr_writer(descriptor: int = 2) -> Write:
+    """A writer that gives up rather than wait."""
+    torn = False
+
+    def write(line: bytes) -> bool:
+        nonlocal torn
+        try:
+            if not _is_writable(descriptor):
+                return False
+            # A line that was cut short must not run into this one.
+            data = b"\n" + line[: MAX_LINE - 1] if torn else line
+            torn = os.write(descriptor, data) < len(data)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    return write
+
+
+def _is_writable(descriptor: int) -> bool:
+    if sys.platform == "win32":
+        return True  # Only sockets can be asked there.
+    if sys.platform == "darwin":
+        return bool(select.select([], [descriptor], [], 0)[1])  # poll does not know terminals there.
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return any(events & select.POLLOUT for _, events in poll.poll(0))
+
+
+def _text_line(record: Record, before: str, after: str) -> bytes:
+    stamp = time.strftime("%H:%M:%S", time.localtime(record.time))
+    parts = [stamp, f"{before}{record.level}{after}", _escaped(record.event)]
+    if record.dropped:
+        parts.append(f"dropped={record.dropped}")
+    parts += (f"{_escaped(name)}={_shown(value)}" for name, value in record.fields.items())
+    line = " ".join(parts).encode()
+    if len(line) >= MAX_LINE:
+        mark = "…".encode()
+        line = line[: MAX_LINE - 1 - len(mark)].decode("utf-8", "ignore").encode() + mark
+    return line + b"\n"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        if value and not any(character in value for character in ' "='):
+            return _escaped(value)
+        return '"' + _escaped(value.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return _json(value).decode()
+
+
+def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else _escape(character) for character in text)
+
+
+def _escape(character: str) -> str:
+    if short := _ESCAPES.get(character):
+        return short
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def _json(value: object) -> bytes:
+    try:
+        line = msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        line = msgspec.json.encode(_encodable(value)).decode()
+    # What JSON leaves as it is and a terminal does not, such as U+009B, can only stand inside its strings.
+    return _escaped(line).encode()
+
+
+def _encodable(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_encodable(name): _encodable(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    return value
+
+
+def _shortened(value: object, limit: int) -> object:
+    if isinstance(value, str):
+        return _cut(value, limit)
+    if isinstance(value, dict | list):
+        return _cut(_json(value).decode(), limit)
+    return value
+
+
+def _cut(text: object, limit: int) -> str:
+    whole = str(text)
+    return whole if len(whole) <= limit else whole[: limit - 1] + "…"

@@ -1,0 +1,176 @@
+"""OpenTelemetry: a span for each request that goes to a child, and the metrics, sent wherever its variables say.
+
+Loaded only where `telemetry.otel` is on; nothing else imports the library. The trace of a host goes on: its context
+comes in `_meta`, or in the headers of an HTTP request, and the child is given that of our own span in `_meta`, as MCP
+has it. Names follow OpenTelemetry's conventions for MCP. Of arguments and results nothing is told. Does not know
+gateways or children.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Raw
+from opentelemetry import context
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
+from opentelemetry.context import Context
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.propagators.composite import CompositePropagator
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanKind, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from switchboard_mcp import __version__
+from switchboard_mcp.errors import refused
+from switchboard_mcp.observability.metrics import BOUNDARIES, DURATION, METRICS, Value
+from switchboard_mcp.protocol.message_meta import Meta, text_of
+from switchboard_mcp.protocol.trace_context import KEYS
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
+
+Collect = Callable[[], Iterable[Value]]
+NAME = "switchboard"
+HEADERS = frozenset(key.encode() for key in KEYS)
+# What went well as far as the protocol goes. A host that cancels is no error either.
+FINE = frozenset({"ok", "cancelled"})
+# One look at the children serves all metrics of one report.
+SAME_LOOK_S = 1.0
+_PROPAGATOR = CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()])
+
+
+class OpenTelemetry:
+    """See the module."""
+
+    def __init__(
+        self, processor: SpanProcessor | None, reader: MetricReader | None, *, named: bool = False
+    ) -> None:
+        about = {SERVICE_VERSION: __version__}
+        if not named:
+            about[SERVICE_NAME] = NAME
+        resource = Resource.create(about)
+        self._traces = TracerProvider(resource=resource, shutdown_on_exit=False)
+        if processor is not None:
+            self._traces.add_span_processor(processor)
+        readers = [] if reader is None else [reader]
+        self._metrics = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
+        self._tracer = self._traces.get_tracer(NAME, __version__)
+        self._meter = self._metrics.get_meter(NAME, __version__)
+        self._durations = self._meter.create_histogram(
+            "mcp.server.operation.duration",
+            unit="s",
+            description=METRICS[DURATION].help.partition(" Only with")[0],
+            explicit_bucket_boundaries_advisory=list(BOUNDARIES),
+        )
+
+    def arrived(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """An HTTP request has come: whatever it starts is part of the trace that its headers name."""
+        carrier = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in headers if name in HEADERS
+        }
+        # Without one too: requests that come close after another on one connection begin where that was served.
+        context.attach(_PROPAGATOR.extract(carrier, Context()))
+
+    def begin(self, method: str, target: str, told: Mapping[str, str], meta: Meta) -> tuple[Span, Meta]:
+        """A request begins. Gives its span, and the `_meta` for the child, in which that span is the parent."""
+        carrier = {key: text for key in KEYS if (text := text_of(meta.get(key))) is not None}
+        parent = _PROPAGATOR.extract(carrier, Context()) if "traceparent" in carrier else None
+        attributes = {"mcp.method.name": method, **told}
+        name = f"{method} {target}" if target else method
+        span = self._tracer.start_span(name, parent, SpanKind.SERVER, attributes)
+        sent: dict[str, str] = {}
+        _PROPAGATOR.inject(sent, set_span_in_context(span, parent))
+        return span, {**meta, **{key: Raw(msgspec.json.encode(text)) for key, text in sent.items()}}
+
+    def end(self, span: Span, method: str, told: Mapping[str, str], outcome: str, seconds: float) -> None:
+        """A request has its answer, or nobody waits for it any more."""
+        attributes = {"mcp.method.name": method, **told}
+        if outcome not in FINE:
+            attributes["error.type"] = "tool_error" if outcome == "error" else outcome
+            span.set_attribute("error.type", attributes["error.type"])
+            span.set_status(StatusCode.ERROR)
+        elif outcome != "ok":
+            span.set_attribute("switchboard.outcome", outcome)
+        span.end()
+        self._durations.record(seconds, attributes)
+
+    def observe(self, collect: Collect) -> None:
+        """Report what is counted elsewhere; `collect` is called from another thread."""
+        look = _Look(collect)
+        for name, metric in METRICS.items():
+            if metric.kind != "histogram":
+                _instrument(self._meter, name, look)
+
+    def close(self) -> None:
+        """Send what has not been sent. May take as long as the exporters wait."""
+        self._traces.shutdown()
+        self._metrics.shutdown()
+
+
+class _Look:
+    """What was counted at one moment."""
+
+    def __init__(self, collect: Collect) -> None:
+        self._collect = collect
+        self._at = -SAME_LOOK_S
+        self._values: list[Value] = []
+
+    def read(self, metric: str, _options: CallbackOptions) -> Iterable[Observation]:
+        if monotonic() - self._at >= SAME_LOOK_S:
+            self._values, self._at = list(self._collect()), monotonic()
+        return [Observation(each.value, dict(each.labels)) for each in self._values if each.metric == metric]
+
+
+def _instrument(meter: Meter, name: str, look: _Look) -> None:
+    metric = METRICS[name]
+    dotted = name.removesuffix("_total").replace("_", ".")
+    make = meter.create_observable_counter if metric.kind == "counter" else meter.create_observable_gauge
+    make(dotted, [partial(look.read, name)], description=metric.help)
+
+
+class _Words(logging.Handler):
+    """Takes what the library has to say, which else would go to stderr in a form of its own."""
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._warn = warn
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._warn(record.getMessage())
+
+
+def from_environment(environ: Mapping[str, str], warn: Callable[[str], None]) -> OpenTelemetry:
+    """As OpenTelemetry's own variables say; of exporters `otlp` and `none` are known."""
+    for name in ("opentelemetry", "urllib3"):
+        logging.getLogger(name).propagate = False
+        logging.getLogger(name).addHandler(_Words(warn))
+    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return OpenTelemetry(None, None)
+    processor = reader = None
+    if _wants(environ, "OTEL_TRACES_EXPORTER"):
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        processor = BatchSpanProcessor(OTLPSpanExporter())
+    if _wants(environ, "OTEL_METRICS_EXPORTER"):
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+        reader = PeriodicExportingMetricReader(OTLPMetricExporter())
+    named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    return OpenTelemetry(processor, reader, named=named)
+
+
+def _wants(environ: Mapping[str, str], variable: str) -> bool:
+    wish = environ.get(variable, "") or "otlp"
+    if wish not in ("otlp", "none"):
+        told = f"{variable} is '{wish}'; Switchboard knows 'otlp' and 'none'."
+        raise refused("config_invalid", told, hint=f"Set {variable} to one of them, or unset it.")
+    return wish == "otlp"

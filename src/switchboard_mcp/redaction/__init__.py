@@ -1,0 +1,1 @@
+"""Hides secrets in logs, errors and artifacts. Pure."""

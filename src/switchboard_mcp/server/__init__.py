@@ -1,0 +1,1 @@
+"""The transports on which hosts connect: stdio, HTTP, and the dashboard."""

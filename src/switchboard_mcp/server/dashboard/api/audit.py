@@ -1,0 +1,88 @@
+"""The API's answers about the audit record: pages of it, newest first, as it stands in its files.
+
+The record is written without arguments and with secrets taken out, so that it can be shown as it is. Files are read
+from their end, a block at a time, in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from switchboard_mcp.observability.audit import hash_chain
+from switchboard_mcp.observability.audit.files import file_name, numbered
+from switchboard_mcp.observability.audit.hash_chain import Entry
+from switchboard_mcp.server.dashboard.api.routes import Asked, RefusedError
+from switchboard_mcp.server.dashboard.state import Board
+
+MOST_ON_PAGE = 500
+# So many lines are read for one page; then the asker decides whether to go on.
+MOST_READ = 50_000
+BLOCK_BYTES = 262_144
+
+
+class Page(Struct):
+    """Some records, newest first. `next` goes on from here, 0 where there is no more."""
+
+    entries: list[Entry]
+    next: int = 0
+    read: int = 0
+
+
+async def audit(board: Board, asked: Asked) -> object:
+    """One page; `q`, `kind`, `child` and `outcome` choose among them."""
+    if board.services.audit is None:
+        raise RefusedError(404, "Nothing is recorded; audit.enabled turns it on.")
+    folder = os.path.join(board.workspace.folder, board.workspace.config.audit.path)
+    before = asked.number("before", 0, 1 << 60)
+    limit = asked.number("limit", 100, MOST_ON_PAGE)
+    try:
+        return await asyncio.to_thread(read, folder, asked.query, before, limit)
+    except OSError as problem:
+        raise RefusedError(500, f"The record cannot be read: {problem.strerror or problem}.") from None
+
+
+def read(folder: str, query: dict[str, str], before: int, limit: int) -> Page:
+    """Blocking."""
+    page = Page([])
+    last = 0
+    for line in _backwards(folder):
+        entry = hash_chain.read(line)
+        if entry is None or (before and entry.seq >= before):
+            continue
+        if len(page.entries) >= limit or page.read >= MOST_READ:
+            page.next = last
+            break
+        page.read += 1
+        last = entry.seq
+        if _fits(entry, query):
+            page.entries.append(entry)
+    return page
+
+
+def _fits(entry: Entry, query: dict[str, str]) -> bool:
+    if not hash_chain.fits(entry, query.get("child", ""), query.get("kind", ""), query.get("outcome", "")):
+        return False
+    needle = query.get("q", "").casefold()
+    if not needle:
+        return True
+    return needle in f"{entry.kind} {entry.who} {entry.child} {entry.subtool} {entry.outcome}".casefold()
+
+
+def _backwards(folder: str) -> Iterator[bytes]:
+    """Every line of every file, the newest first."""
+    for number in reversed(numbered(folder)):
+        with open(os.path.join(folder, file_name(number)), "rb") as file:
+            place, rest = file.seek(0, os.SEEK_END), b""
+            while place > 0:
+                size = min(BLOCK_BYTES, place)
+                place -= size
+                file.seek(place)
+                lines = (file.read(size) + rest).split(b"\n")
+                rest = lines[0]
+                yield from (line for line in reversed(lines[1:]) if line)
+            if rest:
+                yield rest

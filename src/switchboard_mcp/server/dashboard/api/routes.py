@@ -1,0 +1,113 @@
+"""The JSON API behind the dashboard: which address does what, how it is asked and answered.
+
+`ROUTES` is the whole of it; docs/dashboard.md is held to it by a test. What a handler returns is encoded; a refusal is
+raised as `RefusedError` or `SwitchboardError`. Owns reading of parameters; does not know HTTP beyond that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.server.dashboard.access import Viewer
+
+if TYPE_CHECKING:
+    from switchboard_mcp.server.dashboard.state import Board
+
+T = TypeVar("T", bound=Struct)
+
+
+class RefusedError(Exception):
+    """Why a request is not served: an HTTP status and a sentence."""
+
+    def __init__(self, status: int, told: str) -> None:
+        super().__init__(told)
+        self.status = status
+
+
+class Asked(Struct):
+    """One request: who asks, the variable parts of the address, the query, the body."""
+
+    viewer: Viewer
+    names: tuple[str, ...]
+    query: dict[str, str]
+    body: bytes = b""
+
+    def number(self, name: str, default: int, most: int) -> int:
+        """A whole number of the query."""
+        text = self.query.get(name, "")
+        if not text:
+            return default
+        if not text.isascii() or not text.isdecimal() or len(text) > 18:
+            raise RefusedError(400, f"'{name}' must be a whole number.")
+        return min(int(text), most)
+
+    def read(self, kind: type[T]) -> T:
+        """The body, as what it must be."""
+        try:
+            return msgspec.json.decode(self.body or b"{}", type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+            raise RefusedError(400, f"The body is not what it must be: {problem}") from None
+
+
+Handler = Callable[["Board", Asked], Awaitable[object]]
+
+
+class Route(Struct, frozen=True):
+    """One address. `acts` needs a token that may change things; a `*` of the path is any one name."""
+
+    method: str
+    path: str
+    about: str
+    serve: str
+    acts: bool = False
+
+
+# Each handler is loaded when it is first asked for.
+ROUTES = (
+    Route("GET", "/api/overview", "The server, what you may, and the sums of everything.", "server:overview"),
+    Route("GET", "/api/children", "Every child: state, health, calls, latency, trouble.", "server:children"),
+    Route("GET", "/api/children/*", "One child with its subtools and its drift.", "server:child"),
+    Route("POST", "/api/children/*/start", "Start it now.", "children:start", True),
+    Route("POST", "/api/children/*/stop", "Stop it; calls under way fail.", "children:stop", True),
+    Route("POST", "/api/children/*/restart", "Stop it, then start it.", "children:restart", True),
+    Route("POST", "/api/children/*/approve", "Accept the drift with this `mark`.", "children:approve", True),
+    Route("GET", "/api/savings", "Tokens saved over time and per suite.", "server:savings"),
+    Route("GET", "/api/calls", "The last calls, without arguments.", "server:calls"),
+    Route("GET", "/api/history", "Calls, errors and latency over time.", "server:history"),
+    Route("GET", "/api/audit", "The audit record, newest first, in pages.", "audit:audit"),
+    Route("GET", "/api/mail/agents", "Agents and teams.", "mail:agents"),
+    Route("GET", "/api/mail/messages", "Messages, newest first, in pages; `q` searches.", "mail:messages"),
+    Route("GET", "/api/mail/messages/*/*", "One message to an agent, with its thread.", "mail:message"),
+    Route("GET", "/api/mail/workflows", "Workflows under way and lately ended.", "mail:workflow_runs"),
+    Route("POST", "/api/mail/send", "Send as the overseer.", "mail_actions:send", True),
+    Route(
+        "POST", "/api/mail/messages/*/*/approve", "Let an `execute` be typed.", "mail_actions:approve", True
+    ),
+    Route("POST", "/api/mail/messages/*/*/reject", "Refuse an `execute`.", "mail_actions:reject", True),
+)
+
+
+def find(method: str, path: str) -> tuple[Route, tuple[str, ...]] | None:
+    """The route of an address, with what stands for its `*`; None where there is none."""
+    parts = path.split("/")
+    for route in ROUTES:
+        pattern = route.path.split("/")
+        if route.method != method or len(pattern) != len(parts):
+            continue
+        if all(wanted in ("*", part) and part for wanted, part in zip(pattern[1:], parts[1:], strict=True)):
+            names = tuple(part for wanted, part in zip(pattern, parts, strict=True) if wanted == "*")
+            return route, names
+    return None
+
+
+def handler(route: Route) -> Handler:
+    """What serves it."""
+    from importlib import import_module
+
+    module, _, name = route.serve.partition(":")
+    found: Handler = getattr(import_module(f"switchboard_mcp.server.dashboard.api.{module}"), name)
+    return found

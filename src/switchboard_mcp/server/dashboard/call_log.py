@@ -1,0 +1,122 @@
+"""How calls end, seen from the start of a server that can be looked at.
+
+Stands before the audit record in every suite's chain, and hands everything on to it where there is one. Keeps the last
+calls, sums for each child, and how it all went over time, in memory that does not grow. Arguments are not kept here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from switchboard_mcp.observability.timeline import Tally, Timeline
+
+if TYPE_CHECKING:
+    from switchboard_mcp.children.context import Services
+    from switchboard_mcp.errors import Failure
+
+# Enough to scroll through; older calls are the audit record's.
+MOST_CALLS = 1_000
+MOST_NAME_CHARS = 200
+# A host that no longer waits, or is asked something first, is nobody's fault.
+NO_ERROR = frozenset({"ok", "allowed", "cancelled", "input_required"})
+
+
+class LiveCall(Struct, frozen=True, omit_defaults=True):
+    """One call, look or decision, without its arguments."""
+
+    seq: int
+    at: int
+    kind: str
+    who: str
+    child: str
+    subtool: str = ""
+    outcome: str = ""
+    ms: float = -1.0
+
+
+class Live:
+    """See the module. Chains record here as they do in an `Audit`."""
+
+    def __init__(self, services: Services) -> None:
+        self._redactor = services.redactor
+        self._real = services.audit
+        self.pending: list[tuple[str, str, str, str, bytes, str, float, float]] = []
+        self._last: deque[tuple[str, str, str, str, str, float, float]] = deque(maxlen=MOST_CALLS)
+        self.tallies: dict[str, Tally] = {}
+        self.timeline = Timeline()
+        self.seq = 0
+        self.clock = time.time
+        self.deny = self._real is not None and self._real.deny
+
+    @property
+    def trouble(self) -> Failure | None:
+        """The record's own."""
+        return self._real.trouble if self._real is not None else None
+
+    def record(
+        self,
+        kind: str,
+        who: str = "",
+        child: str = "",
+        subtool: str = "",
+        args: bytes = b"",
+        outcome: str = "",
+        seconds: float = -1.0,
+    ) -> None:
+        """As the record takes it."""
+        self.pending.append((kind, who, child, subtool, args, outcome, seconds, self.clock()))
+        self.rouse()
+
+    def rouse(self) -> None:
+        """A record is there: keep what is shown of it, and hand it on. At once, since a turn of the loop costs more."""
+        record = self.pending.pop()
+        kind, who, child, subtool, _, outcome, seconds, at = record
+        self.seq += 1
+        if len(subtool) > MOST_NAME_CHARS:  # named by whoever asked for it
+            subtool = self._redactor.text(subtool)[:MOST_NAME_CHARS]
+        self._last.append((kind, who, child, subtool, outcome, seconds, at))
+        if kind == "call":
+            tally = self.tallies.get(child)
+            if tally is None:
+                tally = self.tallies[child] = Tally()
+            failed, ms = outcome not in NO_ERROR, seconds * 1000
+            tally.calls += 1
+            tally.errors += failed
+            tally.times.append(ms)
+            self.timeline.add(at, ms, failed)
+        real = self._real
+        if real is not None:
+            real.pending.append(record)
+            if len(real.pending) == 1:
+                real.rouse()
+
+    def close(self) -> None:
+        """The end."""
+        if self._real is not None:
+            self._real.close()
+
+    def since(self, seq: int) -> list[LiveCall]:
+        """Those that came after, oldest first."""
+        fresh = min(self.seq - seq, len(self._last))
+        if fresh <= 0:
+            return []
+        text = self._redactor.text
+        return [
+            LiveCall(
+                number,
+                int(at * 1000),
+                kind,
+                who,
+                child,
+                text(subtool),
+                outcome,
+                round(seconds * 1000, 3) if seconds >= 0 else -1.0,
+            )
+            for number, (kind, who, child, subtool, outcome, seconds, at) in enumerate(
+                list(self._last)[-fresh:], self.seq - fresh + 1
+            )
+        ]

@@ -1,0 +1,51 @@
+"""The one-time link to the dashboard, and how the dashboard comes to be when somebody follows it.
+
+Until then nothing of it is loaded but what keeps its figures. The code stands behind the `#` of the address, where
+neither servers in between nor other pages get to see it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING
+
+from switchboard_mcp.server.dashboard.call_log import Live
+from switchboard_mcp.server.dashboard.savings_history import Savings
+from switchboard_mcp.server.http.auth import TOKEN_BYTES
+from switchboard_mcp.server.http.sockets import shown
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.factory import Parts
+    from switchboard_mcp.server.dashboard.app import Dashboard
+    from switchboard_mcp.server.http.bind import Place
+    from switchboard_mcp.server.http.front import HttpFront
+
+
+def offer(front: HttpFront, place: Place, parts: Parts) -> str:
+    """Let the front open the dashboard when it is asked for; the link that logs one browser in."""
+    code = secrets.token_urlsafe(TOKEN_BYTES)
+    live = parts.services.recorder
+    assert isinstance(live, Live)
+    front.tallies = live.tallies
+    front.savings = savings = Savings(front.began_ms)
+
+    def open_dashboard() -> Dashboard:
+        from switchboard_mcp.server.dashboard.access import Access, rights
+        from switchboard_mcp.server.dashboard.app import Dashboard
+        from switchboard_mcp.server.dashboard.state import Board
+
+        board = Board(
+            parts,
+            live,
+            savings,
+            hosts=lambda: front.hosts_served,
+            sessions=lambda: front.sessions,
+        )
+        now = asyncio.get_running_loop().time
+        allowed = rights(parts.workspace.config.http.tokens)
+        access = Access(place.tokens, allowed, code, place.info.port, now)
+        return Dashboard(board, access, parts.services.log, lambda: front.stopping)
+
+    front.open_dashboard = open_dashboard
+    return f"http://{shown(place.info.host, place.info.port)}/#{code}"

@@ -1,0 +1,138 @@
+"""What the dashboard looks at. Figures are kept from the start of the server on; mail is open while somebody looks.
+
+Does not know HTTP.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from switchboard_mcp.children.admin import drift
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.gateway.child_suite import ChildSuite
+from switchboard_mcp.server.dashboard.call_log import Live
+from switchboard_mcp.server.dashboard.savings_history import Point, Savings
+from switchboard_mcp.server.http.status_endpoint import ChildStatus, children
+
+if TYPE_CHECKING:
+    from switchboard_mcp.children.context import Services
+    from switchboard_mcp.config.models import Workspace
+    from switchboard_mcp.gateway.factory import Parts
+    from switchboard_mcp.gateway.gateway import Gateway
+    from switchboard_mcp.mail.server import Desk
+    from switchboard_mcp.server.dashboard.mail_view import MailView
+
+_TICKS_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+class Board:
+    """See the module. `hosts` tells how many hosts were served so far, `sessions` how many are here."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        live: Live,
+        savings: Savings,
+        hosts: Callable[[], int],
+        sessions: Callable[[], int],
+    ) -> None:
+        self._parts = parts
+        self.gateway: Gateway = parts.gateway
+        self.services: Services = parts.services
+        self.hosts = hosts
+        self.sessions = sessions
+        self.began_ms = savings.points[0].at
+        self.live = live
+        self.savings = savings
+        self._mail: MailView | None = None
+
+    @property
+    def desk(self) -> Desk | None:
+        """The message desk, where it is on."""
+        found = self.services.programs.get("mail")
+        if found is None:
+            return None
+        from switchboard_mcp.mail.server import Desk  # Not on the way of who has no mail.
+
+        return found if isinstance(found, Desk) else None
+
+    @property
+    def mail(self) -> MailView:
+        """All mail, for reading; opened when somebody first looks."""
+        if self._mail is None:
+            from switchboard_mcp.server.dashboard.mail_view import MailView
+
+            self._mail = MailView(self.workspace.folder)
+        return self._mail
+
+    @property
+    def workspace(self) -> Workspace:
+        """As it is now: its files may change while we serve."""
+        return self._parts.workspace
+
+    async def rest(self) -> None:
+        """Nobody looks any more."""
+        mail, self._mail = self._mail, None
+        if mail is not None:
+            await mail.close()
+
+    def rows(self) -> list[dict[str, object]]:
+        """Every child, or process of one, as the dashboard shows it."""
+        suites = list(self.gateway.all.values())
+        rows: list[dict[str, object]] = []
+        for suite in suites:
+            kept = suite.child.each() or [suite.child]
+            for place, (child, told) in enumerate(zip(kept, self._told(suite), strict=True)):
+                rows.append(self._row(suite, child, told, place))
+        rows += [
+            {
+                "id": name,
+                "suite": name,
+                "child": str(problem.child or name),
+                "state": "absent",
+                "health": "absent",
+                "trouble": problem,
+            }
+            for name, problem in self.gateway.absent.items()
+        ]
+        return rows
+
+    def _row(self, suite: ChildSuite, child: Child, told: ChildStatus, place: int) -> dict[str, object]:
+        import msgspec
+
+        row: dict[str, object] = msgspec.to_builtins(told)
+        row["id"] = f"{child.name}#{place}" if place else child.name
+        row["description"] = suite.description
+        if child.pid:
+            row["startedAt"] = started_at(child.pid)
+        problem = child.last_failure
+        if problem is not None and "lastFailure" in row:
+            row["trouble"] = child.hide(problem)
+        row.pop("lastFailure", None)
+        found = drift(child)
+        if found:
+            row["drift"] = len(found)
+        return row
+
+    def _told(self, suite: ChildSuite) -> list[ChildStatus]:
+        return children([suite], tallies=self.live.tallies)
+
+    def look_at_savings(self) -> Point | None:
+        """A point for now, where anything has changed."""
+        return self.savings.look(self.gateway, self.hosts())
+
+
+def started_at(pid: int) -> int:
+    """When a process began, in milliseconds, where the system tells; else 0."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            ticks = int(file.read(4096).rpartition(b")")[2].split()[19])
+        with open("/proc/uptime", "rb") as file:
+            up_s = float(file.read(64).split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+    # To the second: what is sent to viewers must not change by itself.
+    return round(time.time() - up_s + ticks / _TICKS_S) * 1000

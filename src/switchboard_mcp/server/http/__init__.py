@@ -1,0 +1,4 @@
+"""The HTTP server: Streamable HTTP, HTTP+SSE, authentication and connection limits.
+
+Start with `front`.
+"""

@@ -1,0 +1,119 @@
+"""Who may come in: one token for this start, in a file that only its owner can read, and named ones from the config.
+
+Tokens are compared as digests, all of them and in constant time, so that nothing can be told from how long a refusal
+takes. Does not know HTTP beyond the header's value.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from hashlib import sha256
+from hmac import compare_digest
+
+from switchboard_mcp.config.profiles import Token, token_text
+from switchboard_mcp.config.variables import fill
+from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.system.atomic_write import keep_out_of_git, write_whole
+
+FOLDER = ".switchboard"
+FILE = "auth_token"
+# 256 bits.
+TOKEN_BYTES = 32
+# A shorter one in the config is a password, and can be guessed.
+SHORTEST_TOKEN = 16
+
+
+class Tokens:
+    """Every token by its digest, with the name of whoever has it; the token of this start has none."""
+
+    def __init__(self, tokens: Mapping[str, str]) -> None:
+        """`tokens` has each one's name first."""
+        self._known = [(_digest(token.encode()), name) for name, token in tokens.items()]
+
+    def principal(self, token: bytes) -> str | None:
+        """Whose token this is; None where it is nobody's."""
+        digest = _digest(token)
+        found = None
+        for known, name in self._known:
+            if compare_digest(known, digest):
+                found = name
+        return found
+
+
+def bearer(header: bytes) -> bytes | None:
+    """The token in an `Authorization` header."""
+    scheme, _, token = header.strip().partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else None
+
+
+def _digest(token: bytes) -> bytes:
+    return sha256(token).digest()
+
+
+def named_tokens(configured: Mapping[str, str | Token], environ: Mapping[str, str]) -> dict[str, str]:
+    """The config's own tokens with their variables filled in."""
+    found: dict[str, str] = {}
+    for name, written in configured.items():
+        token = fill(token_text(written), environ)
+        if isinstance(token, list):
+            told = f"http.tokens.{name}: not set in the environment: {', '.join(token)}."
+            raise refused("variable_missing", told)
+        if not name or len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
+            told = f"http.tokens.{name}: expected at least {SHORTEST_TOKEN} printable ASCII characters."
+            raise refused("config_invalid", told)
+        if token in found.values():
+            told = f"http.tokens.{name}: the same token as another; each needs its own."
+            raise refused("config_invalid", told)
+        found[name] = token
+    return found
+
+
+def private_folder(workspace: str) -> str:
+    """The folder for what only its owner may read; made where it is not there yet."""
+    path = os.path.join(workspace, FOLDER)
+    try:
+        os.mkdir(path, 0o700)
+        keep_out_of_git(path)
+    except FileExistsError:
+        pass
+    except OSError as problem:
+        raise _loose(f"{path} cannot be made: {problem.strerror}.") from None
+    _demand_private(path, stat.S_IFDIR, f"chmod 700 {path}")
+    return path
+
+
+def write_token(folder: str) -> str:
+    """A new token, in place of the one before."""
+    path = os.path.join(folder, FILE)
+    if os.path.lexists(path):
+        _demand_private(path, stat.S_IFREG, f"rm {path}")
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    write_whole(path, token.encode() + b"\n")
+    return token
+
+
+def read_token(folder: str) -> str:
+    """The token of the front that serves here."""
+    with open(os.path.join(folder, FILE), encoding="ascii") as file:
+        return file.read().strip()
+
+
+def _demand_private(path: str, kind: int, remedy: str) -> None:
+    """Refuse what others could read, or have put there."""
+    found = os.lstat(path)
+    if stat.S_IFMT(found.st_mode) != kind:
+        what = "a folder" if kind == stat.S_IFDIR else "a plain file"
+        raise _loose(f"{path} holds a secret and must be {what}, not a link or something else.", remedy)
+    if found.st_uid != os.geteuid():
+        raise _loose(f"{path} holds a secret and belongs to another user.", remedy)
+    if found.st_mode & 0o077:
+        mode = stat.S_IMODE(found.st_mode)
+        raise _loose(f"{path} holds a secret and is open to others (mode {mode:04o}).", remedy)
+
+
+def _loose(message: str, remedy: str = "") -> SwitchboardError:
+    hint = f"Run: {remedy}" if remedy else ""
+    return refused("loose_permissions", message, hint=hint)

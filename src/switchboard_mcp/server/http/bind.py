@@ -1,0 +1,65 @@
+"""Everything the HTTP front takes before it serves: the address, the tokens, the files that tell of them.
+
+Whatever may be refused is refused here, before anything runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from socket import socket
+
+import uvicorn  # noqa: F401 - so that whoever takes a place can also serve there
+from msgspec import Struct
+
+from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.errors import refused
+from switchboard_mcp.server.http import auth, server_info
+from switchboard_mcp.server.http.auth import Tokens
+from switchboard_mcp.server.http.server_info import ServerInfo
+from switchboard_mcp.server.http.sockets import allow_files, reachable, shown, take_address
+from switchboard_mcp.server.http.transport_security import split_address
+
+
+class Place(Struct):
+    """Where the front serves, and who may come."""
+
+    listener: socket
+    host: str
+    folder: str
+    tokens: Tokens
+    info: ServerInfo
+
+    @property
+    def url(self) -> str:
+        """Where hosts connect."""
+        return f"http://{shown(self.info.host, self.info.port)}{self.info.mcp_endpoint}"
+
+    @property
+    def token_file(self) -> str:
+        """Where they find the token of this start."""
+        return os.path.join(self.folder, auth.FILE)
+
+
+def take_place(
+    workspace: Workspace, address: str, environ: Mapping[str, str], hide: Callable[[str], None]
+) -> Place:
+    """Take the address and write the token; `hide` is told every token."""
+    http = workspace.config.http
+    found = split_address(address, http.host) if address else (http.host, http.port)
+    if found is None:
+        hint = "Give PORT, HOST:PORT, or [HOST]:PORT for IPv6, e.g. 3100 or 0.0.0.0:3100."
+        raise refused("usage", f"--http: '{address}' is no address.", hint=hint)
+    host, port = found
+    tokens = auth.named_tokens(http.tokens, environ)
+    folder = auth.private_folder(workspace.folder)
+    server_info.demand_free(folder)
+    listener = take_address(host, port)
+    allow_files(http.max_connections)
+    token = auth.write_token(folder)
+    for secret in (token, *tokens.values()):
+        hide(secret)
+    began = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    info = ServerInfo(port=listener.getsockname()[1], host=reachable(host), pid=os.getpid(), started_at=began)
+    return Place(listener, host, folder, Tokens({"": token, **tokens}), info)

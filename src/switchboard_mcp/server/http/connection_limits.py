@@ -1,0 +1,234 @@
+"""Who is connected, and for how long somebody may be who does nothing.
+
+A connection is *new* until a whole request head has come on it, *served* while a request is answered, and *kept*
+between two requests. New and kept ones end after a while, and make room when there are too many. What does not fit is
+refused before anything is allocated for it.
+
+Stands between the socket and uvicorn's HTTP protocol, and uses nothing of either but asyncio's protocol interface. Does
+not know what is requested.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any, cast
+
+from switchboard_mcp.server.http.write_coalescing import Joining
+
+Address = tuple[str, int]
+
+# Ordinary heads have one or two kilobytes.
+MAX_HEAD_BYTES = 32_768
+# From the connection, or from the first byte after a quiet time, to the end of the head.
+HEAD_WITHIN_S = 15.0
+# Longer than the clients we know keep a connection in their pool, so that it is they who close it.
+KEPT_S = 100.0
+# A client that takes nothing of its answer for so long has gone, or wishes us ill.
+STALLED_S = 60.0
+# The same for a machine that vanished without a word: the kernel gives up on what it does not acknowledge.
+UNACKNOWLEDGED_MS = 60_000
+SWEEP_S = 1.0
+
+TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+TOO_MANY = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
+)
+
+
+class Guard(asyncio.Protocol):
+    """One connection."""
+
+    __slots__ = (
+        "_crowd",
+        "_head",
+        "_inner",
+        "_stalled",
+        "_tail",
+        "_unread_since",
+        "address",
+        "gone",
+        "lost",
+        "transport",
+    )
+
+    def __init__(self, inner: asyncio.Protocol, crowd: Crowd) -> None:
+        self._inner = inner
+        self._crowd = crowd
+        self._head = 0  # bytes of the head so far; -1 once it is whole
+        self._tail = b""
+        self._stalled: asyncio.TimerHandle | None = None
+        self._unread_since = 0.0
+        self.gone: Callable[[], None] | None = None
+        self.lost = False
+        self.address: Address = ("", 0)
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client."""
+        self.transport = transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.address = (str(peer[0]), int(peer[1])) if peer else ("", id(self))
+        _mind_vanished(transport.get_extra_info("socket"))
+        self._inner.connection_made(cast(asyncio.Transport, Joining(transport, self._crowd.loop)))
+        if not self._crowd.join(self):
+            transport.write(TOO_MANY)
+            transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of a request."""
+        if self.transport.is_closing():
+            return
+        if self._head >= 0 and not self._head_fits(data):
+            self.transport.write(TOO_LONG)
+            self.transport.close()
+            return
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """The client sends no more: it has gone."""
+        return self._inner.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nobody is there any more."""
+        self.lost = True
+        self._crowd.leave(self)
+        self.resume_writing()
+        self._inner.connection_lost(exc)
+        gone, self.gone = self.gone, None
+        if gone is not None:
+            gone()
+
+    def pause_writing(self) -> None:
+        """The client does not take what is sent."""
+        self._stalled = self.end_after(STALLED_S)
+        self._unread_since = self._crowd.loop.time()
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+        self._inner.resume_writing()
+
+    def unread_for(self) -> float:
+        """How long the client has taken nothing of what waits for it."""
+        return self._crowd.loop.time() - self._unread_since if self._stalled is not None else 0.0
+
+    def serve(self) -> None:
+        """A request is being answered: it may take as long as it takes."""
+        self._head = -1
+        self._crowd.busy(self)
+
+    def rest(self) -> None:
+        """The answer is out."""
+        self._head, self._tail = 0, b""
+        self.gone = None
+        if not self.transport.is_closing():
+            self._crowd.kept[self] = self._crowd.loop.time()
+
+    def end_after(self, seconds: float) -> asyncio.TimerHandle:
+        """End the connection after this time, unless the timer is cancelled."""
+        return self._crowd.loop.call_later(seconds, self.transport.abort)
+
+    def _head_fits(self, data: bytes) -> bool:
+        if self._head == 0:
+            data = data.lstrip(b"\r\n")  # an empty line or two may come before a request
+            if not data:
+                return True
+            self._crowd.begin(self)
+        end = (self._tail + data).find(b"\r\n\r\n")
+        if end >= 0:
+            size = self._head - len(self._tail) + end
+            self._head = -1
+            return size <= MAX_HEAD_BYTES
+        self._head += len(data)
+        self._tail = (self._tail + data)[-3:]
+        return self._head <= MAX_HEAD_BYTES
+
+
+class Crowd:
+    """All connections. Those that nothing is done for are ordered by how long."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
+        self.loop = loop
+        self.most = most
+        self.all: dict[Address, Guard] = {}
+        self.new: dict[Guard, float] = {}
+        self.kept: dict[Guard, float] = {}
+
+    def join(self, guard: Guard) -> bool:
+        """One more; False where there is no room."""
+        if len(self.all) >= self.most and not self._make_room():
+            return False
+        self.all[guard.address] = guard
+        self.new[guard] = self.loop.time()
+        return True
+
+    def leave(self, guard: Guard) -> None:
+        """One less."""
+        if self.all.get(guard.address) is guard:
+            del self.all[guard.address]
+        self.busy(guard)
+
+    def busy(self, guard: Guard) -> None:
+        """It may stay."""
+        self.new.pop(guard, None)
+        self.kept.pop(guard, None)
+
+    def begin(self, guard: Guard) -> None:
+        """A request begins on a connection that was kept."""
+        if self.kept.pop(guard, None) is not None:
+            self.new[guard] = self.loop.time()
+
+    def of(self, client: Any) -> Guard | None:
+        """The connection a request came on; None where it has gone since."""
+        return self.all.get((client[0], client[1]))
+
+    def sweep(self) -> None:
+        """End what has done nothing for too long."""
+        now = self.loop.time()
+        for waiting, limit in ((self.new, HEAD_WITHIN_S), (self.kept, KEPT_S)):
+            for guard, since in list(waiting.items()):
+                if now - since < limit:
+                    break  # they are in order
+                self._drop(guard)
+
+    async def sweep_forever(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.sweep()
+
+    def close_quiet(self) -> None:
+        """End all that nothing is done for."""
+        for guard in [*self.new, *self.kept]:
+            self.leave(guard)
+            guard.transport.close()
+
+    def abort_all(self) -> None:
+        """End all."""
+        for guard in list(self.all.values()):
+            self._drop(guard)
+
+    def _make_room(self) -> bool:
+        """Whoever has been quiet longest goes; an unfinished head before a client that may come back."""
+        for waiting in (self.new, self.kept):
+            for guard in waiting:
+                self._drop(guard)
+                return True
+        return False
+
+    def _drop(self, guard: Guard) -> None:
+        # The end is reported to `leave` later; until then it must not be dropped twice.
+        self.leave(guard)
+        guard.transport.abort()
+
+
+def _mind_vanished(connection: Any) -> None:
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)
+    if connection is not None and option is not None and connection.family != socket.AF_UNIX:
+        connection.setsockopt(socket.IPPROTO_TCP, option, UNACKNOWLEDGED_MS)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,0 +1,78 @@
+"""One HTTP request and its answer, as the handlers see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from switchboard_mcp.server.http import asgi
+from switchboard_mcp.server.http.asgi import EVENTS, JSON, Headers, NoBody, Receive, Send
+from switchboard_mcp.server.http.connection_limits import Guard
+from switchboard_mcp.server.http.event_stream import Outlet
+
+JSON_TYPE, EVENT_TYPE = b"application/json", b"text/event-stream"
+
+
+class Exchange(Struct):
+    """See the module. `extra` headers go with every answer; `principal` is who asks."""
+
+    method: str
+    path: str
+    query: bytes
+    headers: Headers
+    pairs: Sequence[tuple[bytes, bytes]]
+    guard: Guard
+    receive: Receive
+    send: Send
+    extra: tuple[tuple[bytes, bytes], ...] = ()
+    principal: str = ""
+
+    def takes(self, kind: bytes) -> bool:
+        """Whether the client can read an answer of this type."""
+        accepted = self.headers.get(b"accept")
+        if accepted is None or b"*/*" in accepted:
+            return True
+        accepted = accepted.lower()
+        return kind in accepted or kind.partition(b"/")[0] + b"/*" in accepted
+
+    @property
+    def wants_events(self) -> bool:
+        """Whether the client would rather have events than JSON: it names them first, or alone."""
+        accepted = self.headers.get(b"accept", b"").lower()
+        events, plain = accepted.find(EVENT_TYPE), accepted.find(JSON_TYPE)
+        return events >= 0 and (events < plain or not self.takes(JSON_TYPE))
+
+    async def body(self, limit: int) -> bytes | None:
+        """The body; None where it is not within bounds, and the client has been told."""
+        timer = self.guard.end_after(asgi.BODY_WITHIN_S)
+        try:
+            body = await asgi.read_body(self.receive, self.headers, limit)
+        finally:
+            timer.cancel()
+        if not isinstance(body, NoBody):
+            return body
+        if body is NoBody.TOO_LARGE:
+            told = f"The body is larger than {limit:,} bytes (http.maxBodyBytes)."
+            await asgi.respond(self.send, 413, told.encode(), asgi.TEXT, asgi.CLOSE, *self.extra)
+        return None
+
+    async def refuse(self, status: int, told: str, *headers: tuple[bytes, bytes]) -> None:
+        """Answer with a status and a sentence, before the body is read."""
+        await asgi.refuse(
+            self.receive, self.send, self.headers, status, told.encode(), asgi.TEXT, *headers, *self.extra
+        )
+
+    async def reply(self, status: int, told: bytes = b"", *headers: tuple[bytes, bytes]) -> None:
+        """Answer with JSON, or with nothing."""
+        if told:
+            headers = (JSON, *headers)
+        if self.extra:
+            headers = (*headers, *self.extra)
+        await asgi.respond(self.send, status, told, *headers)
+
+    async def stream(self, outlet: Outlet, *headers: tuple[bytes, bytes]) -> None:
+        """Answer with events until they end or the client goes."""
+        pairs = [*EVENTS, *headers, *self.extra]
+        await self.send({"type": "http.response.start", "status": 200, "headers": pairs})
+        await outlet.pump(self.send)

@@ -1,0 +1,394 @@
+"""The HTTP front: who may come in, which handler serves them, and how it all ends.
+
+Every host that connects shares the gateway and its children. Built on uvicorn's HTTP protocol; `limits` stands before
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from socket import socket
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from switchboard_mcp import __version__
+from switchboard_mcp.config.models import Http
+from switchboard_mcp.errors import KNOWN_FAILURE
+from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.observability.log import Log
+from switchboard_mcp.protocol import jsonrpc, versions
+from switchboard_mcp.server.http import asgi, auth, transport_security, validation
+from switchboard_mcp.server.http.asgi import Receive, Scope, Send
+from switchboard_mcp.server.http.auth import Tokens
+from switchboard_mcp.server.http.connection_limits import Crowd, Guard
+from switchboard_mcp.server.http.exchange import EVENT_TYPE, JSON_TYPE, Exchange
+from switchboard_mcp.server.http.legacy_sse import MESSAGES, LegacySse
+from switchboard_mcp.server.http.sessions import Sessions
+from switchboard_mcp.server.http.sockets import BACKLOG
+from switchboard_mcp.server.http.status_endpoint import PATH as STATUS
+from switchboard_mcp.server.http.status_endpoint import ChildStatus, Status, children
+from switchboard_mcp.server.http.streamable_http_session import Handshake
+from switchboard_mcp.server.http.streamable_http_stateless import Modern
+from switchboard_mcp.server.http.validation import Refusal
+
+if TYPE_CHECKING:
+    from switchboard_mcp.children.replica_types import Replicas
+    from switchboard_mcp.observability.timeline import Tally
+    from switchboard_mcp.server.dashboard.app import Dashboard
+    from switchboard_mcp.server.dashboard.savings_history import Savings
+
+MCP, SSE, HEALTH, METRICS = "/mcp", "/sse", "/health", "/metrics"
+# Answers under way get this long when we are told to stop; hosts themselves wait little longer.
+DRAIN_S = 10.0
+# Then what has been written still has to leave.
+FLUSH_S = 2.0
+LOOK_S = 0.02
+# Where the dashboard is; the page itself, at `/`, has an empty path here.
+BOARD, BOARD_UNDER = ("", "/events"), ("/api/", "/static/")
+STOPPING = "Switchboard is stopping."
+STOPPING_BODY = jsonrpc.error(b"null", KNOWN_FAILURE, STOPPING)
+
+
+class HttpFront:
+    """See the module."""
+
+    def __init__(self, gateway: Gateway, http: Http, host: str, tokens: Tokens, log: Log) -> None:
+        loop = asyncio.get_running_loop()
+        self._gateway = gateway
+        self._http = http
+        self._tokens = tokens
+        self._log = log
+        self._names = transport_security.own_names(host, http.allowed_hosts)
+        self._pages = frozenset(page.lower().rstrip("/") for page in http.allowed_origins)
+        self._began = time.monotonic()
+        self._loop = loop
+        self._stopping = False
+        self._server: asyncio.Server
+        self._crowd = Crowd(loop, http.max_connections)
+        self._sessions = Sessions(gateway, loop, http.max_sessions, http.session_idle_ms / 1000)
+        self._modern = Modern(gateway, loop)
+        self._handshake = Handshake(gateway, loop, self._sessions)
+        self._sse = LegacySse(gateway, loop, http.max_sessions)
+        telemetry = gateway.telemetry
+        self._tracing = telemetry.otel if telemetry is not None else None
+        self._open_metrics = telemetry is not None and telemetry.public
+        self.open_dashboard: Callable[[], Dashboard] | None = None  # made when somebody first looks
+        self.tallies: Mapping[str, Tally] = {}  # of each child's calls
+        self.savings: Savings | None = None
+        self._dashboard: Dashboard | None = None
+        self.bus_folder = ""  # of the workspace, where machines are joined
+        self.replicas: Replicas | None = None  # the others, where this is one of several
+        self._passers_by: set[str] = set()  # whoever has come in the era without sessions
+
+    @property
+    def sessions(self) -> int:
+        """How many hosts are here."""
+        return len(self._sessions.all) + len(self._sse.all)
+
+    @property
+    def hosts_served(self) -> int:
+        """How many hosts have been here."""
+        return self._sessions.opened + self._sse.opened + len(self._passers_by)
+
+    @property
+    def began_ms(self) -> int:
+        """When it began, by the clock on the wall."""
+        return round((time.time() - time.monotonic() + self._began) * 1000)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether nothing new is taken any more."""
+        return self._stopping
+
+    async def listen(self, listener: socket) -> None:
+        """Begin to serve."""
+        self._server = await self._loop.create_server(self._protocol(), sock=listener, backlog=BACKLOG)
+
+    async def sweep(self) -> None:
+        """End connections and sessions that nobody uses, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._crowd.sweep_forever())
+            tasks.create_task(self._sessions.sweep_forever())
+            if self.savings is not None:
+                tasks.create_task(self.savings.follow(self._gateway, lambda: self.hosts_served))
+
+    async def stop(self) -> None:
+        """Nothing new is taken; answers under way go out, streams end, connections close."""
+        self._stopping = True
+        self._server.close()
+        self._crowd.close_quiet()
+        if self._dashboard is not None:
+            await self._dashboard.stop()
+        await _until(lambda: not any(session.under_way for session in self._gateway.sessions), DRAIN_S)
+        self._modern.end_listens()
+        self._sse.end_all()
+        self._sessions.end_all()
+        await _until(lambda: len(self._crowd.kept) == len(self._crowd.all), FLUSH_S)
+        self._crowd.abort_all()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        client = scope["client"]
+        guard = self._crowd.of(client)
+        if guard is None:  # it went before we came to it
+            return
+        guard.serve()
+        try:
+            pairs = scope["headers"]
+            if self._tracing is not None:
+                self._tracing.arrived(pairs)
+            exchange = Exchange(
+                scope["method"],
+                scope["path"].rstrip("/"),
+                scope["query_string"],
+                dict(pairs),
+                pairs,
+                guard,
+                receive,
+                send,
+            )
+            await self._serve(exchange)
+        except Exception as problem:  # noqa: BLE001 - one request that fails must not look like a crash
+            self._log.error("http.internal", path=scope["path"], problem=repr(problem))
+            guard.transport.abort()
+        finally:
+            guard.rest()
+
+    async def _serve(self, exchange: Exchange) -> None:
+        headers = exchange.headers
+        host = headers.get(b"host", b"").decode("latin-1")
+        if transport_security.name_of(host) not in self._names:
+            told = f"This server does not go by the name '{host[:100]}'; http.allowedHosts has those it does."
+            await exchange.refuse(421, told)
+            return
+        origin = headers.get(b"origin")
+        if origin is not None and not self._welcome(exchange, origin.decode("latin-1"), host):
+            await exchange.refuse(
+                403, "Pages of this origin may not connect; http.allowedOrigins has those that may."
+            )
+            return
+        path = exchange.path
+        if path == HEALTH:
+            await self._health(exchange)
+        elif (path in BOARD or path.startswith(BOARD_UNDER)) and self.open_dashboard is not None:
+            if self._dashboard is None:
+                self._dashboard = self.open_dashboard()
+            await self._dashboard.serve(exchange)
+        elif path == METRICS and self._open_metrics:
+            await self._metrics(exchange)
+        elif path not in (MCP, SSE, MESSAGES, STATUS, METRICS):
+            await exchange.refuse(404, "There is /mcp, /sse, /messages, /health, /status and /metrics.")
+        elif exchange.method == "OPTIONS" and origin is not None:
+            await exchange.reply(204)
+        elif self._stopping and exchange.method == "GET":
+            await exchange.refuse(503, STOPPING, asgi.CLOSE)
+        elif (principal := self._principal(exchange)) is None:
+            await exchange.refuse(401, "A bearer token is needed.", (b"www-authenticate", b"Bearer"))
+        else:
+            exchange.principal = principal
+            await self._dispatch(exchange)
+
+    async def _dispatch(self, exchange: Exchange) -> None:
+        path, method = exchange.path, exchange.method
+        if path == MCP:
+            if method == "POST":
+                await self._post(exchange)
+            elif method not in ("GET", "DELETE"):
+                await exchange.refuse(405, "There is POST, GET and DELETE.", (b"allow", b"GET, POST, DELETE"))
+            elif _names_modern(exchange):
+                await exchange.refuse(405, "There is only POST in this version.", (b"allow", b"POST"))
+            elif method == "GET":
+                await self._handshake.listen(exchange)
+            else:
+                await self._handshake.delete(exchange)
+        elif path == STATUS:
+            await self._status(exchange)
+        elif path == METRICS:
+            await self._metrics(exchange)
+        elif path == SSE:
+            if method == "GET":
+                await self._sse.listen(exchange)
+            else:
+                await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
+        elif method == "POST":
+            await self._message(exchange)
+        else:
+            await exchange.refuse(405, "There is only POST.", (b"allow", b"POST"))
+
+    async def _post(self, exchange: Exchange) -> None:
+        events = exchange.takes(EVENT_TYPE)
+        if not events or (_names_modern(exchange) and not exchange.takes(JSON_TYPE)):
+            await exchange.refuse(406, "Accept both application/json and text/event-stream.")
+            return
+        kind = exchange.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind != JSON_TYPE:
+            await exchange.refuse(415, "Content-Type must be application/json.")
+            return
+        body = await exchange.body(self._http.max_body_bytes)
+        if body is None:
+            return
+        version = exchange.headers.get(validation.VERSION)
+        if body.lstrip()[:1] == b"[" and (version is None or not _names_modern(exchange)):
+            await self._handshake.serve_batch(exchange, body)
+            return
+        posted = validation.read(body)
+        if isinstance(posted, Refusal):
+            await exchange.reply(posted.status, posted.body)
+        elif self._stopping and posted.is_request:  # answers to our own questions let calls come to their end
+            await exchange.reply(503, STOPPING_BODY, asgi.CLOSE)
+        elif validation.is_modern(version, posted, body):
+            self._passers_by.add(exchange.principal)
+            await self._modern.serve(exchange, posted, body)
+        else:
+            await self._handshake.serve(exchange, posted, body)
+
+    async def _message(self, exchange: Exchange) -> None:
+        """A message of the older transport."""
+        session = self._sse.find(exchange)
+        if session is None:
+            await exchange.refuse(404, "There is no such session; GET /sse opens one.")
+            return
+        body = await exchange.body(self._http.max_body_bytes)
+        if body is None:
+            return
+        posted = validation.read(body)
+        if isinstance(posted, Refusal):
+            await exchange.reply(posted.status, posted.body)
+        elif self._stopping and posted.is_request:
+            await exchange.reply(503, STOPPING_BODY, asgi.CLOSE)
+        else:
+            self._sse.receive(session, body)
+            await exchange.reply(202)
+
+    async def _status(self, exchange: Exchange) -> None:
+        if exchange.method not in ("GET", "HEAD"):
+            await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
+            return
+        told = Status(
+            version=__version__,
+            pid=os.getpid(),
+            uptime_seconds=int(time.monotonic() - self._began),
+            sessions=len(self._sessions.all) + len(self._sse.all),
+            children=self._seen_children(exchange.principal),
+        )
+        await exchange.reply(200, jsonrpc.encode(told))
+
+    def _seen_children(self, principal: str) -> list[ChildStatus]:
+        """The children as this client may know them."""
+        if principal in self._gateway.views:
+            return children(self._gateway.view_of(principal).suites.values(), principal)
+        return children(self._gateway.all.values(), tallies=self.tallies)
+
+    async def _metrics(self, exchange: Exchange) -> None:
+        if exchange.method not in ("GET", "HEAD"):
+            await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
+            return
+        if exchange.principal in self._gateway.views:
+            await exchange.refuse(403, "This token has a profile; numbers of all children need one without.")
+            return
+        from switchboard_mcp.server.http import metrics_endpoint  # Only where somebody looks.
+
+        told = metrics_endpoint.answer(self._gateway, time.monotonic() - self._began, self.tallies)
+        kind = (b"content-type", metrics_endpoint.CONTENT_TYPE.encode())
+        await asgi.respond(exchange.send, 200, told, kind, *exchange.extra)
+
+    async def _health(self, exchange: Exchange) -> None:
+        if exchange.method not in ("GET", "HEAD"):
+            await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
+            return
+        states = Counter(suite.child.state.value for suite in self._gateway.all.values())
+        told: dict[str, object] = {
+            "name": "switchboard",
+            "version": __version__,
+            "status": "stopping" if self._stopping else "ok",
+            "pid": os.getpid(),
+            "uptimeSeconds": int(time.monotonic() - self._began),
+            "sessions": len(self._sessions.all) + len(self._sse.all),
+            "children": dict(sorted(states.items())),
+        }
+        if self.bus_folder:
+            from switchboard_mcp.bus import relay_status  # Only where there is a bus.
+
+            told["bus"] = relay_status.in_short(relay_status.read(self.bus_folder))
+        if self.replicas is not None:
+            told["replicas"] = "connected" if self.replicas.reachable else "away"
+        await exchange.reply(200, jsonrpc.encode(told))
+
+    def _welcome(self, exchange: Exchange, origin: str, host: str) -> bool:
+        """Whether a page may connect. One of another origin is told so in the words browsers understand."""
+        if not transport_security.may_come(origin, host, self._pages):
+            return False
+        exchange.extra = (
+            (b"access-control-allow-origin", origin.encode("latin-1")),
+            (b"vary", b"Origin"),
+            (b"access-control-expose-headers", b"Mcp-Session-Id"),
+        )
+        if exchange.method == "OPTIONS":
+            wanted = exchange.headers.get(b"access-control-request-headers", b"")
+            exchange.extra += (
+                (b"access-control-allow-methods", b"GET, POST, DELETE"),
+                (b"access-control-allow-headers", wanted),
+                (b"access-control-max-age", b"600"),
+            )
+        return True
+
+    def _principal(self, exchange: Exchange) -> str | None:
+        header = exchange.headers.get(b"authorization")
+        if header is not None:
+            token = auth.bearer(header)
+            return None if token is None else self._tokens.principal(token)
+        if self._http.query_token and b"token=" in exchange.query:
+            given = parse_qs(exchange.query.decode("latin-1")).get("token", [""])
+            return self._tokens.principal(given[0].encode())
+        return None
+
+    def _protocol(self) -> Callable[[], Guard]:
+        """What makes a connection."""
+        # Its words would name addresses, and with them tokens; what matters is logged here.
+        logging.getLogger("uvicorn").addHandler(logging.NullHandler())
+        logging.getLogger("uvicorn").propagate = False
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+        config = uvicorn.Config(
+            self,
+            interface="asgi3",
+            http="httptools" if find_spec("httptools") else "h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            # `limits` does this.
+            timeout_keep_alive=3600,
+        )
+        config.load()
+        state = ServerState()
+        kind = config.http_protocol_class
+
+        def make() -> Guard:
+            inner = kind(config=config, server_state=state, app_state={}, _loop=self._loop)  # type: ignore[call-arg]
+            return Guard(inner, self._crowd)
+
+        return make
+
+
+async def _until(done: Callable[[], bool], seconds: float) -> None:
+    """Look now and then, for so long at most."""
+    for _ in range(int(seconds / LOOK_S)):
+        if done():
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+def _names_modern(exchange: Exchange) -> bool:
+    version = exchange.headers.get(validation.VERSION)
+    return version is not None and version.strip().decode("latin-1") not in versions.HANDSHAKE_VERSIONS

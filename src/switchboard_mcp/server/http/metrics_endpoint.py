@@ -1,0 +1,106 @@
+"""What `GET /metrics` answers: the counts that gateway, children and the system keep anyway, gathered when asked.
+
+Owns where each metric's value comes from. Their names and how they are written are `observability.metrics`'.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+
+from switchboard_mcp import __version__
+from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.gateway.status import ChildStatus, children
+from switchboard_mcp.observability.metrics import CONTENT_TYPE as CONTENT_TYPE
+from switchboard_mcp.observability.metrics import Value, render
+
+if TYPE_CHECKING:
+    from switchboard_mcp.observability.timeline import Tally
+
+PATH = "/metrics"
+STATM, OPEN_FILES = "/proc/self/statm", "/proc/self/fd"
+
+
+def answer(gateway: Gateway, uptime_s: float, tallies: Mapping[str, Tally]) -> bytes:
+    """The text for Prometheus; `tallies` has what was seen of each child's calls."""
+    timings = gateway.telemetry.timings if gateway.telemetry is not None else None
+    failed = {suite.source: 0 for suite in gateway.all.values()}
+    failed |= {name: tally.errors for name, tally in tallies.items()}
+    errors = [
+        Value("switchboard_child_errors_total", count, {"child": name}) for name, count in failed.items()
+    ]
+    return render([*collect(gateway, uptime_s), *errors], timings)
+
+
+def collect(gateway: Gateway, uptime_s: float) -> list[Value]:
+    """Every value but the times of requests. Nothing is started for it."""
+    under_way = sum(len(session.under_way) for session in gateway.sessions)
+    return [
+        Value("switchboard_info", 1, {"version": __version__}),
+        Value("switchboard_uptime_seconds", round(uptime_s, 3)),
+        Value("switchboard_hosts", sum(not session.passing for session in gateway.sessions)),
+        Value("switchboard_requests_under_way", under_way),
+        *_of_children(children(gateway.all.values())),
+        *_looks(gateway),
+        *_asked(gateway),
+        *_of_process(),
+    ]
+
+
+def _of_children(told: list[ChildStatus]) -> list[Value]:
+    """A child of which each host has its own process is told as one."""
+    by_name: dict[str, list[ChildStatus]] = {}
+    for child in told:
+        by_name.setdefault(child.child, []).append(child)
+    values = []
+    for name, same in by_name.items():
+        figures: dict[str, float] = {
+            "up": sum(each.started for each in same),
+            "healthy": int(not any(each.is_ill for each in same)),
+            "calls_total": sum(each.calls for each in same),
+            "under_way": sum(each.under_way for each in same),
+            "failures": sum(each.failures for each in same),
+            "tokens_saved": max(each.tokens_saved for each in same),
+        }
+        known = [each.subtools for each in same if each.subtools is not UNSET]
+        if known:
+            figures["subtools"] = max(known)
+        values += [
+            Value(f"switchboard_child_{key}", figure, {"child": name}) for key, figure in figures.items()
+        ]
+    return values
+
+
+def _looks(gateway: Gateway) -> list[Value]:
+    return [
+        Value(
+            "switchboard_child_looks_total",
+            sum(child.looks for child in suite.child.each() or [suite.child]),
+            {"child": suite.source},
+        )
+        for suite in gateway.all.values()
+    ]
+
+
+def _asked(gateway: Gateway) -> list[Value]:
+    if not gateway.used:
+        return []
+    from switchboard_mcp.gateway.ask_metrics import values  # Only where children are wrapped.
+
+    return values(gateway.used)
+
+
+def _of_process() -> list[Value]:
+    values = [Value("process_cpu_seconds_total", time.process_time())]
+    try:
+        with open(STATM, encoding="ascii") as file:
+            pages = int(file.read().split()[1])
+        values.append(Value("process_resident_memory_bytes", pages * os.sysconf("SC_PAGE_SIZE")))
+        values.append(Value("process_open_fds", len(os.listdir(OPEN_FILES))))
+    except (OSError, IndexError, ValueError):
+        pass  # another system than Linux
+    return values

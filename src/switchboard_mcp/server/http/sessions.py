@@ -1,0 +1,158 @@
+"""Sessions of the handshake era over HTTP: who opened them, their streams, and when they end.
+
+A session outlives connections. It ends when its client says so, when nobody has used it for long, or to make room.
+Somebody who did not open it does not learn that it exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from secrets import token_urlsafe
+
+from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.protocol.versions import LATEST_HANDSHAKE
+from switchboard_mcp.server.http.event_stream import Outlet
+from switchboard_mcp.server.http.resumable_streams import Post, Stream
+
+# The name of this one of several servers behind one address.
+REPLICA = "SWITCHBOARD_REPLICA"
+# Long enough that nobody guesses one.
+KEY_BYTES = 24
+# A client resumes a stream within seconds; it has only a few requests under way.
+MOST_STREAMS = 64
+SWEEPS_PER_IDLE_TIME = 4
+LONGEST_SWEEP_S = 60.0
+CANCELLED = -32800
+
+
+def new_key() -> str:
+    """The id of a session. Before the dot stands who has it, for a load balancer in front of several."""
+    replica = os.environ.get(REPLICA, "")
+    return f"{replica}.{token_urlsafe(KEY_BYTES)}" if replica else token_urlsafe(KEY_BYTES)
+
+
+class HostSession:
+    """One session."""
+
+    def __init__(self, gateway: Gateway, principal: str) -> None:
+        self.key = new_key()
+        self.principal = principal
+        self.own = Stream(0)
+        self.session = gateway.open(self.own, principal)
+        self.users = 0  # requests and streams that are open
+        self.quiet_since = 0.0
+        self._count = 0
+        self._streams: dict[int, Post] = {}
+        self._posts: dict[bytes, Post] = {}
+
+    @property
+    def primed(self) -> bool:
+        """Whether the client knows events that only name a place."""
+        return self.session.version >= LATEST_HANDSHAKE
+
+    def post(self, outlet: Outlet, ids: list[bytes], *, batch: bool = False) -> Post:
+        """A stream for the answers to a POST."""
+        self._count += 1
+        post = Post(self._count, outlet, ids, self.done, batch=batch)
+        self._posts.update(dict.fromkeys(ids, post))
+        return post
+
+    def keep(self, post: Post) -> None:
+        """The client may come back for this one."""
+        self._streams[post.number] = post
+        if len(self._streams) > MOST_STREAMS:
+            oldest = next((number for number, kept in self._streams.items() if kept.finished), post.number)
+            del self._streams[oldest]
+
+    def done(self, post: Post) -> None:
+        """It has been answered, or nobody can get the answer any more."""
+        for id in post.ids:
+            if self._posts.get(id) is post:
+                del self._posts[id]
+
+    def stream(self, number: int) -> Stream | None:
+        """One that can be taken up again."""
+        return self.own if number == 0 else self._streams.get(number)
+
+    def cancelled(self, id: bytes) -> None:
+        """A request will not be answered: its POST ends all the same."""
+        post = self._posts.get(id)
+        if post is not None:
+            post.refuse(id, CANCELLED, "Request cancelled.")
+
+    def end(self) -> None:
+        """Whoever waits is told."""
+        for post in list(self._posts.values()):
+            post.give_up()
+        for stream in (self.own, *self._streams.values()):
+            stream.end()
+
+
+class Sessions:
+    """All of them, by key."""
+
+    def __init__(self, gateway: Gateway, loop: asyncio.AbstractEventLoop, most: int, idle_s: float) -> None:
+        self._gateway = gateway
+        self._loop = loop
+        self._most = most
+        self._idle_s = idle_s
+        self.all: dict[str, HostSession] = {}
+        self.opened = 0
+
+    def open(self, principal: str) -> HostSession | None:
+        """A new one; None where there is no room."""
+        if len(self.all) >= self._most and not self._make_room():
+            return None
+        session = HostSession(self._gateway, principal)
+        self.all[session.key] = session
+        self.opened += 1
+        return session
+
+    def find(self, key: str, principal: str) -> HostSession | None:
+        """The one of that key, if it is theirs."""
+        session = self.all.get(key)
+        return session if session is not None and session.principal == principal else None
+
+    def use(self, session: HostSession) -> None:
+        """A request on it begins."""
+        session.users += 1
+
+    def leave(self, session: HostSession) -> None:
+        """A request on it has ended."""
+        session.users -= 1
+        session.quiet_since = self._loop.time()
+
+    def end(self, session: HostSession) -> None:
+        """It is over."""
+        if self.all.pop(session.key, None) is not None:
+            self._gateway.close(session.session)
+            session.end()
+
+    def end_all(self) -> None:
+        """All are over."""
+        for session in list(self.all.values()):
+            self.end(session)
+
+    async def sweep_forever(self) -> None:
+        """End those that nobody uses, until cancelled."""
+        while True:
+            await asyncio.sleep(min(LONGEST_SWEEP_S, self._idle_s / SWEEPS_PER_IDLE_TIME))
+            self.sweep()
+
+    def sweep(self) -> None:
+        """End those that nobody has used for too long."""
+        now = self._loop.time()
+        for session in list(self.all.values()):
+            if self._quiet(session) and now - session.quiet_since >= self._idle_s:
+                self.end(session)
+
+    def _make_room(self) -> bool:
+        quiet = [session for session in self.all.values() if self._quiet(session)]
+        if not quiet:
+            return False
+        self.end(min(quiet, key=lambda session: session.quiet_since))
+        return True
+
+    def _quiet(self, session: HostSession) -> bool:
+        return session.users == 0 and not session.session.under_way

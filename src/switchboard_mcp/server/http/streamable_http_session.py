@@ -1,0 +1,185 @@
+"""Streamable HTTP of the handshake era: sessions, with a stream of their own, that outlive connections.
+
+A client that loses its connection has not cancelled; it may come back for what it missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from switchboard_mcp.errors import INVALID_REQUEST
+from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.protocol import jsonrpc, versions
+from switchboard_mcp.server.http import validation
+from switchboard_mcp.server.http.event_stream import Outlet
+from switchboard_mcp.server.http.exchange import EVENT_TYPE, Exchange
+from switchboard_mcp.server.http.sessions import HostSession, Sessions
+from switchboard_mcp.server.http.streamable_http_stateless import COMMIT_S
+from switchboard_mcp.server.http.validation import Posted, Refusal, refusal
+
+LAST_EVENT = b"last-event-id"
+
+
+class _Cancelled(Struct, rename="camel"):
+    request_id: Raw | UnsetType = UNSET
+
+
+_decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
+
+
+class Handshake:
+    """See the module."""
+
+    def __init__(self, gateway: Gateway, loop: asyncio.AbstractEventLoop, sessions: Sessions) -> None:
+        self._gateway = gateway
+        self._loop = loop
+        self.sessions = sessions
+
+    async def serve(self, exchange: Exchange, posted: Posted, body: bytes) -> None:
+        """A POST of one message."""
+        key = exchange.headers.get(validation.SESSION)
+        if key is None and posted.method == "initialize" and posted.id is not UNSET:
+            await self._initialize(exchange, bytes(posted.id), body)
+            return
+        session = self._session(exchange)
+        if isinstance(session, Refusal):
+            await exchange.reply(session.status, session.body)
+        elif posted.id is not UNSET and posted.method is not UNSET:
+            await self._request(exchange, session, {bytes(posted.id): body})
+        else:
+            self._take(session, posted, body)
+            await exchange.reply(202)
+
+    async def serve_batch(self, exchange: Exchange, body: bytes) -> None:
+        """A POST of several messages, which one version knows."""
+        session = self._session(exchange)
+        if isinstance(session, Refusal):
+            await exchange.reply(session.status, session.body)
+            return
+        members = jsonrpc.split_batch(body) if versions.has_batches(session.session.version) else []
+        if not isinstance(members, list) or not members:
+            told = "Invalid request: an array is no message."
+            await exchange.reply(400, jsonrpc.error(b"null", INVALID_REQUEST, told))
+            return
+        read = [(member, validation.read(member)) for member in members]
+        bad = next((posted for _, posted in read if isinstance(posted, Refusal)), None)
+        if bad is not None:
+            await exchange.reply(bad.status, bad.body)
+            return
+        requests = {}
+        for member, posted in read:
+            assert isinstance(posted, Posted)
+            if posted.id is not UNSET and posted.method is not UNSET:
+                requests[bytes(posted.id)] = member
+            else:
+                self._take(session, posted, member)
+        if requests:
+            await self._request(exchange, session, requests, batch=True)
+        else:
+            await exchange.reply(202)
+
+    async def listen(self, exchange: Exchange) -> None:
+        """GET: the session's own stream, or another one taken up again."""
+        if not exchange.takes(EVENT_TYPE):
+            await exchange.refuse(406, "A GET here is answered with text/event-stream; accept it.")
+            return
+        session = self._session(exchange)
+        if isinstance(session, Refusal):
+            await exchange.reply(session.status, session.body)
+            return
+        number, after = 0, None
+        place = exchange.headers.get(LAST_EVENT)
+        if place is not None:
+            first, _, second = place.strip().partition(b"-")
+            if not (first.isdigit() and second.isdigit() and len(place) < 40):
+                await exchange.refuse(400, "Last-Event-ID names no event of ours.")
+                return
+            number, after = int(first), int(second)
+        stream = session.stream(number)
+        if stream is None:
+            await exchange.refuse(400, "The stream of this Last-Event-ID is not kept any more.")
+        elif stream.attached and place is None:
+            await exchange.refuse(409, "This session has a stream already.")
+        else:
+            outlet = Outlet(self._loop, exchange.guard)
+            stream.attach(outlet, after, primed=session.primed)
+            self.sessions.use(session)
+            try:
+                await exchange.stream(outlet, (validation.SESSION, session.key.encode()))
+            finally:
+                self.sessions.leave(session)
+
+    async def delete(self, exchange: Exchange) -> None:
+        """The client is done with its session."""
+        session = self._session(exchange)
+        if isinstance(session, Refusal):
+            await exchange.reply(session.status, session.body)
+        else:
+            self.sessions.end(session)
+            await exchange.reply(200)
+
+    async def _initialize(self, exchange: Exchange, id: bytes, body: bytes) -> None:
+        session = self.sessions.open(exchange.principal)
+        if session is None:
+            await exchange.reply(503, jsonrpc.error(id, INVALID_REQUEST, "Too many sessions."))
+            return
+        try:
+            await self._request(exchange, session, {id: body})
+        finally:
+            if not session.session.initialized:
+                self.sessions.end(session)
+
+    async def _request(
+        self, exchange: Exchange, session: HostSession, requests: dict[bytes, bytes], *, batch: bool = False
+    ) -> None:
+        """One request or several, by id."""
+        outlet = Outlet(self._loop, exchange.guard)
+        post = session.post(outlet, list(requests), batch=batch)
+        key = (validation.SESSION, session.key.encode())
+        self.sessions.use(session)
+        try:
+            for body in requests.values():
+                self._gateway.receive(session.session, post, body)
+            events = exchange.wants_events
+            if not (post.answered or outlet.waiting or events):
+                await outlet.change(COMMIT_S)
+            answer = None if events else post.body()
+            if answer is not None:
+                await exchange.reply(200, answer, key)
+            elif not outlet.gone:
+                post.commit(primed=session.primed)
+                session.keep(post)
+                await exchange.stream(outlet, key)
+        finally:
+            if not post.committed:
+                session.done(post)
+            self.sessions.leave(session)
+
+    def _take(self, session: HostSession, posted: Posted, body: bytes) -> None:
+        """A notification or a response."""
+        under_way = session.session.under_way
+        cancelled = b""
+        if posted.method == "notifications/cancelled" and posted.params is not UNSET:
+            try:
+                id = _decode_cancelled(posted.params).request_id
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                id = UNSET
+            cancelled = bytes(id) if id is not UNSET and bytes(id) in under_way else b""
+        self._gateway.receive(session.session, session.own, body)
+        if cancelled and cancelled not in under_way:
+            session.cancelled(cancelled)
+        self.sessions.use(session)
+        self.sessions.leave(session)
+
+    def _session(self, exchange: Exchange) -> HostSession | Refusal:
+        """The session a request belongs to."""
+        key = exchange.headers.get(validation.SESSION)
+        if key is None:
+            return refusal(400, INVALID_REQUEST, "Mcp-Session-Id is missing; `initialize` gives one.")
+        session = self.sessions.find(key.decode("latin-1"), exchange.principal)
+        if session is None:
+            return refusal(404, INVALID_REQUEST, "There is no such session; initialize anew.")
+        return session

@@ -1,0 +1,116 @@
+"""A POST of the era without handshakes: one request, one answer, nothing remembered.
+
+The answer is JSON where it comes first, else a stream of what is said before it. Until then an error still has its own
+status. A client that closes the connection has cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec import UNSET, Raw
+
+from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.gateway.session import Session
+from switchboard_mcp.gateway.views import View
+from switchboard_mcp.protocol import jsonrpc, message_meta
+from switchboard_mcp.protocol.http_headers import Mirror, Unmirrorable, find_mirrors
+from switchboard_mcp.server.http import validation
+from switchboard_mcp.server.http.event_stream import Outlet, event
+from switchboard_mcp.server.http.exchange import Exchange
+from switchboard_mcp.server.http.validation import Posted
+
+# How long an answer may be awaited before the client is told at least that we are at it.
+COMMIT_S = 15.0
+
+
+class Reply:
+    """The road back to one request."""
+
+    __slots__ = ("answered", "committed", "outlet")
+
+    def __init__(self, outlet: Outlet) -> None:
+        self.outlet = outlet
+        self.answered: bytes | None = None
+        self.committed = False
+
+    def send(self, message: bytes) -> None:
+        """Something that is said before the answer."""
+        self.outlet.put(event(message))
+
+    def answer(self, message: bytes) -> None:
+        """The answer."""
+        self.answered = message
+        if self.committed:
+            self._finish(message)
+        else:
+            self.outlet.wake()
+
+    def commit(self) -> None:
+        """It will be a stream."""
+        self.committed = True
+        if self.answered is not None:
+            self._finish(self.answered)
+
+    def _finish(self, message: bytes) -> None:
+        self.outlet.put(event(message))
+        self.outlet.finish()
+
+
+class Modern:
+    """See the module. `sessions` are those of requests under way."""
+
+    def __init__(self, gateway: Gateway, loop: asyncio.AbstractEventLoop) -> None:
+        self._gateway = gateway
+        self._loop = loop
+        self.sessions: set[Session] = set()
+
+    async def serve(self, exchange: Exchange, posted: Posted, body: bytes) -> None:
+        """One message."""
+        if posted.method is UNSET:
+            told = jsonrpc.error(b"null", -32600, "A response belongs to no request here.")
+            await exchange.reply(400, told)
+            return
+        if posted.id is UNSET:
+            await exchange.reply(202)
+            return
+        marked = self._marked(posted, self._gateway.view_of(exchange.principal))
+        refused = validation.check(posted, exchange.headers, exchange.pairs, marked)
+        if refused is not None:
+            await exchange.reply(refused.status, refused.body)
+            return
+        outlet = Outlet(self._loop, exchange.guard)
+        reply = Reply(outlet)
+        session = self._gateway.open(reply, exchange.principal, passing=True)
+        self.sessions.add(session)
+        try:
+            self._gateway.receive(session, reply, body)
+            if reply.answered is None and not outlet.waiting:
+                await outlet.change(COMMIT_S)
+            if reply.answered is not None and not outlet.waiting:
+                await exchange.reply(validation.status_of(reply.answered, posted.id), reply.answered)
+            elif not outlet.gone:
+                reply.commit()
+                await exchange.stream(outlet)
+        finally:
+            self.sessions.discard(session)
+            self._gateway.close(session)
+
+    def end_listens(self) -> None:
+        """Tell those that only listen that nothing more comes."""
+        for session in self.sessions:
+            for listen in list(session.listens.values()):
+                meta = {message_meta.SUBSCRIPTION: Raw(listen.id)}
+                told = jsonrpc.encode({"resultType": "complete", "_meta": meta})
+                listen.route.answer(jsonrpc.result(listen.id, told))
+
+    def _marked(self, posted: Posted, view: View) -> tuple[Mirror, ...]:
+        """The arguments that headers repeat, by the schema of the tool as it was listed."""
+        if posted.method != "tools/call" or not view.has_own_tools:
+            return ()
+        found = view.listing.direct().get(validation.tool_of(posted))
+        if found is None:
+            return ()
+        schema = found.suite.child.offer.tool(found.name).input_schema
+        marked = find_mirrors(schema) if schema is not UNSET else ()
+        return () if isinstance(marked, Unmirrorable) else marked

@@ -1,0 +1,246 @@
+"""What is checked of a POST before it is served, and by which era it is served. Pure.
+
+In 2026-07-28 headers repeat parts of the body so that servers may route by them, and must not say anything else than
+it. The rungs are in the order in which a request is looked at; the first that breaks is what the client hears of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from switchboard_mcp.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
+from switchboard_mcp.protocol import http_headers, jsonrpc, message_meta, versions
+from switchboard_mcp.protocol.http_headers import Mirror
+from switchboard_mcp.protocol.jsonrpc import Message
+
+VERSION, METHOD, NAME = (
+    http_headers.VERSION.encode(),
+    http_headers.METHOD.encode(),
+    http_headers.NAME.encode(),
+)
+SESSION = b"mcp-session-id"
+ENVELOPE_SIGN = message_meta.VERSION.encode()
+ID_BEGINS = frozenset(b'"-0123456789')
+# Errors about the request itself have a status of their own; what goes wrong while it is served is a 200.
+STATUS = {
+    PARSE_ERROR: 400,
+    INVALID_REQUEST: 400,
+    INVALID_PARAMS: 400,
+    METHOD_NOT_FOUND: 404,
+    versions.HEADER_MISMATCH: 400,
+    versions.MISSING_CAPABILITY: 400,
+    versions.UNSUPPORTED_VERSION: 400,
+}
+
+
+class Posted(Struct, gc=False):
+    """The outside of one message."""
+
+    jsonrpc: str = ""
+    id: Raw | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+    @property
+    def is_request(self) -> bool:
+        """Whether it wants an answer."""
+        return self.method is not UNSET and self.id is not UNSET
+
+
+@final
+class Refusal(Struct, frozen=True):
+    """Why a request is not served."""
+
+    status: int
+    body: bytes
+
+
+class _Meta(Struct):
+    meta: dict[str, Raw] | UnsetType = msgspec.field(name="_meta", default=UNSET)
+
+
+class _Arguments(Struct):
+    arguments: object = None
+
+
+_decode = msgspec.json.Decoder(Posted).decode
+_decode_arguments = msgspec.json.Decoder(_Arguments).decode
+_decode_meta = msgspec.json.Decoder(_Meta).decode
+
+
+def refusal(
+    status: int, code: int, message: str, id: Raw | bytes = b"null", data: bytes | None = None
+) -> Refusal:
+    """A JSON-RPC error with its status."""
+    return Refusal(status, jsonrpc.error(id, code, message, data))
+
+
+def read(body: bytes) -> Posted | Refusal:
+    """One message, in order on its outside."""
+    try:
+        posted = _decode(body)
+    except msgspec.ValidationError as problem:
+        id = jsonrpc.find_id(body[:1024], body[-1024:])
+        return refusal(400, INVALID_REQUEST, f"Invalid request: {problem}", id)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        mended = jsonrpc.replace_lone_surrogates(jsonrpc.clean_text(body))
+        if mended != body:
+            return read(mended)
+        return refusal(400, PARSE_ERROR, f"Parse error: {problem}")
+    if posted.jsonrpc != "2.0":
+        told = 'Invalid request: "jsonrpc":"2.0" is missing.'
+        return refusal(400, INVALID_REQUEST, told, _id(posted))
+    if posted.id is not UNSET and not _is_id(bytes(posted.id)):
+        told = "Invalid request: an id must be a string or a whole number."
+        return refusal(400, INVALID_REQUEST, told)
+    if posted.method is UNSET and (posted.id is UNSET or (posted.result is UNSET) == (posted.error is UNSET)):
+        told = "Invalid request: neither a request nor a notification nor a response."
+        return refusal(400, INVALID_REQUEST, told, _id(posted))
+    return posted
+
+
+def is_modern(version: bytes | None, posted: Posted, body: bytes) -> bool:
+    """Whether a message is of the era without handshakes: its envelope says so, or a version header we do not know."""
+    if version is not None and version.strip().decode("latin-1") not in versions.HANDSHAKE_VERSIONS:
+        return True
+    if ENVELOPE_SIGN not in body or posted.method is UNSET:
+        return False
+    return message_meta.is_modern(_meta_of(posted))
+
+
+def check(
+    posted: Posted,
+    given: Mapping[bytes, bytes],
+    pairs: Iterable[tuple[bytes, bytes]],
+    marked: tuple[Mirror, ...] = (),
+) -> Refusal | None:
+    """What is wrong with a modern request; `marked` are the arguments of its tool that headers repeat."""
+    assert posted.id is not UNSET
+    if _repeated(pairs):
+        return _mismatch(posted, "A header that must be there once is there twice.")
+    meta = _meta_of(posted)
+    if meta is UNSET:
+        return refusal(400, INVALID_PARAMS, "params._meta is missing.", posted.id)
+    version = message_meta.text_of(meta.get(message_meta.VERSION))
+    capabilities = meta.get(message_meta.CAPABILITIES)
+    if version is None or capabilities is None or not message_meta.is_object(capabilities):
+        told = f"_meta needs {message_meta.VERSION}, a string, and {message_meta.CAPABILITIES}, an object."
+        return refusal(400, INVALID_PARAMS, told, posted.id)
+    problem = _compare(posted, given)
+    if problem:
+        return _mismatch(posted, problem)
+    bad = message_meta.check(meta)
+    if bad is not None:
+        data = None if bad.data is UNSET else bytes(bad.data)
+        return refusal(400, bad.code, bad.message, posted.id, data)
+    problem = _compare_arguments(posted, given, marked) if marked else ""
+    return _mismatch(posted, problem) if problem else None
+
+
+def status_of(answer: bytes, id: Raw | bytes) -> int:
+    """The status with which a modern request's answer goes out."""
+    head = b'{"jsonrpc":"2.0","id":' + id + b',"error":'
+    if not answer.startswith(head):
+        return 200
+    return STATUS.get(jsonrpc.parse_error(Raw(answer[len(head) : -1])).code, 200)
+
+
+def tool_of(posted: Posted) -> str:
+    """The tool that a request calls; empty where it calls none."""
+    if posted.method != "tools/call":
+        return ""
+    found = http_headers.of_request(_message(posted), {}).get(http_headers.NAME, "")
+    return http_headers.decode_value(found) or ""
+
+
+def _id(posted: Posted) -> bytes:
+    return bytes(posted.id) if posted.id is not UNSET and _is_id(bytes(posted.id)) else b"null"
+
+
+def _is_id(id: bytes) -> bool:
+    return id[0] in ID_BEGINS and (id[:1] == b'"' or not (b"." in id or b"e" in id or b"E" in id))
+
+
+def _meta_of(posted: Posted) -> dict[str, Raw] | UnsetType:
+    if posted.params is UNSET:
+        return UNSET
+    try:
+        return _decode_meta(posted.params).meta
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return UNSET
+
+
+def _message(posted: Posted) -> Message:
+    return Message(id=posted.id, method=posted.method, params=posted.params)
+
+
+def _mismatch(posted: Posted, told: str) -> Refusal:
+    assert posted.id is not UNSET
+    return refusal(400, versions.HEADER_MISMATCH, told, posted.id)
+
+
+def _repeated(pairs: Iterable[tuple[bytes, bytes]]) -> bool:
+    seen = set()
+    for name, _value in pairs:
+        if name.startswith(b"mcp-"):
+            if name in seen and name != SESSION:
+                return True
+            seen.add(name)
+    return False
+
+
+def _compare(posted: Posted, given: Mapping[bytes, bytes]) -> str:
+    """How version, method and name in the headers differ from the body."""
+    wanted = http_headers.of_request(_message(posted), {})
+    for name, value in wanted.items():
+        found = given.get(name.encode())
+        if found is None:
+            return f"The header {name} is missing."
+        text = found.strip().decode("latin-1")
+        decoded = http_headers.decode_value(text) if name == http_headers.NAME else text
+        if decoded is None or decoded != (
+            http_headers.decode_value(value) if name == http_headers.NAME else value
+        ):
+            return f"The header {name} says something else than the body."
+    return ""
+
+
+def _compare_arguments(posted: Posted, given: Mapping[bytes, bytes], marked: tuple[Mirror, ...]) -> str:
+    """How the headers that repeat arguments differ from them."""
+    assert posted.params is not UNSET
+    arguments = _decode_arguments(posted.params).arguments
+    for mirror in marked:
+        name = http_headers.PARAM + mirror.header.lower()
+        found = given.get(name.encode())
+        value = _find(arguments, mirror.path)
+        if found is None and value is None:
+            continue
+        if found is None:
+            return f"The header {name} is missing."
+        decoded = http_headers.decode_value(found.strip().decode("latin-1"))
+        if decoded is None or not _same(decoded, value):
+            return f"The header {name} says something else than the argument."
+    return ""
+
+
+def _find(value: object, path: tuple[str, ...]) -> object:
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _same(given: str, value: object) -> bool:
+    if given == http_headers.as_text(value):
+        return True
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:  # 42.0 is 42
+        return float(given) == value
+    except ValueError:
+        return False

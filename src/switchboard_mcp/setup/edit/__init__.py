@@ -1,0 +1,1 @@
+"""Byte-exact edits of JSONC, TOML and YAML files."""

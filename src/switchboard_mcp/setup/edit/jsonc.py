@@ -1,0 +1,216 @@
+"""JSON with comments and trailing commas as a tree of places in its text.
+
+Owns the scanner. Everything that is not white space, a comment or a comma has a node that knows where it begins and
+ends, so that an editor can change one member and leave every other character as it is. Does not know what a document
+means.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from switchboard_mcp.setup.edit.text_edit import BeyondEditingError, position
+
+# Deeper than any settings file, and far from Python's own limit.
+MAX_DEPTH = 100
+Kind = Literal["object", "array", "string", "scalar"]
+_decode = json.JSONDecoder().raw_decode
+_SCALAR = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_STRING = re.compile(r'"(?:[^"\\\n\r]|\\.)*+"')
+_BLANK = re.compile(r"[ \t\r\n\ufeff]*+")
+
+
+class Node:
+    """A value: `text[start:end]`.
+
+    What is inside is looked at when it is asked for: some files are large, and most of it is no matter here.
+    """
+
+    __slots__ = ("_items", "_members", "end", "kind", "start", "text")
+
+    def __init__(self, text: str, kind: Kind, start: int, end: int) -> None:
+        self.text = text
+        self.kind = kind
+        self.start = start
+        self.end = end
+        self._members: list[Member] | None = None
+        self._items: list[Item] | None = None
+
+    @property
+    def members(self) -> list[Member]:
+        """The members of an object."""
+        if self._members is None:
+            self._members = _members(self.text, self.start, 0)[0] if self.kind == "object" else []
+        return self._members
+
+    @property
+    def items(self) -> list[Item]:
+        """The values of an array."""
+        if self._items is None:
+            self._items = _items(self.text, self.start, 0)[0] if self.kind == "array" else []
+        return self._items
+
+
+class Member(Struct, eq=False):
+    """A name and its value. `comma` is where the comma after it is, or -1."""
+
+    name: str
+    start: int
+    value: Node
+    comma: int = -1
+
+    @property
+    def end(self) -> int:
+        """Where the value ends."""
+        return self.value.end
+
+
+class Item(Struct, eq=False):
+    """A value of an array."""
+
+    value: Node
+    comma: int = -1
+
+    @property
+    def start(self) -> int:
+        """Where the value begins."""
+        return self.value.start
+
+    @property
+    def end(self) -> int:
+        """Where the value ends."""
+        return self.value.end
+
+
+def scan(text: str) -> Node:
+    """The tree of a document; refuses what is no JSON with comments."""
+    at = skip(text, 0)
+    node = _value(text, at, 0)
+    after = skip(text, node.end)
+    if after != len(text):
+        raise _wrong(text, after, "there is something after the end")
+    return node
+
+
+def value_of(text: str, node: Node) -> object:
+    """The plain value of a node."""
+    try:
+        # Nearly all values are plain JSON, for which this is the quick way.
+        return json.loads(text[node.start : node.end])
+    except (ValueError, RecursionError):
+        pass
+    if node.kind == "object":
+        return {member.name: value_of(text, member.value) for member in node.members}
+    return [value_of(text, item.value) for item in node.items]
+
+
+def skip(text: str, at: int) -> int:
+    """The next place that is neither white space nor comment."""
+    for _, end in trivia(text, at):
+        at = end
+    return at
+
+
+def trivia(text: str, at: int) -> Iterator[tuple[int, int]]:
+    """White space and comments from here on, piece by piece."""
+    while at < len(text):
+        if text.startswith("//", at):
+            end = text.find("\n", at)
+            end = len(text) if end < 0 else end
+        elif text.startswith("/*", at):
+            end = text.find("*/", at + 2) + 2
+            if end < 2:
+                raise _wrong(text, at, "a comment never ends")
+        else:
+            blank = _BLANK.match(text, at)
+            end = blank.end() if blank else at
+            if end == at:
+                return
+        yield at, end
+        at = end
+
+
+def _value(text: str, at: int, depth: int) -> Node:
+    if depth > MAX_DEPTH:
+        raise BeyondEditingError("is nested too deeply.")
+    opening = text[at : at + 1]
+    if opening in ("{", "["):
+        return _container(text, at, depth)
+    if opening == '"':
+        return Node(text, "string", at, _string_end(text, at))
+    found = _SCALAR.match(text, at)
+    if found is None:
+        raise _wrong(text, at, "a value is missing" if opening in ("", "}", "]", ",") else "this is no value")
+    return Node(text, "scalar", at, found.end())
+
+
+def _container(text: str, at: int, depth: int) -> Node:
+    """An object or an array. Where it is plain JSON, the standard library finds its end many times faster."""
+    kind: Kind = "object" if text[at] == "{" else "array"
+    try:
+        return Node(text, kind, at, _decode(text, at)[1])
+    except (ValueError, RecursionError):
+        pass  # There are comments in it, or commas at an end, or a mistake.
+    node = Node(text, kind, at, at)
+    if kind == "object":
+        node._members, node.end = _members(text, at, depth)
+    else:
+        node._items, node.end = _items(text, at, depth)
+    return node
+
+
+def _members(text: str, at: int, depth: int) -> tuple[list[Member], int]:
+    members: list[Member] = []
+    at = skip(text, at + 1)
+    while text[at : at + 1] != "}":
+        if text[at : at + 1] != '"':
+            raise _wrong(text, at, "a name in quotes, or }, is missing")
+        end = _string_end(text, at)
+        name = str(json.loads(text[at:end]))
+        colon = skip(text, end)
+        if text[colon : colon + 1] != ":":
+            raise _wrong(text, colon, "a colon is missing")
+        member = Member(name, at, _value(text, skip(text, colon + 1), depth + 1))
+        members.append(member)
+        at, member.comma = _after(text, member.end, "}")
+    return members, at + 1
+
+
+def _items(text: str, at: int, depth: int) -> tuple[list[Item], int]:
+    items: list[Item] = []
+    at = skip(text, at + 1)
+    while text[at : at + 1] != "]":
+        item = Item(_value(text, at, depth + 1))
+        items.append(item)
+        at, item.comma = _after(text, item.end, "]")
+    return items, at + 1
+
+
+def _after(text: str, at: int, closing: str) -> tuple[int, int]:
+    """Where the next thing after a member or item is, and where its comma is."""
+    at = skip(text, at)
+    if text[at : at + 1] == ",":
+        return skip(text, at + 1), at
+    if text[at : at + 1] != closing:
+        raise _wrong(text, at, f"a comma, or {closing}, is missing")
+    return at, -1
+
+
+def _string_end(text: str, at: int) -> int:
+    found = _STRING.match(text, at)
+    if found is None:
+        raise _wrong(text, at, "a text never ends")
+    try:
+        json.loads(found[0], strict=True)
+    except json.JSONDecodeError as problem:
+        raise _wrong(text, at + problem.pos, problem.msg) from None
+    return found.end()
+
+
+def _wrong(text: str, at: int, what: str) -> BeyondEditingError:
+    return BeyondEditingError(f"is not valid JSON: {what} at {position(text, at)}.")

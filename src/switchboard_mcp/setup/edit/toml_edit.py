@@ -1,0 +1,319 @@
+"""Changing the tables of one map in a TOML document, and no other character.
+
+Owns a scanner that knows where each statement begins and ends, and which key it is about. What it changes is whole
+statements; every change is read back with the standard library's parser and compared before it is handed out.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from datetime import date, time
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from switchboard_mcp.setup.edit.text_edit import (
+    BeyondEditingError,
+    Splice,
+    amend,
+    line_end,
+    position,
+    spliced,
+)
+
+_KEY = re.compile(r"""[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""")
+_STRING = re.compile(r'"""(?:[^\\]|\\[\s\S])*?"{3,5}|\'\'\'[\s\S]*?\'{3,5}|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'')
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class Statement(Struct):
+    """One header or one pair, with the lines it takes; `path` is the whole key, from the root on."""
+
+    kind: Literal["header", "array", "pair"]
+    path: tuple[str, ...]
+    start: int
+    end: int
+
+
+def read(text: str, key: Sequence[str]) -> object:
+    """The plain value at a key; None where there is none."""
+    value: object = _parsed(text)
+    for name in key:
+        if not isinstance(value, dict) or name not in value:
+            return None
+        value = value[name]
+    return value
+
+
+def entry_texts(text: str, key: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """The statements about each name, as they are written."""
+    statements = scan(text)
+    found: dict[str, str] = {}
+    for name in names:
+        spans = _spans(text, statements, (*key, name))
+        if spans:
+            found[name] = "".join(_whole_line(text[span.start : span.end]) for span in spans)
+    return found
+
+
+def swap(
+    text: str, key: Sequence[str], remove: Sequence[str], put: Mapping[str, Mapping[str, object]]
+) -> str:
+    """Take the tables of some names out of a map, and put others in."""
+    present = read(text, key)
+    put = {name: value for name, value in put.items() if name in remove or not _has(present, name)}
+    texts = {name: _table((*key, name), value, line_end(text)) for name, value in put.items()}
+    return _changed(text, key, remove, texts, put)
+
+
+def restore(text: str, key: Sequence[str], remove: Sequence[str], texts: Mapping[str, str]) -> str:
+    """Take tables out and put back others as they were written. Names that are there already are left alone."""
+    present = read(text, key)
+    back = {name: written for name, written in texts.items() if name in remove or not _has(present, name)}
+    if any(not written.lstrip().startswith("[") for written in back.values()):
+        # Pairs count from the table they stand in; alone they can only be said anew, from the root on.
+        back = {name: _rooted(written, (*key, name), line_end(text)) for name, written in back.items()}
+    values = {name: _dict(read(written, (*key, name))) for name, written in back.items()}
+    return _changed(text, key, remove, back, values)
+
+
+def scan(text: str) -> list[Statement]:
+    """Every statement of a valid document."""
+    _parsed(text)
+    found: list[Statement] = []
+    table: tuple[str, ...] = ()
+    first = at = 1 if text.startswith("\ufeff") else 0
+    while True:
+        at = _skip_blank(text, at)
+        if at >= len(text):
+            return found
+        start = max(text.rfind("\n", 0, at) + 1, first)
+        if text[at] == "[":
+            double = text.startswith("[[", at)
+            table, after = _key(text, at + (2 if double else 1))
+            after = text.index("]", after) + (2 if double else 1)
+            kind: Literal["header", "array", "pair"] = "array" if double else "header"
+            path = table
+        else:
+            name, after = _key(text, at)
+            after = _value_end(text, text.index("=", after) + 1)
+            kind, path = "pair", (*table, *name)
+        at = _line_rest(text, after)
+        found.append(Statement(kind, path, start, at))
+
+
+def _changed(
+    text: str,
+    key: Sequence[str],
+    remove: Sequence[str],
+    texts: Mapping[str, str],
+    values: Mapping[str, Mapping[str, object]],
+) -> str:
+    statements = scan(text)
+    _demand_tables(statements, tuple(key))
+    splices: list[Splice] = []
+    place = -1
+    for name in remove:
+        spans = _spans(text, statements, (*key, name))
+        if spans and place < 0 and text[spans[0].start :].lstrip(" \t").startswith("["):
+            place = spans[0].start
+        splices += spans
+    end = line_end(text)
+    together = end.join(_whole_line(written) for written in texts.values())
+    if together and place >= 0:
+        first = next(splice for splice in splices if splice.start == place)
+        gone = text[first.start : first.end]
+        gap = end if gone.endswith((end + end, "\n\n")) else ""
+        splices[splices.index(first)] = Splice(first.start, first.end, together + gap)
+    elif together:
+        tail = "" if not text or text.endswith("\n") else end
+        gap = end if text.strip() else ""
+        splices.append(Splice(len(text), len(text), tail + gap + together))
+    return _checked(text, spliced(text, splices), key, remove, values)
+
+
+def _spans(text: str, statements: Sequence[Statement], path: tuple[str, ...]) -> list[Splice]:
+    """The lines about a key: neighbours in one, with the comments between them and the blank lines after them."""
+    spans: list[Splice] = []
+    ours = [statement.path[: len(path)] == path for statement in statements]
+    index = 0
+    while index < len(statements):
+        if not ours[index]:
+            index += 1
+            continue
+        last = index
+        while last + 1 < len(statements) and ours[last + 1]:
+            last += 1
+        end = statements[last].end
+        if statements[index].kind != "pair":
+            blank = re.compile(r"(?:[ \t]*\r?\n)*").match(text, end)
+            end = blank.end() if blank else end
+        spans.append(Splice(statements[index].start, end))
+        index = last + 1
+    return spans
+
+
+def _demand_tables(statements: Sequence[Statement], key: tuple[str, ...]) -> None:
+    for statement in statements:
+        if statement.path == key and statement.kind != "header":
+            raise BeyondEditingError(
+                f"has `{'.'.join(key)}` on one line. Write it as tables, [{'.'.join(key)}.NAME]."
+            )
+
+
+def _rooted(written: str, path: tuple[str, ...], end: str) -> str:
+    """Statements about a key, however they were written, as one table."""
+    if written.lstrip().startswith("["):
+        return written
+    value = _dict(_parsed(written))
+    for name in path:
+        inner = value.get(name)
+        value = inner if isinstance(inner, dict) else value
+    return _table(path, value, end)
+
+
+def _table(path: Sequence[str], value: Mapping[str, object], end: str) -> str:
+    lines = [f"[{_dotted(path)}]"]
+    lines += [f"{_dotted([name])} = {_literal(item)}" for name, item in value.items() if item is not None]
+    return end.join(lines) + end
+
+
+def _dotted(path: Sequence[str]) -> str:
+    return ".".join(name if _BARE.fullmatch(name) else _literal(name) for name in path)
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return '"' + "".join(_escaped(character) for character in value) + '"'
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_literal(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return (
+            "{ " + ", ".join(f"{_dotted([name])} = {_literal(item)}" for name, item in value.items()) + " }"
+        )
+    if isinstance(value, date | time):
+        return value.isoformat()
+    raise AssertionError(f"{type(value).__name__} has no place in a settings file")
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    return character if character.isprintable() or character == " " else f"\\U{ord(character):08x}"
+
+
+def _key(text: str, at: int) -> tuple[tuple[str, ...], int]:
+    """A dotted key, and where it ends."""
+    names: list[str] = []
+    while True:
+        at = _skip_space(text, at)
+        found = _KEY.match(text, at)
+        if found is None:
+            raise BeyondEditingError(f"has a key that cannot be read at {position(text, at)}.")
+        names.append(_name(found[0]))
+        after = _skip_space(text, found.end())
+        if text[after : after + 1] != ".":
+            return tuple(names), found.end()
+        at = after + 1
+
+
+def _name(written: str) -> str:
+    if written[0] == "'":
+        return written[1:-1]
+    return str(tomllib.loads(f"key = {written}")["key"]) if written[0] == '"' else written
+
+
+def _value_end(text: str, at: int) -> int:
+    """The end of a value: at its line's end, or where its brackets close."""
+    depth = 0
+    while at < len(text):
+        character = text[at]
+        if character in "\"'":
+            found = _STRING.match(text, at)
+            if found is None:
+                raise BeyondEditingError(f"has a text that never ends at {position(text, at)}.")
+            at = found.end()
+            continue
+        if character in "[{":
+            depth += 1
+        elif character in "]}":
+            depth -= 1
+        elif character == "#":
+            if depth == 0:
+                return at
+            at = _line_rest(text, at)
+            continue
+        elif character == "\n" and depth == 0:
+            return at
+        at += 1
+    return at
+
+
+def _line_rest(text: str, at: int) -> int:
+    """The beginning of the next line; all that may stand before it is a comment."""
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end + 1
+
+
+def _skip_space(text: str, at: int) -> int:
+    while text[at : at + 1] in (" ", "\t"):
+        at += 1
+    return at
+
+
+def _skip_blank(text: str, at: int) -> int:
+    while at < len(text):
+        if text[at] == "#":
+            at = _line_rest(text, at)
+        elif text[at] in " \t\r\n":
+            at += 1
+        else:
+            break
+    return at
+
+
+def _whole_line(text: str) -> str:
+    return text if not text or text.endswith("\n") else text + "\n"
+
+
+def _has(value: object, name: str) -> bool:
+    return isinstance(value, dict) and name in value
+
+
+def _dict(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except tomllib.TOMLDecodeError as problem:
+        raise BeyondEditingError(f"is not valid TOML: {problem}.") from None
+    except RecursionError:
+        raise BeyondEditingError("is nested too deeply.") from None
+
+
+def _checked(
+    before: str,
+    after: str,
+    key: Sequence[str],
+    remove: Sequence[str],
+    put: Mapping[str, Mapping[str, object]],
+) -> str:
+    wanted = _parsed(before)
+    told = {name: {k: v for k, v in each.items() if v is not None} for name, each in put.items()}
+    amend(wanted, key, remove, told)
+    try:
+        found = _parsed(after)
+    except BeyondEditingError:
+        found = {}
+    amend(found, key, (), {})
+    if found != wanted:
+        raise BeyondEditingError("is written in a way that cannot be changed safely.")
+    return after

@@ -1,0 +1,73 @@
+"""Rules, hooks and logins elsewhere that name a server that moves.
+
+Behind Switchboard a tool has another name, so that they no longer fit. They are only told, with file and line: whoever
+wrote them decides what they should say now. Never tells what stands in them beyond that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from switchboard_mcp.setup.hosts import Host
+from switchboard_mcp.setup.paths import Places, matching
+
+MAX_BYTES = 4 * 1024 * 1024
+
+
+class Trace(Struct, frozen=True, rename="camel"):
+    """One place that names a server."""
+
+    host: str
+    kind: str
+    path: str
+    line: int
+    name: str
+
+
+def traces(host: Host, names: Sequence[str], here: Places) -> list[Trace]:
+    """Where the files of a host name these servers."""
+    found: list[Trace] = []
+    for path in matching(host.rules, here):
+        for number, line in enumerate(_lines(path), 1):
+            found += (
+                Trace(host.name, _kind(line, path), path, number, name)
+                for name in names
+                if _names(host, name, line)
+            )
+    for path in matching(host.logins, here):
+        text = "\n".join(_lines(path))
+        found += (
+            Trace(host.name, "login", path, 0, name)
+            for name in names
+            if re.search(rf'"{re.escape(name)}(?:\||")', text)
+        )
+    return found
+
+
+def _names(host: Host, name: str, line: str) -> bool:
+    tool = host.tool.replace("{name}", name)
+    if tool.endswith(name):
+        # `mcp__github` also begins `mcp__github_other`; a rule for all tools ends there.
+        return bool(re.search(re.escape(tool) + r"(?:__|[^A-Za-z0-9_-]|$)", line))
+    if tool in line:
+        return True
+    listed = ("McpjsonServers", "mcpName", "allowed", "excluded", "McpServers")
+    return any(word in line for word in listed) and f'"{name}"' in line
+
+
+def _kind(line: str, path: str) -> str:
+    if "hooks" in os.path.basename(path) or "matcher" in line:
+        return "hook"
+    return "tool list" if path.endswith(".md") else "rule"
+
+
+def _lines(path: str) -> Iterator[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            yield from file.read(MAX_BYTES).splitlines()
+    except OSError:
+        return

@@ -1,0 +1,128 @@
+"""Taking back what `init` has done.
+
+A file that is still as it was left gets its old bytes back. One that was edited since keeps those edits: our entry
+goes, what was taken out comes back as it was written. Owns nothing but what the journal names: mail, state and archive
+are never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from switchboard_mcp.setup.children import FOLDER, TEAM
+from switchboard_mcp.setup.edit import formats, jsonc_edit
+from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
+from switchboard_mcp.setup.journal import FRESH, Record, Run, digest, read, remove, runs, write
+
+# restored: the old bytes are back; merged: the edits since were kept; removed: a file of ours is gone;
+# nothing: it is as it was already; kept: it was edited since, and is left as it is.
+Verdict = Literal["restored", "merged", "removed", "nothing", "kept"]
+
+
+class Step(Struct, kw_only=True):
+    """What happens to one file. `data` is what it becomes; `remarks` what a person should know."""
+
+    run: Run
+    record: Record
+    verdict: Verdict
+    data: bytes | None = None
+    remarks: list[str] = []
+
+
+def active(found: Sequence[Run]) -> list[Run]:
+    """The runs that can be taken back, newest first."""
+    return [run for run in reversed(found) if run.journal.state != "reverted"]
+
+
+def plan_undo(taken: Sequence[Run]) -> list[Step]:
+    """What taking all these runs back means, newest first. Reads files, writes nothing."""
+    steps: list[Step] = []
+    now: dict[str, bytes | None] = {}
+    for run in taken:
+        for record in reversed(run.journal.records):
+            path = record.path
+            current = now[path] if path in now else read(path)
+            step = _step(run, record, current)
+            now[path] = current if step.verdict in ("nothing", "kept") else step.data
+            steps.append(step)
+    return steps
+
+
+def _step(run: Run, record: Record, current: bytes | None) -> Step:
+    state = digest(current)
+    if state == record.before:
+        return Step(run=run, record=record, verdict="nothing", data=current)
+    existed = bool(record.before)
+    if state == record.after:
+        data = run.backup(record) if existed else None
+        return Step(run=run, record=record, verdict="restored" if existed else "removed", data=data)
+    if current is None:
+        told = "it is gone; it is not brought back" if existed else "it is gone already"
+        return Step(run=run, record=record, verdict="kept" if existed else "nothing", remarks=[told])
+    if not record.edits:
+        return Step(run=run, record=record, verdict="kept", data=current, remarks=["it was edited since"])
+    return _merge(run, record, current)
+
+
+def _merge(run: Run, record: Record, current: bytes) -> Step:
+    """Only our own changes are taken back."""
+    remarks = ["it was edited since; only what was moved is put back"]
+    try:
+        text = formats.decode(current)
+        before = formats.decode(run.backup(record)) if record.before else ""
+        for edit in record.edits:
+            there = formats.servers(text, edit.form, edit.key)
+            again = [name for name in edit.names if name in there]
+            remarks += [f"'{name}' is there again already, and is left as it is" for name in again]
+            back = formats.texts(before, edit.form, edit.key, edit.names) if before else {}
+            gone = [edit.entry] if edit.entry else []
+            text = formats.restore(text, edit.form, edit.key, gone, back)
+            if edit.entry and edit.form == "json":
+                listed = jsonc_edit.read(before, ("mcp", "allowed")) if before else None
+                if isinstance(listed, list) and edit.entry not in listed:
+                    text = jsonc_edit.without_item(text, ("mcp", "allowed"), edit.entry)
+    except BeyondEditingError as problem:
+        copy = os.path.join(run.folder, record.backup)
+        told = f"it was edited since, and {problem} Put back by hand what you need from {copy}"
+        return Step(run=run, record=record, verdict="kept", data=current, remarks=[told])
+    return Step(run=run, record=record, verdict="merged", data=text.encode(), remarks=remarks)
+
+
+def take_back_interrupted(workspace: str) -> bool:
+    """Undo a run that came to no end, so that the next one begins with what was there; whether there was one."""
+    begun = [run for run in active(runs(workspace)) if run.journal.state == "begun"]
+    perform_undo(plan_undo(begun), workspace)
+    return bool(begun)
+
+
+def perform_undo(steps: Sequence[Step], workspace: str) -> None:
+    """Do it, then forget the runs; copies are kept where something could not be put back."""
+    for step in steps:
+        remove(step.record.path + FRESH)
+        if step.verdict in ("restored", "merged"):
+            write(step.record.path, step.data or b"", 0o600)
+        elif step.verdict == "removed":
+            remove(step.record.path)
+            _tidy(os.path.dirname(step.record.path), workspace)
+    for run in {step.run.folder: step.run for step in steps}.values():
+        own = [step for step in steps if step.run is run]
+        run.mark("reverted")
+        if all(step.verdict != "kept" or not step.record.before for step in own):
+            shutil.rmtree(run.folder, ignore_errors=True)
+            _tidy(os.path.dirname(run.folder), workspace)
+
+
+def _tidy(folder: str, workspace: str) -> None:
+    """Folders of ours that are empty now go too."""
+    ours = (os.path.join(workspace, FOLDER), os.path.join(workspace, TEAM.folder))
+    while folder in ours or folder.startswith(tuple(each + os.sep for each in ours)):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            return
+        folder = os.path.dirname(folder)

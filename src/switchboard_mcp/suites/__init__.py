@@ -1,0 +1,1 @@
+"""How tools are presented to a model: introspection, schemas, signatures, search and token counts. Pure."""

@@ -1,0 +1,74 @@
+"""Which tools of a list a few words mean, and which name a misspelt one means.
+
+It does not know what the documents are, nor what may be shown of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from switchboard_mcp.suites.text_analysis import stem, words
+
+# From here a spelling counts as near.
+SIMILAR = 0.6
+
+
+def rank(query: str, documents: Sequence[tuple[str, str]], floor: float = 0.0) -> list[int]:
+    """The places of the (name, text) documents that match `query`, best first; equals keep their order.
+
+    Only documents that share a word with the query are returned, and of these only such as reach `floor` times the best
+    score.
+    """
+    from switchboard_mcp.suites.search import Entry, Index  # Only where somebody searches.
+
+    index = Index([Entry(name, text) for name, text in documents])
+    return [hit.place for hit in index.search(query, floor=floor)]
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """Up to `count` known names that `name` may have meant, likeliest first; empty when nothing is near."""
+    # Loaded only when a name was wrong.
+    from difflib import SequenceMatcher
+
+    asked = _plain(name)
+    if not asked:
+        return []
+    asked_words = frozenset(map(stem, words(name)))
+    matcher = SequenceMatcher(None, "", asked, autojunk=False)
+    scored: list[tuple[float, str]] = []
+    for candidate in dict.fromkeys(known):
+        plain = _plain(candidate)
+        if not plain:
+            continue
+        score = _closeness(asked, plain)
+        named = frozenset(map(stem, words(candidate)))
+        if score < 2 and asked_words and named:
+            score = max(score, len(named & asked_words) / len(named | asked_words) * 1.5)
+        if score < 1:
+            matcher.set_seq1(plain)
+            if matcher.real_quick_ratio() >= SIMILAR and matcher.quick_ratio() >= SIMILAR:
+                score = max(score, matcher.ratio())
+        if score >= SIMILAR:
+            scored.append((-score, candidate))
+    scored.sort()
+    return [candidate for _, candidate in scored[:count]]
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """A question to put after what says that there is no such name; empty when nothing is near."""
+    near = nearest(name, known)
+    return f" Did you mean {' or '.join(near)}?" if near else ""
+
+
+def _plain(name: str) -> str:
+    return "".join(character for character in name.casefold() if character.isalnum())
+
+
+def _closeness(asked: str, plain: str) -> float:
+    """3 for the same letters, 1 to 2 for one name inside the other, else 0."""
+    if asked == plain:
+        return 3.0
+    short, long = sorted((asked, plain), key=len)
+    if len(short) < 3 or short not in long:
+        return 0.0
+    return 1 + len(short) / len(long) - (0 if long.startswith(short) else 0.1)

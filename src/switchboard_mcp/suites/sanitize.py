@@ -1,0 +1,185 @@
+"""Texts of children made fit for a model to read: nothing hidden, nothing endless.
+
+A description is written by a stranger and read by a model. What a person who looks at it would not see (control
+characters, zero-width and tag characters, characters that turn the direction of writing) is taken out, and what is
+longer than anybody needs is cut. Owns what is hidden and how long is too long; it does not judge what the words say,
+and never touches what a program goes by: names, enums, defaults, patterns.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import msgspec
+from msgspec import Raw
+
+from switchboard_mcp.suites.schema import MANY, MAPS, MAX_DEPTH, ONE
+
+# Of 1,915 tools of published servers 3 say more than this; 2,000 tokens for one tool pay for any manual.
+DESCRIPTION_CHARS = 8_000
+# Where every tool is listed all the time: hosts cut there anyway.
+LISTED_CHARS = 2_000
+# One parameter. Some carry a small grammar or a table; of 15,821 there 4 say more.
+DOC_CHARS = 2_000
+TITLE_CHARS = 200
+# A child's manual. The introspect answer gives it a share of its budget, far below this.
+INSTRUCTIONS_CHARS = 8_000
+UNREADABLE = Raw(b'{"type":"object"}')
+ELLIPSIS = " …"
+# A boundary further back than this share of the text would throw away more than it tidies.
+BOUNDARY_SHARE = 0.8
+
+# What nobody sees, by what it is called in Unicode.
+_HIDDEN = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and newline
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"  # soft hyphen, joiners, fillers, Mongolian selectors
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f"  # zero width, direction, invisible operators
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"  # fillers, variation selectors, byte order mark, annotations
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # musical formatting; tags and more variation selectors
+    "\ud800-\udfff"
+)
+# Where two of them are no trick but writing: they make one picture of several, or join letters of some scripts.
+_PICTURES = "\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+_SCRIPTS = "\u0600-\u06ff\u0750-\u077f\u08a0-\u0dff"  # Arabic, and those of India
+_JOINERS = (
+    f"(?:(?<=[{_PICTURES}])|(?<=[{_PICTURES}]\ufe0f))\u200d(?=[{_PICTURES}])|(?<=[{_PICTURES}])\ufe0f"
+    f"|(?<=[{_SCRIPTS}])[\u200c\u200d](?=[{_SCRIPTS}])"
+)
+_ORDERS = "\x1b\\[[0-9;:?]{0,32}[@-~]|\x1b\\][^\x07\x1b]{0,256}(?:\x07|\x1b\\\\)?"  # to a terminal, whole
+_BREAKS = "\r\n?|[\u2028\u2029\x0b\x0c\x85]"
+# Room that pushes what follows out of sight.
+_VOID = "\n{4,}|[ \t\u00a0\u2000-\u200a\u3000]{40,}"
+_SPACES, _LINES = b" " * 40, b"\\n" * 4
+_PROSE = {
+    "description": DOC_CHARS,
+    "title": TITLE_CHARS,
+    "$comment": DOC_CHARS,
+}
+
+
+def clean(text: str) -> str:
+    """The text without what is hidden in it."""
+    if text.isascii() and (text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable()):
+        return _without_void(text) if len(text) >= 40 and ("\n\n\n\n" in text or " " * 40 in text) else text
+    text = _compiled(_BREAKS).sub("\n", _compiled(_ORDERS).sub("", text))
+    return _without_void(_compiled(f"({_JOINERS})|[{_HIDDEN}]").sub(r"\1", text))
+
+
+def shown(text: str, limit: int = DESCRIPTION_CHARS) -> str:
+    """The text as a model may read it: clean, and at most so long. A cut shows as `…`."""
+    whole = len(text) <= 4 * limit
+    text = clean(text if whole else text[: 4 * limit])  # what is cut off anyway need not be looked at
+    if whole and len(text) <= limit:
+        return text
+    room = limit - len(ELLIPSIS)
+    cut = text[:room]
+    ends = (cut.rfind("\n"), cut.rfind(". ") + 1, cut.rfind(" "))
+    end = next((end for end in ends if end >= room * BOUNDARY_SHARE), room)
+    return cut[:end].rstrip() + ELLIPSIS
+
+
+def escaped(text: str) -> str:
+    """JSON with what is hidden in it written as escapes: the same to a program, and plain to see for a person."""
+    return _compiled(f"[{_HIDDEN}]").sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    if character < " ":  # only between values: inside texts JSON has them as escapes already
+        return character
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
+
+
+def is_plain(raw: Raw) -> bool:
+    """Whether JSON is sure to need no cleaning: nearly all of it is, and this is much quicker than to look inside."""
+    data = bytes(raw)
+    quoted = 0
+    if b"\\" in data:
+        quoted = data.count(b'\\"')
+        # Every backslash belongs to a newline or a quotation mark, and there are not too many newlines in a row.
+        if data.count(b"\\") != data.count(b"\\n") + quoted or _LINES in data:
+            return False
+    if b"\x7f" in data or _SPACES in data:
+        return False
+    if not data.isascii() and _compiled(f"[{_HIDDEN}\u2028\u2029]").search(data.decode("utf-8", "replace")):
+        return False
+    titled = b'"title"' in data
+    if len(data) <= (TITLE_CHARS if titled else DOC_CHARS):
+        return True
+    return not quoted and max(map(len, data.split(b'"'))) <= (TITLE_CHARS if titled else DOC_CHARS)
+
+
+def schema(raw: Raw) -> Raw:
+    """A schema with every doc in it as a model may read it; the same object where there is nothing to do."""
+    if is_plain(raw):
+        return raw
+    data = bytes(raw)
+    try:
+        before = msgspec.json.decode(data)
+        after = _schema(before, 0)
+        return raw if after is before else Raw(msgspec.json.encode(after))
+    except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
+        return UNREADABLE  # else one broken character would be a way around all of this
+
+
+def tool(raw: Raw) -> Raw:
+    """A whole tool, prompt or resource for a list that a model reads all the time."""
+    try:
+        members = msgspec.json.decode(raw, type=dict[str, Raw])
+        for name, limit in (("title", TITLE_CHARS), ("description", LISTED_CHARS)):
+            if name in members:
+                text = msgspec.json.decode(members[name])
+                if isinstance(text, str):
+                    members[name] = Raw(msgspec.json.encode(shown(text, limit)))
+        for name in ("inputSchema", "outputSchema"):
+            if name in members:
+                members[name] = schema(members[name])
+        if "annotations" in members:
+            members["annotations"] = _annotations(members["annotations"])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return raw
+    return Raw(msgspec.json.encode(members))
+
+
+def _annotations(raw: Raw) -> Raw:
+    hints = msgspec.json.decode(raw)
+    if isinstance(hints, dict) and isinstance(hints.get("title"), str):
+        return Raw(msgspec.json.encode({**hints, "title": shown(hints["title"], TITLE_CHARS)}))
+    return raw
+
+
+def _schema(node: object, depth: int) -> object:
+    """The same object where nothing in it had to be changed."""
+    if not isinstance(node, dict) or depth > MAX_DEPTH:
+        return node
+    changed: dict[str, object] = {}
+    for key, value in node.items():
+        done = value
+        if isinstance(value, str):
+            limit = _PROSE.get(key)
+            if limit is not None:
+                done = shown(value, limit)
+        elif isinstance(value, dict):
+            done = _map(value, depth) if key in MAPS else _schema(value, depth + 1) if key in ONE else value
+        elif isinstance(value, list) and key in MANY:
+            parts = [_schema(one, depth + 1) for one in value]
+            done = value if all(one is other for one, other in zip(parts, value, strict=True)) else parts
+        if done is not value:
+            changed[key] = done
+    return {**node, **changed} if changed else node
+
+
+def _map(members: dict[str, object], depth: int) -> object:
+    done = {name: _schema(one, depth + 1) for name, one in members.items()}
+    return members if all(done[name] is one for name, one in members.items()) else done
+
+
+def _without_void(text: str) -> str:
+    return _compiled(_VOID).sub(lambda found: "\n\n" if found[0][0] == "\n" else " ", text)
+
+
+@lru_cache(maxsize=8)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)

@@ -1,0 +1,270 @@
+"""A tool's input schema as one line a model can read.
+
+    (path: string, head?: integer=10 "first N lines", mode: "a"|"b", opts?: {deep: boolean, tags?: string[]})
+
+Owns the notation: every parameter name, type, enum value and required mark at every depth, plus short
+defaults, formats, numeric bounds and clipped parameter docs. Lengths and patterns of texts are left out. A
+definition used more than once is written out where it first stands (`Point{x: number, y: number}`) and is only
+named after that: recursion ends, and the line grows with the schema, not with the paths through it. It does
+not know tools, tokens or budgets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from switchboard_mcp.suites.schema import pointer, resolve
+from switchboard_mcp.suites.summary import summarise
+
+DOC_CHARS = 60
+# Beyond this a reader is lost anyway, and the stack must not run out on a hostile schema.
+MAX_DEPTH = 64
+# Up to here repeating a definition is cheaper than naming it.
+SHORT = 24
+# A longer default is data, not a hint.
+DEFAULT_CHARS = 40
+# What JavaScript generators write for "any integer".
+SAFE_INTEGER = 2**53 - 1
+ANY = "any"
+BARE_OBJECT = "object"
+
+# How tightly an expression binds; a looser one needs parentheses inside a tighter one.
+ATOM, BOTH, EITHER = 0, 1, 2
+Expression = tuple[str, int]
+
+
+def signature(schema: object, doc_chars: int = DOC_CHARS) -> str:
+    """One line for the parameters of `schema`; `doc_chars` bounds each parameter's doc, 0 leaves docs out."""
+    text, level = _Reader(schema, doc_chars).expression(schema, 0)
+    text = text.replace("\n", " ").replace("\r", " ")
+    if text in (ANY, BARE_OBJECT, "{}"):
+        return "()"
+    if level == ATOM and text.startswith("{") and text.endswith("}"):
+        return f"({text[1:-1]})"
+    return f"({text})"
+
+
+class _Reader:
+    """Reads one schema, keeping in mind which definitions have been written out already."""
+
+    def __init__(self, root: object, doc_chars: int) -> None:
+        self.root = root
+        self.doc_chars = doc_chars
+        self.uses: dict[tuple[str, ...], int] | None = None
+        self.names: dict[tuple[str, ...], str] = {}
+        self.written: dict[tuple[str, ...], Expression] = {}
+        self.open: set[tuple[str, ...]] = set()
+        self.recursive: set[tuple[str, ...]] = set()
+
+    def expression(self, node: Any, depth: int) -> Expression:
+        """What a value of this schema may be."""
+        if node is False:
+            return "never", ATOM
+        if not isinstance(node, dict) or depth > MAX_DEPTH:
+            return ANY, ATOM
+        parts = [self.reference(node["$ref"], depth)] if "$ref" in node else []
+        if "const" in node:
+            parts.append((_literal(node["const"]), ATOM))
+        elif isinstance(node.get("enum"), list) and node["enum"]:
+            parts.append(_either([(_literal(value), ATOM) for value in node["enum"]]))
+        else:
+            parts.append(self.typed(node, depth))
+        for keyword in ("anyOf", "oneOf"):
+            if isinstance(node.get(keyword), list):
+                parts.append(_either([self.expression(branch, depth + 1) for branch in node[keyword]]))
+        if isinstance(node.get("allOf"), list):
+            parts.extend(self.expression(branch, depth + 1) for branch in node["allOf"])
+        parts.extend(self.conditions(node, depth))
+        return _both(parts)
+
+    def conditions(self, node: dict[str, Any], depth: int) -> list[Expression]:
+        """Parameters that exist only in some cases: shown as one more alternative, without the case."""
+        found = []
+        cases = [node[keyword] for keyword in ("then", "else") if isinstance(node.get(keyword), dict)]
+        if cases:
+            found.append(_either([self.expression(case, depth + 1) for case in cases]))
+        dependent = node.get("dependentSchemas")
+        if isinstance(dependent, dict):
+            found.extend(self.expression(case, depth + 1) for case in dependent.values())
+        return found
+
+    def typed(self, node: dict[str, Any], depth: int) -> Expression:
+        declared = node.get("type")
+        if declared is None:
+            declared = _implied(node)
+        names = declared if isinstance(declared, list) else [declared]
+        return _either([self.one_type(name, node, depth) for name in names])
+
+    def one_type(self, name: object, node: dict[str, Any], depth: int) -> Expression:
+        if name == "object":
+            return self.object_text(node, depth), ATOM
+        if name == "array":
+            return self.array_text(node, depth), ATOM
+        if name in ("integer", "number"):
+            return f"{name}{_bounds(node)}", ATOM
+        if name == "string" and isinstance(node.get("format"), str):
+            return f"string({node['format']})", ATOM
+        return (name if isinstance(name, str) else ANY), ATOM
+
+    def object_text(self, node: dict[str, Any], depth: int) -> str:
+        properties = node.get("properties")
+        properties = properties if isinstance(properties, dict) else {}
+        required = node.get("required")
+        required = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+        marked = set(required)
+        fields = [self.field(name, value, name in marked, depth) for name, value in properties.items()]
+        fields.extend(f"{_name(name)}: {ANY}" for name in dict.fromkeys(required) if name not in properties)
+        patterns = node.get("patternProperties")
+        if isinstance(patterns, dict):
+            fields.extend(
+                f"[/{key}/]: {self.expression(value, depth + 1)[0]}" for key, value in patterns.items()
+            )
+        others = node.get("additionalProperties")
+        keys, _ = self.expression(node.get("propertyNames"), depth + 1)
+        keys = "[key]" if keys in (ANY, "string") else f"[key: {keys}]"
+        if (isinstance(others, dict) and others) or keys != "[key]":
+            fields.append(f"{keys}: {self.expression(others, depth + 1)[0]}")
+        if fields:
+            return "{" + ", ".join(fields) + "}"
+        if isinstance(node.get("items"), dict):
+            # Says nothing to a validator, yet its author means what it holds.
+            return f"{BARE_OBJECT}<{self.expression(node['items'], depth + 1)[0]}>"
+        return "{}" if others is False else BARE_OBJECT
+
+    def field(self, name: str, node: Any, required: bool, depth: int) -> str:
+        text = f"{_name(name)}{'' if required else '?'}: {self.expression(node, depth + 1)[0]}"
+        if not isinstance(node, dict):
+            return text
+        # A default of null says no more than the question mark.
+        if node.get("default") is not None:
+            default = _literal(node["default"])
+            if len(default) <= DEFAULT_CHARS:
+                text += f"={default}"
+        doc = node.get("description")
+        if self.doc_chars > 0 and isinstance(doc, str):
+            doc = summarise(doc.replace('"', "'"), self.doc_chars)
+            text += f' "{doc}"' if doc else ""
+        return text
+
+    def array_text(self, node: dict[str, Any], depth: int) -> str:
+        items = node.get("items")
+        first = node.get("prefixItems", items)
+        if isinstance(first, list) and first:
+            places = [self.expression(item, depth + 1)[0] for item in first]
+            rest = items if isinstance(items, dict) else node.get("additionalItems")
+            if isinstance(rest, dict):
+                places.append(f"...{_tight(self.expression(rest, depth + 1))}[]")
+            return f"[{', '.join(places)}]"
+        return f"{_tight(self.expression(items, depth + 1))}[]"
+
+    def reference(self, ref: object, depth: int) -> Expression:
+        path = pointer(ref)
+        if path is None:
+            return (ref.rpartition("/")[2].lstrip("#") or ANY if isinstance(ref, str) else ANY), ATOM
+        if path in self.written:
+            return self.written[path]
+        name = self.name(path)
+        if path in self.open or resolve(self.root, path) is None:
+            self.recursive.add(path)
+            return name, ATOM
+        self.open.add(path)
+        text, level = self.expression(resolve(self.root, path), depth + 1)
+        self.open.discard(path)
+        if path not in self.recursive and (self.used(path) == 1 or len(text) <= SHORT):
+            self.written[path] = text, level
+            return text, level
+        self.written[path] = name, ATOM
+        return (f"{name}{text}" if level == ATOM and text.startswith("{") else f"{name}<{text}>"), ATOM
+
+    def name(self, path: tuple[str, ...]) -> str:
+        """The definition's own name, numbered when two share it."""
+        if path not in self.names:
+            base = name = path[-1] if path else "self"
+            count = 1
+            while name in self.names.values():
+                count += 1
+                name = f"{base}{count}"
+            self.names[path] = name
+        return self.names[path]
+
+    def used(self, path: tuple[str, ...]) -> int:
+        """How often the document refers to a path."""
+        if self.uses is None:
+            self.uses = {}
+            stack: list[Any] = [self.root]
+            while stack:
+                node = stack.pop()
+                if isinstance(node, dict):
+                    target = pointer(node.get("$ref"))
+                    if target is not None:
+                        self.uses[target] = self.uses.get(target, 0) + 1
+                    stack.extend(node.values())
+                elif isinstance(node, list):
+                    stack.extend(node)
+        return self.uses.get(path, 1)
+
+
+def _either(options: list[Expression]) -> Expression:
+    """One of several; the same option is written once."""
+    options = list(dict.fromkeys(options))
+    if not options:
+        return ANY, ATOM
+    if len(options) == 1:
+        return options[0]
+    return "|".join(f"({text})" if level == BOTH else text for text, level in options), EITHER
+
+
+def _both(parts: list[Expression]) -> Expression:
+    """All of several; what adds nothing is left out."""
+    telling = [part for part in dict.fromkeys(parts) if part[0] != ANY]
+    if len(telling) > 1:
+        telling = [part for part in telling if part[0] != BARE_OBJECT]
+    if not telling:
+        return ANY, ATOM
+    if len(telling) == 1:
+        return telling[0]
+    return " & ".join(_tight(part) if part[1] == EITHER else part[0] for part in telling), BOTH
+
+
+def _tight(part: Expression) -> str:
+    return part[0] if part[1] == ATOM else f"({part[0]})"
+
+
+def _implied(node: dict[str, Any]) -> str | None:
+    """The type a schema means when it does not say it."""
+    if any(word in node for word in ("properties", "required", "patternProperties")):
+        return "object"
+    if isinstance(node.get("additionalProperties"), dict) and node["additionalProperties"]:
+        return "object"
+    return "array" if "items" in node or "prefixItems" in node else None
+
+
+def _bounds(node: dict[str, Any]) -> str:
+    low, high = _bound(node.get("minimum")), _bound(node.get("maximum"))
+    above, below = _bound(node.get("exclusiveMinimum")), _bound(node.get("exclusiveMaximum"))
+    if low and high and not above and not below:
+        return f"({low}..{high})"
+    marks = [(">=", low), (">", above), ("<=", high), ("<", below)]
+    text = ",".join(mark + value for mark, value in marks if value)
+    return f"({text})" if text else ""
+
+
+def _bound(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) == SAFE_INTEGER:
+        return ""
+    return _literal(value)
+
+
+def _literal(value: object) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (OverflowError, RecursionError):  # an integer beyond 64 bits, a constant nested without end
+        return str(value) if isinstance(value, int) else "…"
+
+
+def _name(name: str) -> str:
+    """A parameter's name, quoted where it could be read as notation."""
+    plain = name and not any(mark in name for mark in " :?,\"{}[]()|&=<>'\n\t")
+    return name if plain else _literal(name)

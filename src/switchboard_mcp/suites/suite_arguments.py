@@ -1,0 +1,154 @@
+"""What a host means by the arguments of a suite tool.
+
+`read` accepts what hosts and models were seen to send (`op`, `args` as a JSON string, `arguments`, null for what is not
+given, a call wrapped once more) and gives one form, or a refusal that says what to send. Pure; it does not know which
+suites or subtools exist.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.protocol.jsonrpc import replace_lone_surrogates
+
+ACTIONS = {
+    "introspect": "introspect",
+    "call": "call",
+    "list_subtools": "introspect",
+}
+ADVERTISED = frozenset({"introspect", "call"})
+NO_ARGS = Raw(b"{}")
+OPENING_BRACE = 0x7B
+
+
+class SuiteCall(Struct, gc=False):
+    """A suite call as hosts send it and, once settled, in its one form: `action` as advertised, `args` an object."""
+
+    action: str = ""
+    subtool: str = ""
+    args: Raw | UnsetType = UNSET
+    op: str = ""
+    arguments: Raw | UnsetType = UNSET
+    query: str = ""
+    verbosity: str = ""
+    cursor: str = ""
+
+
+_decode = msgspec.json.Decoder(SuiteCall).decode
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+
+
+def read(arguments: Raw | UnsetType, child: str) -> SuiteCall | Failure:
+    """The call a host means."""
+    if arguments is UNSET:
+        return _no_action(child)
+    given = _decode_given(bytes(arguments), child)
+    return given if isinstance(given, Failure) else settle(given, child)
+
+
+def settle(given: SuiteCall, child: str) -> SuiteCall | Failure:
+    """The call a host means by arguments that are read already. Changes `given`, which is right as a rule."""
+    if given.action not in ADVERTISED:
+        action = ACTIONS.get(given.action or given.op)
+        if action is None:
+            return _unwrap_whole(given, child)
+        given.action = action
+    if given.args is UNSET:
+        given.args = NO_ARGS if given.arguments is UNSET else given.arguments
+    args = bytes(given.args)
+    if args[0] != OPENING_BRACE:
+        if args == b"null" and given.arguments is not UNSET:
+            args = bytes(given.arguments)
+        repaired = _repair_args(args, child, given.subtool)
+        if isinstance(repaired, Failure):
+            return repaired
+        given.args = Raw(repaired)
+    if not given.subtool and given.action == "call":
+        return failure("subtool_missing", f"A call to child '{child}' names no subtool.", child=child)
+    return given
+
+
+def unwrap(args: bytes, properties: frozenset[str]) -> bytes:
+    """The inner arguments where `args` only wraps them and the subtool has no parameter of that name."""
+    while True:
+        members = _decode_object(args)
+        if len(members) != 1:
+            return args
+        ((name, inner),) = members.items()
+        if name not in ("args", "arguments") or name in properties or bytes(inner)[:1] != b"{":
+            return args
+        args = bytes(inner)
+
+
+def _decode_given(arguments: bytes, child: str) -> SuiteCall | Failure:
+    try:
+        return _decode(arguments)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        reason = str(problem)
+    try:  # hosts that must name every field send null for what is not given
+        members = _decode_object(arguments)
+        return _decode(
+            msgspec.json.encode({name: raw for name, raw in members.items() if bytes(raw) != b"null"})
+        )
+    except (msgspec.DecodeError, RecursionError):
+        return failure("bad_arguments", f"Arguments for child '{child}': {reason}.", child=child)
+
+
+def _repair_args(args: bytes, child: str, subtool: str) -> bytes | Failure:
+    """`args` as an object: a JSON string that holds one is taken, null means none, the rest is refused."""
+    first = args[:1]
+    if first == b"{":
+        return args
+    if first == b"n":
+        return b"{}"
+    if first == b'"':
+        held = _object_in(args)
+        if held:
+            return held
+    what = {b'"': "a string", b"[": "an array", b"t": "a boolean", b"f": "a boolean"}.get(first, "a number")
+    return failure(
+        "bad_arguments",
+        f"`args` for child '{child}', subtool '{subtool}' must be a JSON object, not {what}.",
+        child=child,
+        subtool=subtool or UNSET,
+    )
+
+
+def _object_in(string: bytes) -> bytes:
+    """The JSON object that a JSON string holds; `{}` where it is blank, nothing where it holds anything else."""
+    try:
+        held = replace_lone_surrogates(_decode_text(string).strip().encode()) or b"{}"
+        _decode_object(held)
+    except (msgspec.DecodeError, RecursionError):
+        return b""
+    # Newlines can only be white space between tokens here; without them the object fits on one line.
+    return held.replace(b"\n", b" ").replace(b"\r", b" ")
+
+
+def _unwrap_whole(given: SuiteCall, child: str) -> SuiteCall | Failure:
+    """No known action: perhaps the whole call is wrapped once more, as in {"arguments": {"action": …}}."""
+    word = given.action or given.op
+    if word:
+        told = msgspec.json.encode(word).decode()
+        return failure(
+            "bad_arguments",
+            f'`action` for child \'{child}\' must be "introspect" or "call", not {told}.',
+            child=child,
+        )
+    inner = bytes((given.arguments if given.arguments is not UNSET else given.args) or b"{}")
+    if inner[:1] == b'"':
+        inner = _object_in(inner)
+    if inner[:1] == b"{" and not given.subtool:
+        whole = _decode_given(inner, child)
+        if isinstance(whole, SuiteCall) and (whole.action or whole.op):
+            return settle(whole, child)
+    return _no_action(child)
+
+
+def _no_action(child: str) -> Failure:
+    return failure(
+        "bad_arguments", f'A call to child \'{child}\' needs `action`: "introspect" or "call".', child=child
+    )

@@ -1,0 +1,1 @@
+"""Small services of the operating system: atomic writes, processes, file watching."""

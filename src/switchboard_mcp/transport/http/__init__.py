@@ -1,0 +1,1 @@
+"""Transports to remote servers: Streamable HTTP, HTTP+SSE, WebSocket, OAuth."""

@@ -1,0 +1,1 @@
+"""Child processes: launcher, reaper and pseudo-terminals."""

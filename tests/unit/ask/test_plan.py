@@ -1,0 +1,149 @@
+"""Turns of a model, judged before anything of them runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard_mcp.ask.plan import (
+    Finished,
+    Frame,
+    Go,
+    Offered,
+    SendBack,
+    Step,
+    Stop,
+    Turn,
+    judge,
+    to_confirm,
+)
+
+PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+OFFERED = {
+    tool.name: tool
+    for tool in (
+        Offered("read_file", schema=PATH, read_only=True),
+        Offered("create_note", schema={}, destructive=False),
+        Offered("delete_file", schema=PATH),
+    )
+}
+FRESH = Frame(4)
+READ = Step("read_file", {"path": "a"})
+
+
+def verdict(frame: Frame = FRESH, **turn: Any) -> Any:
+    return judge(Turn(**turn), OFFERED, frame)
+
+
+def test_steps_that_fulfil_the_request_are_run() -> None:
+    assert verdict(steps=[READ], done=True) == Go([READ], True, frozenset({"read_file"}))
+
+
+def test_what_is_needed_later_is_said_before_anything_is_read() -> None:
+    assert verdict(steps=[READ], later=["create_note"]) == Go(
+        [READ], False, frozenset({"read_file", "create_note"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("turn", "told"),
+    [
+        ({"steps": [Step("read_fil", {})], "done": True}, "Did you mean read_file"),
+        ({"steps": [Step("read_file", {})], "done": True}, "'read_file', path: is missing."),
+        ({"steps": [READ]}, "Say whether the request is done"),
+        ({"steps": [READ], "later": ["drop_tables"]}, "There is no subtool 'drop_tables', named for later."),
+        ({"message": "You could call read_file."}, "Do not describe"),
+        ({"done": True, "message": "Nothing to do."}, "Do not describe"),
+        ({"odd": "This is no JSON."}, "This is no JSON."),
+    ],
+)
+def test_a_turn_that_does_not_hold_is_sent_back_once(turn: dict[str, Any], told: str) -> None:
+    first = verdict(**turn)
+    assert isinstance(first, SendBack)
+    assert told in first.problems[0]
+    second = verdict(Frame(4, sent_back=True), **turn)
+    assert isinstance(second, Stop)
+    assert second.code == "ask_plan_invalid"
+    assert told in second.message
+
+
+def test_what_was_not_planned_from_the_request_is_not_run_once_results_have_been_read() -> None:
+    frame = Frame(4, frozenset({"read_file"}))
+    assert verdict(frame, steps=[READ], done=True) == Go([READ], True, frozenset({"read_file"}))
+    injected = verdict(frame, steps=[Step("delete_file", {"path": "a"})], later=["delete_file"])
+    assert isinstance(injected, SendBack)
+    assert "no part of the plan" in injected.problems[0]
+
+
+def test_after_results_a_model_may_say_that_all_is_done() -> None:
+    assert verdict(Frame(0, frozenset()), done=True, message="It is a.") == Finished("It is a.")
+
+
+def test_more_steps_than_are_left_are_not_begun() -> None:
+    stopped = verdict(Frame(1), steps=[READ, READ], done=True)
+    assert isinstance(stopped, Stop)
+    assert stopped.code == "ask_limit"
+
+
+@pytest.mark.parametrize(
+    ("turn", "code"),
+    [({"cannot": "no mail here"}, "ask_impossible"), ({"unclear": "which file?"}, "ask_unclear")],
+)
+def test_a_model_may_give_up_and_nothing_runs(turn: dict[str, Any], code: str) -> None:
+    stopped = verdict(steps=[READ], done=True, **turn)
+    assert isinstance(stopped, Stop)
+    assert stopped.code == code
+
+
+@pytest.mark.parametrize(
+    ("rule", "asked"),
+    [
+        ("destructive", ["delete_file"]),
+        ("writes", ["create_note", "delete_file"]),
+        ("never", []),
+    ],
+)
+def test_a_person_is_asked_about_what_the_setting_names(rule: Any, asked: list[str]) -> None:
+    steps = [Step(name, {}) for name in OFFERED]
+    found = to_confirm(steps, OFFERED, rule, lambda name: False)
+    assert [step.subtool for step in found] == asked
+    assert to_confirm(steps, OFFERED, rule, lambda name: True) == []
+
+
+def test_a_subtool_that_says_nothing_of_itself_counts_as_destructive() -> None:
+    assert to_confirm([Step("x", {})], {"x": Offered("x")}, "destructive", lambda name: False)
+
+
+NAMES = st.sampled_from([*OFFERED, "delete_all", ""])
+STEPS = st.builds(
+    Step, NAMES, st.dictionaries(st.sampled_from(["path", "x"]), st.text(max_size=2), max_size=2)
+)
+TURNS = st.builds(
+    Turn,
+    steps=st.lists(STEPS, max_size=6),
+    done=st.booleans(),
+    later=st.none() | st.lists(NAMES, max_size=3),
+    message=st.sampled_from(["", "x"]),
+    odd=st.sampled_from(["", "odd"]),
+)
+FRAMES = st.builds(
+    Frame, st.integers(0, 5), st.none() | st.frozensets(st.sampled_from(list(OFFERED))), st.booleans()
+)
+
+
+@given(TURNS, FRAMES)
+def test_whatever_a_model_says_only_offered_and_planned_steps_run_and_never_too_many(
+    turn: Turn, frame: Frame
+) -> None:
+    result = judge(turn, OFFERED, frame)
+    if isinstance(result, Go):
+        assert 0 < len(result.steps) <= frame.steps_left
+        assert {step.subtool for step in result.steps} <= OFFERED.keys() & result.within
+        assert frame.within is None or result.within == frame.within
+        assert result.within <= OFFERED.keys()
+        assert all("path" in step.args for step in result.steps if OFFERED[step.subtool].schema)
+    if frame.sent_back:
+        assert not isinstance(result, SendBack)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+
+from switchboard_mcp.bus import node as nodes
+from switchboard_mcp.bus.client import Entry, Fields, Wire
+from switchboard_mcp.bus.node import Node
+from switchboard_mcp.bus.sender import Outward
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.mail.messages import Draft
+from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.store import Post
+
+NODE = "4ee06bf53968"
+FAR = {"alice": NODE}
+
+
+class Stream:
+    """What was shipped, by number."""
+
+    def __init__(self) -> None:
+        self.letters: list[tuple[int, str]] = []
+
+    async def ship(self, to: Sequence[tuple[str, Fields]]) -> None:
+        for _, fields in to:
+            message = msgspec.json.decode(cast(bytes, fields["message"]))
+            self.letters.append((cast(int, fields["seq"]), message["payload"]))
+
+
+class Disk:
+    """Writes what is saved, unless it is full."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full = False
+        self._save = nodes.save
+        monkeypatch.setattr(nodes, "save", self.save)
+
+    def save(self, visit: Visit, name: str, value: object, *, durable: bool) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        self._save(visit, name, value, durable=durable)
+
+
+def outward(post: Post, stream: Stream, me: Node) -> Outward:
+    """As after a start."""
+    return Outward(post, cast(Wire, stream), me, lambda step: None)
+
+
+async def send(post: Post, text: str) -> None:
+    await post.send(Draft(action="status_update", payload=text), sender="bob", recipient="alice")
+
+
+async def stored(out: Outward, me: Node, upto: int) -> None:
+    fields = {"kind": "stored", "from": NODE, "epoch": me.epoch, "upto": str(upto)}
+    await out.hear(Entry("1-1", {name: value.encode() for name, value in fields.items()}))
+
+
+@pytest.mark.parametrize("starts_anew", [False, True])
+async def test_a_number_is_given_once_though_the_disk_was_full_when_it_was_to_be_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts_anew: bool
+) -> None:
+    stream, disk = Stream(), Disk(monkeypatch)
+    async with await Post.open(str(tmp_path), watch=False) as post:
+        await post.register("alice")
+        me = await post.work(nodes.identify)
+        out = outward(post, stream, me)
+        for number, text in enumerate(("one", "two"), 1):
+            disk.full = True
+            await send(post, text)
+            for _ in range(2):  # It is moved the first time, and known to be under way the second.
+                with pytest.raises(SwitchboardError, match="No room"):
+                    await out.pump(FAR)
+            assert len(stream.letters) == number - 1
+            disk.full = False
+            await out.pump(FAR)
+            await stored(out, me, number)
+            if starts_anew:
+                out = outward(post, stream, me)
+                await out.recover()
+    assert stream.letters == [(1, "one"), (2, "two")]

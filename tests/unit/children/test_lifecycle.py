@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from switchboard_mcp.children.lifecycle import (
+    FAILURES_TO_QUARANTINE,
+    HEALTH,
+    PACKAGE_RUNNERS,
+    TRANSITIONS,
+    Action,
+    Event,
+    Health,
+    Rules,
+    State,
+    setback,
+    start_limit_ms,
+)
+
+CHILDREN = Path(__file__).parents[3] / "src" / "switchboard_mcp" / "children"
+OWNER = "".join((CHILDREN / name).read_text() for name in ("health.py", "child.py"))
+
+RECOVERY = (State.PROBATION, State.READY)
+
+# What `children.child` can meet, state by state: the table must hold exactly this, no row missing and none idle.
+# A call comes in every state; too early it can only be after a failure, since only failures set a time to retry.
+# A start ends while STARTING; a crash is heard of while it runs; the sweep tells READY and IDLE apart. A child is
+# doubted when a call to it takes too long, which is no call of an idle one; from then on it is probed.
+POSSIBLE: dict[State, set[Event]] = {
+    State.CONFIGURED: {Event.NEED},
+    State.STARTING: {
+        Event.NEED,
+        Event.UP,
+        Event.UP_AGAIN,
+        Event.FAULT,
+        Event.CRASH,
+        Event.CRASHED_OUT,
+        Event.TOLD,
+    },
+    State.READY: {
+        Event.NEED,
+        Event.DOUBT,
+        Event.ALIVE,
+        Event.SILENT,
+        Event.QUIET,
+        Event.CRASH,
+        Event.CRASHED_OUT,
+    },
+    State.PROBATION: {
+        Event.NEED,
+        Event.TRUSTED,
+        Event.DOUBT,
+        Event.ALIVE,
+        Event.SILENT,
+        Event.EXPIRE,
+        Event.CRASH,
+        Event.CRASHED_OUT,
+    },
+    State.UNHEALTHY: {
+        Event.NEED,
+        Event.DOUBT,
+        Event.ALIVE,
+        Event.SILENT,
+        Event.CRASH,
+        Event.CRASHED_OUT,
+    },
+    State.IDLE: {Event.NEED, Event.EXPIRE, Event.CRASH, Event.CRASHED_OUT},
+    State.STOPPING: {Event.NEED, Event.GONE},
+    State.STOPPED: {Event.NEED},
+    State.BACKOFF: {Event.NEED, Event.EARLY},
+    State.FAILED: {Event.NEED, Event.EARLY},
+    State.QUARANTINED: {Event.NEED, Event.EARLY},
+}
+
+
+def reachable(start: State) -> set[State]:
+    found = {start}
+    while True:
+        more = {after for (before, _), (after, _) in TRANSITIONS.items() if before in found}
+        if more <= found:
+            return found
+        found |= more
+
+
+class TestTable:
+    @pytest.mark.parametrize("state", State)
+    def test_a_state_has_a_row_for_all_that_can_happen_in_it_and_no_other(self, state: State) -> None:
+        assert {event for before, event in TRANSITIONS if before is state} == POSSIBLE[state]
+
+    def test_every_state_is_reached_from_the_first(self) -> None:
+        assert reachable(State.CONFIGURED) == set(State)
+
+    @pytest.mark.parametrize("state", State)
+    def test_from_every_state_a_child_can_become_ready(self, state: State) -> None:
+        assert State.READY in reachable(state)
+
+    def test_every_event_and_every_action_is_in_the_table(self) -> None:
+        assert {event for _, event in TRANSITIONS} == set(Event)
+        assert {action for _, action in TRANSITIONS.values()} == set(Action)
+
+    def test_a_process_is_started_exactly_on_the_way_into_starting(self) -> None:
+        for (before, _), (after, action) in TRANSITIONS.items():
+            assert (action is Action.START) == (after is State.STARTING and before is not State.STARTING)
+
+    def test_calls_are_abandoned_exactly_where_a_child_fails(self) -> None:
+        fallen = {State.BACKOFF, State.FAILED, State.QUARANTINED}
+        for (before, _), (after, action) in TRANSITIONS.items():
+            assert (action is Action.ABANDON) == (after in fallen and before not in fallen)
+
+    def test_a_call_is_never_lost(self) -> None:
+        kept = {Action.START, Action.WAIT, Action.SEND, Action.REJECT}
+        assert {TRANSITIONS[state, Event.NEED][1] for state in State} <= kept
+
+    def test_a_call_is_sent_only_to_a_child_that_is_up(self) -> None:
+        senders = {before for (before, _), (_, action) in TRANSITIONS.items() if action is Action.SEND}
+        assert senders == {State.READY, State.IDLE, State.PROBATION}
+
+    def test_a_call_is_sent_only_to_a_child_that_is_healthy_or_on_probation(self) -> None:
+        """The health gate."""
+        senders = {before for (before, _), (_, action) in TRANSITIONS.items() if action is Action.SEND}
+        assert {HEALTH[state] for state in senders} == {Health.HEALTHY, Health.PROBATION}
+
+    def test_an_unhealthy_child_becomes_healthy_only_by_way_of_probation(self) -> None:
+        ways = {after for (before, _), (after, _) in TRANSITIONS.items() if before is State.UNHEALTHY}
+        assert ways == {State.UNHEALTHY, State.PROBATION, State.BACKOFF, State.QUARANTINED}
+        assert {
+            event for (before, event), (after, _) in TRANSITIONS.items() if (before, after) == RECOVERY
+        } == {Event.TRUSTED}
+
+    def test_every_state_has_a_health_and_every_health_a_state(self) -> None:
+        assert set(HEALTH) == set(State)
+        assert set(HEALTH.values()) == set(Health)
+
+    def test_only_a_child_without_work_is_stopped(self) -> None:
+        assert [key for key, (_, action) in TRANSITIONS.items() if action is Action.STOP] == [
+            (State.IDLE, Event.EXPIRE),
+            (State.PROBATION, Event.EXPIRE),
+        ]
+
+    def test_the_owner_of_a_child_applies_every_event(self) -> None:
+        """The possibilities above are those of the code: each event is named there, or comes from `setback`."""
+        named = {
+            node.attr
+            for node in ast.walk(ast.parse(OWNER.replace("from __future__ import annotations", "")))
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "Event"
+        }
+        judged = {setback(failures).event.name for failures in range(1, 10)}
+        assert named | judged == set(Event.__members__)
+
+
+class TestSetback:
+    def test_the_first_restart_is_free_then_the_wait_doubles_until_quarantine(self) -> None:
+        judged = [setback(failures) for failures in range(1, 8)]
+        assert [verdict.wait_s for verdict in judged] == [0, 1, 2, 4, 60, 60, 60]
+        assert [verdict.event for verdict in judged] == [Event.CRASH] * 4 + [Event.CRASHED_OUT] * 3
+
+    def test_quarantine_comes_with_the_fifth_failure(self) -> None:
+        assert setback(FAILURES_TO_QUARANTINE - 1).event is Event.CRASH
+        assert setback(FAILURES_TO_QUARANTINE).event is Event.CRASHED_OUT
+
+    def test_how_many_failures_and_how_long_is_up_to_the_rules(self) -> None:
+        rules = Rules(failures=2, quarantine_s=7)
+        assert setback(1, rules).event is Event.CRASH
+        assert setback(2, rules).event is Event.CRASHED_OUT
+        assert setback(2, rules).wait_s == 7
+
+    def test_a_count_that_makes_no_sense_costs_no_wait(self) -> None:
+        assert setback(0).wait_s == 0
+
+
+class TestStartLimit:
+    def test_a_child_that_has_started_here_before_gets_the_spawn_limit(self) -> None:
+        assert start_limit_ms("node", known=True, child_spawn_ms=8000, rpc_ms=60_000) == 8000
+
+    def test_a_child_never_seen_gets_the_longer_one(self) -> None:
+        assert start_limit_ms("node", known=False, child_spawn_ms=8000, rpc_ms=60_000) == 60_000
+
+    def test_a_spawn_limit_above_the_call_limit_stands(self) -> None:
+        assert start_limit_ms("npx", known=False, child_spawn_ms=90_000, rpc_ms=60_000) == 90_000
+
+    @pytest.mark.parametrize("runner", sorted(PACKAGE_RUNNERS))
+    def test_a_package_runner_may_always_have_to_download(self, runner: str) -> None:
+        assert start_limit_ms(runner, known=True, child_spawn_ms=8000, rpc_ms=60_000) == 60_000
+
+    @pytest.mark.parametrize(
+        "command",
+        ["/usr/local/bin/npx", "C:\\Program Files\\nodejs\\npx.cmd", "npx.cmd", "uvx.exe", "./bin/uvx"],
+    )
+    def test_a_package_runner_is_known_by_its_file_name(self, command: str) -> None:
+        assert start_limit_ms(command, known=True, child_spawn_ms=8000, rpc_ms=60_000) == 60_000
+
+    @pytest.mark.parametrize("command", ["npx-server", "/npx/server", "my-docker", "python", ""])
+    def test_a_name_that_only_resembles_one_is_none(self, command: str) -> None:
+        assert start_limit_ms(command, known=True, child_spawn_ms=8000, rpc_ms=60_000) == 8000

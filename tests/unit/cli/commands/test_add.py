@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import pytest
+
+from switchboard_mcp.cli.commands.add import is_missing
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        ("no-such-program-anywhere", True),
+        ("sh", False),
+        ("./server", False),
+        ("${RUNNER}", False),
+        ("", False),
+    ],
+)
+def test_a_bare_name_that_is_not_on_the_path_is_told_at_once(command: str, missing: bool) -> None:
+    assert is_missing(command) == missing

@@ -1,0 +1,69 @@
+"""What `approve` shows to whoever decides."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from switchboard_mcp.cli.commands.approve import show_approval
+from switchboard_mcp.cli.console import Screen
+from switchboard_mcp.config.approvals import Approval, Pin
+from switchboard_mcp.config.models import ChildSpec
+
+SAME_VERSION = "The package version is the same"
+
+
+def approved(node: str = "a", script: str = "b", package: str = "npm:x@1.0.0") -> Approval:
+    files = [Pin(path="/usr/bin/node", sha256=node * 64), Pin(path="/srv/x.js", sha256=script * 64)]
+    return Approval(command="npx", launch=["/usr/bin/node", "/srv/x.js"], files=files, package=package)
+
+
+@pytest.mark.parametrize(
+    ("now", "warned"),
+    [
+        (approved(script="c"), True),
+        (approved(script="c", package="npm:x@1.0.1"), False),
+        (approved(node="c"), False),
+        (approved(), False),
+    ],
+    ids=["files changed under one version", "a new version", "a new interpreter", "nothing"],
+)
+def test_files_that_changed_under_the_same_version_are_warned_of(now: Approval, warned: bool) -> None:
+    shown = io.StringIO()
+    spec = ChildSpec(name="x", source="config", kind="stdio", command="npx", cwd="/srv")
+    show_approval(spec, now, approved(), Screen(shown, {}))
+    assert (SAME_VERSION in shown.getvalue()) == warned
+
+
+def shown(approval: Approval, *args: str, columns: str = "40") -> str:
+    """What somebody sees on a narrow terminal."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    spec = ChildSpec(
+        name="x", source="config", kind="stdio", command="/usr/bin/tool", args=list(args), cwd="/srv"
+    )
+    show_approval(spec, approval, None, Screen(terminal, {"COLUMNS": columns, "NO_COLOR": "1"}))
+    return terminal.getvalue()
+
+
+def test_nothing_of_what_runs_is_cut_off_however_narrow_the_terminal() -> None:
+    tail = ["--root", "/" + "x" * 200, "--and-then=evil"]
+    told = shown(Approval(launch=["/usr/bin/tool"], args=tail), *tail)
+    assert told.count("--and-then=evil") == 2
+
+
+def test_it_is_seen_where_an_argument_ends() -> None:
+    told = shown(Approval(launch=["/usr/bin/tool"], args=["a b", ""]), "a b", "")
+    assert told.count("/usr/bin/tool 'a b' ''") == 2
+
+
+def test_letters_that_look_like_others_are_told() -> None:
+    told = shown(Approval(launch=["/opt/n\u043ede/bin/node"]))
+    assert "/opt/n\\u043ede/bin/node" in told
+    pinned = Approval(launch=["/x"], files=[Pin(path="/x", sha256="a" * 64, real="/y")])
+    assert "\\u" not in shown(pinned)

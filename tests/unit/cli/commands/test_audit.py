@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from switchboard_mcp.cli.commands.audit import _in_columns, row
+from switchboard_mcp.cli.console import Screen, visible_width
+from switchboard_mcp.observability.audit.hash_chain import Entry
+
+ENTRY = Entry(
+    seq=7,
+    at=0,
+    kind="call",
+    who="alice",
+    child="a-child-with-a-name-that-does-not-end",
+    subtool="read\x1b[2J",
+    outcome="command_not_found",
+    took="10ms",
+    args="0123456789abcdef",
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_pipe_gets_all_of_a_record_in_one_line() -> None:
+    told = _in_columns(row(ENTRY), Screen(io.StringIO(), {}))
+    assert "a-child-with-a-name-that-does-not-end read" in told
+    assert "0123456789ab" in told
+    assert told.endswith("command_not_found")
+    assert "\x1b" not in told
+
+
+@pytest.mark.parametrize("columns", [60, 80, 119])
+def test_a_narrow_terminal_gets_what_fits_with_how_it_ended(columns: int) -> None:
+    told = _in_columns(row(ENTRY), Screen(Terminal(), {"COLUMNS": str(columns), "NO_COLOR": "1"}))
+    assert visible_width(told) <= max(columns, 66)
+    assert told[2] == told[5] == ":"
+    assert "0123456789ab" not in told
+    assert columns == 60 or "command_not" in told

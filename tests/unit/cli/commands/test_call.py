@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from switchboard_mcp.cli.commands.call import Status, doubtful_texts, read_arguments, texts_of
+from switchboard_mcp.cli.local_client import Progress, ToolResult
+from switchboard_mcp.errors import Failure
+
+
+def read(*words: str, stdin: bytes = b"") -> object:
+    found = read_arguments(words, lambda: stdin)
+    return found if isinstance(found, Failure) else msgspec.json.decode(msgspec.json.encode(found))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), {}),
+        (("a=1",), {"a": 1}),
+        (("a=text with spaces",), {"a": "text with spaces"}),
+        (("a=",), {"a": ""}),
+        (("a=b=c",), {"a": "b=c"}),
+        (('a="1"',), {"a": "1"}),
+        (
+            ("a=[1,2]", "b=null", "c=true", 'd={"e":1.5}'),
+            {"a": [1, 2], "b": None, "c": True, "d": {"e": 1.5}},
+        ),
+        (("a=007",), {"a": "007"}),
+        (("a={not json",), {"a": "{not json"}),
+        (('{"a":1}',), {"a": 1}),
+        ((' {"a":1}', "b=ü"), {"a": 1, "b": "ü"}),
+        (("a=" + "[" * 10_000,), {"a": "[" * 10_000}),
+    ],
+)
+def test_arguments_are_json_where_they_parse_and_text_where_not(
+    words: tuple[str, ...], expected: dict[str, object]
+) -> None:
+    assert read(*words) == expected
+
+
+def test_a_dash_reads_the_arguments_from_stdin() -> None:
+    assert read("-", "b=2", stdin=b'{"a": "x"}') == {"a": "x", "b": 2}
+
+
+def test_numbers_keep_their_digits() -> None:
+    found = read_arguments(["a=1.00", "b=123456789012345678901234567890"], bytes)
+    assert isinstance(found, dict)
+    assert msgspec.json.encode(found) == b'{"a":1.00,"b":123456789012345678901234567890}'
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("word",), "'word' is no argument"),
+        (("=1",), "is no argument"),
+        (("{",), "'{' is no JSON object"),
+        (("[1]",), "'[1]' is no argument"),
+        (("a=1", "a=2"), "'a' is given twice"),
+        (("-",), "stdin is no JSON object"),
+        (("a=\udcff",), "is not UTF-8"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_what_to_write(words: tuple[str, ...], told: str) -> None:
+    problem = read(*words)
+    assert isinstance(problem, Failure)
+    assert problem.code == "usage"
+    assert told in problem.message
+    assert problem.hint
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_text"),
+    [
+        ({"type": "string"}, True),
+        ({"type": ["string", "null"]}, True),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, True),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, False),
+        ({"type": "integer"}, False),
+        ({}, False),
+        (True, False),
+    ],
+)
+def test_a_number_is_a_text_where_the_subtool_wants_a_text(schema: object, is_text: bool) -> None:
+    doubtful = doubtful_texts(["zip=10115", "name=Ada", 'quoted="1"', '{"zip": 1}', "none=null"])
+    assert doubtful == {"zip": "10115"}
+    tools = {"tools": [{"inputSchema": {"properties": {"zip": schema}}}]}
+    looked = ToolResult(content=[{"type": "text", "text": msgspec.json.encode(tools).decode()}])
+    assert texts_of(doubtful, looked) == ({"zip": msgspec.Raw(b'"10115"')} if is_text else {})
+
+
+@pytest.mark.parametrize("told", ["no JSON", "{}", '{"tools": []}', '{"tools": [{"name": "x"}]}'])
+def test_without_a_schema_a_number_is_a_number(told: str) -> None:
+    assert texts_of({"zip": "10115"}, ToolResult(content=[{"type": "text", "text": told}])) == {}
+
+
+def test_the_status_line_tells_how_far_it_is() -> None:
+    status = Status("mock slow")
+    assert status.frame("*")[0].text == "* mock slow · 0 s"
+    status.progressed(Progress(2, 4, "two\nof four"))
+    assert status.frame("*")[0].text == "* mock slow · 2/4 · two of four · 0 s"

@@ -1,0 +1,113 @@
+"""The conversation of `init`: what is asked, and what the answers mean."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from switchboard_mcp.app import Options
+from switchboard_mcp.cli.commands.declarations import parser_for
+from switchboard_mcp.cli.commands.init import chosen, initialise
+from switchboard_mcp.cli.console import Console
+from switchboard_mcp.cli.invocation import Invocation, own_command
+from tests.hostfiles import Person
+
+
+@pytest.mark.parametrize(
+    ("told", "numbers"),
+    [
+        ("", {1, 2, 3, 4, 5}),
+        ("all", {1, 2, 3, 4, 5}),
+        ("none", set()),
+        ("2", {2}),
+        ("1,3-5", {1, 3, 4, 5}),
+        ("1 2", {1, 2}),
+        ("6", None),
+        ("what?", None),
+    ],
+)
+def test_what_an_answer_means(told: str, numbers: set[int] | None) -> None:
+    assert chosen(told, 5) == numbers
+
+
+class Talk:
+    """Somebody at a terminal, with answers by what the question is about."""
+
+    def __init__(self, **answers: str) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    def __call__(self, question: str) -> str:
+        self.asked.append(question)
+        return next((answer for about, answer in self.answers.items() if about in question), "")
+
+
+@pytest.fixture
+def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Person:
+    made = Person(tmp_path, "windsurf")
+    for name in ("CONFIG", "DATA"):
+        monkeypatch.delenv(f"XDG_{name}_HOME")
+    monkeypatch.setenv("HOME", str(made.home))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    return made
+
+
+def talk(person: Person, ask: Callable[[str], str], *arguments: str) -> str:
+    given: Namespace = parser_for("init").read([*arguments, "--workspace", str(person.workspace)])
+    out = io.StringIO()
+    console = Console(out, io.StringIO(), {"COLUMNS": "200"})
+    assert initialise(Invocation(Options(workspace=given.workspace), given, console), ask) == 0
+    return out.getvalue()
+
+
+def test_only_what_was_chosen_moves(person: Person) -> None:
+    ask = Talk(Move="1")
+    told = talk(person, ask)
+    assert "Moved 1 entry into 1 child: mock." in told
+    left = json.loads((person.home / ".codeium/windsurf/mcp_config.json").read_text())["mcpServers"]
+    assert set(left) == {"switchboard", "figma", "secret-file", "off"}
+    assert [question.split()[0] for question in ask.asked] == ["Move", "Switch", "Switch", "Change"]
+
+
+def test_whoever_says_no_changes_nothing(person: Person) -> None:
+    before = person.files()
+    assert "Nothing was changed" in talk(person, Talk(Change="n"))
+    assert person.files() == before
+
+
+def test_whoever_chooses_none_is_not_asked_again(person: Person) -> None:
+    before = person.files()
+    ask = Talk(Move="none")
+    assert "nothing to do" in talk(person, ask)
+    assert person.files() == before
+    assert not any(question.startswith("Change") for question in ask.asked)
+
+
+def test_an_answer_that_means_nothing_is_asked_for_again(person: Person) -> None:
+    answers = iter(("9", "1", "n", "n", "y"))
+    assert "Moved 1 entry" in talk(person, lambda question: next(answers))
+
+
+def test_suites_that_are_wanted_are_switched_on(person: Person) -> None:
+    talk(person, Talk(mail="y"))
+    assert json.loads((person.workspace / "switchboard.config.json").read_text())["mail"] == {"enabled": True}
+
+
+def test_the_program_is_named_by_its_whole_path() -> None:
+    assert Path(own_command()[0]).is_absolute()
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_whoever_moves_remote_servers_learns_that_they_need_an_extra(
+    person: Person, monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    if not installed:
+        monkeypatch.setitem(sys.modules, "httpx2", None)
+    told = talk(person, Talk(), "--yes")
+    assert ("remote servers need the extra `http`" in told) != installed

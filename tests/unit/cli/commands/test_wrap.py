@@ -1,0 +1,238 @@
+"""Children wrapped and put back: what is written where, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard_mcp.ask.host_access import KEYS
+from switchboard_mcp.cli.main import main
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.wrapped_children import own_folder, read_role
+from tests.e2e.workspaces import configure, write_child
+
+# As people write it: no JSON library would put it back like this.
+ODD = '{ "name":"memory",\n\t"description": "Keeps things" ,\r\n "command": {"cmd":"./run.sh", "args":[] }}'
+Json = dict[str, Any]
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in the workspace; gives what it said, and the exit code where that is not 0."""
+
+    def command(*arguments: str) -> str:
+        code = main([*arguments, "--workspace", str(workspace)])
+        out, err = capsys.readouterr()
+        return out if code == 0 else f"{code}: {err}"
+
+    return command
+
+
+def tree(folder: Path) -> dict[str, tuple[bytes, int, int]]:
+    """Every file below: bytes, rights, time of the last change."""
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mode, path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def entry(path: Path) -> Json:
+    decoded: Json = json.loads(path.read_text())
+    return decoded
+
+
+def test_a_child_with_a_folder_of_its_own_is_wrapped_there_and_put_back_byte_for_byte(
+    workspace: Path, run: Run
+) -> None:
+    file = write_child(workspace, "memory", ODD)
+    file.chmod(0o600)
+    before = tree(workspace)
+    told = json.loads(run("wrap", "memory", "--json"))
+    folder = file.parent
+    assert told["files"] == [str(folder / name) for name in (".mcp.json", "original/.mcp.json", "CLAUDE.md")]
+    assert tree(workspace)["mcps/memory/original/.mcp.json"] == before["mcps/memory/.mcp.json"]
+    wrapper = entry(file)
+    assert wrapper["command"]["args"][:4] == ["wrapper", "memory", "--workspace", "../.."]
+    assert wrapper["description"] == "Keeps things"
+    assert run("unwrap", "memory") == "Child 'memory' is as it was.\n"
+    assert tree(workspace) == before
+    assert not (folder / "original").exists()
+
+
+def test_a_child_from_a_map_stays_there_and_its_wrapper_stands_for_it(workspace: Path, run: Run) -> None:
+    configure(
+        workspace, '{\n  // mine\n  "mcpServers": {"notes": {"command": "notes", "description": "d"}}\n}'
+    )
+    before = tree(workspace)
+    run("wrap", "notes")
+    (spec,) = load_workspace(str(workspace), None, {}).children
+    assert (spec.name, spec.wraps) == ("notes", "elsewhere")
+    assert spec.source == str(workspace / ".switchboard" / "mcps" / "notes" / ".mcp.json")
+    assert spec.args[:4] == ["wrapper", "notes", "--workspace", "../../.."]
+    (original,) = load_workspace(str(workspace), None, {}, originals=True).children
+    assert (original.command, original.wraps, original.cwd) == ("notes", "", str(workspace))
+    assert own_folder(str(workspace), original) == os.path.dirname(spec.source)
+    run("unwrap", "notes")
+    assert tree(workspace) == before
+    assert not (workspace / ".switchboard" / "mcps" / "notes").exists()
+
+
+def test_the_original_runs_where_it_stood_before(workspace: Path, run: Run) -> None:
+    file = write_child(workspace, "memory", ODD)
+    (before,) = load_workspace(str(workspace), None, {}).children
+    run("wrap", "memory")
+    loaded = load_workspace(str(workspace), None, {}, originals=True)
+    (after,) = loaded.children
+    assert (after.cwd, after.command, after.name) == (before.cwd, before.command, before.name)
+    assert own_folder(str(workspace), after) == str(file.parent)
+    assert loaded.warnings == []
+
+
+def test_what_a_suite_allows_of_the_original_does_not_keep_the_wrapper_from_being_asked(
+    workspace: Path, run: Run
+) -> None:
+    write_child(workspace, "memory", ODD)
+    configure(workspace, {"suites": {"memory": {"expose": {"allow": ["read_*"]}}}})
+    run("wrap", "memory")
+    wrapped = load_workspace(str(workspace), None, {})
+    assert wrapped.config.suites["memory"].expose.allow == ["read_*", "natural_language"]
+    inside = load_workspace(str(workspace), None, {}, originals=True)
+    assert inside.config.suites["memory"].expose.allow == ["read_*"]
+
+
+def test_a_known_server_brings_its_instructions(workspace: Path, run: Run) -> None:
+    known = {"name": "m", "command": {"cmd": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]}}
+    folder = write_child(workspace, "m", known).parent
+    run("wrap", "m")
+    assert "knowledge graph" in read_role(str(folder))
+
+
+def test_the_workspaces_own_descriptions_come_first(workspace: Path, run: Run) -> None:
+    folder = write_child(workspace, "memory", ODD).parent
+    own = {"mcps": {"memory": {"claude": "Your role is to keep secrets."}}}
+    (workspace / "mcp-descriptions.json").write_text(json.dumps(own))
+    run("wrap", "memory")
+    assert "Your role is to keep secrets." in read_role(str(folder))
+    (workspace / "mcp-descriptions.json").unlink()
+    run("unwrap", "memory")
+    assert not (folder / "CLAUDE.md").exists()
+
+
+def test_instructions_that_somebody_wrote_stay(workspace: Path, run: Run) -> None:
+    role = write_child(workspace, "memory", ODD).parent / "CLAUDE.md"
+    role.write_text("Mine.")
+    assert "(it was there, and stays)" in run("wrap", "memory")
+    assert "stays" in run("unwrap", "memory")
+    assert role.read_text() == "Mine."
+    role.unlink()
+    run("wrap", "memory")
+    role.write_text(role.read_text() + "One thing more.\n")
+    assert "is not as it was written, and stays." in run("unwrap", "memory")
+    assert role.exists()
+
+
+def test_what_cannot_be_wrapped_or_put_back_is_refused_and_nothing_changes(workspace: Path, run: Run) -> None:
+    file = write_child(workspace, "memory", ODD)
+    before = tree(workspace)
+    assert "Did you mean memory" in run("wrap", "memori")
+    assert "Child 'memory' is not wrapped." in run("unwrap", "memory")
+    original = file.parent / "original" / ".mcp.json"
+    original.parent.mkdir()
+    original.write_text("mine")
+    assert f"{original} is there already" in run("wrap", "memory")
+    original.unlink()
+    assert tree(workspace) == before
+    run("wrap", "memory")
+    wrapped = tree(workspace)
+    assert "is wrapped already" in run("wrap", "memory")
+    assert tree(workspace) == wrapped
+
+
+def test_a_link_is_not_wrapped(workspace: Path, run: Run) -> None:
+    real = workspace / "real.json"
+    real.write_text(ODD)
+    (workspace / "mcps" / "memory").mkdir(parents=True)
+    (workspace / "mcps" / "memory" / ".mcp.json").symlink_to(real)
+    assert "is a link" in run("wrap", "memory")
+
+
+def test_a_wrapper_that_would_not_be_found_is_not_left_behind(workspace: Path, run: Run) -> None:
+    configure(workspace, {"mcpServers": {"notes": {"command": "notes"}}, "discoverGlobs": []})
+    assert "no glob of `discoverGlobs` finds it" in run("wrap", "notes")
+    assert not (workspace / ".switchboard" / "mcps" / "notes").exists()
+
+
+def test_governed_mode_wants_sentences_approved(workspace: Path, run: Run) -> None:
+    configure(workspace, {"governance": {"mode": "governed"}})
+    write_child(workspace, "memory", ODD)
+    assert "`switchboard approve memory --ask` lets a model plan its calls" in run("wrap", "memory")
+    refused = run("ask", "--suite", "memory", "x")
+    assert refused.startswith("1: ")
+    assert "is not approved" in refused
+
+
+def test_a_wrapper_whose_original_is_gone_says_so(workspace: Path, run: Run) -> None:
+    file = write_child(workspace, "memory", ODD)
+    run("wrap", "memory")
+    (file.parent / "original" / ".mcp.json").unlink()
+    told = run("wrapper", "memory")
+    assert told.startswith("2: ")
+    assert "the original of the wrapped child 'memory' is not there." in told
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_child_in_a_file_of_another_name_stays_there_whichever_is_found_first(
+    workspace: Path, run: Run, first: bool
+) -> None:
+    globs = ["servers/*.json", ".switchboard/mcps/*/.mcp.json"]
+    configure(workspace, {"discoverGlobs": globs if first else globs[::-1]})
+    (workspace / "servers").mkdir()
+    (workspace / "servers" / "notes.json").write_text('{"command": "notes"}')
+    before = tree(workspace)
+    run("wrap", "notes")
+    loaded = load_workspace(str(workspace), None, {})
+    assert [(spec.name, spec.wraps) for spec in loaded.children] == [("notes", "elsewhere")]
+    assert loaded.warnings == []
+    inside = load_workspace(str(workspace), None, {}, originals=True)
+    assert [(spec.command, spec.cwd) for spec in inside.children] == [("notes", str(workspace / "servers"))]
+    run("unwrap", "notes")
+    assert tree(workspace) == before
+
+
+def test_a_profile_that_denies_subtools_of_the_original_does_not_see_the_wrapper_unless_it_names_it(
+    workspace: Path, run: Run
+) -> None:
+    write_child(workspace, "memory", ODD)
+    rules: Json = {
+        "denies": {"memory": {"deny": ["delete_*"]}},
+        "by-suite": {"memory_suite": {"deny": ["delete_*"]}},
+        "names": {"memory": {"allow": ["natural_language"], "deny": ["delete_*"]}},
+        "other": {"files": {"deny": ["delete_*"]}},
+    }
+    configure(workspace, {"profiles": {name: {"expose": rule} for name, rule in rules.items()}})
+    run("wrap", "memory")
+    profiles = load_workspace(str(workspace), None, {}).config.profiles
+    denied = {name: next(iter(profile.expose.values())).deny for name, profile in profiles.items()}
+    assert denied == {
+        "denies": ["delete_*", "natural_language"],
+        "by-suite": ["delete_*", "natural_language"],
+        "names": ["delete_*"],
+        "other": ["delete_*"],
+    }
+
+
+@pytest.mark.parametrize(("key", "told"), [("", True), ("sk-x", False)])
+def test_whoever_wraps_without_a_key_is_told(
+    workspace: Path, run: Run, monkeypatch: pytest.MonkeyPatch, key: str, told: bool
+) -> None:
+    for name in KEYS:
+        monkeypatch.setenv(name, key)
+    write_child(workspace, "memory", ODD)
+    assert ("ANTHROPIC_API_KEY is not set here" in run("wrap", "memory")) == told

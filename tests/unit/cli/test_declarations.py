@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from switchboard_mcp.cli.commands.declarations import COMMANDS, OVERVIEW, command_of, parser_for
+from switchboard_mcp.cli.mail.declarations import MAIL
+from switchboard_mcp.cli.main import VALUED, split
+from switchboard_mcp.cli.serve_args import FLAGS
+from switchboard_mcp.errors import SwitchboardError
+
+
+def refused(command: str, *arguments: str) -> str:
+    with pytest.raises(SwitchboardError) as problem:
+        parser_for(command).read(list(arguments))
+    return problem.value.failure.message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command", "rest"),
+    [
+        ([], "", []),
+        (["list"], "list", []),
+        (["--json", "list"], "list", ["--json"]),
+        (["--workspace", "list", "call", "a"], "call", ["--workspace", "list", "a"]),
+        (["--workspace=w", "call", "call", "b"], "call", ["--workspace=w", "call", "b"]),
+        (["--dry-run"], "", ["--dry-run"]),
+    ],
+)
+def test_the_command_stands_anywhere_among_the_common_options(
+    arguments: list[str], command: str, rest: list[str]
+) -> None:
+    assert split(arguments) == (command, rest)
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"), [("mail wait", "--timeout"), ("mail claim", "--lease"), ("list", "--timeout")]
+)
+def test_a_time_is_a_number(command: str, flag: str) -> None:
+    assert refused(command, flag, "nan") == f"{command}: argument {flag}: invalid number value: 'nan'"
+
+
+def test_the_overview_names_every_command_and_every_common_option() -> None:
+    for command in COMMANDS:
+        assert f" {command} " in OVERVIEW
+    for flag in ("--dry-run", "--json", "--version", *FLAGS):
+        assert f"  {flag} " in OVERVIEW
+    assert frozenset(FLAGS) == VALUED
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_takes_the_common_options(command: str) -> None:
+    assert set(parser_for(command).flags) >= {"--json", *FLAGS}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_its_own_usage(command: str) -> None:
+    text = parser_for(command).format_help()
+    assert f"usage: switchboard {COMMANDS[command].usage}" in text
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *MAIL])
+def test_every_command_is_where_its_row_says(command: str) -> None:
+    module, _, function = command_of(command).run.partition(":")
+    assert command == "mail" or callable(getattr(import_module(f"switchboard_mcp.cli.{module}"), function))
+
+
+def test_options_and_words_come_in_any_order() -> None:
+    given = parser_for("call").read(
+        ["--json", "suite", "--output", "out", "subtool", "a=1", "--json", "b=-2"]
+    )
+    assert (given.suite, given.subtool, given.args) == ("suite", "subtool", ["a=1", "b=-2"])
+    assert given.json
+    assert given.output == "out"
+
+
+def test_what_is_missing_is_named() -> None:
+    assert refused("call") == "call: SUITE and SUBTOOL missing"
+    assert refused("call", "suite") == "call: SUBTOOL missing"
+    assert refused("introspect") == "introspect: SUITE missing"
+
+
+def test_an_unknown_option_is_refused_with_the_nearest() -> None:
+    assert refused("list", "--jason") == "list: unknown argument --jason; did you mean --json?"
+    assert refused("list", "word") == "list: unknown argument word"
+    assert refused("add", "x", "npx", "-y", "y") == "add: unknown argument npx; write -- before the command"
+    assert "--jso" in refused("list", "--jso")
+
+
+def test_a_wrong_choice_names_the_right_ones() -> None:
+    assert "'full'" in refused("introspect", "suite", "--verbosity", "chatty")

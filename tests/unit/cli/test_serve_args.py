@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from switchboard_mcp.app import Options
+from switchboard_mcp.cli.serve_args import CHOICES, parse
+from switchboard_mcp.observability.log import LEVELS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], Options()),
+        (["serve"], Options()),
+        (["--workspace", "w"], Options(workspace="w")),
+        (["serve", "--workspace=w", "--config", "c"], Options(workspace="w", config="c")),
+        (["--workspace", "w", "serve", "--log-level", "debug"], Options(workspace="w", log_level="debug")),
+        (["--log-format", "json"], Options(log_style="json")),
+        (["--workspace", "serve"], Options(workspace="serve")),
+    ],
+)
+def test_plain_serving_is_understood_without_a_parser(arguments: list[str], expected: Options) -> None:
+    assert parse(arguments) == expected
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list"],
+        ["--help"],
+        ["--version"],
+        ["--dry-run"],
+        ["serve", "--help"],
+        ["serve", "serve"],
+        ["--workspace"],
+        ["--log-level", "loud"],
+        ["--log-format=xml"],
+        ["--workspace", "w", "list"],
+    ],
+)
+def test_everything_else_is_left_to_the_commands(arguments: list[str]) -> None:
+    assert parse(arguments) is None
+
+
+def test_the_log_levels_are_those_of_the_log() -> None:
+    assert CHOICES["log_level"] == tuple(LEVELS)

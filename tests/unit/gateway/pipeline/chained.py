@@ -1,0 +1,87 @@
+"""A board whose suites have a chain: limits, cache, cap, middleware, and a record of what the audit was told."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from switchboard_mcp.config.limits import Limits
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.gateway.pipeline.pipeline import equip
+from switchboard_mcp.gateway.pipeline.plugins import Loaded, Named
+from switchboard_mcp.middleware import Answer, Middleware, Next, ToolCall
+from tests.unit.gateway.board import Board, Host, Json
+
+
+class Recorder:
+    """In place of the audit record: what it was told."""
+
+    def __init__(self) -> None:
+        self.trouble: Failure | None = None
+        self.deny = False
+        self.records: list[tuple[str, str, str, str, bytes, str, float]] = []
+        self.life: list[tuple[str, str]] = []
+        self.pending = _Pending(self)
+        self.clock = time.time
+
+    def record(
+        self,
+        kind: str,
+        who: str = "",
+        child: str = "",
+        subtool: str = "",
+        args: bytes = b"",
+        outcome: str = "",
+        seconds: float = -1.0,
+    ) -> None:
+        if kind == "child":
+            self.life.append((child, outcome))
+        else:
+            self.records.append((kind, who, child, subtool, args, outcome, seconds))
+
+    def rouse(self) -> None:
+        """Nobody has to wake up."""
+
+    @property
+    def outcomes(self) -> list[str]:
+        return [record[5] for record in self.records]
+
+
+def chained(
+    board: Board, *middleware: Middleware, limits: Limits | None = None, audit: bool = True
+) -> Recorder:
+    """Give the suites of a board their chains; before the first host."""
+    recorder = Recorder()
+    if audit:
+        board.services.audit = recorder  # type: ignore[assignment]  # as far as calls go it is one
+    config = msgspec.structs.replace(board.config, limits=limits or Limits())
+    named = tuple(Named(f"m{place}", handler) for place, handler in enumerate(middleware))
+    equip(board.gateway.suites, config, board.services, Loaded(named))
+    return recorder
+
+
+class _Pending(list[tuple[object, ...]]):
+    """What is appended by hand is a record too."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def append(self, record: tuple[Any, ...]) -> None:
+        self._recorder.record(*record[:-1])
+
+
+async def passing(call: ToolCall, next: Next) -> Answer:
+    """Middleware that does nothing, which is enough for calls to take the long road."""
+    return await next(call)
+
+
+def error(host: Host, called: int | str) -> Json:
+    told: Json = host.result(called)["structuredContent"]["error"]
+    return told
+
+
+def text(value: str, **more: Any) -> Json:
+    return {"content": [{"type": "text", "text": value}], **more}

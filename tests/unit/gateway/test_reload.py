@@ -1,0 +1,223 @@
+"""What becomes of hosts, calls and settings when the config changes under a gateway that serves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from switchboard_mcp.children.supervisor import Supervisor
+from switchboard_mcp.config.mail import Mail
+from switchboard_mcp.config.models import (
+    ChildSpec,
+    Config,
+    ConfigWarning,
+    Expose,
+    Http,
+    Introspection,
+    Suite,
+    Timeouts,
+    Workspace,
+)
+from switchboard_mcp.config.profiles import Profile, Token
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.gateway.factory import Parts, arrange
+from switchboard_mcp.gateway.reload import renew
+from switchboard_mcp.gateway.session_migration import move_in
+from tests.unit.gateway.board import FOLDER, Board, FakeChild, Json
+
+CHANGED = "notifications/tools/list_changed"
+RESOURCES: dict[str, list[Json]] = {"resources/list": [{"uri": "x://a", "name": "a"}]}
+
+
+def workspace(config: Config | None = None, *children: ChildSpec, **more: object) -> Workspace:
+    fresh = Workspace(folder=FOLDER, config=config or Config(), children=list(children), warnings=[])
+    return replace(fresh, **more)
+
+
+def spec(name: str, *args: str, source: str = "test") -> ChildSpec:
+    return ChildSpec(name=name, source=source, command=name, args=list(args))
+
+
+def parts(board: Board, current: Workspace, profile: str = "") -> Parts:
+    supervisor = Supervisor(current, board.services)
+    board.children.update(supervisor.children)
+    gateway = board.gateway
+    arrange(gateway, current, board.services, profile, None)
+    return Parts(current, supervisor, gateway, board.services, profile)
+
+
+def exchange(board: Board, old: FakeChild, **how: object) -> FakeChild:
+    """Another child in the place of one, as `Supervisor.adopt` does it."""
+    new = board.child(old.name, **how)  # type: ignore[arg-type]  # as the test says
+    old.retire(new)
+    board.gateway.adopt(board.children.values(), board.config)
+    move_in(board.gateway, frozenset({old.name}))
+    board.settle()
+    return new
+
+
+# --- hosts that stay ----------------------------------------------------------------------------------
+
+
+def test_a_call_under_way_is_answered_by_the_old_child_and_the_next_by_the_new(board: Board) -> None:
+    old = board.child()
+    host = board.host()
+    first = host.call()
+    new = exchange(board, old)
+    assert host.heard(CHANGED)
+    second = host.call()
+    new.server.give(new.server.last(), {"content": [], "by": "new"})
+    old.server.give(old.server.last(), {"content": [], "by": "old"})
+    assert (host.result(first)["by"], host.result(second)["by"]) == ("old", "new")
+
+
+def test_whoever_comes_late_to_a_child_that_has_gone_is_sent_to_the_one_in_its_place(board: Board) -> None:
+    old = board.child()
+    host = board.host()
+    suite = board.gateway.suites["kid_suite"]
+    new = exchange(board, old)
+    board.loop.run_until_complete(old.close())
+    # As one that waited in a queue before the child: it still knows the old suite.
+    host.session.view.tools["kid_suite"] = suite
+    asked = host.call()
+    new.server.give(new.server.last(), {"content": []})
+    assert host.result(asked) == {"content": []}
+    assert old.runs == []
+
+
+def test_a_child_works_while_anybody_waits_for_it(board: Board) -> None:
+    kid = board.child()
+    host = board.host()
+    seen = [kid.at_work]
+    host.call()
+    seen.append(kid.at_work)
+    kid.server.give(kid.server.last(), {"content": []})
+    assert [*seen, kid.at_work] == [False, True, False]
+
+
+def test_a_resource_that_is_followed_is_followed_at_the_new_child(board: Board) -> None:
+    old = board.child(lists=RESOURCES, capabilities={"tools": {}, "resources": {"subscribe": True}})
+    host = board.host()
+    host.call()
+    uri = "switchboard://kid/x://a"
+    host.get("resources/subscribe", {"uri": uri})
+    new = exchange(board, old, lists=RESOURCES, capabilities={"tools": {}, "resources": {"subscribe": True}})
+    assert [message["params"]["uri"] for message in old.server.requests("resources/unsubscribe")] == ["x://a"]
+    assert [message["params"]["uri"] for message in new.server.requests("resources/subscribe")] == ["x://a"]
+    new.server.notify("notifications/resources/updated", {"uri": "x://a"})
+    assert host.told("notifications/resources/updated") == [{"uri": uri}]
+
+
+def test_hosts_that_see_nothing_else_hear_nothing(board: Board) -> None:
+    kid = board.child()
+    host = board.host()
+    host.call()
+    board.gateway.adopt(board.children.values(), board.config)
+    move_in(board.gateway, frozenset())
+    assert not host.heard(CHANGED)
+    assert board.gateway.suites["kid_suite"].child is kid
+
+
+def test_a_suite_that_is_as_it_was_keeps_what_it_remembers(board: Board) -> None:
+    board.child()
+    board.child("other")
+    before = dict(board.gateway.all)
+    board.suites["other"] = Suite(expose=Expose(deny=["echo"]))
+    fresh = board.gateway.adopt(board.children.values(), board.config)
+    assert list(fresh) == ["other_suite"]
+    assert board.gateway.all["kid_suite"] is before["kid_suite"]
+
+
+def test_a_changed_profile_counts_for_hosts_that_are_here(board: Board) -> None:
+    token = {"ada": Token(token="x" * 20, profile="p")}
+    current = workspace(
+        Config(profiles={"p": Profile()}, http=Http(tokens=dict(token))), spec("docs"), spec("shell")
+    )
+    running = parts(board, current)
+    ada = board.host(principal="ada")
+    assert len(ada.get("tools/list")["tools"]) == 2
+    renew(running, replace(current, config=replace(current.config, profiles={"p": Profile(suites=["docs"])})))
+    assert ada.heard(CHANGED)
+    assert [tool["name"] for tool in ada.get("tools/list")["tools"]] == ["docs_suite"]
+
+
+def test_a_token_that_was_taken_away_shows_nothing_until_the_next_start(board: Board) -> None:
+    current = workspace(
+        Config(profiles={"p": Profile()}, http=Http(tokens={"ada": Token(token="x" * 20, profile="p")})),
+        spec("docs"),
+    )
+    running = parts(board, current)
+    ada = board.host(principal="ada")
+    renew(running, replace(current, config=Config()))
+    assert ada.get("tools/list")["tools"] == []
+    assert len(board.host().get("tools/list")["tools"]) == 1
+
+
+# --- children and settings ----------------------------------------------------------------------------
+
+
+def test_children_that_are_as_they_were_stay_and_the_others_are_exchanged(board: Board) -> None:
+    current = workspace(None, spec("same"), spec("changed"), spec("gone"))
+    running = parts(board, current)
+    before = dict(running.supervisor.children)
+    renew(running, workspace(None, spec("changed", "--new"), spec("late"), spec("same")))
+    now = running.supervisor.children
+    assert list(now) == ["changed", "late", "same"]
+    assert now["same"] is before["same"]
+    assert now["changed"] is not before["changed"]
+    assert before["changed"].successor is now["changed"]
+    board.settle()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(timeouts=Timeouts(rpc_ms=5)),
+        Config(suites={"kid": Suite(rpc_ms=5)}),
+        Config(suites={"kid": Suite(isolation="session")}),
+        Config(introspection=Introspection(fresh_ms=0)),
+    ],
+)
+def test_settings_that_a_child_is_made_with_exchange_it(board: Board, config: Config) -> None:
+    running = parts(board, workspace(None, spec("kid")))
+    before = running.supervisor.children["kid"]
+    renew(running, workspace(config, spec("kid")))
+    assert running.supervisor.children["kid"] is not before
+    board.settle()
+
+
+def test_what_only_counts_at_a_start_stays_as_it_was(board: Board) -> None:
+    running = parts(board, workspace(None, spec("kid")))
+    mail = ChildSpec(name="mail", source="test", key="mail", kind="builtin")
+    renew(running, workspace(Config(mail=Mail(enabled=True)), spec("kid"), mail))
+    assert running.workspace.config.mail.enabled is False
+    assert list(running.supervisor.children) == ["kid"]
+
+
+def test_a_child_whose_file_became_unreadable_stays(board: Board, tmp_path: Path) -> None:
+    source = tmp_path / ".mcp.json"
+    source.touch()
+    kept, removed = spec("kept", source=str(source)), spec("removed", source=str(tmp_path / "gone"))
+    running = parts(board, workspace(None, kept, removed))
+    renew(running, workspace(warnings=[ConfigWarning(str(source), "", "is no JSON. The file is skipped.")]))
+    assert list(running.supervisor.children) == ["kept"]
+    board.settle()
+
+
+def test_middleware_that_cannot_be_loaded_changes_nothing(board: Board) -> None:
+    running = parts(board, workspace(None, spec("kid")))
+    before = running.supervisor.children["kid"]
+    with pytest.raises(SwitchboardError, match="nowhere:thing"):
+        renew(running, workspace(Config(middleware=["nowhere:thing"])))
+    assert running.supervisor.children["kid"] is before
+    assert list(running.gateway.suites) == ["kid_suite"]
+
+
+def test_the_same_again_changes_nothing(board: Board) -> None:
+    current = workspace(None, spec("kid"))
+    running = parts(board, current)
+    view = running.gateway.view
+    renew(running, workspace(None, spec("kid")))
+    assert running.gateway.view is view

@@ -1,0 +1,137 @@
+"""Messages that nobody settles, and the way back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.mail.messages import Dead, Delivery, Draft
+from switchboard_mcp.mail.store import dead_letters
+from switchboard_mcp.mail.store.filenames import MOST_RETURNS
+from switchboard_mcp.mail.store.store import Post
+from tests.unit.mail.office import Hours
+
+
+async def dead(post: Post) -> list[Dead]:
+    return await post.work(lambda visit: dead_letters.listed(visit, "coder"))
+
+
+async def requeue(post: Post, dead_id: str) -> None:
+    await post.work(lambda visit: dead_letters.requeue(visit, "coder", dead_id))
+
+
+async def fail_for_ever(post: Post, hours: Hours) -> list[int]:
+    """Claim and never settle, as long as there is something; which delivery each was."""
+    deliveries = []
+    while taken := await post.claim("coder", lease_s=60):
+        deliveries += [one.deliveries for one in taken]
+        hours.passed += 1
+    return deliveries
+
+
+async def test_a_message_that_nobody_settles_becomes_a_dead_letter_and_its_sender_hears_of_it(
+    workspace: Path,
+) -> None:
+    hours, told = Hours(), list[Delivery]()
+    async with await Post.open(
+        str(workspace), watch=False, clocks=hours.clocks(), report=told.append
+    ) as post:
+        await post.register("coder")
+        sent = await post.send(Draft(action="delegate_task", payload="x"), sender="lead", recipient="coder")
+        assert await fail_for_ever(post, hours) == list(range(1, MOST_RETURNS + 2))
+        (letter,) = await dead(post)
+        assert (letter.id, letter.reason) == (sent.id, "It was claimed 5 times and never settled.")
+        (receipt,) = await post.receipts("lead", ids=[sent.id])
+        assert (receipt.status, receipt.error) == ("failed", letter.reason)
+        assert [each.id for each in told if each.problem] == [sent.id]
+        assert (await post.verify()).sound
+
+
+async def test_while_it_came_back_it_is_one_message_under_its_id(workspace: Path) -> None:
+    hours = Hours()
+    async with await Post.open(str(workspace), watch=False, clocks=hours.clocks()) as post:
+        await post.register("coder")
+        said = Draft(action="delegate_task", payload="x", idempotency_key="k")
+        sent = await post.send(said, sender="lead", recipient="coder")
+        await post.claim("coder", lease_s=60)
+        hours.passed += 1
+        await post.work(lambda visit: None)
+        (taken,) = await post.claim("coder")
+        await post.release("coder", sent.id, fence=taken.fence)
+        assert (await post.send(said, sender="lead", recipient="coder")).duplicate
+        assert (await post.read("coder", sent.id)).place == "inbox"
+        (again,) = await post.claim("coder")
+        assert again.deliveries == 2, "who gives a message back has not failed"
+        assert (await post.ack("coder", sent.id, fence=again.fence)).outcome == "done"
+        assert (await post.verify()).sound
+
+
+async def test_a_dead_letter_that_is_put_back_is_as_new(workspace: Path) -> None:
+    hours = Hours()
+    async with await Post.open(str(workspace), watch=False, clocks=hours.clocks()) as post:
+        await post.register("coder")
+        sent = await post.send(Draft(action="delegate_task", payload="x"), sender="lead", recipient="coder")
+        await fail_for_ever(post, hours)
+        await requeue(post, sent.id)
+        assert await dead(post) == []
+        assert list((workspace / ".switchboard" / "deadletter" / "coder").iterdir()) == []
+        assert [each.status for each in await post.receipts("lead", ids=[sent.id])] == ["delivered"]
+        (taken,) = await post.claim("coder")
+        assert (taken.message.id, taken.deliveries) == (sent.id, 1)
+        await post.ack("coder", sent.id, fence=taken.fence)
+        assert [each.status for each in await post.receipts("lead", ids=[sent.id])] == ["done"]
+        with pytest.raises(SwitchboardError, match="has no dead letter"):
+            await requeue(post, sent.id)
+
+
+async def test_what_was_to_be_typed_is_not_put_back(workspace: Path) -> None:
+    async with await Post.open(str(workspace), watch=False) as post:
+        await post.register("coder")
+        sent = await post.send(Draft(action="execute", payload="ls"), sender="lead", recipient="coder")
+        await post.ack("coder", sent.id, outcome="rejected")
+        with pytest.raises(SwitchboardError, match="is not typed later"):
+            await requeue(post, sent.id)
+        assert [each.id for each in await dead(post)] == [sent.id]
+
+
+async def test_a_refused_file_that_is_put_back_is_looked_at_again(workspace: Path) -> None:
+    async with await Post.open(str(workspace), watch=False) as post:
+        await post.register("coder")
+        inbox = workspace / ".switchboard" / "inbox" / "coder"
+        said = {"id": "msg_a", "action": "status_update", "sender": "lead", "payload": "x"}
+        (inbox / "msg_a.json").write_text(json.dumps({**said, "recipient": "tester"}))
+        (inbox / "msg_a.json").touch()
+        while not (found := await dead(post)):
+            await post.deliver()
+        assert "`recipient` is 'tester'" in found[0].reason
+        file = workspace / ".switchboard" / found[0].file
+        with pytest.raises(SwitchboardError, match="`recipient` is 'tester'") as still:
+            await requeue(post, found[0].id)
+        assert str(file) in (still.value.failure.hint or "")
+        assert await dead(post) == found
+        file.write_text(json.dumps({**said, "recipient": "coder"}))
+        await requeue(post, found[0].id)
+        assert [each.message.id for each in await post.peek("coder")] == ["msg_a"]
+        assert [each.status for each in await post.receipts("lead", ids=["msg_a"])] == ["delivered"]
+        assert await dead(post) == []
+
+
+async def test_a_file_that_is_named_like_no_message_is_not_put_back(workspace: Path) -> None:
+    async with await Post.open(str(workspace), watch=False) as post:
+        await post.register("coder")
+        folder = workspace / ".switchboard" / "deadletter" / "coder"
+        await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True)
+        said = {
+            "action": "status_update",
+            "sender": "lead",
+            "payload": "x",
+            "id": "msg_a",
+            "recipient": "coder",
+        }
+        (folder / "foreign_1794763083554934_notes.txt").write_text(json.dumps(said))
+        with pytest.raises(SwitchboardError, match=r"'notes\.txt' is not msg_"):
+            await requeue(post, "foreign_1794763083554934_notes.txt")

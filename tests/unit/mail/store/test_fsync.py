@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from switchboard_mcp.mail.store import files
+from switchboard_mcp.mail.store.fsync import RETRY_ROUNDS, Syncer
+
+
+@pytest.fixture
+def descriptors(tmp_path: Path) -> Iterator[list[int]]:
+    found = [os.open(tmp_path / str(number), os.O_CREAT | os.O_WRONLY) for number in range(10)]
+    yield found
+    for descriptor in found:
+        os.close(descriptor)
+
+
+@pytest.fixture
+def syncer() -> Iterator[Syncer]:
+    made = Syncer()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What was synced singly; -1 stands for everything."""
+    calls: list[int] = []
+
+    def everything(descriptor: int) -> bool:
+        calls.append(-1)
+        return True
+
+    monkeypatch.setattr(files, "sync", calls.append)
+    monkeypatch.setattr(files, "sync_all", everything)
+    monkeypatch.setattr(files, "dirty_kb", lambda: 0)
+    return calls
+
+
+def test_few_are_synced_singly(syncer: Syncer, descriptors: list[int], synced: list[int]) -> None:
+    assert syncer.sync(descriptors[:2]) == [None, None]
+    assert synced == descriptors[:2]
+
+
+def test_many_are_synced_at_once(syncer: Syncer, descriptors: list[int], synced: list[int]) -> None:
+    assert syncer.sync(descriptors) == [None] * 10
+    assert synced == [-1]
+
+
+def test_where_others_write_much_each_is_synced(
+    syncer: Syncer, descriptors: list[int], synced: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "dirty_kb", lambda: 10**9)
+    assert syncer.sync(descriptors) == [None] * 10
+    assert sorted(synced) == sorted(descriptors)
+
+
+def test_where_everything_cannot_be_synced_each_is_and_it_is_not_tried_again(
+    syncer: Syncer, descriptors: list[int], synced: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def cannot(descriptor: int) -> bool:
+        tried.append(descriptor)
+        return False
+
+    monkeypatch.setattr(files, "sync_all", cannot)
+    for _ in range(RETRY_ROUNDS + 1):
+        assert syncer.sync(descriptors) == [None] * 10
+    assert len(synced) == 10 * (RETRY_ROUNDS + 1)
+    assert len(tried) == 1
+
+
+def test_an_error_of_everything_is_everybodys(
+    syncer: Syncer, descriptors: list[int], synced: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> bool:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files, "sync_all", fail)
+    assert [problem.errno if problem else 0 for problem in syncer.sync(descriptors)] == [errno.EIO] * 10
+
+
+def test_an_error_of_one_is_its_own(
+    syncer: Syncer, descriptors: list[int], synced: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> None:
+        if descriptor == descriptors[3]:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files, "sync", fail)
+    monkeypatch.setattr(files, "dirty_kb", lambda: 10**9)
+    told = syncer.sync(descriptors)
+    assert [number for number, problem in enumerate(told) if problem] == [3]
+
+
+def test_the_real_calls_sync_real_files(syncer: Syncer, descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.write(descriptor, b"x")
+    for _ in range(3):
+        assert syncer.sync(descriptors) == [None] * 10
+    assert files.dirty_kb() >= 0

@@ -1,0 +1,59 @@
+"""Letters for agents on other machines, on their way and back."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from switchboard_mcp.mail.messages import Draft
+from switchboard_mcp.mail.store import files, remote_outbox
+from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.remote_outbox import Shipped
+from switchboard_mcp.mail.store.store import Post
+
+
+@pytest_asyncio.fixture
+async def post(tmp_path: Path) -> AsyncIterator[Post]:
+    async with await Post.open(str(tmp_path), watch=False) as opened:
+        await opened.register("far")
+        await opened.send(Draft(action="status_update", payload="p"), sender="near", recipient="far")
+        yield opened
+
+
+def is_locked(post: Post, agent: str) -> bool:
+    descriptor = os.open(os.path.join(post.path, "locks", f"{agent}.lock"), os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("move", "place"), [(remote_outbox.put_away, "archive"), (remote_outbox.take_back, "inbox")]
+)
+async def test_what_is_on_its_way_is_moved_under_its_readers_lock(
+    post: Post,
+    monkeypatch: pytest.MonkeyPatch,
+    move: Callable[[Visit, Iterable[Shipped]], None],
+    place: str,
+) -> None:
+    taken = await post.work(lambda visit: remote_outbox.take(visit, ["far"], "0" * 12, 1, 10, 1_000_000))
+    seen: list[bool] = []
+    before = files.move
+
+    def watched(folder: int, name: str, target_folder: int, target: str) -> None:
+        seen.append(is_locked(post, "far"))
+        before(folder, name, target_folder, target)
+
+    monkeypatch.setattr(files, "move", watched)
+    await post.work(lambda visit: move(visit, [parcel.shipped for parcel in taken]))
+    assert seen == [True]
+    assert (await post.verify()).counts[place] == 1

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard_mcp.mail.terminal.input_safety import (
+    MOST_TYPED_BYTES,
+    PASTE_BEGINS,
+    PASTE_ENDS,
+    Allowance,
+    Keyboard,
+    Watched,
+    typed,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "bracketed", "keys"),
+    [
+        ("make test", False, b"make test"),
+        ("make test\n\n", False, b"make test"),
+        ("make test\r\n", False, b"make test"),
+        ("größe", False, "größe".encode()),
+        ("ls", True, b"\x1b[200~ls\x1b[201~"),
+        ("one\n\ttwo\n", True, b"\x1b[200~one\r\ttwo\x1b[201~"),
+    ],
+)
+def test_text_is_typed_as_it_is_and_lines_are_pasted(text: str, bracketed: bool, keys: bytes) -> None:
+    assert typed(text, bracketed=bracketed) == keys
+
+
+@pytest.mark.parametrize("bracketed", [False, True])
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "nothing to type"),
+        (" \n", "nothing to type"),
+        ("a\x1b[201~b", "U+001B"),
+        ("a\x03", "U+0003"),
+        ("a\rb", "U+000D"),
+        ("a\x00b", "U+0000"),
+        ("a\x7f", "U+007F"),
+        ("a\x9b31m", "U+009B"),
+        ("a\u202eb", "U+202E"),
+        ("a\u200bb", "U+200B"),
+        ("a\u2028b", "U+2028"),
+        ("a\ud800", "U+D800"),
+        ("x" * (MOST_TYPED_BYTES + 1), "bytes"),
+    ],
+)
+def test_what_is_more_than_text_is_not_typed(text: str, bracketed: bool, told: str) -> None:
+    refused = typed(text, bracketed=bracketed)
+    assert isinstance(refused, str)
+    assert told in refused
+
+
+def test_several_lines_and_tabs_go_only_to_a_program_that_takes_pasted_text() -> None:
+    assert "several lines" in str(typed("a\nb", bracketed=False))
+    assert "tab" in str(typed("a\tb", bracketed=False))
+
+
+@given(st.text(), st.booleans())
+def test_nothing_that_is_typed_leaves_the_paste_or_presses_a_key(text: str, bracketed: bool) -> None:
+    keys = typed(text, bracketed=bracketed)
+    if isinstance(keys, str):
+        return
+    inner = keys.removeprefix(PASTE_BEGINS).removesuffix(PASTE_ENDS) if bracketed else keys
+    allowed = b"\t\r" if bracketed else b""
+    assert all(byte >= 32 or byte in allowed for byte in inner)
+    assert 127 not in inner
+
+
+def watched(*pieces: bytes) -> Watched:
+    found = Watched()
+    for piece in pieces:
+        found.feed(piece)
+    return found
+
+
+SCREENS = [
+    (b"\x1b[?2004h$ ", False, True, True),
+    (b"\x1b[?2004h$ ls\r\n\x1b[?2004l\r", False, False, True),
+    (b"\x1b[?1049h\x1b[22;0;0t", True, False, True),
+    (b"\x1b[?1049h\x1b[?1;2004h\x1b[?1049l", False, True, True),
+    (b"\x1b[?1049h\x1bc", False, False, True),
+    (b"\x1b]0;a [?1049h title\x07$ ", False, False, True),
+    (b"text \x1b[3", False, False, False),
+    (b"text \x1b]0;half", False, False, False),
+    ("ä".encode()[:1], False, False, False),
+    ("ä€😀".encode(), False, False, True),
+]
+
+
+@pytest.mark.parametrize(("data", "alternate", "bracketed", "boundary"), SCREENS)
+def test_modes_are_known_from_what_passes_in_whatever_pieces(
+    data: bytes, alternate: bool, bracketed: bool, boundary: bool
+) -> None:
+    for found in (watched(data), watched(*(bytes([byte]) for byte in data)), watched(data[:4], data[4:])):
+        assert (found.alternate, found.bracketed, found.at_boundary) == (alternate, bracketed, boundary)
+
+
+@pytest.mark.parametrize(
+    ("data", "prompt"),
+    [
+        (b"out\r\n$ ", b"$ "),
+        (b"\x1b[?2004h\x1b]0;t\x07\x1b[1;32mme\x1b[0m$ ", b"\x1b[?2004h\x1b]0;t\x07\x1b[1;32mme\x1b[0m$ "),
+        (b"\r\n", b""),
+        (b"\x1b[?1049h$ ", None),  # another screen
+        (b"\x1b[2A$ ", None),  # something that is drawn
+        (b"\x1b[5;1H$ ", None),
+        (b"x" * 80, None),  # wrapped
+        (b"x" * 10_000, None),
+        (b"$ \x1b[", None),
+        (b"$ \x08", None),
+    ],
+)
+def test_a_prompt_is_written_again_only_where_that_is_sure_to_be_right(
+    data: bytes, prompt: bytes | None
+) -> None:
+    assert watched(data).prompt(80) == prompt
+
+
+@pytest.mark.parametrize(
+    ("keys", "quiet_s", "free"),
+    [
+        (b"", 0.0, True),
+        (b"ls", 5.0, False),
+        (b"ls\r", 0.5, False),
+        (b"ls\r", 2.0, True),
+        (b"ls\x03", 2.0, True),
+        (b"ls\x15", 2.0, True),
+        (b"\x1b[A\x1b[200~", 0.0, True),
+        (b"\x1b[200~pasted\x1b[201~", 5.0, False),
+        (b"y", 200.0, True),
+    ],
+)
+def test_nothing_is_typed_into_a_line_that_somebody_is_typing(
+    keys: bytes, quiet_s: float, free: bool
+) -> None:
+    keyboard = Keyboard()
+    if keys:
+        keyboard.feed(keys, 100.0)
+    assert keyboard.is_free(100.0 + quiet_s) is free
+
+
+def test_an_allowance_is_used_up_and_comes_back() -> None:
+    allowance = Allowance(2, 10.0)
+    assert [allowance.take(now) for now in (0.0, 1.0, 2.0, 9.9, 10.0, 10.5, 11.0)] == [
+        True,
+        True,
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]

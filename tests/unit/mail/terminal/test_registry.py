@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.mail.messages import Message
+from switchboard_mcp.mail.terminal import registry
+from switchboard_mcp.mail.terminal.registry import Entry, Place
+
+NOBODY = 2**22 + 1  # beyond every process id
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A `.switchboard`."""
+    made = tmp_path / ".switchboard"
+    made.mkdir(mode=0o700)
+    return made
+
+
+def entry(pid: int = 0, *, allow_execute: bool = False) -> Entry:
+    return Entry(pid=pid or os.getpid(), socket="terminals/x.sock", allow_execute=allow_execute)
+
+
+def test_terminals_come_and_go_and_the_dead_are_left_out(folder: Path) -> None:
+    registry.enter(str(folder), "a", entry(allow_execute=True))
+    registry.enter(str(folder), "b", entry(NOBODY))
+    found = registry.read(str(folder))
+    assert list(found) == ["a"]
+    assert found["a"].allow_execute
+    registry.enter(str(folder), "c", entry())
+    assert sorted(json.loads((folder / "bridge.json").read_text())["terminals"]) == ["a", "c"]
+    registry.enter(str(folder), "a", None)
+    assert list(registry.read(str(folder))) == ["c"]
+    assert not [name for name in os.listdir(folder) if name.startswith(".bridge")]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{", '{"terminals": 3}', '{"terminals": {"../x": {"pid": 1}}}']
+)
+def test_a_spoilt_file_names_no_terminals_and_is_written_anew(folder: Path, content: str) -> None:
+    (folder / "bridge.json").write_text(content)
+    assert registry.read(str(folder)) == {}
+    registry.enter(str(folder), "a", entry())
+    assert list(registry.read(str(folder))) == ["a"]
+
+
+def test_no_file_and_no_folder_name_no_terminals(tmp_path: Path, folder: Path) -> None:
+    assert registry.read(str(folder)) == registry.read(str(tmp_path / "nowhere")) == {}
+
+
+def test_a_name_is_one_terminal_s_alone(folder: Path) -> None:
+    first = Place(str(folder), "a")
+    with pytest.raises(SwitchboardError, match="'a' already"):
+        Place(str(folder), "a")
+    first.close()
+    first.close()
+    Place(str(folder), "a").close()
+
+
+async def test_the_door_is_for_its_owner_answers_and_makes_it_look(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(str(folder), "a" * 64)
+    looked: list[bool] = []
+    door = place.door()
+    path = folder / place.address
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    monkeypatch.chdir(path.parent)  # the whole path is too long for a socket
+    serving = asyncio.ensure_future(
+        registry.serve(door, lambda: {"terminal": "a"}, lambda: looked.append(True))
+    )
+
+    async def ask(line: bytes) -> dict[str, str]:
+        client = socket.socket(socket.AF_UNIX)
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, path.name)
+        reader, writer = await asyncio.open_connection(sock=client)
+        writer.write(line)
+        writer.write_eof()
+        answer = json.loads(await reader.readline())
+        writer.close()
+        assert isinstance(answer, dict)
+        return answer
+
+    try:
+        assert await ask(b'{"ask":"status"}\n') == {"terminal": "a"}
+        assert not looked
+        assert await ask(b'{"ask":"look"}\n') == {"terminal": "a"}
+        assert looked == [True]
+        for odd in (b"\n", b"{\n", b"[]\n", b'{"ask":"type","text":"rm"}\n'):
+            assert "error" in await ask(odd)
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+    place.close()
+    assert not path.exists()
+
+
+def test_the_record_grows_and_begins_anew_when_it_is_large(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "MOST_LOG_BYTES", 20)
+    place = Place(str(folder), "a")
+    for number in range(4):
+        place.note({"number": number, "why": "x" * 10})
+    place.close()
+    kept = (folder / "terminals" / "a.before.log").read_text().splitlines()
+    assert json.loads(kept[-1])["number"] == 3
+    assert stat.S_IMODE((folder / "terminals" / "a.before.log").stat().st_mode) == 0o600
+
+
+def test_a_record_that_is_a_link_is_not_written(folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("")
+    place = Place(str(folder), "a")
+    (folder / "terminals" / "a.log").symlink_to(target)
+    with pytest.raises(OSError, match=r"a\.log"):
+        place.note({})
+    (folder / "terminals" / "a.log").unlink()
+    os.link(target, folder / "terminals" / "a.log")
+    with pytest.raises(OSError, match="no file of ours"):
+        place.note({})
+    place.close()
+    assert target.read_text() == ""
+
+
+def message(action: str = "execute", *, verified: bool = True, sender: str = "lead") -> Message:
+    return Message(
+        id="msg_1",
+        action=action,  # type: ignore[arg-type]
+        sender=sender,
+        recipient="term",
+        payload="ls",
+        metadata={"verified": verified},
+        created_at="2026-01-01T00:00:00Z",
+    )
+
+
+def roles(folder: Path) -> None:
+    agents = {"lead": {"role": "lead"}, "bob": {"role": "tester"}}
+    (folder / "state.json").write_text(json.dumps({"agents": agents}))
+
+
+@pytest.mark.parametrize(
+    ("allow", "sent", "told"),
+    [
+        (True, message(), ""),
+        (False, message(), "without --allow-execute"),
+        (True, message(verified=False), "Only verified senders"),
+        (True, message(sender="bob"), "'bob' is tester"),
+        (True, message(sender="ann"), "'ann' is without a role"),
+        (True, message(sender="overseer"), ""),
+        (True, message(verified=False, sender="overseer"), "Only verified senders"),
+        (False, message(sender="overseer"), "without --allow-execute"),
+        (False, message("delegate_task", verified=False, sender="ann"), ""),
+    ],
+)
+def test_execute_is_refused_before_it_is_accepted_unless_a_verified_lead_or_the_overseer_may_type(
+    folder: Path, allow: bool, sent: Message, told: str
+) -> None:
+    roles(folder)
+    registry.enter(str(folder), "term", entry(allow_execute=allow))
+    answer = registry.gate(str(folder))(sent)
+    if told:
+        assert isinstance(answer, Failure)
+        assert answer.code == "mail_forbidden"
+        assert told in answer.message
+    else:
+        assert answer is sent
+
+
+def test_execute_to_somebody_without_a_terminal_is_but_a_message(folder: Path) -> None:
+    sent = message(verified=False, sender="ann")
+    assert registry.gate(str(folder))(sent) is sent

@@ -1,0 +1,37 @@
+"""Roles, and who may give them."""
+
+from __future__ import annotations
+
+import pytest
+
+from switchboard_mcp.mail.roles import ROLES, file_name, may_assign, read_role
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_is_known_by_its_name_in_any_spelling(role: str) -> None:
+    for written in (role, role.upper(), role.replace(" ", "-")):
+        assert read_role(written) == role
+    assert read_role(file_name(role)) == role
+
+
+@pytest.mark.parametrize("written", ["boss", "", "coder", "coder  1", "../lead", "lead\n"])
+def test_what_is_no_role_is_none(written: str) -> None:
+    assert read_role(written) is None
+
+
+@pytest.mark.parametrize(
+    ("by", "agent", "role", "held", "allowed"),
+    [
+        ("a", "a", "lead", {}, True),
+        ("a", "b", "lead", {"b": ""}, True),
+        ("a", "b", "tester", {"a": "lead"}, True),
+        ("a", "b", "lead", {"a": "lead"}, True),
+        ("b", "b", "lead", {"a": "lead"}, False),
+        ("b", "c", "tester", {"a": "lead"}, False),
+        ("b", "b", "tester", {"a": "lead"}, True),
+    ],
+)
+def test_a_lead_gives_roles_and_nobody_takes_the_leads(
+    by: str, agent: str, role: str, held: dict[str, str], allowed: bool
+) -> None:
+    assert may_assign(by, agent, role, held) is allowed

@@ -1,0 +1,173 @@
+"""Phases that are ended by letters, as agents do who only have files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard_mcp.mail.messages import Receipt
+from switchboard_mcp.mail.store import sending
+from switchboard_mcp.mail.store.delivery_rules import gates
+from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.workflows import engine
+from tests.unit.mail.office import office
+
+
+class Village:
+    """A lead at a shell; an author and a reviewer with nothing but files."""
+
+    def __init__(self, post: Post, workspace: Path) -> None:
+        self.post, self.workspace = post, workspace
+        self.count = 0
+
+    async def start(self) -> str:
+        agents = {"author": "ada", "reviewer": "bob"}
+        return (await engine.start(self.post, "lead", "review", agents=agents)).run.id
+
+    def write(self, id: str, name: str) -> None:
+        (self.workspace / ".switchboard" / "reviews" / f"{id}.{name}.md").write_text("words")
+
+    def drop(self, sender: str, metadata: dict[str, Any], action: str = "submit_result") -> str:
+        self.count += 1
+        id = f"msg_{sender}_{self.count}"
+        said = {"sender": sender, "recipient": "lead", "action": action, "payload": "as asked"}
+        inbox = self.workspace / ".switchboard" / "inbox" / "lead"
+        (inbox / ".draft").write_text(json.dumps({**said, "metadata": metadata}))
+        (inbox / ".draft").rename(inbox / f"{id}.json")
+        return id
+
+    async def say(self, sender: str, metadata: dict[str, Any], action: str = "submit_result") -> Receipt:
+        """What the receipt says of a letter."""
+        id = self.drop(sender, metadata, action)
+        await self.post.deliver("lead")
+        (receipt,) = await self.post.receipts(sender, ids=[id])
+        return receipt
+
+    async def run(self, id: str) -> Any:
+        return engine.find(await engine.caught_up(self.post), "", id)
+
+
+@pytest.fixture
+async def village(workspace: Path) -> AsyncIterator[Village]:
+    async with await Post.open(str(workspace), gates=gates(str(workspace)), watch=False) as post:
+        for name in ("lead", "ada", "bob"):
+            await post.register(name)
+        yield Village(post, workspace)
+
+
+async def test_a_whole_review_is_led_by_files(village: Village) -> None:
+    id = await village.start()
+    (asked,) = await village.post.peek("ada")
+    assert f'"metadata":{{"workflow":"{id}","completes":"submit"}}' in asked.message.payload
+    village.write(id, "request-1")
+    assert (await village.say("ada", {"workflow": id, "completes": "submit"})).status == "delivered"
+    assert (await village.run(id)).actor == "bob"
+    (asked,) = await village.post.peek("bob")
+    assert asked.message.action == "request_review"
+    village.write(id, "review-1")
+    said = {"workflow": id, "completes": "review", "next": "conclude", "artifacts": []}
+    assert (await village.say("bob", said)).status == "delivered"
+    assert (await village.say("ada", {"workflow": id, "completes": "conclude"})).status == "delivered"
+    run = await village.run(id)
+    assert run.status == "finished"
+    assert [(step.phase, step.by, step.unverified) for step in run.steps] == [
+        ("submit", "ada", True),
+        ("review", "bob", True),
+        ("conclude", "ada", True),
+    ]
+    assert run.steps[0].note == "as asked"
+    actions = [letter.message.action for letter in await village.post.peek("lead")]
+    assert actions == ["submit_result"] * 4, "three letters, and how it ended"
+
+
+@pytest.mark.parametrize(
+    ("sender", "said", "why"),
+    [
+        ("ada", {"completes": "submit"}, "request-1.md (there is no such file)"),
+        ("ada", {"completes": "review"}, "Complete 'submit' first"),
+        ("bob", {"completes": "submit"}, "nothing else fits"),
+        ("eve", {"completes": "submit"}, "'eve' has no part"),
+        ("ada", {"completes": 3}, "does not say how a phase ends"),
+        ("ada", {"completes": "submit", "artifacts": ["/etc/passwd"]}, "cannot be an artifact"),
+    ],
+)
+async def test_a_letter_that_may_not_end_the_phase_is_refused_with_the_reason(
+    village: Village, sender: str, said: dict[str, Any], why: str
+) -> None:
+    id = await village.start()
+    receipt = await village.say(sender, {"workflow": id, **said})
+    assert receipt.status == "refused"
+    assert why in (receipt.error or "")
+    assert (await village.run(id)).steps == []
+
+
+async def test_a_phase_is_left_out_by_a_letter_for_a_reason(village: Village) -> None:
+    id = await village.start()
+    said = {"workflow": id, "completes": "submit", "skipReason": "two lines"}
+    assert (await village.say("lead", said, "status_update")).status == "delivered"
+    (step,) = (await village.run(id)).steps
+    assert (step.how, step.by, step.reason) == ("skipped", "lead", "two lines")
+
+
+async def test_a_letter_that_is_delivered_again_after_a_crash_takes_no_second_step(
+    village: Village, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = await village.start()
+    village.write(id, "request-1")
+
+    def die(self: object) -> None:
+        raise KeyError("killed")
+
+    letter = village.drop("ada", {"workflow": id, "completes": "submit"})
+    with monkeypatch.context() as dying:
+        dying.setattr(sending.Posting, "write", die)
+        with pytest.raises(KeyError):
+            await village.post.deliver("lead")
+    for _ in range(2):
+        await village.post.deliver("lead")
+    (receipt,) = await village.post.receipts("ada", ids=[letter])
+    assert receipt.status == "delivered"
+    (step,) = (await village.run(id)).steps
+    assert step.via == f"{letter} to lead"
+
+
+@pytest.mark.parametrize("said", [{}, {"completes": "submit"}])
+async def test_the_id_of_a_letter_that_ended_a_phase_opens_no_other_way(
+    village: Village, said: dict[str, Any]
+) -> None:
+    id = await village.start()
+    village.write(id, "request-1")
+    letter = village.drop("ada", {"workflow": id, "completes": "submit"})
+    await village.post.deliver("lead")
+    more = {"id": letter, "sender": "ada", "recipient": "bob", "action": "delegate_task", "payload": "x"}
+    file = village.workspace / ".switchboard" / "inbox" / "bob" / f"{letter}.json"
+    file.write_text(json.dumps({**more, "metadata": {"workflow": id, **said}}))
+    (told,) = await village.post.deliver("bob")
+    assert told.problem is not None
+    assert told.problem.code == "mail_workflow_refused"
+
+
+async def test_a_server_tells_whose_turn_it_is_after_such_a_letter(tmp_path: Path) -> None:
+    async with office(tmp_path) as desk:
+        await desk.agent("lead")
+        bob = await desk.agent("bob")
+        post = await desk.desk.post()
+        await post.register("ada")
+        village = Village(post, tmp_path)
+        id = await village.start()
+        village.write(id, "request-1")
+        waiting = asyncio.create_task(bob.call("wait_for_mail", seconds=20))
+        village.drop("ada", {"workflow": id, "completes": "submit"})
+        (asked,) = (await waiting)["messages"]
+        assert asked["action"] == "request_review"
+        village.write(id, "review-1")
+        said = {"workflow": id, "completes": "review", "next": "conclude"}
+        letter = {"recipient": "lead", "action": "submit_result", "payload": "Good", "metadata": said}
+        await bob.call("send_message", **letter)
+        assert [each.message.metadata["phase"] for each in await post.peek("ada")] == ["submit", "conclude"]
+        assert not (await village.run(id)).steps[-1].unverified

@@ -1,0 +1,195 @@
+"""What definitions may hold, who gets which part, and which messages fit a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.mail.workflows.definitions import Definition, Run
+from switchboard_mcp.mail.workflows.rules import Belongs, Sending, admit, faults, fill
+
+AT, DUE, LATE = "2026-01-01T00:00:00.000Z", "2026-01-02T00:00:00.000Z", "2026-01-03T00:00:00.000Z"
+WRITE = {"name": "write", "by": "author", "does": "w"}
+LOOK = {"name": "look", "by": "reviewer", "does": "l", "ask": "request_review", "maySend": ["submit_result"]}
+
+
+def definition(**more: Any) -> Definition:
+    told = {
+        "name": "round",
+        "parts": {"author": "coder 1", "reviewer": "reviewer"},
+        "phases": [WRITE, LOOK],
+        "apart": ["author", "reviewer"],
+        **more,
+    }
+    return msgspec.convert(told, Definition)
+
+
+@pytest.mark.parametrize(
+    ("more", "key", "told"),
+    [
+        ({"parts": {}}, "parts", "at least one part"),
+        ({"parts": {"author": "boss", "reviewer": ""}}, "parts.author", "no such role"),
+        ({"parts": {"author": "", "reviewer": "", "A B": ""}}, "parts.A B", "lower-case"),
+        ({"apart": ["author", "judge"]}, "apart[1]", "no part 'judge'; known here: author, reviewer"),
+        ({"phases": [WRITE, WRITE]}, "phases[1].name", "'write' is taken"),
+        ({"phases": [{**WRITE, "name": "end"}]}, "phases[0].name", "'end' is taken"),
+        ({"phases": [{**WRITE, "by": "judge"}]}, "phases[0].by", "no part 'judge'"),
+        ({"phases": [{**WRITE, "next": ["nap"]}, LOOK]}, "phases[0].next[0]", "no phase 'nap'"),
+        ({"phases": [{**WRITE, "unchanged": ["nap"]}]}, "phases[0].unchanged[0]", "no phase 'nap'"),
+        ({"phases": [{**WRITE, "artifacts": ["../x"]}]}, "phases[0].artifacts[0]", "inside the workspace"),
+        ({"phases": [{**WRITE, "artifacts": ["/x"]}]}, "phases[0].artifacts[0]", "inside the workspace"),
+        (
+            {"phases": [{**WRITE, "artifacts": [".switchboard/state.json"]}]},
+            "phases[0].artifacts[0]",
+            "only below",
+        ),
+        ({"phases": [{**WRITE, "next": ["end"]}, LOOK]}, "phases[1].name", "no phase leads to 'look'"),
+        ({"phases": [WRITE, {**LOOK, "next": ["write"]}]}, "phases[0].next", "no way to 'end'"),
+    ],
+)
+def test_a_fault_of_a_definition_is_told_with_its_key(more: dict[str, Any], key: str, told: str) -> None:
+    found = {fault.key: fault.message for fault in faults(definition(**more))}
+    assert told in found[key]
+
+
+def test_a_sound_definition_has_no_faults() -> None:
+    assert faults(definition()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "roles", "starter", "parts"),
+    [
+        ({"author": "ada", "reviewer": "bob"}, {}, "lead", {"author": "ada", "reviewer": "bob"}),
+        ({}, {"ada": "coder 1", "bob": "reviewer"}, "lead", {"author": "ada", "reviewer": "bob"}),
+        ({"reviewer": "bob"}, {}, "ada", {"author": "ada", "reviewer": "bob"}),
+        ({}, {"bob": "reviewer"}, "ada", {"author": "ada", "reviewer": "bob"}),
+        # Of several in a role the starter is meant, if it is one of them.
+        (
+            {},
+            {"ada": "coder 1", "eve": "coder 1", "bob": "reviewer"},
+            "ada",
+            {"author": "ada", "reviewer": "bob"},
+        ),
+        # Parts that are apart do not go to one agent.
+        (
+            {"author": "bob"},
+            {"bob": "reviewer", "eve": "reviewer"},
+            "x",
+            {"author": "bob", "reviewer": "eve"},
+        ),
+    ],
+)
+def test_parts_go_to_who_is_named_then_by_role_then_to_the_starter(
+    given: dict[str, str], roles: dict[str, str], starter: str, parts: dict[str, str]
+) -> None:
+    assert fill(definition(), given, roles, starter) == parts
+
+
+@pytest.mark.parametrize(
+    ("given", "roles", "told"),
+    [
+        ({"judge": "ada"}, {}, "no part 'judge'; known here: author, reviewer"),
+        ({}, {}, "who is author and who is reviewer"),
+        ({}, {"ada": "coder 1", "bob": "reviewer", "eve": "reviewer", "x": "coder 1"}, "who is author and"),
+        ({"author": "ada", "reviewer": "ada"}, {}, "must be different agents"),
+        ({"author": "me"}, {}, "who is reviewer"),
+    ],
+)
+def test_parts_that_nobody_can_have_are_told(given: dict[str, str], roles: dict[str, str], told: str) -> None:
+    refused = fill(definition(), given, roles, "me")
+    assert isinstance(refused, Failure)
+    assert told in refused.message
+
+
+def run(phase: str = "write", **more: Any) -> Run:
+    told: dict[str, Any] = {
+        "id": "r",
+        "definition": definition(),
+        "agents": {"author": "ada", "reviewer": "bob"},
+        "subject": "",
+        "started_by": "lead",
+        "started_at": AT,
+        "due": DUE,
+        "phase": phase,
+    }
+    return Run(**{**told, **more})
+
+
+def sending(
+    action: str, sender: str, recipient: str, workflow: object = None, verified: bool = True
+) -> Sending:
+    return Sending(action=action, sender=sender, recipient=recipient, verified=verified, workflow=workflow)
+
+
+@pytest.mark.parametrize(
+    ("phase", "letter", "role"),
+    [
+        ("write", sending("delegate_task", "lead", "ada"), "coder 1"),
+        ("write", sending("delegate_task", "lead", "ada", "r"), "coder 1"),
+        ("look", sending("request_review", "ada", "bob"), "reviewer"),
+        ("look", sending("submit_result", "bob", "ada", "r"), "coder 1"),
+        ("look", sending("status_update", "ada", "lead", "r"), ""),
+        ("look", sending("request_review", "ada", "bob", verified=False), "reviewer"),
+    ],
+)
+def test_a_message_that_fits_the_phase_belongs_to_the_run(phase: str, letter: Sending, role: str) -> None:
+    assert admit([run(phase)], letter, AT) == Belongs("r", phase, role)
+
+
+@pytest.mark.parametrize(
+    ("phase", "letter", "code", "told"),
+    [
+        ("write", sending("request_review", "ada", "bob"), "mail_workflow_refused", "in phase 'write'"),
+        ("write", sending("request_review", "ada", "bob", "r"), "mail_workflow_refused", "in phase 'write'"),
+        ("write", sending("submit_result", "bob", "ada", "r"), "mail_workflow_refused", "nothing else fits"),
+        ("look", sending("delegate_task", "ada", "bob"), "mail_workflow_refused", "request_review to 'bob'"),
+        ("look", sending("delegate_task", "lead", "ada"), "mail_workflow_refused", "in phase 'look'"),
+        ("look", sending("status_update", "eve", "bob", "r"), "mail_workflow_refused", "'eve' has no part"),
+        ("look", sending("status_update", "bob", "eve", "r"), "mail_workflow_refused", "'eve' has no part"),
+        ("look", sending("status_update", "bob", "ada", "x"), "mail_workflow_unknown", "'x'"),
+        ("look", sending("status_update", "bob", "ada", ["r"]), "mail_workflow_unknown", "r"),
+        ("look", sending("delegate_task", "eve", "bob"), "mail_agent_busy", f"at the latest {DUE}"),
+        ("look", sending("delegate_task", "eve", "ada", verified=False), "mail_agent_busy", "phase 'look'"),
+    ],
+)
+def test_a_message_that_does_not_fit_is_refused(phase: str, letter: Sending, code: str, told: str) -> None:
+    refused = admit([run(phase)], letter, AT)
+    assert isinstance(refused, Failure)
+    assert refused.code == code
+    assert told in refused.message
+
+
+@pytest.mark.parametrize(
+    "letter",
+    [
+        sending("status_update", "eve", "bob"),
+        sending("request_review", "eve", "bob"),  # only what the definition protects from is refused
+        sending("submit_result", "bob", "ada"),  # may answer anything
+        sending("delegate_task", "bob", "eve"),
+        sending("delegate_task", "eve", "lead"),  # who has started it has no part in it
+    ],
+)
+def test_other_messages_are_nobodys_business(letter: Sending) -> None:
+    assert admit([run("look")], letter, AT) is None
+
+
+def test_who_has_waited_too_long_is_free_again() -> None:
+    assert admit([run()], sending("delegate_task", "eve", "bob"), LATE) is None
+    assert admit([run(status="finished")], sending("delegate_task", "eve", "bob"), AT) is None
+
+
+def test_nothing_belongs_to_a_run_that_is_over() -> None:
+    refused = admit([run(status="stopped")], sending("status_update", "bob", "ada", "r"), AT)
+    assert isinstance(refused, Failure)
+    assert "is stopped" in refused.message
+
+
+def test_a_phase_may_take_verified_senders_only() -> None:
+    strict = run("look", definition=definition(phases=[WRITE, {**LOOK, "verified": True}]))
+    dropped = admit([strict], sending("request_review", "ada", "bob", verified=False), AT)
+    assert isinstance(dropped, Failure)
+    assert "verified senders only" in dropped.message
+    assert admit([strict], sending("request_review", "ada", "bob"), AT) == Belongs("r", "look", "reviewer")

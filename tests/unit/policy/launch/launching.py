@@ -1,0 +1,69 @@
+"""A governed workspace in a folder: one program, one script, one approved child, and the judge of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+
+from switchboard_mcp.config.approvals import Approval, Approvals, Pin, words
+from switchboard_mcp.config.governance import Governance
+from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.policy.launch.files import seal
+from switchboard_mcp.policy.launch.rules import Guard
+
+ENVIRON = {"HOME": "/home/ada", "PATH": "/usr/bin", "SECRET": "not for children"}
+
+
+class Place:
+    """The workspace, what is in it, and what is approved."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder).resolve() / "workspace"
+        self.bin = self.folder / "bin"
+        self.bin.mkdir(parents=True)
+        self.node = self.bin / "node"
+        self.node.write_bytes(b"\x7fELF a program")
+        self.node.chmod(0o755)
+        self.script = self.folder / "index.js"
+        self.script.write_text("serve()")
+        self.script.chmod(0o644)
+        self.file = str(self.folder / "switchboard.approvals.json")
+        self.approval = Approval(
+            command="node",
+            args=["index.js", "--root", "*"],
+            launch=[str(self.node), str(self.script)],
+            replaces=1,
+            files=[self.pin(self.node), self.pin(self.script)],
+            env=["TOKEN"],
+            env_values={"NODE_OPTIONS": "--no-warnings"},
+        )
+
+    def pin(self, path: Path) -> Pin:
+        return Pin(path=str(path), sha256=seal(str(path)).sha256)
+
+    def spec(self, **changes: Any) -> ChildSpec:
+        """The child as it was approved, but for the changes."""
+        spec = ChildSpec(
+            name="good",
+            source=str(self.folder / "switchboard.config.json"),
+            key="mcpServers.good",
+            command="node",
+            args=["index.js", "--root", "data"],
+            env={"TOKEN": "x", "NODE_OPTIONS": "--no-warnings"},
+            cwd=str(self.folder),
+        )
+        return structs.replace(spec, **changes)
+
+    def guard(self, governance: Governance | None = None, **changes: Any) -> Guard:
+        """The judge, with the approval but for the changes."""
+        approval = structs.replace(self.approval, **changes)
+        return Guard(
+            Approvals(children={"good": approval}),
+            self.file,
+            governance or Governance(mode="governed"),
+            str(self.folder),
+            words(str(self.folder), ENVIRON),
+            ENVIRON,
+        )

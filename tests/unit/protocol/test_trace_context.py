@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.trace_context import of_request
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def message(params: object) -> Message:
+    found = jsonrpc.parse(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "m", "params": params}).encode())
+    assert isinstance(found, Message)
+    return found
+
+
+def test_the_trace_of_a_request_is_repeated_in_headers() -> None:
+    meta = {"traceparent": PARENT, "tracestate": "a=1,b=2", "baggage": "user=al", "other": "x"}
+    told = of_request(message({"name": "echo", "_meta": meta}))
+    assert told == {"traceparent": PARENT, "tracestate": "a=1,b=2", "baggage": "user=al"}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"_meta": {}},
+        {"_meta": {"traceparent": "nonsense"}},
+        {"_meta": {"traceparent": PARENT + "\r\nx-evil: 1"}},
+        {"_meta": {"traceparent": 5}},
+        {"_meta": "traceparent"},
+        {"arguments": {"traceparent": PARENT}},
+        {"_meta": {"tracestate": "a=1"}},
+    ],
+)
+def test_what_is_no_trace_makes_no_header(params: object) -> None:
+    assert of_request(message(params)) == {}
+
+
+@pytest.mark.parametrize("state", ["a=1\nx: y", "ä=1", "x" * 8193])
+def test_a_state_that_no_header_can_carry_is_left_out(state: str) -> None:
+    assert of_request(message({"_meta": {"traceparent": PARENT, "tracestate": state}})) == {
+        "traceparent": PARENT
+    }

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from switchboard_mcp.server.dashboard.access import Viewer
+from switchboard_mcp.server.dashboard.api.routes import ROUTES, Asked, RefusedError, find, handler
+
+GUIDE = Path(__file__).resolve().parents[5] / "docs" / "dashboard.md"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "wanted", "names"),
+    [
+        ("GET", "/api/children", "/api/children", ()),
+        ("GET", "/api/children/git", "/api/children/*", ("git",)),
+        ("POST", "/api/children/git/stop", "/api/children/*/stop", ("git",)),
+        ("GET", "/api/mail/messages/ann/msg_1", "/api/mail/messages/*/*", ("ann", "msg_1")),
+    ],
+)
+def test_an_address_finds_its_route(method: str, path: str, wanted: str, names: tuple[str, ...]) -> None:
+    found = find(method, path)
+    assert found is not None
+    assert (found[0].path, found[1]) == (wanted, names)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/api/children"),
+        ("GET", "/api/children/git/stop"),
+        ("GET", "/api/children/"),
+        ("GET", "/api"),
+        ("GET", "/api/children/a/b/c"),
+        ("DELETE", "/api/children/git"),
+    ],
+)
+def test_any_other_address_finds_none(method: str, path: str) -> None:
+    assert find(method, path) is None
+
+
+def test_every_route_has_a_handler_and_only_those_that_act_are_posts() -> None:
+    for route in ROUTES:
+        assert callable(handler(route))
+        assert route.acts == (route.method == "POST"), route.path
+
+
+def test_the_guide_tells_of_every_route_and_of_no_other() -> None:
+    told = {
+        tuple(cell.strip().strip("`") for cell in line.split("|")[1:3])
+        for line in GUIDE.read_text().splitlines()
+        if line.startswith(("| `GET` | `/api/", "| `POST` | `/api/"))
+    }
+    known = {(route.method, route.path) for route in ROUTES}
+    assert told == known | {("POST", "/api/login"), ("POST", "/api/logout")}
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "1.5", "٣", "9" * 19])
+def test_what_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(RefusedError, match="whole number"):
+        Asked(Viewer("", "admin"), (), {"limit": text}).number("limit", 1, 10)
+
+
+def test_a_number_is_kept_within_bounds() -> None:
+    assert Asked(Viewer("", "admin"), (), {"limit": "99"}).number("limit", 1, 10) == 10
+    assert Asked(Viewer("", "admin"), (), {}).number("limit", 1, 10) == 1

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.server.dashboard.call_log import MOST_CALLS, MOST_NAME_CHARS, Live
+
+
+class Record:
+    """An audit record, as far as a live one knows it."""
+
+    deny = True
+    trouble = None
+
+    def __init__(self) -> None:
+        self.pending: list[tuple[object, ...]] = []
+        self.roused = 0
+        self.closed = False
+
+    def rouse(self) -> None:
+        self.roused += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def services(audit: Record | None = None) -> Any:
+    redactor = Redactor()
+    redactor.register("hunter2-hunter2")
+    return SimpleNamespace(audit=audit, redactor=redactor)
+
+
+def test_what_is_seen_goes_on_to_the_record_with_its_arguments_and_is_kept_without() -> None:
+    audit = Record()
+    live = Live(services(audit))
+    live.record("call", "ann", "git", "log", b'{"a":1}', "ok", 0.002)
+    live.record("call", "ann", "git", "hunter2-hunter2", b"{}", "subtool_unknown", 0.004)
+    assert [(entry[3], entry[4]) for entry in audit.pending] == [
+        ("log", b'{"a":1}'),
+        ("hunter2-hunter2", b"{}"),
+    ]
+    assert audit.roused == 1
+    first, second = live.since(0)
+    assert (first.seq, first.subtool, first.outcome, first.ms) == (1, "log", "ok", 2.0)
+    assert "hunter2" not in repr(second)
+    assert live.since(1) == [second]
+    tally = live.tallies["git"]
+    assert (tally.calls, tally.errors, tally.within(0.5), tally.within(0.95)) == (2, 1, 2.0, 4.0)
+    (point,) = live.timeline.points()
+    assert (point.calls, point.errors) == (2, 1)
+    assert live.deny is True
+
+
+@pytest.mark.parametrize("outcome", ["ok", "cancelled", "input_required"])
+def test_a_host_that_goes_or_is_asked_something_is_no_error(outcome: str) -> None:
+    live = Live(services())
+    live.record("call", "ann", "git", "log", b"", outcome, 0.002)
+    assert (live.tallies["git"].calls, live.tallies["git"].errors) == (1, 0)
+
+
+def test_looks_and_refusals_are_shown_and_count_as_no_calls() -> None:
+    live = Live(services())
+    live.record("introspect", "ann", "git", "", b"", "ok")
+    live.record("decision", "ann", "git", "push", b"", "denied")
+    assert [call.kind for call in live.since(0)] == ["introspect", "decision"]
+    assert live.tallies == {}
+    assert live.timeline.now() is None
+
+
+def test_with_its_end_the_record_is_closed() -> None:
+    audit = Record()
+    Live(services(audit)).close()
+    assert audit.closed
+
+
+def test_a_name_without_end_is_cut_and_not_in_the_middle_of_a_secret() -> None:
+    live = Live(services())
+    live.record("call", "ann", "git", "x" * (MOST_NAME_CHARS - 4) + "hunter2-hunter2", b"", "ok", 0.1)
+    (call,) = live.since(0)
+    assert len(call.subtool) <= MOST_NAME_CHARS
+    assert "hunt" not in call.subtool
+
+
+@pytest.mark.parametrize("count", [1, MOST_CALLS + 50])
+def test_only_so_many_calls_are_kept(count: int) -> None:
+    live = Live(services())
+    for _ in range(count):
+        live.record("call", "", "git", "log", b"", "ok", 0.001)
+    kept = live.since(0)
+    assert (len(kept), live.seq, kept[-1].seq) == (min(count, MOST_CALLS), count, count)

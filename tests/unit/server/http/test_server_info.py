@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.server.http import server_info
+from switchboard_mcp.server.http.server_info import ServerInfo
+from tests.unit.server.http.front import front
+
+
+def info(port: int, pid: int) -> ServerInfo:
+    return ServerInfo(port=port, host="127.0.0.1", pid=pid, started_at="2025-01-01T00:00:00.000Z")
+
+
+def test_it_says_all_that_older_agents_look_for(tmp_path: Path) -> None:
+    server_info.write(str(tmp_path), info(3100, 7))
+    told = json.loads((tmp_path / "server_info.json").read_text())
+    assert told == {
+        "port": 3100,
+        "host": "127.0.0.1",
+        "transport": "sse",
+        "transports": ["streamable-http", "sse"],
+        "mcpEndpoint": "/mcp",
+        "sseEndpoint": "/sse",
+        "messagesEndpoint": "/messages",
+        "healthEndpoint": "/health",
+        "pid": 7,
+        "startedAt": "2025-01-01T00:00:00.000Z",
+    }
+
+
+def test_only_its_own_file_is_removed(tmp_path: Path) -> None:
+    server_info.write(str(tmp_path), info(1, os.getpid() + 1))
+    server_info.remove(str(tmp_path))
+    assert (tmp_path / "server_info.json").exists()
+    server_info.write(str(tmp_path), info(1, os.getpid()))
+    server_info.remove(str(tmp_path))
+    assert os.listdir(tmp_path) == []
+    server_info.remove(str(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"port": "x"}', "\xff"])
+def test_what_cannot_be_read_is_nobody(tmp_path: Path, text: str) -> None:
+    (tmp_path / "server_info.json").write_text(text, encoding="latin-1")
+    server_info.demand_free(str(tmp_path))
+
+
+@pytest.mark.parametrize("pid", [1 << 22, 1 << 40, 1])
+def test_a_process_that_is_gone_or_another_is_nobody(tmp_path: Path, pid: int) -> None:
+    server_info.write(str(tmp_path), info(9, pid))
+    server_info.demand_free(str(tmp_path))
+
+
+async def test_whoever_answers_there_is_recognised() -> None:
+    async with front() as running:
+        assert await asyncio.to_thread(server_info.is_alive, info(running.port, os.getpid()))
+        assert not await asyncio.to_thread(server_info.is_alive, info(running.port, os.getppid()))
+
+
+def test_where_another_serves_nobody_else_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = os.getppid()
+    server_info.write(str(tmp_path), info(3100, other))
+    monkeypatch.setattr(server_info, "is_alive", lambda found: True)
+    with pytest.raises(SwitchboardError, match=f"process {other}") as caught:
+        server_info.demand_free(str(tmp_path))
+    assert caught.value.failure.code == "already_serving"

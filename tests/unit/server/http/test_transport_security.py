@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+
+from switchboard_mcp.server.http.transport_security import may_come, name_of, own_names, split_address
+
+
+@pytest.mark.parametrize(
+    ("authority", "name"),
+    [
+        ("localhost", "localhost"),
+        ("LocalHost:80", "localhost"),
+        ("127.0.0.1:3100", "127.0.0.1"),
+        ("[::1]:3100", "::1"),
+        ("[::1]", "::1"),
+        ("", ""),
+        (":80", ""),
+        ("a:b", "a:b"),
+        ("localhost@evil.com", "localhost@evil.com"),
+        ("evil.com:80:80", "evil.com:80"),
+    ],
+)
+def test_the_name_in_an_authority(authority: str, name: str) -> None:
+    assert name_of(authority) == name
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed", "names"),
+    [
+        ("127.0.0.1", [], {"127.0.0.1", "localhost", "::1"}),
+        ("127.1.2.3", [], {"127.1.2.3", "127.0.0.1", "localhost", "::1"}),
+        ("192.168.1.5", [], {"192.168.1.5"}),
+        ("0.0.0.0", [], {"127.0.0.1", "localhost", "::1"}),
+        ("::", ["Gateway.Internal"], {"127.0.0.1", "localhost", "::1", "gateway.internal"}),
+        ("gateway", ["[fd00::1]"], {"gateway", "fd00::1"}),
+    ],
+)
+def test_the_names_it_goes_by(host: str, allowed: list[str], names: set[str]) -> None:
+    assert own_names(host, allowed) == names
+
+
+@pytest.mark.parametrize(
+    ("origin", "welcome"),
+    [
+        ("http://localhost:3100", True),
+        ("https://LOCALHOST:3100", True),
+        ("http://localhost:3101", False),
+        ("http://localhost", False),
+        ("http://localhost:3100.evil.com", False),
+        ("ftp://localhost:3100", False),
+        ("localhost:3100", False),
+        ("null", False),
+        ("", False),
+        ("https://app.example.com", True),
+        ("https://APP.example.com/", True),
+        ("http://app.example.com", False),
+    ],
+)
+def test_pages_of_its_own_and_those_that_are_allowed_may_come(origin: str, welcome: bool) -> None:
+    assert may_come(origin, "localhost:3100", frozenset({"https://app.example.com"})) is welcome
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("3100", ("here", 3100)),
+        ("0", ("here", 0)),
+        ("0.0.0.0:80", ("0.0.0.0", 80)),
+        ("[::1]:80", ("::1", 80)),
+        ("name:65535", ("name", 65535)),
+        ("65536", None),
+        ("::1:80", None),
+        (":80", None),
+        ("[]:80", None),
+        ("name:", None),
+        ("name", None),
+        ("-1", None),
+        ("٣", None),
+        ("", None),
+    ],
+)
+def test_an_address_on_the_command_line(text: str, found: tuple[str, int] | None) -> None:
+    assert split_address(text, "here") == found

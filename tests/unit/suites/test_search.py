@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard_mcp.suites.search import COMMON, Entry, Index
+
+ENTRIES = [
+    Entry("create_issue", "Open a new issue in a repository. Labels are optional.", "github"),
+    Entry("search", "Search the encyclopedia for articles.", "wikipedia"),
+    Entry("search", "Look up places by name.", "maps", parameters="query radius latitude longitude"),
+    Entry("write_file", "Write text to a file.", "filesystem"),
+    Entry(
+        "get_quote",
+        "The latest price of a stock.",
+        "finance",
+        about="Markets, currencies and financial news.",
+    ),
+    Entry("calculate", "Work out an expression.", "calculator"),
+]
+
+
+def found(query: str) -> list[str]:
+    return [f"{ENTRIES[hit.place].server}.{ENTRIES[hit.place].name}" for hit in Index(ENTRIES).search(query)]
+
+
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [
+        pytest.param("search wikipedia", "wikipedia.search", id="the name of the server"),
+        pytest.param("places within a radius", "maps.search", id="a parameter"),
+        pytest.param("save my notes", "filesystem.write_file", id="a word that means nearly the same"),
+        pytest.param("wiki", "wikipedia.search", id="the beginning of a word"),
+        pytest.param("githubs", "github.create_issue", id="more than the word"),
+        pytest.param("caculate the sum", "calculator.calculate", id="a word misspelt"),
+        pytest.param("currencies", "finance.get_quote", id="what the server says of itself"),
+        pytest.param("please help me to open an issue", "github.create_issue", id="a polite sentence"),
+        pytest.param("calculations", "calculator.calculate", id="another form of the word"),
+    ],
+)
+def test_a_sentence_finds_the_tool_it_means(query: str, best: str) -> None:
+    assert found(query)[0] == best
+
+
+@pytest.mark.parametrize("query", ["", "zebra", "?!", "xylophone zither"])
+def test_words_that_nobody_knows_find_nothing(query: str) -> None:
+    assert found(query) == []
+
+
+def test_the_first_sentence_of_a_description_counts_more_than_the_rest() -> None:
+    index = Index([Entry("a", "Other things. Also weather."), Entry("b", "Weather. Also other things.")])
+    assert [hit.place for hit in index.search("weather")] == [1, 0]
+
+
+def test_the_word_itself_counts_more_than_a_rarer_one_that_means_nearly_the_same() -> None:
+    common = [Entry(f"tool_{number}", "Whatever was created.") for number in range(9)]
+    index = Index(
+        [*common, Entry("add_comment", "Write under an issue."), Entry("create_issue", "Open an issue.")]
+    )
+    assert index.search("create an issue")[0].place == len(common) + 1
+
+
+def test_no_more_hits_than_asked_for_best_first() -> None:
+    hits = Index(ENTRIES).search("search the issue file", limit=2)
+    assert len(hits) == 2
+    assert hits[0].score >= hits[1].score
+
+
+def test_a_word_that_all_tools_share_only_tells_the_found_apart() -> None:
+    many = [Entry(f"get_{number}", "Get a thing.") for number in range(COMMON + 1)]
+    index = Index([*many, Entry("get_weather", "Get the weather.")])
+    assert [hit.place for hit in index.search("get weather")] == [COMMON + 1]
+    assert len(index.search("get")) == COMMON + 2
+
+
+texts = st.text(max_size=40)
+entries = st.lists(st.builds(Entry, texts, texts, texts, texts, texts), max_size=8)
+
+
+@given(texts, entries)
+def test_any_text_is_searched_without_repeats_and_the_same_way_twice(query: str, known: list[Entry]) -> None:
+    hits = Index(known).search(query)
+    assert len({hit.place for hit in hits}) == len(hits)
+    assert hits == Index(known).search(query)
+    assert all(hit.score > 0 for hit in hits)
+
+
+@given(entries.filter(bool))
+def test_a_tool_is_found_by_its_own_words(known: list[Entry]) -> None:
+    from switchboard_mcp.suites.text_analysis import words
+
+    if words(known[0].name):
+        assert 0 in {hit.place for hit in Index(known).search(known[0].name)}
+
+
+@pytest.mark.parametrize("said", ["Read a file. DEPRECATED: use the other.", "[deprecated] Read a file."])
+def test_what_is_deprecated_comes_after_what_took_its_place(said: str) -> None:
+    index = Index(
+        [Entry("read_file", said), Entry("read_text_file", "Read a file as text."), Entry("x", "Else.")]
+    )
+    assert [hit.place for hit in index.search("read a file")] == [1, 0]

@@ -1,0 +1,417 @@
+"""Logins: with the official SDK doing the work, against an authorisation server made for the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import time
+from pathlib import Path
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+
+import pytest
+
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.transport.http.base import Server
+from switchboard_mcp.transport.http.client import WebClient
+from switchboard_mcp.transport.http.oauth import Client, OAuth, Person
+from switchboard_mcp.transport.http.streamable_http import StreamableLink
+from switchboard_mcp.transport.http.token_store import Login, LoginFile, logins_folder
+from tests.unit.transport.http.remotes import dialled
+from tests.unit.transport.http.webserver import Json, Reply, Request, WebServer, serving
+
+REDIRECT = "http://127.0.0.1:9/callback"
+
+
+class Gate:
+    """A server behind a login, and the authorisation server that it names, in one."""
+
+    def __init__(self) -> None:
+        self.web: WebServer
+        self.clients: dict[str, Json] = {}
+        self.codes: dict[str, dict[str, str]] = {}
+        self.access: set[str] = set()
+        self.refresh: set[str] = set()
+        self.lifetime: int | None = 3600
+        self.counted = 0
+        self.challenge = True
+
+    @property
+    def root(self) -> str:
+        return f"http://127.0.0.1:{self.web.port}"
+
+    def fresh(self, kind: str) -> str:
+        self.counted += 1
+        return f"{kind}-token-{self.counted:08d}"
+
+    async def __call__(self, request: Request, reply: Reply) -> None:
+        path = urlsplit(request.path).path
+        if path == "/mcp":
+            await self.resource(request, reply)
+        elif path.startswith("/.well-known/oauth-protected-resource"):
+            await reply.json({"resource": f"{self.root}/mcp", "authorization_servers": [f"{self.root}/as"]})
+        elif path.startswith("/.well-known/oauth-authorization-server"):
+            await reply.json(
+                {
+                    "issuer": f"{self.root}/as",
+                    "authorization_endpoint": f"{self.root}/as/authorize",
+                    "token_endpoint": f"{self.root}/as/token",
+                    "registration_endpoint": f"{self.root}/as/register",
+                    "response_types_supported": ["code"],
+                    "code_challenge_methods_supported": ["S256"],
+                }
+            )
+        elif path == "/as/register":
+            client = {**request.json, "client_id": self.fresh("client")}
+            self.clients[client["client_id"]] = client
+            await reply.json(client, 201)
+        elif path == "/as/token":
+            await self.token(dict(parse_qsl(request.body.decode())), reply)
+        else:
+            await reply.send(404)
+
+    async def resource(self, request: Request, reply: Reply) -> None:
+        if request.headers.get("authorization", "").removeprefix("Bearer ") in self.access:
+            await reply.result(request, "welcome")
+        elif self.challenge:
+            about = f'Bearer resource_metadata="{self.root}/.well-known/oauth-protected-resource/mcp"'
+            await reply.send(401, www_authenticate=about)
+        else:
+            await reply.send(401)
+
+    async def token(self, form: dict[str, str], reply: Reply) -> None:
+        if form["grant_type"] == "refresh_token" and form["refresh_token"] in self.refresh:
+            self.refresh.remove(form["refresh_token"])
+        elif form["grant_type"] != "authorization_code" or form["code"] not in self.codes:
+            await reply.json({"error": "invalid_grant"}, 400)
+            return
+        access, refresh = self.fresh("access"), self.fresh("refresh")
+        self.access.add(access)
+        self.refresh.add(refresh)
+        answer = {"access_token": access, "token_type": "Bearer", "refresh_token": refresh}
+        await reply.json(answer if self.lifetime is None else {**answer, "expires_in": self.lifetime})
+
+    def consent(self, url: str) -> dict[str, str]:
+        """What a person's browser brings back."""
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        code = self.fresh("code")
+        self.codes[code] = asked
+        return {"code": code, "state": asked["state"]}
+
+
+class Visitor:
+    """A person with a browser."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.visited: list[str] = []
+
+    async def visit(self, url: str) -> None:
+        self.visited.append(url)
+
+    async def returned(self) -> dict[str, str]:
+        return self.gate.consent(self.visited[-1])
+
+    @property
+    def person(self) -> Person:
+        return Person(REDIRECT, self.visit, self.returned)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> LoginFile:
+    return LoginFile(str(tmp_path / "logins"), "kid", "http://example/mcp")
+
+
+async def log_in(gate: Gate, file: LoginFile, client: Client | None = None) -> Visitor:
+    """As a person does it from a terminal."""
+    visitor = Visitor(gate)
+    server = Server(name="kid", url=gate.web.url)
+    web = WebClient(server, OAuth(server, file, lambda secret: None, client, visitor.person))
+    async with web.stream("GET", gate.web.url, {}) as response:
+        assert response.status_code != 401
+    await web.aclose()
+    return visitor
+
+
+async def test_a_login_registers_asks_a_person_and_keeps_the_tokens_to_oneself(file: LoginFile) -> None:
+    gate = Gate()
+
+    async def tolerant(request: Request, reply: Reply) -> None:
+        if request.method == "GET" and request.path == "/mcp" and "authorization" in request.headers:
+            await reply.send(405)
+        else:
+            await gate(request, reply)
+
+    async with serving(tolerant) as gate.web:
+        visitor = await log_in(gate, file)
+    (address,) = visitor.visited
+    asked = dict(parse_qsl(urlsplit(address).query))
+    assert address.startswith(f"{gate.root}/as/authorize?")
+    assert (asked["redirect_uri"], asked["code_challenge_method"]) == (REDIRECT, "S256")
+    login = file.read()
+    assert login is not None
+    assert login.access_token in gate.access
+    assert login.expires_at > time.time()
+    assert stat.S_IMODE(os.stat(file.path).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(os.path.dirname(file.path)).st_mode) == 0o700
+
+
+class Known:
+    """A gate with a login behind it."""
+
+    def __init__(self, file: LoginFile) -> None:
+        self.gate = Gate()
+        self.file = file
+        self.secrets: list[str] = []
+
+    def auth(self) -> OAuth:
+        server = Server(name="kid", url=self.gate.web.url)
+        return OAuth(server, self.file, self.secrets.append)
+
+    def keep(
+        self, *, access: str = "old-access", refresh: str = "old-refresh", expires_in: float = 3600
+    ) -> None:
+        gate = self.gate
+        self.file.write(
+            Login(
+                access_token=access,
+                expires_at=time.time() + expires_in,
+                tokens=json.dumps({"access_token": access, "token_type": "Bearer", "refresh_token": refresh}),
+                client=json.dumps(
+                    {"client_id": "c1", "redirect_uris": [REDIRECT], "issuer": f"{gate.root}/as"}
+                ),
+                server=json.dumps(
+                    {
+                        "issuer": f"{gate.root}/as",
+                        "authorization_endpoint": f"{gate.root}/as/authorize",
+                        "token_endpoint": f"{gate.root}/as/token",
+                        "response_types_supported": ["code"],
+                    }
+                ),
+                resource=json.dumps(
+                    {"resource": f"{gate.root}/mcp", "authorization_servers": [f"{gate.root}/as"]}
+                ),
+            )
+        )
+
+
+@pytest.fixture
+def known(file: LoginFile) -> Known:
+    return Known(file)
+
+
+async def test_a_good_token_goes_with_every_request_without_the_sdk(
+    known: Known, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = known.gate
+    monkeypatch.setitem(sys.modules, "mcp.client.auth", None)
+    async with serving(gate) as gate.web:
+        known.keep()
+        gate.access.add("old-access")
+        async with dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig:
+            for id in (1, 2):
+                rig.ask("tools/list", id)
+            await rig.until_received(2)
+        assert [request.headers["authorization"] for request in gate.web.requests] == [
+            "Bearer old-access"
+        ] * 2
+    assert set(known.secrets) == {"old-access", "old-refresh"}
+
+
+@pytest.mark.parametrize("why", ["expired", "refused"])
+async def test_a_token_that_is_no_good_is_renewed_and_kept(known: Known, why: str) -> None:
+    gate = known.gate
+    async with serving(gate) as gate.web:
+        known.keep(expires_in=-5 if why == "expired" else 3600)
+        gate.refresh.add("old-refresh")
+        async with dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig:
+            rig.ask("tools/list", 1)
+            await rig.until_received(1)
+            rig.ask("tools/list", 2)
+            await rig.until_received(2)
+        assert [urlsplit(request.path).path for request in gate.web.requests].count("/as/token") == 1
+    login = known.file.read()
+    assert login is not None
+    assert login.access_token in gate.access
+    assert login.access_token in known.secrets
+    # Another process finds it, and what it takes to renew it once more.
+    gate.access.clear()
+    async with serving(gate) as gate.web:
+        known.keep(refresh=json.loads(login.tokens)["refresh_token"])
+        async with dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig:
+            rig.ask("tools/list", 3)
+            await rig.until_received(1)
+
+
+async def test_a_token_that_is_renewed_after_a_logout_is_not_kept(known: Known) -> None:
+    gate = known.gate
+    async with serving(gate) as gate.web:
+        known.keep()
+        gate.access.add("old-access")
+        gate.refresh.add("old-refresh")
+        async with dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig:
+            rig.ask("tools/list", 1)
+            await rig.until_received(1)
+            assert known.file.remove()
+            gate.access.clear()
+            rig.ask("tools/list", 2)
+            await rig.until_received(2)
+    assert not known.file.exists
+
+
+async def test_many_requests_that_are_refused_together_renew_once(known: Known) -> None:
+    gate = known.gate
+    async with serving(gate) as gate.web:
+        known.keep()
+        gate.refresh.add("old-refresh")
+        async with dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig:
+            for id in range(10):
+                rig.ask("tools/list", id)
+            await rig.until_received(10)
+        assert [urlsplit(request.path).path for request in gate.web.requests].count("/as/token") == 1
+
+
+async def test_a_login_that_is_over_fails_and_says_what_to_run(
+    known: Known, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate = known.gate
+    async with serving(gate) as gate.web:
+        known.keep()
+        async with dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig:
+            rig.ask("tools/list")
+            problem = await rig.until_over()
+        assert "/as/register" not in [request.path for request in gate.web.requests]
+    assert (problem.code, problem.retryable) == ("child_unauthorized", False)
+    assert "`switchboard login kid`" in str(problem.hint)
+    assert capsys.readouterr() == ("", "")
+
+
+async def test_without_a_login_the_answer_says_what_to_run(known: Known) -> None:
+    gate = known.gate
+    async with (
+        serving(gate) as gate.web,
+        dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig,
+    ):
+        rig.ask("tools/list")
+        problem = await rig.until_over()
+        assert [request.path for request in gate.web.requests] == ["/mcp"]
+    assert problem.code == "child_unauthorized"
+    assert "`switchboard login kid`" in str(problem.hint)
+
+
+async def test_where_a_token_of_the_entry_is_refused_a_login_is_no_way_out(known: Known) -> None:
+    gate = known.gate
+    async with serving(gate) as gate.web:
+        async with dialled(StreamableLink, gate.web.url, {"Authorization": "Bearer mine"}) as rig:
+            rig.ask("tools/list")
+            assert "login" not in str((await rig.until_over()).hint)
+        gate.challenge = False
+        async with dialled(StreamableLink, gate.web.url) as rig:
+            rig.ask("tools/list")
+            assert "login" not in str((await rig.until_over()).hint)
+
+
+async def test_without_the_sdk_a_renewal_says_what_to_install(
+    known: Known, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = known.gate
+    monkeypatch.setitem(sys.modules, "mcp.client.auth", None)
+    async with serving(gate) as gate.web:
+        known.keep()
+        async with dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig:
+            rig.ask("tools/list")
+            problem = await rig.until_lost()
+    assert problem.code == "transport_unsupported"
+    assert "switchboard-mcp[oauth]" in str(problem.hint)
+
+
+async def test_a_client_that_was_arranged_is_not_registered(file: LoginFile) -> None:
+    gate = Gate()
+
+    async def tolerant(request: Request, reply: Reply) -> None:
+        if request.method == "GET" and request.path == "/mcp" and "authorization" in request.headers:
+            await reply.send(405)
+        else:
+            await gate(request, reply)
+
+    async with serving(tolerant) as gate.web:
+        visitor = await log_in(gate, file, Client("mine", "s3cret-of-mine"))
+        bodies = {request.path: request.body.decode() for request in gate.web.requests}
+    assert "client_id=mine" in visitor.visited[0]
+    assert "/as/register" not in bodies
+    assert urlencode({"client_secret": "s3cret-of-mine"}) in bodies["/as/token"]
+
+
+async def test_a_login_that_the_person_does_not_finish_is_told(file: LoginFile) -> None:
+    gate = Gate()
+
+    async def wrong() -> dict[str, str]:
+        return {"code": "x", "state": "forged"}
+
+    async with serving(gate) as gate.web:
+        server = Server(name="kid", url=gate.web.url)
+        person = Person(REDIRECT, Visitor(gate).visit, wrong)
+        web = WebClient(server, OAuth(server, file, lambda secret: None, None, person))
+        with pytest.raises(SwitchboardError, match="wants a new login"):
+            async with web.stream("GET", gate.web.url, {}):
+                pass
+        await web.aclose()
+    assert file.read() is None
+
+
+class TestFile:
+    def test_what_others_could_read_or_write_is_not_believed(self, file: LoginFile) -> None:
+        file.write(Login(access_token="abc"))
+        assert file.read() == Login(access_token="abc")
+        for mode in (0o640, 0o604, 0o620):
+            os.chmod(file.path, mode)
+            assert file.read() is None
+
+    def test_what_is_no_login_is_none(self, file: LoginFile) -> None:
+        assert file.read() is None
+        file.write(Login())
+        Path(file.path).write_text("{")
+        assert file.read() is None
+
+    def test_it_is_removed_once(self, file: LoginFile) -> None:
+        assert not file.remove()
+        file.write(Login(access_token="abc"))
+        assert file.exists
+        assert [file.remove(), file.remove(), file.exists] == [True, False, False]
+
+    def test_a_link_is_not_followed(self, file: LoginFile, tmp_path: Path) -> None:
+        file.write(Login(access_token="abc"))
+        elsewhere = tmp_path / "elsewhere"
+        os.rename(file.path, elsewhere)
+        os.symlink(elsewhere, file.path)
+        assert file.read() is None
+
+    def test_each_child_and_address_has_its_own(self, tmp_path: Path) -> None:
+        paths = {
+            LoginFile(str(tmp_path), name, url).path for name in "ab" for url in ("http://x", "http://y")
+        }
+        assert len(paths) == 4
+
+    @pytest.mark.parametrize(
+        ("environ", "folder"),
+        [
+            ({"XDG_STATE_HOME": "/s", "HOME": "/h"}, "/s/switchboard-mcp/logins"),
+            ({"HOME": "/h"}, "/h/.local/state/switchboard-mcp/logins"),
+            ({}, ""),
+        ],
+    )
+    def test_they_are_where_a_user_keeps_state(self, environ: dict[str, str], folder: str) -> None:
+        assert logins_folder(environ) == folder
+
+    @pytest.mark.parametrize(
+        ("login", "fresh"),
+        [
+            (Login(), False),
+            (Login(access_token="x"), True),
+            (Login(access_token="x", expires_at=1100), True),
+            (Login(access_token="x", expires_at=1010), False),
+        ],
+    )
+    def test_a_token_is_fresh_until_shortly_before_its_end(self, login: Login, fresh: bool) -> None:
+        assert login.is_fresh(1000) is fresh

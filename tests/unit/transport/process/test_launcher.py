@@ -1,0 +1,432 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from switchboard_mcp.transport.process.launcher import SpawnError, describe_status
+from tests.unit.transport.process.processes import (
+    PATIENCE_S,
+    TREES,
+    Nursery,
+    close,
+    descriptors,
+    eventually,
+    exit_status,
+    kill,
+    lives,
+    parent,
+    read_all,
+    read_line,
+    signals,
+    start_owner,
+    vanish,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+SLEEP = ["/bin/sleep", "1000"]
+
+
+@pytest_asyncio.fixture
+async def nursery() -> AsyncIterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    await nursery.close()
+
+
+class TestWhatCannotStart:
+    @pytest.mark.parametrize("command", ["no-such-program-anywhere", "/no/such/program", "./no-such-program"])
+    async def test_a_missing_command(self, nursery: Nursery, command: str) -> None:
+        with pytest.raises(SpawnError) as caught:
+            await nursery.spawn([command])
+        assert (caught.value.code, caught.value.where) == (errno.ENOENT, "exec")
+        assert str(caught.value) == "No such file or directory"
+
+    async def test_a_command_that_is_not_executable(self, nursery: Nursery, tmp_path: Path) -> None:
+        file = tmp_path / "script"
+        file.write_text("#!/bin/sh\n")
+        for command, path in ((str(file), ""), ("script", str(tmp_path)), (str(tmp_path), "")):
+            with pytest.raises(SpawnError) as caught:
+                await nursery.spawn([command], {**os.environ, "PATH": path})
+            assert (caught.value.code, caught.value.where) == (errno.EACCES, "exec")
+
+    async def test_a_script_for_no_interpreter(self, nursery: Nursery, tmp_path: Path) -> None:
+        file = tmp_path / "script"
+        file.write_text("echo hello\n")
+        file.chmod(0o755)
+        with pytest.raises(SpawnError) as caught:
+            await nursery.spawn([str(file)])
+        assert caught.value.code == errno.ENOEXEC
+
+    async def test_a_missing_folder(self, nursery: Nursery, tmp_path: Path) -> None:
+        with pytest.raises(SpawnError) as caught:
+            await nursery.spawn(SLEEP, cwd=str(tmp_path / "gone"))
+        assert (caught.value.code, caught.value.where) == (errno.ENOENT, "chdir")
+
+    async def test_a_folder_that_is_a_file(self, nursery: Nursery, tmp_path: Path) -> None:
+        file = tmp_path / "file"
+        file.touch()
+        with pytest.raises(SpawnError) as caught:
+            await nursery.spawn(SLEEP, cwd=str(file))
+        assert (caught.value.code, caught.value.where) == (errno.ENOTDIR, "chdir")
+
+    @pytest.mark.parametrize(
+        ("argv", "env", "cwd"),
+        [
+            (["/bin/echo", "a\0b"], {}, "/"),
+            (["/bin/e\0cho"], {}, "/"),
+            (["/bin/echo"], {"A": "x\0y"}, "/"),
+            (["/bin/echo"], {"A=B": "x"}, "/"),
+            (["/bin/echo"], {"": "x"}, "/"),
+            (["/bin/echo"], {}, "/tmp\0"),
+            (["/bin/echo", "\ud800"], {}, "/"),
+        ],
+    )
+    async def test_what_the_system_cannot_pass_on(
+        self, nursery: Nursery, argv: list[str], env: dict[str, str], cwd: str
+    ) -> None:
+        with pytest.raises(SpawnError) as caught:
+            await nursery.spawn(argv, env, cwd)
+        assert caught.value.code == errno.EINVAL
+
+    async def test_an_argument_that_is_too_long(self, nursery: Nursery) -> None:
+        with pytest.raises(SpawnError) as caught:
+            await nursery.spawn(["/bin/echo", "x" * 200_000])
+        assert caught.value.code == errno.E2BIG
+
+    async def test_no_command_at_all(self, nursery: Nursery) -> None:
+        with pytest.raises(SpawnError):
+            await nursery.spawn([])
+
+    async def test_a_failure_leaves_the_launcher_well(self, nursery: Nursery) -> None:
+        with pytest.raises(SpawnError):
+            await nursery.spawn(["/no/such/program"])
+        process = await nursery.spawn(["/bin/echo", "fine"])
+        assert await read_all(process.stdout) == b"fine\n"
+
+    async def test_too_few_descriptors_leave_nothing_open(self, nursery: Nursery) -> None:
+        await nursery.spawn(SLEEP)
+        highest = max(descriptors())
+        fill = [os.open(os.devnull, os.O_RDONLY)]
+        while fill[-1] <= highest:  # leave no gap
+            fill.append(os.open(os.devnull, os.O_RDONLY))
+        before = descriptors()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        for spare in range(8):  # a start takes eight
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(before) + 1 + spare, hard))
+            try:
+                with pytest.raises(OSError, match="Too many open files"):
+                    await nursery.spawn(SLEEP)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert descriptors() == before
+        for fd in fill:
+            os.close(fd)
+
+
+class TestWhatAChildGets:
+    async def test_its_arguments_exactly(self, nursery: Nursery) -> None:
+        argv = [
+            "/bin/sh",
+            "-c",
+            "cat /proc/$$/cmdline",
+            "",
+            "a b",
+            "naïve ☕",
+            "-x",
+            "\n",
+            os.fsdecode(b"\xff\xfe"),
+        ]
+        process = await nursery.spawn(argv)
+        assert (await read_all(process.stdout)).split(b"\0")[:-1] == [os.fsencode(each) for each in argv]
+
+    async def test_its_environment_exactly(self, nursery: Nursery) -> None:
+        env = {
+            "A": "1",
+            "EMPTY": "",
+            "TEXT": "naïve ☕\nline=2",
+            "BYTES": os.fsdecode(b"\xff\xfe"),
+            "nämé": "x",
+        }
+        process = await nursery.spawn(["/bin/cat", "/proc/self/environ"], env)
+        given = (await read_all(process.stdout)).split(b"\0")[:-1]
+        assert sorted(given) == sorted(os.fsencode(f"{name}={value}") for name, value in env.items())
+
+    async def test_even_no_environment(self, nursery: Nursery) -> None:
+        process = await nursery.spawn(["/bin/cat", "/proc/self/environ"], {})
+        assert await read_all(process.stdout) == b""
+
+    async def test_an_environment_of_a_mebibyte(self, nursery: Nursery) -> None:
+        env = {f"V{number}": "x" * 100_000 for number in range(10)}
+        process = await nursery.spawn(["/bin/cat", "/proc/self/environ"], env)
+        assert len(await read_all(process.stdout)) == 10 * 100_000 + 10 * len("V0=\0")
+
+    async def test_its_folder(self, nursery: Nursery, tmp_path: Path) -> None:
+        folder = tmp_path / os.fsdecode(b"caf\xe9 ")
+        folder.mkdir()
+        process = await nursery.spawn(["/bin/pwd", "-P"], cwd=str(folder))
+        assert await read_all(process.stdout) == os.fsencode(str(folder.resolve())) + b"\n"
+
+    async def test_its_command_is_looked_up_in_its_own_path(self, nursery: Nursery, tmp_path: Path) -> None:
+        program = tmp_path / "greet"
+        program.write_text("#!/bin/sh\necho hello from here\n")
+        program.chmod(0o755)
+        process = await nursery.spawn(["greet"], {**os.environ, "PATH": f"/nowhere:{tmp_path}"})
+        assert await read_all(process.stdout) == b"hello from here\n"
+
+    async def test_a_relative_command_is_found_from_its_folder(
+        self, nursery: Nursery, tmp_path: Path
+    ) -> None:
+        program = tmp_path / "greet"
+        program.write_text("#!/bin/sh\necho hello from here\n")
+        program.chmod(0o755)
+        process = await nursery.spawn(["./greet"], cwd=str(tmp_path))
+        assert await read_all(process.stdout) == b"hello from here\n"
+
+    async def test_pipes_that_are_joined_to_ours(self, nursery: Nursery) -> None:
+        process = await nursery.spawn(["/bin/sh", "-c", "read line; echo out $line; echo err $line >&2"])
+        os.write(process.stdin, b"hello\n")
+        assert await read_all(process.stdout) == b"out hello\n"
+        assert await read_all(process.stderr) == b"err hello\n"
+
+    async def test_the_end_of_its_input(self, nursery: Nursery) -> None:
+        process = await nursery.spawn(["/bin/cat"])
+        os.write(process.stdin, b"last words")
+        os.close(process.stdin)
+        assert await read_all(process.stdout) == b"last words"
+        assert await exit_status(process) == 0
+
+    async def test_no_descriptor_but_three_however_many_we_have(self, nursery: Nursery) -> None:
+        leaky = [os.open(os.devnull, os.O_RDONLY) for _ in range(5)]
+        for fd in leaky:
+            os.set_inheritable(fd, True)
+        other, process = await nursery.spawn(["/bin/cat"]), await nursery.spawn(["/bin/cat"])
+        for each in (other, process):
+            os.write(each.stdin, b"up\n")
+            assert await read_line(each.stdout) == b"up\n"
+        given = descriptors(process.pid)
+        assert given.keys() == {0, 1, 2}
+        assert len(set(given.values())) == 3
+        assert set(given.values()).isdisjoint(descriptors(other.pid).values())
+        for fd in leaky:
+            os.close(fd)
+
+    async def test_default_signals_and_none_blocked(self, nursery: Nursery) -> None:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM})
+        try:
+            process = await nursery.spawn(SLEEP)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        assert signals(process.pid, "SigBlk") == 0
+        assert signals(process.pid, "SigCgt") == 0
+        ignored = signals(process.pid, "SigIgn")
+        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGCHLD):
+            assert not ignored & 1 << (number - 1), number.name
+
+    async def test_a_session_of_its_own(self, nursery: Nursery) -> None:
+        process = await nursery.spawn(SLEEP)
+        assert os.getsid(process.pid) == os.getpgid(process.pid) == process.pid
+
+
+class TestTheEnd:
+    @pytest.mark.parametrize("code", [0, 1, 3, 127, 255])
+    async def test_an_exit_code_is_told(self, nursery: Nursery, code: int) -> None:
+        process = await nursery.spawn(["/bin/sh", "-c", f"exit {code}"])
+        status = await exit_status(process)
+        assert os.waitstatus_to_exitcode(status) == code
+        assert describe_status(status) == f"exited with code {code}"
+
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGPIPE])
+    async def test_a_signal_is_told(self, nursery: Nursery, number: signal.Signals) -> None:
+        process = await nursery.spawn(["/bin/sh", "-c", f"ulimit -c 0; kill -{number:d} $$"])
+        assert describe_status(await exit_status(process)) == f"was killed by {number.name}"
+
+    async def test_a_process_that_ends_at_once_has_started_all_the_same(self, nursery: Nursery) -> None:
+        process = await nursery.spawn(["/bin/true"])
+        assert process.pid > 0
+        assert await exit_status(process) == 0
+
+    async def test_a_process_asked_to_end_may_tidy_up(self, nursery: Nursery) -> None:
+        process = await nursery.spawn(
+            ["/bin/sh", "-c", "trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.01; done"]
+        )
+        await read_line(process.stdout)
+        process.end()
+        assert describe_status(await exit_status(process)) == "exited with code 5"
+        # A copy of the shell that was about to become `sleep` may say it as well.
+        assert set((await read_all(process.stdout)).split()) == {b"bye"}
+
+    async def test_a_process_deaf_to_everything_is_killed(self, nursery: Nursery) -> None:
+        process, pids = await nursery.spawn_tree("deaf")
+        os.close(process.stdin)
+        process.end()
+        process.end()
+        assert describe_status(await exit_status(process)) == "was killed by SIGKILL"
+        await vanish(pids)
+
+    @pytest.mark.parametrize("tree", TREES)
+    async def test_nothing_is_left_of_a_tree_that_is_ended(self, nursery: Nursery, tree: str) -> None:
+        process, pids = await nursery.spawn_tree(tree)
+        process.end()
+        await exit_status(process)
+        assert [pid for pid in pids if lives(pid)] == []
+
+    @pytest.mark.parametrize("tree", TREES)
+    async def test_nothing_is_left_of_a_tree_whose_child_is_killed(self, nursery: Nursery, tree: str) -> None:
+        process, pids = await nursery.spawn_tree(tree)
+        kill(process.pid)
+        assert await exit_status(process) == signal.SIGKILL
+        assert [pid for pid in pids if lives(pid)] == []
+
+    @pytest.mark.parametrize("tree", TREES)
+    async def test_nothing_is_left_of_a_tree_whose_keeper_is_killed(
+        self, nursery: Nursery, tree: str
+    ) -> None:
+        process, pids = await nursery.spawn_tree(tree)
+        kill(parent(process.pid))
+        assert await exit_status(process) == signal.SIGKILL
+        await vanish(pids)
+
+    async def test_output_ends_with_the_child_even_where_a_daemon_holds_the_pipe(
+        self, nursery: Nursery
+    ) -> None:
+        process = await nursery.spawn(["/bin/sh", "-c", "setsid sleep 1000 & echo last words"])
+        async with asyncio.timeout(PATIENCE_S):
+            assert await read_all(process.stdout) == b"last words\n"
+
+
+class TestKilledHelpers:
+    async def test_after_the_launcher_was_killed_another_child_starts(self, nursery: Nursery) -> None:
+        first, pids = await nursery.spawn_tree("deaf")
+        launcher = parent(parent(first.pid))
+        kill(launcher)
+        second = await nursery.spawn(SLEEP)
+        assert parent(parent(second.pid)) != launcher
+        assert lives(first.pid)
+        first.end()
+        assert describe_status(await exit_status(first)) == "was killed by SIGKILL"
+        await vanish(pids)
+
+    async def test_a_launcher_that_died_long_ago_is_replaced(self, nursery: Nursery) -> None:
+        first = await nursery.spawn(SLEEP)
+        launcher = parent(parent(first.pid))
+        kill(launcher)
+        await vanish([launcher])
+        for _ in range(3):
+            process = await nursery.spawn(["/bin/echo", "hello"])
+            assert await read_all(process.stdout) == b"hello\n"
+
+    async def test_a_child_goes_with_its_keeper_even_without_a_launcher(self, nursery: Nursery) -> None:
+        process, pids = await nursery.spawn_tree("deaf")
+        keeper = parent(process.pid)
+        kill(parent(keeper))
+        kill(keeper)
+        assert await exit_status(process) == signal.SIGKILL
+        await vanish([*pids, keeper])
+
+    async def test_a_killed_keeper_does_not_harm_the_children_of_others(self, nursery: Nursery) -> None:
+        victim, pids = await nursery.spawn_tree("daemon")
+        other = await nursery.spawn(["/bin/cat"])
+        kill(parent(victim.pid))
+        await exit_status(victim)
+        await vanish(pids)
+        os.write(other.stdin, b"still here\n")
+        assert await read_line(other.stdout) == b"still here\n"
+
+    async def test_with_many_files_open_a_launcher_can_be_started(self, nursery: Nursery) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY and hard < 2048:
+            pytest.skip("this system allows too few open files")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2048, hard))
+        opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+        try:
+            process = await nursery.spawn(["/bin/echo", "hello"])
+            assert await read_all(process.stdout) == b"hello\n"
+        finally:
+            for fd in opened:
+                os.close(fd)
+            await exit_status(process)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+class TestTheOwner:
+    @pytest.mark.parametrize("end", ["process", "group"])
+    async def test_nothing_is_left_when_the_owner_is_killed(self, end: str) -> None:
+        owner = start_owner()
+        assert owner.stdout is not None
+        pids = [int(word) for word in (await read_line(owner.stdout.fileno())).split()]
+        assert len(pids) >= 4 * len(TREES)
+        assert [pid for pid in pids if not lives(pid)] == []
+        if end == "group":
+            os.killpg(owner.pid, signal.SIGKILL)
+        else:
+            kill(owner.pid)
+        owner.wait()
+        await vanish(pids)
+        owner.stdout.close()
+
+
+class TestHousekeeping:
+    async def test_fifty_children_leave_no_descriptor_open(self, nursery: Nursery, tmp_path: Path) -> None:
+        await exit_status(await nursery.spawn(["/bin/true"]))
+        nursery.processes.clear()
+        before = len(descriptors())
+        for number in range(50):
+            if number % 5 == 0:
+                with pytest.raises(SpawnError):
+                    await nursery.spawn(["/no/such/program"])
+                continue
+            process = await nursery.spawn(["/bin/cat"])
+            os.close(process.stdin)
+            assert await exit_status(process) == 0
+            close(process.stdout)
+            close(process.stderr)
+        nursery.processes.clear()
+        await eventually(lambda: len(descriptors()) <= before)
+
+    async def test_children_can_be_started_all_at_once(self, nursery: Nursery) -> None:
+        started = await asyncio.gather(*(nursery.spawn(["/bin/echo", str(number)]) for number in range(20)))
+        assert [await read_all(process.stdout) for process in started] == [b"%d\n" % n for n in range(20)]
+
+    async def test_who_stops_waiting_for_a_start_leaves_nothing(self, nursery: Nursery) -> None:
+        await exit_status(await nursery.spawn(["/bin/true"]))
+        before = len(descriptors())
+        task = asyncio.create_task(nursery.spawn(SLEEP))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await eventually(lambda: len(descriptors()) <= before)
+
+    async def test_the_launcher_goes_when_it_is_let_go(self) -> None:
+        nursery = Nursery()
+        process = await nursery.spawn(SLEEP)
+        keeper = parent(process.pid)
+        launcher = parent(keeper)
+        await nursery.close()
+        assert [pid for pid in (process.pid, keeper, launcher) if lives(pid)] == []
+
+    async def test_a_launcher_never_used_is_let_go_in_peace(self) -> None:
+        await Nursery().close()
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (0, "exited with code 0"),
+        (3 << 8, "exited with code 3"),
+        (9, "was killed by SIGKILL"),
+        (11 | 0x80, "was killed by SIGSEGV"),
+        (40, "was killed by signal 40"),
+    ],
+)
+def test_a_wait_status_is_put_into_words(status: int, words: str) -> None:
+    assert describe_status(status) == words

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from typing import cast
+
+from switchboard_mcp.transport.base import Link
+from switchboard_mcp.transport.flow_control import Valve
+
+
+class Tap:
+    def __init__(self) -> None:
+        self.paused = False
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+
+def test_all_links_are_held_back_and_let_go_together() -> None:
+    valve, taps = Valve(), [Tap(), Tap()]
+    for tap in taps:
+        valve.add(cast(Link, tap))
+    assert [tap.paused for tap in taps] == [False, False]
+    valve.turn(shut=True)
+    assert [tap.paused for tap in taps] == [True, True]
+    valve.turn(shut=False)
+    assert [tap.paused for tap in taps] == [False, False]
+
+
+def test_a_link_that_joins_while_it_is_shut_is_held_back_too() -> None:
+    valve, tap = Valve(), Tap()
+    valve.turn(shut=True)
+    valve.add(cast(Link, tap))
+    assert tap.paused
+    valve.turn(shut=False)
+    assert not tap.paused
+
+
+def test_a_link_that_has_left_is_left_alone() -> None:
+    valve, tap = Valve(), Tap()
+    valve.add(cast(Link, tap))
+    valve.discard(cast(Link, tap))
+    valve.discard(cast(Link, tap))
+    valve.turn(shut=True)
+    assert not tap.paused
