@@ -76,11 +76,11 @@ def peer(how: str, folder: Path, url: str) -> Iterator[subprocess.Popen[str]]:
 
 def measure_desk(folder: Path, url: str, count: int) -> tuple[float, list[float]]:
     """Messages a second, and milliseconds from sending to having arrived, one at a time."""
-    from switchboard_mcp.bus.client import Wire
-    from switchboard_mcp.bus.relay import Relay
-    from switchboard_mcp.config.bus import Bus
+    from switchboard_mcp.bus.client import BusClient
+    from switchboard_mcp.bus.relay import BusRelay
+    from switchboard_mcp.config.bus import BusSettings
     from switchboard_mcp.mail.messages import Draft
-    from switchboard_mcp.mail.store.store import Post
+    from switchboard_mcp.mail.store.store import MessageStore
     from switchboard_mcp.observability.log import Log
 
     near, far = folder / "near", folder / "far"
@@ -95,7 +95,7 @@ def measure_desk(folder: Path, url: str, count: int) -> tuple[float, list[float]
                 return
             await asyncio.sleep(0.002)
 
-    async def work(post: Post) -> tuple[float, list[float]]:
+    async def work(post: MessageStore) -> tuple[float, list[float]]:
         while True:
             if "bob" in await post.agents():
                 break
@@ -118,10 +118,12 @@ def measure_desk(folder: Path, url: str, count: int) -> tuple[float, list[float]
         return total / (time.perf_counter() - begin), taken
 
     async def main() -> tuple[float, list[float]]:
-        async with await Post.open(str(near)) as post:
+        async with await MessageStore.open(str(near)) as post:
             await post.register("ada")
             async with asyncio.TaskGroup() as tasks:
-                relay = tasks.create_task(Relay(post, Wire(Bus(url=url)), Log(level="error")).run())
+                relay = tasks.create_task(
+                    BusRelay(post, BusClient(BusSettings(url=url)), Log(level="error")).run()
+                )
                 try:
                     return await work(post)
                 finally:

@@ -14,15 +14,15 @@ GROUP, STREAM = "bench", "bench"
 
 
 async def relay(folder: str, url: str) -> None:
-    from switchboard_mcp.bus.client import Wire
-    from switchboard_mcp.bus.relay import Relay
-    from switchboard_mcp.config.bus import Bus
-    from switchboard_mcp.mail.store.store import Post
+    from switchboard_mcp.bus.client import BusClient
+    from switchboard_mcp.bus.relay import BusRelay
+    from switchboard_mcp.config.bus import BusSettings
+    from switchboard_mcp.mail.store.store import MessageStore
     from switchboard_mcp.observability.log import Log
 
-    async with await Post.open(folder) as post:
+    async with await MessageStore.open(folder) as post:
         await post.register("bob")
-        await Relay(post, Wire(Bus(url=url)), Log(level="error")).run()
+        await BusRelay(post, BusClient(BusSettings(url=url)), Log(level="error")).run()
 
 
 def consume(folder: str, url: str, *, durable: bool) -> None:

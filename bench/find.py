@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.data import LIVE_TASKS, LIVE_TOOLS, missing
 from bench.report import Figures, Goal, Options, Report, Table, cell
-from switchboard_mcp.suites.search import Entry, Index
+from switchboard_mcp.suites.search import Index, SearchDocument
 
 MANY = 5_000
 CUTS = (1, 3, 5)
@@ -71,7 +71,7 @@ def run(options: Options) -> Report:
     )
 
 
-def tools(path: Path) -> list[Entry]:
+def tools(path: Path) -> list[SearchDocument]:
     """The tools as `find` sees those of children."""
     entries = []
     for server in json.loads(gzip.decompress(path.read_bytes())):
@@ -82,7 +82,7 @@ def tools(path: Path) -> list[Entry]:
                     value.get("description", "") for value in properties.values() if isinstance(value, dict)
                 ]
                 entries.append(
-                    Entry(
+                    SearchDocument(
                         tool["name"],
                         tool.get("description") or "",
                         name,
@@ -114,7 +114,7 @@ def lines(text: str) -> list[str]:
     return [re.sub(r"^\s*\d+[.)]\s*", "", line).strip() for line in text.splitlines() if line.strip()]
 
 
-def score(search: Search, queries: list[Query], entries: list[Entry]) -> dict[str, float]:
+def score(search: Search, queries: list[Query], entries: list[SearchDocument]) -> dict[str, float]:
     ranks = []
     for query in queries:
         found = search(query.text)
@@ -124,7 +124,7 @@ def score(search: Search, queries: list[Query], entries: list[Entry]) -> dict[st
     return {**hits, "MRR": sum(1 / rank for rank in ranks if rank) / total}
 
 
-def duration(entries: list[Entry], queries: list[Query]) -> float:
+def duration(entries: list[SearchDocument], queries: list[Query]) -> float:
     """Milliseconds a query takes, in the mean, over many tools."""
     index = Index((entries * (MANY // len(entries) + 1))[:MANY])
     index.search("warm up, pleas")
@@ -134,7 +134,7 @@ def duration(entries: list[Entry], queries: list[Query]) -> float:
     return (time.perf_counter() - began) / len(queries) * 1000
 
 
-def plain_bm25(entries: list[Entry], saturation: float = 1.2, share: float = 0.75) -> Search:
+def plain_bm25(entries: list[SearchDocument], saturation: float = 1.2, share: float = 0.75) -> Search:
     """The textbook's, over name and description, for comparison."""
     documents = [re.findall(r"[a-z0-9]+", f"{entry.name} {entry.description}".lower()) for entry in entries]
     counts = [Counter(document) for document in documents]

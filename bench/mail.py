@@ -21,7 +21,7 @@ from bench import durable
 from bench.durable import PAYLOAD, SENDERS
 from bench.report import Goal, Options, Report, Samples, Table, cell
 from switchboard_mcp.mail.messages import Draft
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 
 RECIPIENTS = 8
 ROUND, EACH = 256, 50
@@ -39,7 +39,7 @@ def measure_desk(folder: Path, seconds: float) -> list[float]:
 
     async def work() -> list[float]:
         taken: list[float] = []
-        async with await Post.open(str(folder), watch=False) as post:
+        async with await MessageStore.open(str(folder), watch=False) as post:
             for number in range(RECIPIENTS):
                 await post.register(f"reader-{number}")
             until = time.perf_counter() + seconds
@@ -125,7 +125,7 @@ def measure_large(folder: Path, waiting: int) -> dict[str, float]:
     taken: dict[str, float] = {}
 
     async def work() -> None:
-        async with await Post.open(str(folder), watch=False) as post:
+        async with await MessageStore.open(str(folder), watch=False) as post:
             await post.register("reader")
             draft = Draft(action="delegate_task", payload=PAYLOAD)
             for _ in range(0, waiting, ROUND):

@@ -13,7 +13,7 @@ from switchboard_mcp.cli.commands.declarations import COMMANDS, command_of, pars
 from switchboard_mcp.cli.mail.declarations import MAIL
 from switchboard_mcp.gateway.suite_tools import INPUT_SCHEMA
 from switchboard_mcp.gateway.switchboard_suite import TOOLS as HOUSE_TOOLS
-from switchboard_mcp.inprocess.app import Tool
+from switchboard_mcp.inprocess.app import ToolSpec
 from switchboard_mcp.mail.tools.table import TOOLS as MAIL_TOOLS
 from switchboard_mcp.setup.hosts import HOSTS
 
@@ -187,7 +187,7 @@ def tools(note: str) -> str:
     return TOOLS_PAGE.format(note=note, schema=schema, house=house, mail=mail)
 
 
-def tool(it: Tool) -> str:
+def tool(it: ToolSpec) -> str:
     """One tool with its arguments."""
     schema: Node = json.loads(bytes(it.schema))
     hints = ["reads only" if it.read_only else "changes something"]

@@ -21,8 +21,8 @@ from msgspec.inspect import DictType, ListType, Metadata, StructType, Type, Unio
 
 from switchboard_mcp.config.approvals import Approvals
 from switchboard_mcp.config.lockfile import LockFile
-from switchboard_mcp.config.models import Config, Entry
-from switchboard_mcp.evidence.artifacts import Metrics, Report, Stamp
+from switchboard_mcp.config.models import ChildEntry, Config
+from switchboard_mcp.evidence.artifacts import EvidenceReport, Metrics, Stamp
 from switchboard_mcp.mail import messages
 from switchboard_mcp.mail.agent_names import AGENT
 from switchboard_mcp.mail.store.filenames import MESSAGE_ID
@@ -34,12 +34,12 @@ Schema = dict[str, Any]
 Model = type[msgspec.Struct]
 
 SETTINGS: dict[str, tuple[Model, ...]] = {
-    "config": (Config, Entry),
+    "config": (Config, ChildEntry),
     "approvals": (Approvals,),
     "lock": (LockFile,),
 }
 EVIDENCE: dict[str, Model] = {
-    "evidence-report": Report,
+    "evidence-report": EvidenceReport,
     "evidence-metrics": Metrics,
     "evidence-stamp": Stamp,
 }
@@ -51,7 +51,7 @@ _TIME = {"format": "date-time"}
 # What the shapes of letters do not say by themselves.
 LETTERS: dict[str, tuple[Model, Schema]] = {
     "message": (
-        messages.Message,
+        messages.MailMessage,
         {
             "id": {"pattern": _ID},
             "sender": {"pattern": _AGENT},
@@ -197,7 +197,7 @@ def structs(*models: Model) -> list[Model]:
 def _entry_for_object(kind: type) -> Schema:
     # Entries are read one by one, so that a wrong one leaves the others whole; hence `object` in the model.
     if kind is object:
-        return {"$ref": REF.format(name=Entry.__name__)}
+        return {"$ref": REF.format(name=ChildEntry.__name__)}
     raise NotImplementedError(kind)
 
 

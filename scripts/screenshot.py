@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from switchboard_mcp.mail import agent_registry  # noqa: E402
 from switchboard_mcp.mail.messages import Draft  # noqa: E402
-from switchboard_mcp.mail.store.store import Post  # noqa: E402
+from switchboard_mcp.mail.store.store import MessageStore  # noqa: E402
 from tests.e2e.browser import browser  # noqa: E402
 from tests.e2e.web import Web, request, serving  # noqa: E402
 
@@ -74,7 +74,7 @@ def make(folder: Path) -> None:
 
 async def write_mail(folder: Path) -> None:
     """Two agents and a terminal."""
-    async with await Post.open(str(folder), watch=False) as post:
+    async with await MessageStore.open(str(folder), watch=False) as post:
         for name in ("planner", "coder", "builder"):
             await post.register(name)
             await post.update(agent_registry.enrol(name, interface="cli"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from switchboard_mcp.children.catalog import Catalog, cache_folder
-from switchboard_mcp.children.context import Recorder, Services
+from switchboard_mcp.children.context import CallRecorder, ChildContext
 from switchboard_mcp.children.supervisor import Supervisor
 from switchboard_mcp.config.load import demand_profile, load_workspace, nearest_workspace
 from switchboard_mcp.config.models import Workspace
@@ -39,7 +39,7 @@ from switchboard_mcp.transport.stdio import Cork
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.replica_types import Replicas
-    from switchboard_mcp.server.http.bind import Place
+    from switchboard_mcp.server.http.bind import BindAddress
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ RELOAD_AFTER_S = 0.5
 SHARED_CAPABILITIES = b'{"sampling":{},"elicitation":{"form":{},"url":{}}}'
 
 
-class Options(Struct, frozen=True):
+class CommandOptions(Struct, frozen=True):
     """What every command takes."""
 
     workspace: str = ""
@@ -72,7 +72,7 @@ class Switchboard(Parts):
     is_ending: bool = False
 
 
-def workspace_folder(options: Options) -> str:
+def workspace_folder(options: CommandOptions) -> str:
     """The folder that the options name, else the workspace that the current folder belongs to."""
     try:
         return os.path.abspath(options.workspace) if options.workspace else nearest_workspace(os.getcwd())
@@ -81,14 +81,14 @@ def workspace_folder(options: Options) -> str:
         raise refused("config_invalid", "The current folder does not exist any more.", hint=hint) from None
 
 
-def load(options: Options) -> Workspace:
+def load(options: CommandOptions) -> Workspace:
     """Read the workspace that the options name; in governed mode with the children alone that exist."""
     workspace = _load_plainly(options)
     posture = posture_of(workspace)
     return workspace if posture is None else posture.workspace
 
 
-def _load_plainly(options: Options) -> Workspace:
+def _load_plainly(options: CommandOptions) -> Workspace:
     """Read the workspace as its files are."""
     workspace = load_workspace(workspace_folder(options), options.config, os.environ)
     demand_profile(workspace.config, options.profile, "--profile")
@@ -129,7 +129,7 @@ async def running(
     pinned: bool = True,
     profile: str = "",
     replicas: Replicas | None = None,
-    recorder: Callable[[Services], Recorder] | None = None,
+    recorder: Callable[[ChildContext], CallRecorder] | None = None,
 ) -> AsyncIterator[Switchboard]:
     """Everything but a front. On leaving, all children are stopped and all tasks have ended.
 
@@ -146,7 +146,7 @@ async def running(
     # The launcher goes last: a child that is just being stopped still has its keeper.
     async with aclosing(open_launcher(loop)) as launcher, _owner_of_tasks(log) as start_task:
         desk = open_desk(workspace, log, start_task)
-        services = Services(
+        services = ChildContext(
             loop=loop,
             launcher=launcher,
             cork=Cork(),
@@ -201,7 +201,7 @@ async def _end(switchboard: Switchboard) -> None:
         switchboard.gateway.close(session)
 
 
-def keep_current(switchboard: Switchboard, options: Options) -> None:
+def keep_current(switchboard: Switchboard, options: CommandOptions) -> None:
     """Bring changes of the config into force while serving; nothing of that is done before the first host is served."""
     if not options.reload:
         return
@@ -218,9 +218,9 @@ def keep_current(switchboard: Switchboard, options: Options) -> None:
     gateway.greeted = lambda: gateway.loop.call_later(RELOAD_AFTER_S, begin)
 
 
-async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, options: Options) -> int:
+async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, options: CommandOptions) -> int:
     """Serve the host on stdin and stdout until it goes, or a signal comes."""
-    from switchboard_mcp.server.stdio import StdioFront
+    from switchboard_mcp.server.stdio import StdioServer
 
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -228,7 +228,7 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, option
         loop.add_signal_handler(number, done.set)
     async with running(workspace, log, redactor, profile=options.profile) as switchboard:
         services = switchboard.services
-        front = StdioFront(switchboard.gateway, services.cork, services.valve, log)
+        front = StdioServer(switchboard.gateway, services.cork, services.valve, log)
         keep_current(switchboard, options)
         serving = services.start_task(front.run(done))
         relay = join_bus(switchboard, log, redactor)
@@ -240,13 +240,13 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, option
 
 
 async def serve_http(
-    place: Place, workspace: Workspace, log: Log, redactor: Redactor, options: Options
+    place: BindAddress, workspace: Workspace, log: Log, redactor: Redactor, options: CommandOptions
 ) -> int:
     """Serve whoever connects until a signal comes."""
-    from switchboard_mcp.server.dashboard.call_log import Live
+    from switchboard_mcp.server.dashboard.call_log import CallLog
     from switchboard_mcp.server.dashboard.login_link import offer
     from switchboard_mcp.server.http import server_info
-    from switchboard_mcp.server.http.front import HttpFront
+    from switchboard_mcp.server.http.front import HttpServer
 
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -256,13 +256,13 @@ async def serve_http(
     replicas = find_replicas(workspace, log, redactor)
     profile = options.profile
     async with running(
-        workspace, log, redactor, profile=profile, replicas=replicas, recorder=Live
+        workspace, log, redactor, profile=profile, replicas=replicas, recorder=CallLog
     ) as switchboard:
         services = switchboard.services
         services.shared_capabilities = SHARED_CAPABILITIES
         services.unnamed = switchboard.gateway.unnamed = "http"
         sharing = services.start_task(replicas.run()) if replicas is not None else None
-        front = HttpFront(switchboard.gateway, workspace.config.http, place.host, place.tokens, log)
+        front = HttpServer(switchboard.gateway, workspace.config.http, place.host, place.tokens, log)
         keep_current(switchboard, options)
         await front.listen(place.listener)
         link = offer(front, place, switchboard)
@@ -285,7 +285,7 @@ async def serve_http(
     return 0
 
 
-def serve_over_http(options: Options, address: str) -> int:
+def serve_over_http(options: CommandOptions, address: str) -> int:
     """`switchboard serve --http`; where the address is empty, that of the config."""
     try:
         from switchboard_mcp.server.http.bind import take_place
@@ -298,7 +298,7 @@ def serve_over_http(options: Options, address: str) -> int:
     return run(lambda: serve_http(place, workspace, log, redactor, options))
 
 
-def _prepare(options: Options, *, http: bool = False) -> tuple[Redactor, Log, Workspace]:
+def _prepare(options: CommandOptions, *, http: bool = False) -> tuple[Redactor, Log, Workspace]:
     """What every way of serving begins with."""
     _open_what_is_closed()
     redactor = Redactor()
@@ -322,7 +322,7 @@ def _last_words(redactor: Redactor, problem: BaseException) -> None:
     os.write(2, told.encode("utf-8", "replace"))
 
 
-def serve(options: Options) -> int:
+def serve(options: CommandOptions) -> int:
     """What a host runs."""
     redactor, log, workspace = _prepare(options)
     if os.isatty(0):

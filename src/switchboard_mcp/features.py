@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from switchboard_mcp.bus.replicas.replicas import RedisReplicas
     from switchboard_mcp.children.pinning import Pins
     from switchboard_mcp.gateway.telemetry import Telemetry
-    from switchboard_mcp.mail.server import Desk
-    from switchboard_mcp.observability.audit.record import Audit
-    from switchboard_mcp.policy.governance import Posture
+    from switchboard_mcp.mail.server import MailServer
+    from switchboard_mcp.observability.audit.record import AuditLog
+    from switchboard_mcp.policy.governance import GovernedWorkspace
 
 StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
-def posture_of(workspace: Workspace) -> Posture | None:
+def posture_of(workspace: Workspace) -> GovernedWorkspace | None:
     """What governed mode makes of a workspace; None in open mode."""
     if workspace.config.governance.mode == "open":
         return None
@@ -49,21 +49,21 @@ def pins_of(workspace: Workspace, log: Log) -> Pins | None:
     return load_pins(workspace.folder, log, governed=governed)
 
 
-def open_desk(workspace: Workspace, log: Log, start_task: StartTask) -> Desk | None:
+def open_desk(workspace: Workspace, log: Log, start_task: StartTask) -> MailServer | None:
     """The message desk, where it is on."""
     if not workspace.config.mail.enabled:
         return None
-    from switchboard_mcp.mail.server import Desk
+    from switchboard_mcp.mail.server import MailServer
 
-    return Desk(workspace.folder, workspace.config.mail, log, start_task, workspace.config.http.tokens)
+    return MailServer(workspace.folder, workspace.config.mail, log, start_task, workspace.config.http.tokens)
 
 
-def open_audit(workspace: Workspace, log: Log, redactor: Redactor) -> Audit | None:
+def open_audit(workspace: Workspace, log: Log, redactor: Redactor) -> AuditLog | None:
     """The audit record, where it is on."""
     settings, governed = workspace.config.audit, workspace.config.governance.mode == "governed"
     if not (governed if settings.enabled is None else settings.enabled):
         return None
-    from switchboard_mcp.observability.audit.record import Audit
+    from switchboard_mcp.observability.audit.record import AuditLog
 
     deny = governed if settings.when_impossible is None else settings.when_impossible == "deny"
 
@@ -71,7 +71,7 @@ def open_audit(workspace: Workspace, log: Log, redactor: Redactor) -> Audit | No
         log.warning("audit.failed", problem=problem.message, calls="refused" if deny else "go on")
 
     masks = {name: suite.redact_args for name, suite in workspace.config.suites.items() if suite.redact_args}
-    audit = Audit(settings, workspace.folder, redactor, masks=masks, deny=deny, warn=warn)
+    audit = AuditLog(settings, workspace.folder, redactor, masks=masks, deny=deny, warn=warn)
     audit.start()
     return audit
 
@@ -136,11 +136,11 @@ def find_replicas(workspace: Workspace, log: Log, redactor: Redactor) -> RedisRe
         return None
     try:
         from switchboard_mcp.bus.connection_url import hide
-        from switchboard_mcp.bus.replicas.counters import Ledger
+        from switchboard_mcp.bus.replicas.counters import ReplicaCounters
         from switchboard_mcp.bus.replicas.replicas import RedisReplicas
 
         hide(settings.url, redactor.register)
-        return RedisReplicas(name, Ledger(settings), log)
+        return RedisReplicas(name, ReplicaCounters(settings), log)
     except SwitchboardError as problem:
         log.error("replicas.off", problem=str(problem))
         return None

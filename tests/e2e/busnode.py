@@ -15,11 +15,11 @@ from collections.abc import Callable
 
 from switchboard_mcp.bus import relay as relays
 from switchboard_mcp.bus import sender
-from switchboard_mcp.bus.client import Wire
-from switchboard_mcp.bus.relay import Relay
-from switchboard_mcp.config.bus import Bus
+from switchboard_mcp.bus.client import BusClient
+from switchboard_mcp.bus.relay import BusRelay
+from switchboard_mcp.config.bus import BusSettings
 from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.log import Log
 
 
@@ -44,8 +44,10 @@ def dying(point: str) -> Callable[[str], None]:
 
 async def main(workspace: str, url: str, point: str, ahead_s: str) -> None:
     sender.AGAIN_S, relays.EVENTS_EVERY_S = 0.5, 0.1
-    async with await Post.open(workspace, clocks=skewed(int(ahead_s))) as post:
-        relay = Relay(post, Wire(Bus(url=url), answer_within_s=1.0), Log(level="error"), dying(point))
+    async with await MessageStore.open(workspace, clocks=skewed(int(ahead_s))) as post:
+        relay = BusRelay(
+            post, BusClient(BusSettings(url=url), answer_within_s=1.0), Log(level="error"), dying(point)
+        )
         running = asyncio.ensure_future(relay.run())
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
         try:

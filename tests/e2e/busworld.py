@@ -18,12 +18,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from switchboard_mcp.bus.client import Wire
-from switchboard_mcp.config.bus import Bus
+from switchboard_mcp.bus.client import BusClient
+from switchboard_mcp.config.bus import BusSettings
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.clocks import Clocks
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from tests.e2e import busnode
 from tests.e2e.redisserver import RedisServer
 
@@ -195,14 +195,14 @@ class World:
             "b": RelayProcess(self.folders["b"], url, -ahead_s),
         }
         self.clocks: dict[str, Clocks] = {"a": busnode.skewed(ahead_s), "b": busnode.skewed(-ahead_s)}
-        self.posts: dict[str, Post] = {}
+        self.posts: dict[str, MessageStore] = {}
         self.history = History()
 
     @contextlib.asynccontextmanager
     async def living(self) -> AsyncIterator[World]:
         async with contextlib.AsyncExitStack() as stack:
             for name, folder in self.folders.items():
-                post = await Post.open(str(folder), clocks=self.clocks[name])
+                post = await MessageStore.open(str(folder), clocks=self.clocks[name])
                 self.posts[name] = await stack.enter_async_context(post)
             for agent in NEAR:
                 await self.posts["a"].register(agent)
@@ -255,7 +255,7 @@ class World:
             post = self.posts["b" if sender in FAR else "a"]
             ids = [id for id, _ in some]
 
-            async def all_done(post: Post = post, sender: str = sender, ids: list[str] = ids) -> bool:
+            async def all_done(post: MessageStore = post, sender: str = sender, ids: list[str] = ids) -> bool:
                 receipts = await post.receipts(sender, ids=ids, limit=len(ids))
                 return sum(receipt.status == "done" for receipt in receipts) == len(ids)
 
@@ -267,7 +267,7 @@ class World:
         ]
         return found
 
-    async def undelivered(self, place: str, wire: Wire) -> tuple[str, list[str]]:
+    async def undelivered(self, place: str, wire: BusClient) -> tuple[str, list[str]]:
         """The stream of a workspace, and the entries in it that its relay was not given yet."""
         node = self.node(place)
         (group,) = await wire._redis.xinfo_groups(wire.key("in", node))
@@ -276,7 +276,7 @@ class World:
 
     async def all_told(self) -> None:
         """Wait until the stream of events has told of every message how it began and how it ended."""
-        wire = Wire(Bus(url=self.redis.url), answer_within_s=PATIENCE_S)
+        wire = BusClient(BusSettings(url=self.redis.url), answer_within_s=PATIENCE_S)
         wanted = {
             (id, outcome)
             for some in self.history.accepted.values()
@@ -301,7 +301,7 @@ class World:
         """Wait until nothing is on its way any more."""
         for post in self.posts.values():
 
-            async def arrived(post: Post = post) -> bool:
+            async def arrived(post: MessageStore = post) -> bool:
                 return not (await post.verify()).counts["shipped"]
 
             await until(arrived)

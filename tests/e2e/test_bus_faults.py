@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.bus.client import GROUP, Wire
-from switchboard_mcp.config.bus import Bus
+from switchboard_mcp.bus.client import GROUP, BusClient
+from switchboard_mcp.config.bus import BusSettings
 from tests.e2e.busworld import COUNT, FAR, NEAR, PATIENCE_S, SENDERS, History, Proxy, Took, World, until
 from tests.e2e.redisserver import RedisServer, needs_redis
 
@@ -109,7 +109,7 @@ async def redis_not_heard(world: World) -> None:
 async def entries_vanish(world: World) -> None:
     """As when a replica that was behind becomes the master, and no connection tells of it."""
     await part_sent(world, 0.3)
-    wire = Wire(Bus(url=world.redis.url))
+    wire = BusClient(BusSettings(url=world.redis.url))
     world.relays["b"].signal(signal.SIGSTOP)
     found: list[str] = []
 
@@ -130,7 +130,7 @@ async def entries_vanish(world: World) -> None:
 async def disk_full(world: World) -> None:
     """The receiver cannot write a byte; what it was given is given to it again."""
     await part_sent(world, 0.3)
-    wire = Wire(Bus(url=world.redis.url))
+    wire = BusClient(BusSettings(url=world.redis.url))
     stream, pid = wire.key("in", world.node("b")), world.relays["b"].pid
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 

@@ -13,11 +13,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from switchboard_mcp.bus.client import RIGHTS, Wire
-from switchboard_mcp.bus.relay import Relay
-from switchboard_mcp.config.bus import Bus, BusTls
+from switchboard_mcp.bus.client import RIGHTS, BusClient
+from switchboard_mcp.bus.relay import BusRelay
+from switchboard_mcp.config.bus import BusSettings, BusTls
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.log import Log
 from tests.e2e.busmachine import Machine, until
 from tests.e2e.redisserver import RedisServer, free_port, needs_redis
@@ -102,7 +102,7 @@ def test_mail_crosses_over_tls_with_certificates_named_from_the_workspace(safe: 
 async def refusal(url: str, **tls: str) -> tuple[str, str]:
     """The code and the words with which the first question fails."""
     try:
-        wire = Wire(Bus(url=url, tls=BusTls(**tls)))
+        wire = BusClient(BusSettings(url=url, tls=BusTls(**tls)))
         try:
             await wire.length("dead")
         finally:
@@ -143,7 +143,7 @@ async def test_authorities_of_the_system_are_not_trusted_where_one_is_named(
     safe: Safe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", safe.own["caFile"])
-    wire = Wire(Bus(url=safe.url, tls=BusTls(cert_file=safe.own["certFile"])))
+    wire = BusClient(BusSettings(url=safe.url, tls=BusTls(cert_file=safe.own["certFile"])))
     assert await wire.length("dead") == 0
     await wire.close()
     told = await refusal(safe.url, ca_file=safe.other, cert_file=safe.own["certFile"])
@@ -215,10 +215,10 @@ async def test_a_right_that_is_missing_shows_as_refused_with_the_command_it_is_f
 ) -> None:
     rights = [right for right in RIGHTS.split() if right != missing]
     grant(guarded, *rights, *([] if missing.startswith("+") else [f"-{missing}"]))
-    wire = Wire(Bus(url=f"redis://default@127.0.0.1:{guarded.port}/0"))
-    async with await Post.open(str(tmp_path)) as post, asyncio.TaskGroup() as tasks:
+    wire = BusClient(BusSettings(url=f"redis://default@127.0.0.1:{guarded.port}/0"))
+    async with await MessageStore.open(str(tmp_path)) as post, asyncio.TaskGroup() as tasks:
         await post.register("ada")
-        relay = Relay(post, Wire(Bus(url=guarded.url)), Log(level="error"))
+        relay = BusRelay(post, BusClient(BusSettings(url=guarded.url)), Log(level="error"))
         running = tasks.create_task(relay.run())
         async with asyncio.timeout(20):
             while relay.status().state != "refused":
@@ -241,7 +241,7 @@ async def test_what_redis_refuses_to_take_is_not_told_with_the_words_of_a_letter
     ):
         grant(guarded, *RIGHTS.split())
         prepare()
-        wire = Wire(Bus(url=guarded.url))
+        wire = BusClient(BusSettings(url=guarded.url))
         with pytest.raises(SwitchboardError, match="XADD: ") as refused:
             await wire.ship([("n", letter)])
         assert refused.value.failure.code == code

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.bus import receiver
-from switchboard_mcp.bus.client import Wire
+from switchboard_mcp.bus.client import BusClient
 from switchboard_mcp.bus.node import identify
-from switchboard_mcp.bus.relay import Relay
-from switchboard_mcp.config.bus import Bus
+from switchboard_mcp.bus.relay import BusRelay
+from switchboard_mcp.config.bus import BusSettings
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail.messages import Draft, Message
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.messages import Draft, MailMessage
+from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.log import Log
 from tests.e2e.redisserver import RedisServer, needs_redis
 
@@ -42,23 +42,25 @@ async def soon(true: Callable[[], Awaitable[bool]]) -> None:
 
 @asynccontextmanager
 async def joined(
-    redis: RedisServer, folder: Path, refuse: Callable[[Message], bool]
-) -> AsyncIterator[list[Post]]:
+    redis: RedisServer, folder: Path, refuse: Callable[[MailMessage], bool]
+) -> AsyncIterator[list[MessageStore]]:
     """ada's and bob's stores with their relays; bob's does not take what `refuse` is true of."""
 
-    def gate(message: Message) -> Message | Failure:
+    def gate(message: MailMessage) -> MailMessage | Failure:
         return failure("mail_forbidden", "Not here.") if refuse(message) else message
 
     async with AsyncExitStack() as stack:
         posts = []
         for name in ("ada", "bob"):
             (folder / name).mkdir()
-            opened = await Post.open(str(folder / name), gates=[gate] if name == "bob" else [])
+            opened = await MessageStore.open(str(folder / name), gates=[gate] if name == "bob" else [])
             posts.append(await stack.enter_async_context(opened))
             await posts[-1].register(name)
         async with asyncio.TaskGroup() as tasks:
             relays = [
-                tasks.create_task(Relay(post, Wire(Bus(url=redis.url)), Log(level="error")).run())
+                tasks.create_task(
+                    BusRelay(post, BusClient(BusSettings(url=redis.url)), Log(level="error")).run()
+                )
                 for post in posts
             ]
             try:
@@ -70,7 +72,7 @@ async def joined(
                     relay.cancel()
 
 
-async def _knows_both(post: Post) -> bool:
+async def _knows_both(post: MessageStore) -> bool:
     return await post.agents() == ["ada", "bob"]
 
 
@@ -93,7 +95,7 @@ async def test_a_letter_its_machine_will_not_have_is_dead_told_to_its_sender_and
         await soon(rejected)
         await soon(others)
         assert (await ada.read("bob", ids[1])).reason == "Not here."
-        wire = Wire(Bus(url=redis.url))
+        wire = BusClient(BusSettings(url=redis.url))
         (dead,) = await wire.last("dead", 10)
         assert dead.text("reason") == "Not here."
         strict[0] = False
@@ -113,7 +115,7 @@ async def test_a_letter_its_machine_will_not_have_is_dead_told_to_its_sender_and
 async def test_a_letter_that_nobody_can_store_is_dead_after_a_few_tries_and_keeps_back_no_other(
     redis: RedisServer, tmp_path: Path
 ) -> None:
-    def trap(message: Message) -> bool:
+    def trap(message: MailMessage) -> bool:
         if message.payload == "bad":
             raise RuntimeError("nobody foresaw this")
         return False
@@ -126,7 +128,7 @@ async def test_a_letter_that_nobody_can_store_is_dead_after_a_few_tries_and_keep
             return [letter.message.payload for letter in await bob.peek("bob")] == ["one", "two"]
 
         await soon(there)
-        wire = Wire(Bus(url=redis.url))
+        wire = BusClient(BusSettings(url=redis.url))
         (dead,) = await wire.last("dead", 10)
         assert "however often it was tried" in dead.text("reason")
         await wire.close()
@@ -136,9 +138,9 @@ async def test_a_letter_waits_for_its_folder_however_often_it_was_tried(
     redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receiver, "MOST_HANDED_OUT", 1)
-    tried: list[Message] = []
+    tried: list[MailMessage] = []
 
-    def count(message: Message) -> bool:
+    def count(message: MailMessage) -> bool:
         tried.append(message)
         return False
 
@@ -173,7 +175,7 @@ async def test_an_entry_that_makes_no_sense_keeps_back_no_letter(
     redis: RedisServer, tmp_path: Path, entry: dict[str, str | bytes | int]
 ) -> None:
     async with joined(redis, tmp_path, lambda message: False) as (ada, bob):
-        wire = Wire(Bus(url=redis.url))
+        wire = BusClient(BusSettings(url=redis.url))
         await wire.ship([((await bob.work(identify)).id, entry)])
         await ada.send(Draft(action="execute", payload="one"), sender="ada", recipient="bob")
 
@@ -186,7 +188,7 @@ async def test_an_entry_that_makes_no_sense_keeps_back_no_letter(
 
 
 async def test_trimming_keeps_what_any_group_still_needs(redis: RedisServer) -> None:
-    wire = Wire(Bus(url=redis.url))
+    wire = BusClient(BusSettings(url=redis.url))
     client: Any = wire._redis
     key = wire.key("in", "n")
     await wire.open_stream("n")
@@ -210,7 +212,7 @@ async def test_trimming_keeps_what_any_group_still_needs(redis: RedisServer) -> 
 
 
 async def test_what_a_dead_consumer_was_given_is_taken_over_in_its_order(redis: RedisServer) -> None:
-    wire = Wire(Bus(url=redis.url))
+    wire = BusClient(BusSettings(url=redis.url))
     await wire.open_stream("n")
     for number in range(5):
         await wire.ship([("n", {"kind": "letter", "seq": number})])
@@ -225,7 +227,7 @@ async def test_what_a_dead_consumer_was_given_is_taken_over_in_its_order(redis: 
 async def test_a_name_is_had_by_one_machine_until_that_has_been_silent_for_its_lease(
     redis: RedisServer,
 ) -> None:
-    wire = Wire(Bus(url=redis.url))
+    wire = BusClient(BusSettings(url=redis.url))
     await wire.beat("first", "t1", "m1", 60_000, b"{}")
     assert b"first" in (await wire.claim("first", ["ada"]))[0]
     assert b"first" in (await wire.claim("second", ["ada"]))[0]
@@ -237,7 +239,7 @@ async def test_a_name_is_had_by_one_machine_until_that_has_been_silent_for_its_l
 
 
 async def test_a_copied_folder_is_not_the_same_machine_but_a_new_start_on_it_is(redis: RedisServer) -> None:
-    wire = Wire(Bus(url=redis.url))
+    wire = BusClient(BusSettings(url=redis.url))
     assert await wire.beat("n", "token-1", "here/boot", 60_000, b"{}")
     assert not await wire.beat("n", "token-2", "elsewhere/boot", 60_000, b"{}")
     assert await wire.beat("n", "token-3", "here/boot", 60_000, b"{}")
@@ -246,4 +248,4 @@ async def test_a_copied_folder_is_not_the_same_machine_but_a_new_start_on_it_is(
 
 async def test_a_prefix_that_could_leave_its_keys_is_refused() -> None:
     with pytest.raises(SwitchboardError, match=r"bus\.prefix"):
-        Wire(Bus(url="redis://127.0.0.1:1", prefix="a}:b"))
+        BusClient(BusSettings(url="redis://127.0.0.1:1", prefix="a}:b"))

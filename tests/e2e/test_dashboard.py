@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows import engine
 from tests.e2e.browser import Browser, browser, needs_browser
 from tests.e2e.test_dashboard_api import AGENT, CHILDREN, ECHO, READER, api, call, make_workspace, seed_mail
@@ -78,7 +78,7 @@ def _unhurt(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 async def begin_workflow(folder: Path) -> None:
-    async with await Post.open(str(folder), watch=False) as post:
+    async with await MessageStore.open(str(folder), watch=False) as post:
         parts = {"giver": "ann", "taker": "ben"}
         await engine.start(post, "ann", "hand-off", agents=parts, subject=f"Hand over {HOSTILE}")
 

@@ -14,7 +14,7 @@ import pytest
 
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import Draft
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from tests.e2e.host import PATIENCE_S, Json
 from tests.e2e.web import Answer, Stream, Web, headers_of, modern, serving
 
@@ -52,7 +52,7 @@ def seed_mail(folder: Path) -> dict[str, str]:
     """Some agents who have written to each other; the ids of their messages."""
 
     async def write() -> dict[str, str]:
-        async with await Post.open(str(folder), watch=False) as post:
+        async with await MessageStore.open(str(folder), watch=False) as post:
             for name in ("ann", "ben", "builder"):
                 await post.register(name)
                 await post.update(agent_registry.enrol(name, interface="test"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from tests.e2e.agents import CODER, shell
 from tests.e2e.host import SWITCHBOARD, Json, switchboard
 from tests.e2e.sdk import Sdk, sdk_host
@@ -87,7 +87,7 @@ async def test_two_sdk_hosts_and_a_shell_script_complete_a_round_with_receipts(d
         await use(lead, "claim_messages")
         await use(lead, "ack_message", id=verdict["id"], outcome="done")
         assert await receipt(reviewer, verdict["id"]) == "done"
-    async with await Post.open(str(desk), watch=False) as post:
+    async with await MessageStore.open(str(desk), watch=False) as post:
         found = await post.verify()
     assert found.sound, found.findings
     assert found.counts == {"inbox": 0, "claimed": 0, "shipped": 0, "archive": 3, "deadletter": 0}

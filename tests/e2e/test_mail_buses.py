@@ -14,8 +14,8 @@ import pytest_asyncio
 
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail import agent_registry
-from switchboard_mcp.mail.messages import Draft, Letter, Receipt
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.messages import Draft, Receipt, StoredMessage
+from switchboard_mcp.mail.store.store import MessageStore
 from tests.e2e.redisserver import RedisServer, needs_redis
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ T = TypeVar("T")
 class Office:
     """ada and bob, each with the store that her or his programs use: one and the same, or two."""
 
-    def __init__(self, ada: Post, bob: Post) -> None:
+    def __init__(self, ada: MessageStore, bob: MessageStore) -> None:
         self.ada = ada
         self.bob = bob
 
@@ -32,7 +32,7 @@ class Office:
         draft = Draft(action="delegate_task", payload=text, **more)  # type: ignore[arg-type]
         return (await self.ada.send(draft, sender="ada", recipient="bob")).id
 
-    async def arrived(self, count: int) -> list[Letter]:
+    async def arrived(self, count: int) -> list[StoredMessage]:
         """What waits for bob, when there is so much."""
         return await soon(lambda: self.bob.peek("bob", limit=1000), lambda found: len(found) >= count)
 
@@ -54,7 +54,7 @@ async def soon(look: Callable[[], Awaitable[T]], enough: Callable[[T], bool]) ->
 
 @asynccontextmanager
 async def one_folder(folder: Path) -> AsyncIterator[Office]:
-    async with await Post.open(str(folder)) as post:
+    async with await MessageStore.open(str(folder)) as post:
         await post.register("ada")
         await post.register("bob")
         yield Office(post, post)
@@ -62,9 +62,9 @@ async def one_folder(folder: Path) -> AsyncIterator[Office]:
 
 @asynccontextmanager
 async def over_redis(folder: Path) -> AsyncIterator[Office]:
-    from switchboard_mcp.bus.client import Wire
-    from switchboard_mcp.bus.relay import Relay
-    from switchboard_mcp.config.bus import Bus
+    from switchboard_mcp.bus.client import BusClient
+    from switchboard_mcp.bus.relay import BusRelay
+    from switchboard_mcp.config.bus import BusSettings
     from switchboard_mcp.observability.log import Log
 
     redis = RedisServer(folder / "redis")
@@ -74,11 +74,13 @@ async def over_redis(folder: Path) -> AsyncIterator[Office]:
         posts = []
         for name in ("ada", "bob"):
             (folder / name).mkdir()
-            posts.append(await stack.enter_async_context(await Post.open(str(folder / name))))
+            posts.append(await stack.enter_async_context(await MessageStore.open(str(folder / name))))
             await posts[-1].register(name)
         async with asyncio.TaskGroup() as tasks:
             relays = [
-                tasks.create_task(Relay(post, Wire(Bus(url=redis.url)), Log(level="error")).run())
+                tasks.create_task(
+                    BusRelay(post, BusClient(BusSettings(url=redis.url)), Log(level="error")).run()
+                )
                 for post in posts
             ]
             for post in posts:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from tests.e2e.agents import Agent, agent, scaled
 from tests.e2e.workspaces import configure
 
@@ -88,7 +88,7 @@ async def test_nothing_is_lost_doubled_or_out_of_order_between_many_agents(works
         took = time.perf_counter() - began
     assert ledger.total > AGENTS
     assert ledger.came == ledger.sent
-    async with await Post.open(str(workspace), watch=False) as post:
+    async with await MessageStore.open(str(workspace), watch=False) as post:
         verdict = await post.verify()
     assert verdict.sound, verdict.findings[:5]
     assert verdict.counts["archive"] == ledger.total

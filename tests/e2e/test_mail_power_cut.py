@@ -24,8 +24,8 @@ import pytest
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store import dropped_files, repair
 from switchboard_mcp.mail.store.clocks import system_clocks
-from switchboard_mcp.mail.store.directory import Tree
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.directory import StoreDirectory
+from switchboard_mcp.mail.store.store import MessageStore
 from tests.interaction.mailcrash import History, check, fork
 
 # _IOR('X', 125, __u32), and "do not even flush the journal".
@@ -82,7 +82,7 @@ def disk() -> Iterator[Disk]:
 
 async def agents(folder: Path, history: History, round_number: int) -> None:
     """Eight that send, and one that claims and settles, until the power fails."""
-    async with await Post.open(str(folder), watch=False) as post:
+    async with await MessageStore.open(str(folder), watch=False) as post:
         await post.register("coder")
 
         async def send(name: str) -> None:
@@ -120,7 +120,7 @@ def test_nothing_that_was_accepted_is_lost_when_the_power_fails(disk: Disk, tmp_
         os.waitpid(child, 0)
         disk.unmount()
         disk.mount()
-        tree = Tree(str(disk.folder), system_clocks())
+        tree = StoreDirectory(str(disk.folder), system_clocks())
         tree.make()
         check(tree, history.lines(), single_claims=False)
         with tree.visit() as visit:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import fields
 
-from switchboard_mcp.mail.messages import ACTIONS, PRIORITIES, RESERVED, Message
+from switchboard_mcp.mail.messages import ACTIONS, PRIORITIES, RESERVED, MailMessage
 from switchboard_mcp.mail.store.directory import FOLDERS
 
 BLOCK = re.compile(r"^```(sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -46,7 +46,7 @@ def test_every_example_of_the_protocol_does_what_the_page_says(workspace: Path, 
 
 def test_the_page_names_every_action_key_and_status(repo: Path) -> None:
     page = (repo / "docs" / "protocol.md").read_text()
-    keys = [field.encode_name for field in fields(Message)]
+    keys = [field.encode_name for field in fields(MailMessage)]
     for name in (
         *ACTIONS,
         *PRIORITIES,

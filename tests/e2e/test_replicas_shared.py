@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.bus.client import RIGHTS
-from switchboard_mcp.bus.replicas.counters import Ledger, Wish
-from switchboard_mcp.config.bus import Bus
+from switchboard_mcp.bus.replicas.counters import ReplicaCounters, TokenRequest
+from switchboard_mcp.config.bus import BusSettings
 from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Json
 from tests.e2e.redisserver import RedisServer, needs_redis
 from tests.e2e.web import Web, call, headers_of, modern, serving
@@ -213,11 +213,11 @@ def test_without_redis_each_counts_alone_and_both_come_together_again_when_it_is
 async def test_a_bucket_by_the_clock_of_redis(
     pair: Pair, debt_ms: int, wanted: int, granted: int, most_wait_s: float
 ) -> None:
-    ledger = Ledger(Bus(url=pair.redis.url, prefix="sums"))
+    ledger = ReplicaCounters(BusSettings(url=pair.redis.url, prefix="sums"))
     pair.redis.ask("FLUSHALL")
     if debt_ms:
         pair.redis.ask("SET", "{sums}:rate:x", "0", "PX", str(debt_ms))
-    told, other = await ledger.take([Wish("x", 60, 10, wanted), Wish("y", 60, 10, 1)])
+    told, other = await ledger.take([TokenRequest("x", 60, 10, wanted), TokenRequest("y", 60, 10, 1)])
     await ledger.close()
     assert told[0] == granted
     assert told[1] <= most_wait_s
@@ -227,8 +227,8 @@ async def test_a_bucket_by_the_clock_of_redis(
 
 async def test_a_bucket_fills_as_time_goes_and_no_faster(pair: Pair) -> None:
     """A rate that is no whole number of milliseconds, asked for often: nothing is rounded away, nothing given."""
-    ledger = Ledger(Bus(url=pair.redis.url, prefix="sums"))
-    wish, each_s = Wish("often", 7_000, 7_000, 7_000), 60 / 7_000
+    ledger = ReplicaCounters(BusSettings(url=pair.redis.url, prefix="sums"))
+    wish, each_s = TokenRequest("often", 7_000, 7_000, 7_000), 60 / 7_000
     before = time.monotonic()
     assert (await ledger.take([wish]))[0][0] == 7_000
     emptied = time.monotonic()
@@ -243,8 +243,10 @@ async def test_a_bucket_fills_as_time_goes_and_no_faster(pair: Pair) -> None:
 
 async def test_the_rights_that_mail_needs_are_enough(pair: Pair) -> None:
     pair.redis.ask("ACL", "SETUSER", "replica", "on", ">secret", "~{sums}:*", *RIGHTS.split())
-    ledger = Ledger(Bus(url=pair.redis.url.replace("//", "//replica:secret@"), prefix="sums"))
-    assert (await ledger.take([Wish("z", 60, 10, 1)]))[0][0] == 1
+    ledger = ReplicaCounters(
+        BusSettings(url=pair.redis.url.replace("//", "//replica:secret@"), prefix="sums")
+    )
+    assert (await ledger.take([TokenRequest("z", 60, 10, 1)]))[0][0] == 1
     await ledger.post("kid", b"notice", 60_000)
     told = await ledger.notice("kid")
     assert told is not None

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from switchboard_mcp.app import Options, load, running
+from switchboard_mcp.app import CommandOptions, load, running
 from switchboard_mcp.cli.local_client import connected
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
@@ -256,7 +256,7 @@ def test_ten_thousand_calls_while_children_are_killed_at_random(
 
 async def test_no_task_nor_call_is_left_when_all_is_answered(grove: Path) -> None:
     chance = random.Random(SEED)
-    workspace, redactor = load(Options(workspace=str(grove))), Redactor()
+    workspace, redactor = load(CommandOptions(workspace=str(grove))), Redactor()
     before = asyncio.all_tasks()
     async with running(workspace, Log("error", redactor=redactor), redactor) as board:
         standing = asyncio.all_tasks()

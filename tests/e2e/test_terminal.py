@@ -20,7 +20,7 @@ import pytest
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import Draft, Receipt
 from switchboard_mcp.mail.store.delivery_rules import gates
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from tests.e2e.shell import run
 from tests.e2e.windows import COMMAND, PATIENCE_S, Window, window
 
@@ -35,7 +35,7 @@ BODY = "the secret body"
 def desk(workspace: Path) -> Path:
     """A workspace in which `lead` leads."""
 
-    async def work(post: Post) -> None:
+    async def work(post: MessageStore) -> None:
         await post.register("lead")
         await post.update(agent_registry.assign("lead", "lead", "lead"))
 
@@ -43,9 +43,9 @@ def desk(workspace: Path) -> Path:
     return workspace
 
 
-def with_post(workspace: Path, work: Callable[[Post], Coroutine[Any, Any, T]]) -> T:
+def with_post(workspace: Path, work: Callable[[MessageStore], Coroutine[Any, Any, T]]) -> T:
     async def run() -> T:
-        async with await Post.open(str(workspace), gates=gates(str(workspace)), watch=False) as post:
+        async with await MessageStore.open(str(workspace), gates=gates(str(workspace)), watch=False) as post:
             return await work(post)
 
     return asyncio.run(run())
@@ -59,7 +59,7 @@ def send(workspace: Path, text: str, action: str = "status_update", sender: str 
 def ended(workspace: Path, id: str, sender: str = "lead") -> Receipt:
     """The last receipt of a message."""
 
-    async def wait(post: Post) -> Receipt:
+    async def wait(post: MessageStore) -> Receipt:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 (receipt,) = await post.receipts(sender, ids=[id])

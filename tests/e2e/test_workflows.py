@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from tests.e2e.agents import shell
 from tests.e2e.host import SWITCHBOARD, Json, switchboard
 from tests.e2e.sdk import Sdk, sdk_host
@@ -103,7 +103,7 @@ async def test_a_review_round_between_processes_keeps_its_order_whoever_comes_an
         ]
         assert told[1]["reason"] == "two lines, seen by three people"
         assert told[0]["artifacts"][0]["sha256"] == hashlib.sha256(request.read_bytes()).hexdigest()
-    async with await Post.open(str(desk), watch=False) as post:
+    async with await MessageStore.open(str(desk), watch=False) as post:
         verdict = await post.verify()
     assert verdict.sound, verdict.findings
 

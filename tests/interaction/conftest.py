@@ -11,10 +11,10 @@ import pytest_asyncio
 import uvloop
 
 from switchboard_mcp.transport import memory
-from switchboard_mcp.transport.base import Link
+from switchboard_mcp.transport.base import MessageTransport
 from switchboard_mcp.transport.stdio import Cork, PipeLink
 
-Join = Callable[[], tuple[Link, Link]]
+Join = Callable[[], tuple[MessageTransport, MessageTransport]]
 
 
 def pytest_asyncio_loop_factories(
@@ -26,9 +26,9 @@ def pytest_asyncio_loop_factories(
 @pytest_asyncio.fixture(params=["memory", "pipes"])
 async def join(request: pytest.FixtureRequest) -> AsyncIterator[Join]:
     """Makes two joined ends on the running loop."""
-    made: list[Link] = []
+    made: list[MessageTransport] = []
 
-    def joined_pipes() -> tuple[Link, Link]:
+    def joined_pipes() -> tuple[MessageTransport, MessageTransport]:
         loop = asyncio.get_running_loop()
         left_read, right_write = os.pipe()
         right_read, left_write = os.pipe()
@@ -42,7 +42,7 @@ async def join(request: pytest.FixtureRequest) -> AsyncIterator[Join]:
             {"message": "a callback failed", "exception": problem}
         )
 
-    def make() -> tuple[Link, Link]:
+    def make() -> tuple[MessageTransport, MessageTransport]:
         pair = memory.pair(asyncio.get_running_loop()) if request.param == "memory" else joined_pipes()
         made.extend(pair)
         return pair

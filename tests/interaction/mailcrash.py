@@ -20,8 +20,8 @@ from typing import Any
 from switchboard_mcp.mail.store import directory as trees
 from switchboard_mcp.mail.store import files, find, group_commit
 from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
-from switchboard_mcp.mail.store.directory import Tree, Visit
-from switchboard_mcp.mail.store.filenames import PLACES, Entry
+from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
+from switchboard_mcp.mail.store.filenames import PLACES, MessageFile
 from switchboard_mcp.mail.store.group_commit import Job
 from switchboard_mcp.mail.store.verify import verify
 
@@ -135,8 +135,8 @@ def end(child: int) -> int:
 
 
 @contextmanager
-def opened(workspace: Path, clocks: Clocks | None = None) -> Iterator[Tree]:
-    tree = Tree(str(workspace), clocks or system_clocks())
+def opened(workspace: Path, clocks: Clocks | None = None) -> Iterator[StoreDirectory]:
+    tree = StoreDirectory(str(workspace), clocks or system_clocks())
     tree.make()
     try:
         yield tree
@@ -144,15 +144,15 @@ def opened(workspace: Path, clocks: Clocks | None = None) -> Iterator[Tree]:
         tree.close()
 
 
-def run(tree: Tree, make: Callable[[Visit], Job[Any]]) -> Any:
+def run(tree: StoreDirectory, make: Callable[[Transaction], Job[Any]]) -> Any:
     """One job in a round of its own."""
     with tree.visit(1) as visit:
         return group_commit.run(visit, [make(visit)])[0]
 
 
-def everything(tree: Tree) -> dict[str, list[tuple[str, Entry]]]:
+def everything(tree: StoreDirectory) -> dict[str, list[tuple[str, MessageFile]]]:
     """Each id with all the places it is in."""
-    found: dict[str, list[tuple[str, Entry]]] = defaultdict(list)
+    found: dict[str, list[tuple[str, MessageFile]]] = defaultdict(list)
     with tree.visit() as visit:
         for place in PLACES:
             for agent in visit.agents(place):
@@ -178,7 +178,7 @@ def torn(root: Path, seen: set[str]) -> list[str]:
     return wrong
 
 
-def check(tree: Tree, history: list[list[Any]], *, single_claims: bool = True) -> None:
+def check(tree: StoreDirectory, history: list[list[Any]], *, single_claims: bool = True) -> None:
     """Every promise of the history holds."""
     where = everything(tree)
     doubled = {key: places for key, places in where.items() if len(places) > 1}
@@ -203,7 +203,7 @@ def check(tree: Tree, history: list[list[Any]], *, single_claims: bool = True) -
     ]
 
 
-def in_order(where: dict[str, list[tuple[str, Entry]]], history: list[list[Any]]) -> None:
+def in_order(where: dict[str, list[tuple[str, MessageFile]]], history: list[list[Any]]) -> None:
     """What one sender was told first is first: `accepted` lines have the sender and its count."""
     orders: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for line in history:

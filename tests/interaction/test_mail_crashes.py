@@ -28,10 +28,10 @@ from switchboard_mcp.mail.store import (
     sending,
     state,
 )
-from switchboard_mcp.mail.store.claims import Settling
+from switchboard_mcp.mail.store.claims import AckRequest
 from switchboard_mcp.mail.store.delivery_rules import gates
-from switchboard_mcp.mail.store.directory import Tree, Visit
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
+from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows import engine
 from tests.interaction.mailcrash import (
     Fuse,
@@ -57,29 +57,29 @@ def draft(payload: str = "work", key: str | None = None) -> Draft:
     return Draft(action="delegate_task", payload=payload, idempotency_key=key)
 
 
-def settling(fence: int, outcome: str = "done", result: str | None = None) -> Settling:
-    return Settling(fence=fence, outcome=outcome, summary="", result=result)  # type: ignore[arg-type]
+def settling(fence: int, outcome: str = "done", result: str | None = None) -> AckRequest:
+    return AckRequest(fence=fence, outcome=outcome, summary="", result=result)  # type: ignore[arg-type]
 
 
-def send(tree: Tree, history: History, *, key: str | None = None, payload: str = "work") -> None:
+def send(tree: StoreDirectory, history: History, *, key: str | None = None, payload: str = "work") -> None:
     sent = run(tree, lambda visit: sending.send(visit, draft(payload, key), "lead", "coder", []))
     assert isinstance(sent, Sent), sent
     history.tell("accepted", sent.id)
 
 
-def take(tree: Tree, lease_s: float = LEASE_S) -> Claimed:
+def take(tree: StoreDirectory, lease_s: float = LEASE_S) -> Claimed:
     with tree.visit() as visit:
         inbox, _ = dropped_files.deliver(visit, "coder", [])
         return claims.claim(visit, "coder", inbox, 1, lease_s, None)[0]
 
 
-def claim(tree: Tree, history: History) -> None:
+def claim(tree: StoreDirectory, history: History) -> None:
     taken = take(tree)
     history.tell("claimed", taken.message.id, taken.fence)
 
 
-def ack(outcome: str, result: str | None) -> Callable[[Tree, History], None]:
-    def settle(tree: Tree, history: History) -> None:
+def ack(outcome: str, result: str | None) -> Callable[[StoreDirectory, History], None]:
+    def settle(tree: StoreDirectory, history: History) -> None:
         held = json.loads((Path(tree.workspace) / "held.json").read_text())
         how = settling(held["fence"], outcome, result)
         acked = run(tree, lambda visit: claims.ack(visit, "coder", held["id"], how, []))
@@ -92,33 +92,33 @@ def ack(outcome: str, result: str | None) -> Callable[[Tree, History], None]:
     return settle
 
 
-def visiting(work: Callable[[Visit], object]) -> Callable[[Tree, History], None]:
-    def visit_tree(tree: Tree, history: History) -> None:
+def visiting(work: Callable[[Transaction], object]) -> Callable[[StoreDirectory, History], None]:
+    def visit_tree(tree: StoreDirectory, history: History) -> None:
         with tree.visit() as visit:
             work(visit)
 
     return visit_tree
 
 
-def give_back(tree: Tree, history: History) -> None:
-    future = Tree(tree.workspace, later(2 * LEASE_S))
+def give_back(tree: StoreDirectory, history: History) -> None:
+    future = StoreDirectory(tree.workspace, later(2 * LEASE_S))
     future.writer = tree.writer
     with future.visit() as visit:
         claims.give_back_expired(visit, "coder")
 
 
-def give_up(tree: Tree, history: History) -> None:
+def give_up(tree: StoreDirectory, history: History) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(claims, "MOST_RETURNS", 0)
         give_back(tree, history)
 
 
-def requeue(visit: Visit) -> None:
+def requeue(visit: Transaction) -> None:
     (dead,) = (each for each in dead_letters.listed(visit, "coder") if each.message)
     dead_letters.requeue(visit, "coder", dead.id)
 
 
-def prune(tree: Tree, history: History) -> None:
+def prune(tree: StoreDirectory, history: History) -> None:
     with tree.visit() as visit:
         found = retention.old(visit, time.time() + LEASE_S)
         for each in found:
@@ -127,7 +127,7 @@ def prune(tree: Tree, history: History) -> None:
         retention.take_leftovers(visit, time.time() + LEASE_S, retention.Pruned())
 
 
-def renew(visit: Visit) -> None:
+def renew(visit: Transaction) -> None:
     held = json.loads((Path(visit.tree.workspace) / "held.json").read_text())
     claims.renew(visit, "coder", held["id"], held["fence"], 2 * LEASE_S)
 
@@ -136,7 +136,7 @@ def count(now: dict[str, object]) -> None:
     now["count"] = int(str(now.get("count", 0))) + 1
 
 
-OPERATIONS: dict[str, Callable[[Tree, History], None]] = {
+OPERATIONS: dict[str, Callable[[StoreDirectory, History], None]] = {
     "send": send,
     "send with a key": lambda tree, history: send(tree, history, key="k"),
     "send an attachment": lambda tree, history: send(tree, history, payload="x" * 1_100_000),
@@ -222,7 +222,7 @@ def test_killed_before_any_step_an_operation_has_happened_or_has_not(
         history = History(workspace / "history")
 
         def work(workspace: Path = workspace, history: History = history, step: int = step) -> None:
-            tree = Tree(str(workspace), later(0))
+            tree = StoreDirectory(str(workspace), later(0))
             tree.make()
             arm(Fuse(step))
             OPERATIONS[name](tree, history)
@@ -249,7 +249,7 @@ def test_killed_before_any_step_a_letter_that_ends_a_phase_ends_it_once(
         shutil.copytree(prepared, workspace)
 
         def work(workspace: Path = workspace, step: int = step) -> None:
-            tree = Tree(str(workspace), later(0))
+            tree = StoreDirectory(str(workspace), later(0))
             tree.make()
             arm(Fuse(step))
             with tree.visit() as visit:
@@ -265,7 +265,7 @@ def test_killed_before_any_step_a_letter_that_ends_a_phase_ends_it_once(
 
 async def begin_hand_off(workspace: Path) -> None:
     """A workflow whose first phase a dropped letter ends."""
-    async with await Post.open(str(workspace), watch=False) as post:
+    async with await MessageStore.open(str(workspace), watch=False) as post:
         for name in ("lead", "coder"):
             await post.register(name)
         run = (await engine.start(post, "lead", "hand-off", agents={"giver": "lead", "taker": "coder"})).run
@@ -276,7 +276,7 @@ async def begin_hand_off(workspace: Path) -> None:
 
 async def check_hand_off(workspace: Path) -> None:
     """Whoever comes next delivers the letter, and it has ended the phase once."""
-    async with await Post.open(str(workspace), watch=False, gates=gates(str(workspace))) as post:
+    async with await MessageStore.open(str(workspace), watch=False, gates=gates(str(workspace))) as post:
         await post.deliver()
         (run,) = engine.runs(await engine.caught_up(post)).values()
         assert [(step.phase, step.via) for step in run.steps] == [("prepare", "msg_handed to coder")]
@@ -330,14 +330,14 @@ def test_an_old_fence_is_refused_after_the_message_was_claimed_again(workspace: 
 
 
 async def sender(workspace: Path, history: History, name: str) -> None:
-    async with await Post.open(str(workspace), watch=False) as post:
+    async with await MessageStore.open(str(workspace), watch=False) as post:
         for number in itertools.count():
             sent = await post.send(draft(str(number)), sender=name, recipient="coder")
             history.tell("accepted", sent.id, name, number)
 
 
 async def receiver(workspace: Path, history: History) -> None:
-    async with await Post.open(str(workspace), watch=False) as post:
+    async with await MessageStore.open(str(workspace), watch=False) as post:
         while True:
             for taken in await post.claim("coder", most=3, lease_s=LEASE_S):
                 history.tell("claimed", taken.message.id, taken.fence)
@@ -351,7 +351,7 @@ async def receiver(workspace: Path, history: History) -> None:
 
 async def server(workspace: Path, history: History, name: str) -> None:
     """Delivers what it drops itself, watches, and writes the state."""
-    async with await Post.open(str(workspace)) as post:
+    async with await MessageStore.open(str(workspace)) as post:
         for number in itertools.count():
             drop(workspace, f"msg_{name}-{number}", name)
             for delivery in await post.deliver("coder"):

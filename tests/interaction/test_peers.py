@@ -11,9 +11,9 @@ from msgspec import UNSET
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.framing import Noise, Oversized
-from switchboard_mcp.protocol.jsonrpc import Malformed, Message
-from switchboard_mcp.transport.base import Link
-from switchboard_mcp.transport.rpc import Call, Peer
+from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
+from switchboard_mcp.transport.base import MessageTransport
+from switchboard_mcp.transport.rpc import Peer, PendingRequest
 from tests.interaction.conftest import Join
 
 GONE = failure("child_crashed", "The other side is gone.")
@@ -22,7 +22,7 @@ GONE = failure("child_crashed", "The other side is gone.")
 class Side:
     """One end of a conversation. Requests go to `answer`, which may answer at once, later or never."""
 
-    def __init__(self, link: Link, answer: Callable[[Side, Message], None]) -> None:
+    def __init__(self, link: MessageTransport, answer: Callable[[Side, RpcMessage], None]) -> None:
         self.peer = Peer(asyncio.get_running_loop(), link, self)
         self.answer = answer
         self.notifications: list[str] = []
@@ -30,10 +30,10 @@ class Side:
         self.told = asyncio.Event()
         self.peer.start()
 
-    def requested(self, message: Message) -> None:
+    def requested(self, message: RpcMessage) -> None:
         self.answer(self, message)
 
-    def notified(self, message: Message) -> None:
+    def notified(self, message: RpcMessage) -> None:
         assert message.method is not UNSET
         self.notifications.append(message.method)
         self.told.set()
@@ -44,13 +44,13 @@ class Side:
     def link_closed(self) -> None:
         self.peer.fail_all(GONE)
 
-    def too_large(self, call: Call, size: int) -> None:
+    def too_large(self, call: PendingRequest, size: int) -> None:
         call.failed(GONE)
 
-    def unreadable(self, call: Call, reason: str) -> None:
+    def unreadable(self, call: PendingRequest, reason: str) -> None:
         call.failed(GONE)
 
-    def reply(self, message: Message) -> None:
+    def reply(self, message: RpcMessage) -> None:
         """Answer a request with its own params."""
         assert message.id is not UNSET
         assert message.params is not UNSET
@@ -58,13 +58,13 @@ class Side:
 
     async def ask(self, number: int) -> object:
         answer = await self.peer.inquire("echo", json.dumps({"number": number}).encode(), 10)
-        if isinstance(answer, Message):
+        if isinstance(answer, RpcMessage):
             assert answer.result is not UNSET
             return json.loads(bytes(answer.result))["number"]
         return answer
 
 
-def never(side: Side, message: Message) -> None:
+def never(side: Side, message: RpcMessage) -> None:
     """Leave a request without an answer."""
 
 
@@ -77,9 +77,9 @@ async def test_requests_under_way_together_get_their_own_answers(join: Join) -> 
 
 async def test_answers_may_come_in_any_order(join: Join) -> None:
     left, right = join()
-    held: list[Message] = []
+    held: list[RpcMessage] = []
 
-    def hold(side: Side, message: Message) -> None:
+    def hold(side: Side, message: RpcMessage) -> None:
         held.append(message)
         if len(held) == 50:
             for each in reversed(held):
@@ -98,14 +98,14 @@ async def test_both_sides_may_ask_at_once(join: Join) -> None:
 
 async def test_a_side_that_asks_back_under_the_same_id_is_answered_and_answers(join: Join) -> None:
     left, right = join()
-    heard: list[Message] = []
+    heard: list[RpcMessage] = []
 
-    def ask_back(side: Side, message: Message) -> None:
+    def ask_back(side: Side, message: RpcMessage) -> None:
         assert message.id is not UNSET
         side.peer.link.send(jsonrpc.request(bytes(message.id), "ping"))
         heard.append(message)
 
-    def answer_ping(side: Side, message: Message) -> None:
+    def answer_ping(side: Side, message: RpcMessage) -> None:
         assert message.method == "ping"
         side.peer.link.send(jsonrpc.notification("pinged"))
 

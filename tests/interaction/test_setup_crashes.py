@@ -22,7 +22,7 @@ from switchboard_mcp.setup.discovery import look
 from switchboard_mcp.setup.hosts import BY_NAME
 from switchboard_mcp.setup.journal import begin, perform, runs
 from switchboard_mcp.setup.paths import places
-from switchboard_mcp.setup.plan import Plan, Present, Settings, decide, make_plan
+from switchboard_mcp.setup.plan import ExistingSetup, Plan, SetupOptions, decide, make_plan
 from switchboard_mcp.setup.revert import active, perform_undo, plan_undo, take_back_interrupted
 from tests.hostfiles import HOSTS, Person
 
@@ -88,10 +88,10 @@ def plan_of(person: Person) -> Plan:
     folder = str(person.workspace)
     workspace = load_workspace(folder, None, {})
     known = {spec.name: server_of(spec, workspace.config, folder) for spec in workspace.children}
-    present = Present(children=known, names=names_there(folder, workspace.children))
+    present = ExistingSetup(children=known, names=names_there(folder, workspace.children))
     survey = look(places(folder, person.environment(), "linux"), list(BY_NAME), (), named=False)
     outcomes, children = decide(survey, present, folder)
-    wanted = Settings(
+    wanted = SetupOptions(
         workspace=folder,
         config=os.path.join(folder, "switchboard.config.json"),
         command=["/bin/switchboard", "--workspace", folder],

@@ -14,16 +14,16 @@ from typing import Any, Literal
 
 from switchboard_mcp.children.catalog import Catalog
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.context import Services
-from switchboard_mcp.children.waiter import Visitor
+from switchboard_mcp.children.context import ChildContext
+from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config, Timeouts
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.transport.process.launcher import Launcher
-from switchboard_mcp.transport.rpc import Call, Peer, next_id
+from switchboard_mcp.transport.rpc import Peer, PendingRequest, next_id
 from switchboard_mcp.transport.stdio import Cork
 
 Kind = Literal["http", "sse", "ws"]
@@ -63,7 +63,7 @@ async def until(happened: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-class Question(Visitor, Call):
+class Question(ReadyWaiter, PendingRequest):
     """A call of a tool by somebody who waits for it."""
 
     __slots__ = ("arguments", "child", "done", "progress", "tool")
@@ -94,7 +94,7 @@ class Question(Visitor, Call):
     def refused(self, problem: Failure) -> None:
         self.settle(problem)
 
-    def answered(self, answer: Message) -> None:
+    def answered(self, answer: RpcMessage) -> None:
         body = answer.result or answer.error
         self.settle(json.loads(bytes(body)))  # type: ignore[arg-type]
 
@@ -130,9 +130,9 @@ class Audience:
     def __init__(self) -> None:
         self.news = asyncio.Event()
 
-    def child_said(self, child: Child, peer: Peer, message: Message) -> None: ...
+    def child_said(self, child: Child, peer: Peer, message: RpcMessage) -> None: ...
 
-    def child_asked(self, child: Child, peer: Peer, message: Message) -> None: ...
+    def child_asked(self, child: Child, peer: Peer, message: RpcMessage) -> None: ...
 
     def child_changed(self, child: str, notification: str, *, first: bool = False) -> None:
         if notification == "notifications/tools/list_changed":
@@ -143,7 +143,7 @@ Meet = Callable[..., Child]
 
 
 @asynccontextmanager
-async def meeting(log_lines: list[str] | None = None) -> AsyncIterator[tuple[Meet, Services]]:
+async def meeting(log_lines: list[str] | None = None) -> AsyncIterator[tuple[Meet, ChildContext]]:
     """Makes children; on leaving they are stopped, and nothing of them is left."""
     loop = asyncio.get_running_loop()
     made: list[Child] = []
@@ -155,7 +155,7 @@ async def meeting(log_lines: list[str] | None = None) -> AsyncIterator[tuple[Mee
         def start_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
             return tasks.create_task(work)
 
-        services = Services(
+        services = ChildContext(
             loop=loop,
             launcher=Launcher(loop),
             cork=Cork(),

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from switchboard_mcp.ask import prompt
-from switchboard_mcp.ask.models import REPLY_TOKENS, Brief, Correction, News, Reply, Usage
-from switchboard_mcp.ask.plan import Offered, Step, Turn
-from switchboard_mcp.config.ask import Ask
+from switchboard_mcp.ask.models import REPLY_TOKENS, Correction, InitialPrompt, ModelReply, News, Usage
+from switchboard_mcp.ask.plan import ModelTurn, Offered, PlanStep
+from switchboard_mcp.config.ask import AskSettings
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.suites.schema import compact
 from switchboard_mcp.suites.summary import summarise
@@ -53,10 +53,10 @@ CONTROLS = [
 ]
 
 
-class ApiModel:
+class AnthropicModel:
     """See the module."""
 
-    def __init__(self, settings: Ask, key: str) -> None:
+    def __init__(self, settings: AskSettings, key: str) -> None:
         self._settings = settings
         self._key = key
         self._client: AsyncAnthropic | None = None
@@ -83,9 +83,9 @@ class ApiModel:
             timeout=self._settings.timeout_ms / 1000,
         )
 
-    def talk(self, brief: Brief) -> ApiTalk:
+    def talk(self, brief: InitialPrompt) -> AnthropicConversation:
         """A conversation about one request."""
-        return ApiTalk(self, self._settings, brief, prompt.system(brief.child, brief.role, HOW))
+        return AnthropicConversation(self, self._settings, brief, prompt.system(brief.child, brief.role, HOW))
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -100,10 +100,12 @@ class _Use(Struct, frozen=True):
     step: int | None
 
 
-class ApiTalk:
+class AnthropicConversation:
     """See `models.Talk`."""
 
-    def __init__(self, model: ApiModel, settings: Ask, brief: Brief, system: str) -> None:
+    def __init__(
+        self, model: AnthropicModel, settings: AskSettings, brief: InitialPrompt, system: str
+    ) -> None:
         self._model = model
         self._settings = settings
         self._names = api_names([tool.name for tool in brief.offered])
@@ -117,11 +119,11 @@ class ApiTalk:
         self._messages: list[Any] = [{"role": "user", "content": brief.request}]
         self._uses: list[_Use] = []
 
-    async def begin(self, most_tokens: int) -> Reply:
+    async def begin(self, most_tokens: int) -> ModelReply:
         """The first turn."""
         return await self._turn(most_tokens)
 
-    async def go_on(self, news: News, most_tokens: int) -> Reply:
+    async def go_on(self, news: News, most_tokens: int) -> ModelReply:
         """The turn after this."""
         self._messages.append({"role": "user", "content": self._written(news)})
         return await self._turn(most_tokens)
@@ -133,7 +135,7 @@ class ApiTalk:
             return [_result(use.id, told, wrong=True) for use in self._uses] or told
         return [_result(use.id, "noted" if use.step is None else news.texts[use.step]) for use in self._uses]
 
-    async def _turn(self, most_tokens: int) -> Reply:
+    async def _turn(self, most_tokens: int) -> ModelReply:
         client = await self._model.client()
         most = min(REPLY_TOKENS, most_tokens)
         try:
@@ -151,14 +153,14 @@ class ApiTalk:
             written=counted.output_tokens,
             cached=counted.cache_read_input_tokens or 0,
         )
-        return Reply(turn, usage, message.model)
+        return ModelReply(turn, usage, message.model)
 
-    def _understood(self, message: Message) -> Turn:
+    def _understood(self, message: Message) -> ModelTurn:
         self._uses = []
         if message.stop_reason == "refusal":
-            return Turn(cannot="the model declines to plan it.")
+            return ModelTurn(cannot="the model declines to plan it.")
         originals = {written: name for name, written in self._names.items()}
-        steps: list[Step] = []
+        steps: list[PlanStep] = []
         said: dict[str, dict[str, object]] = {}
         texts: list[str] = []
         odd = ""
@@ -176,10 +178,10 @@ class ApiTalk:
                 self._uses.append(_Use(block.id, None))
             else:
                 self._uses.append(_Use(block.id, len(steps)))
-                steps.append(Step(originals.get(block.name, block.name), args))
+                steps.append(PlanStep(originals.get(block.name, block.name), args))
         if message.stop_reason == "max_tokens":
             odd = "The answer was cut off: it is too long."
-        return Turn(
+        return ModelTurn(
             steps=steps,
             done=DONE in said,
             later=_names(said[LATER].get("subtools"), originals) if LATER in said else None,

@@ -16,10 +16,28 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.ask import prompt
-from switchboard_mcp.ask.models import Brief, Correction, Model, News, Reply, Results, Talk
-from switchboard_mcp.ask.plan import Finished, Frame, Go, Offered, SendBack, Step, Stop, judge, to_confirm
-from switchboard_mcp.ask.record import Record, joined, sketch
-from switchboard_mcp.config.ask import Ask
+from switchboard_mcp.ask.models import (
+    Conversation,
+    Correction,
+    InitialPrompt,
+    ModelReply,
+    News,
+    PlanningModel,
+    Results,
+)
+from switchboard_mcp.ask.plan import (
+    Finished,
+    Frame,
+    Go,
+    Offered,
+    PlanStep,
+    SendBack,
+    StopPlan,
+    judge,
+    to_confirm,
+)
+from switchboard_mcp.ask.record import AskRecord, joined, sketch
+from switchboard_mcp.config.ask import AskSettings
 from switchboard_mcp.errors import SwitchboardError, failure
 
 Agreement = Literal["yes", "no", "nobody"]
@@ -27,7 +45,7 @@ Agreement = Literal["yes", "no", "nobody"]
 Tell = Callable[[float, float, str], None]
 
 
-class Request(Struct, frozen=True):
+class AskRequest(Struct, frozen=True):
     """What somebody wants."""
 
     query: str
@@ -45,24 +63,24 @@ class Toolbox(Protocol):
     async def offered(self) -> list[Offered]:
         """The subtools that may be used, always in the same order. Raises `SwitchboardError`."""
 
-    async def call(self, step: Step) -> bytes:
+    async def call(self, step: PlanStep) -> bytes:
         """The result of a step as it came, be it that of a failure. Raises `SwitchboardError`."""
 
 
 class Consent(Protocol):
     """Whoever may say no."""
 
-    async def agree(self, steps: Sequence[Step], grave: Sequence[Step]) -> Agreement:
+    async def agree(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> Agreement:
         """Whether these steps may be run, of which some are grave; `nobody` where none can be asked."""
 
 
-class Party(Struct, frozen=True):
+class Participants(Struct, frozen=True):
     """Who takes part. `role` says what the child is for; `trusted`, which subtools nobody need be asked about."""
 
     toolbox: Toolbox
-    model: Model
+    model: PlanningModel
     consent: Consent
-    settings: Ask
+    settings: AskSettings
     trusted: Callable[[str], bool]
     role: str = ""
     clock: Callable[[], float] = time.monotonic
@@ -76,9 +94,9 @@ class Stopped(Exception):  # noqa: N818 - it never leaves this module
         self.code = code
 
 
-async def carry_out(request: Request, party: Party, tell: Tell) -> tuple[bytes, Record]:
+async def carry_out(request: AskRequest, party: Participants, tell: Tell) -> tuple[bytes, AskRecord]:
     """The tool result, and what it came to."""
-    record = Record()
+    record = AskRecord()
     began = party.clock()
     work = _Work(request, party, record, tell)
     try:
@@ -99,7 +117,7 @@ async def carry_out(request: Request, party: Party, tell: Tell) -> tuple[bytes, 
 
 
 class _Work:
-    def __init__(self, request: Request, party: Party, record: Record, tell: Tell) -> None:
+    def __init__(self, request: AskRequest, party: Participants, record: AskRecord, tell: Tell) -> None:
         self._request = request
         self._party = party
         self._record = record
@@ -117,14 +135,14 @@ class _Work:
                 "ask_impossible", f"Child '{party.toolbox.child}' has no subtools that may be used."
             )
         text = prompt.request(self._request.query, self._request.context, self._fence)
-        talk = party.model.talk(Brief(party.toolbox.child, party.role, list(offered.values()), text))
+        talk = party.model.talk(InitialPrompt(party.toolbox.child, party.role, list(offered.values()), text))
         frame = Frame(settings.max_steps)
         news: News | None = None
         last: list[bytes] = []
         while True:
             reply = await self._ask(talk, news)
             verdict = judge(reply.turn, offered, frame)
-            if isinstance(verdict, Stop):
+            if isinstance(verdict, StopPlan):
                 raise Stopped(verdict.code, verdict.message)
             if isinstance(verdict, Finished):
                 return joined(last, verdict.message)
@@ -142,7 +160,7 @@ class _Work:
             frame = Frame(frame.steps_left - len(last), verdict.within)
             news = self._told(verdict.steps, last)
 
-    async def _ask(self, talk: Talk, news: News | None) -> Reply:
+    async def _ask(self, talk: Conversation, news: News | None) -> ModelReply:
         record, settings = self._record, self._party.settings
         left = settings.max_tokens - record.usage.total
         if left <= 0:
@@ -158,7 +176,7 @@ class _Work:
         record.usage.add(reply.usage)
         return reply
 
-    async def _perform(self, go: Go, grave: Sequence[Step]) -> tuple[list[bytes], bool]:
+    async def _perform(self, go: Go, grave: Sequence[PlanStep]) -> tuple[list[bytes], bool]:
         """Run the steps in order, up to the first that fails; whether one has."""
         noted = self._record.planned(go.steps)
         await self._confirm(go.steps, grave)
@@ -179,7 +197,7 @@ class _Work:
                 return results, True
         return results, False
 
-    async def _confirm(self, steps: Sequence[Step], grave: Sequence[Step]) -> None:
+    async def _confirm(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> None:
         """Have the steps agreed to. The time that a person takes is not held against the request."""
         deadline = self.limit.when()
         began = asyncio.get_running_loop().time()
@@ -194,7 +212,7 @@ class _Work:
             told = f"A person must agree to this first, and the host cannot ask one: {names}. Nothing of it was run."
             raise Stopped("ask_unconfirmed", told)
 
-    def _told(self, steps: Sequence[Step], results: Sequence[bytes]) -> Results:
+    def _told(self, steps: Sequence[PlanStep], results: Sequence[bytes]) -> Results:
         texts = [
             prompt.fenced(self._fence, step.subtool, result)
             for step, result in zip(steps, results, strict=False)

@@ -12,12 +12,12 @@ from typing import Literal, Protocol
 import msgspec
 from msgspec import Raw, Struct
 
-from switchboard_mcp.ask.anthropic_api import ApiModel
+from switchboard_mcp.ask.anthropic_api import AnthropicModel
 from switchboard_mcp.ask.engine import Agreement
-from switchboard_mcp.ask.models import Model
-from switchboard_mcp.ask.plan import Step
-from switchboard_mcp.ask.sampling import HostModel
-from switchboard_mcp.config.ask import Ask
+from switchboard_mcp.ask.models import PlanningModel
+from switchboard_mcp.ask.plan import PlanStep
+from switchboard_mcp.ask.sampling import SamplingModel
+from switchboard_mcp.config.ask import AskSettings
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.protocol import jsonrpc
 
@@ -35,7 +35,7 @@ FORM = {
 Backend = Literal["auto", "api", "host"]
 
 
-class Host(Protocol):
+class AskClient(Protocol):
     """The client, as far as it can be asked something."""
 
     def able(self, capability: str) -> bool:
@@ -61,19 +61,19 @@ def find_key(environ: Mapping[str, str]) -> str:
     return next((key for name in KEYS if (key := environ.get(name, "").strip())), "")
 
 
-def api_model(settings: Ask, environ: Mapping[str, str]) -> ApiModel | None:
+def api_model(settings: AskSettings, environ: Mapping[str, str]) -> AnthropicModel | None:
     """The API, where the settings want it and a key is set."""
     key = find_key(environ)
-    return ApiModel(settings, key) if key and settings.backend != "host" else None
+    return AnthropicModel(settings, key) if key and settings.backend != "host" else None
 
 
-async def warm(api: ApiModel) -> None:
+async def warm(api: AnthropicModel) -> None:
     """Load what takes long before it is needed. What goes wrong with it is told when it is."""
     with suppress(SwitchboardError):
         await api.client()
 
 
-def choose(backend: Backend, api: ApiModel | None, host: Host | None) -> Model:
+def choose(backend: Backend, api: AnthropicModel | None, host: AskClient | None) -> PlanningModel:
     """Who plans. Raises `ask_no_model` where nobody can, which says what to set."""
     if api is not None and backend != "host":
         return api
@@ -83,7 +83,7 @@ def choose(backend: Backend, api: ApiModel | None, host: Host | None) -> Model:
             "ask_no_model", told, hint=f"Set {KEYS[0]} (or {KEYS[1]}) where Switchboard is started."
         )
     if host is not None and host.able("sampling"):
-        return HostModel(host.ask)
+        return SamplingModel(host.ask)
     lack = (
         "the host does not lend its model (sampling)" if host is not None else "there is no host to lend one"
     )
@@ -94,11 +94,11 @@ def choose(backend: Backend, api: ApiModel | None, host: Host | None) -> Model:
 class HostConsent:
     """Asks the host's user about grave steps, and about no others."""
 
-    def __init__(self, child: str, host: Host) -> None:
+    def __init__(self, child: str, host: AskClient) -> None:
         self._child = child
         self._host = host
 
-    async def agree(self, steps: Sequence[Step], grave: Sequence[Step]) -> Agreement:
+    async def agree(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> Agreement:
         """Whether they may be run."""
         if not grave:
             return "yes"
@@ -112,12 +112,12 @@ class HostConsent:
         agreed = answer.action == "accept" and (answer.content or {}).get("agree") is True
         return "yes" if agreed else "no"
 
-    def _question(self, steps: Sequence[Step]) -> str:
+    def _question(self, steps: Sequence[PlanStep]) -> str:
         lines = [f"{number}. {line(step)}" for number, step in enumerate(steps, 1)]
         return "\n".join([f"Run this with '{self._child}'? It may change or delete things.", *lines])
 
 
-def line(step: Step) -> str:
+def line(step: PlanStep) -> str:
     """A step for a person to read."""
     args = msgspec.json.encode(step.args).decode()
     return f"{step.subtool} {args if len(args) <= ARGS_CHARS else args[:ARGS_CHARS] + '…'}"

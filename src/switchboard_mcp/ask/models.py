@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from switchboard_mcp.ask.plan import Offered, Turn
+from switchboard_mcp.ask.plan import ModelTurn, Offered
 from switchboard_mcp.errors import SwitchboardError
 
 # Room for arguments such as the text of a file, and for what a model thinks before.
@@ -22,7 +22,7 @@ class CannotAskError(SwitchboardError):
     """A host does not know what it was asked for at all; other refusals may pass."""
 
 
-class Brief(Struct, frozen=True):
+class InitialPrompt(Struct, frozen=True):
     """What a conversation begins with."""
 
     child: str
@@ -65,26 +65,26 @@ class Usage(Struct):
         return self.read + self.written + self.cached
 
 
-class Reply(Struct, frozen=True):
+class ModelReply(Struct, frozen=True):
     """One turn, and what it cost."""
 
-    turn: Turn
+    turn: ModelTurn
     usage: Usage
     model: str
 
 
-class Talk(Protocol):
+class Conversation(Protocol):
     """A conversation about one request."""
 
-    async def begin(self, most_tokens: int) -> Reply:
+    async def begin(self, most_tokens: int) -> ModelReply:
         """The first turn. Raises `SwitchboardError` where the model cannot be had."""
 
-    async def go_on(self, news: News, most_tokens: int) -> Reply:
+    async def go_on(self, news: News, most_tokens: int) -> ModelReply:
         """The turn after this."""
 
 
-class Model(Protocol):
+class PlanningModel(Protocol):
     """Somebody to plan."""
 
-    def talk(self, brief: Brief) -> Talk:
+    def talk(self, brief: InitialPrompt) -> Conversation:
         """A conversation about one request."""

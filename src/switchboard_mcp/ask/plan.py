@@ -33,21 +33,21 @@ class Offered(Struct, frozen=True):
     destructive: bool = True
 
 
-class Step(Struct, frozen=True):
+class PlanStep(Struct, frozen=True):
     """One call that a model proposes."""
 
     subtool: str
     args: dict[str, object] = {}
 
 
-class Turn(Struct, frozen=True, kw_only=True):
+class ModelTurn(Struct, frozen=True, kw_only=True):
     """What a model said at once.
 
     `later` is None where it did not say. `cannot` is why nothing can be done; `unclear` that the request could mean
     several things, and what to ask. `odd` is what could not be understood.
     """
 
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     done: bool = False
     later: list[str] | None = None
     message: str = ""
@@ -67,7 +67,7 @@ class Frame(Struct, frozen=True):
 class Go(Struct, frozen=True):
     """Run these steps. `last` where the request is fulfilled by them; `within` holds from then on."""
 
-    steps: list[Step]
+    steps: list[PlanStep]
     last: bool
     within: frozenset[str]
 
@@ -84,39 +84,41 @@ class SendBack(Struct, frozen=True):
     problems: list[str]
 
 
-class Stop(Struct, frozen=True):
+class StopPlan(Struct, frozen=True):
     """The request ends here; `code` is that of the failure."""
 
     code: str
     message: str
 
 
-Verdict = Go | Finished | SendBack | Stop
+Verdict = Go | Finished | SendBack | StopPlan
 
 
-def judge(turn: Turn, offered: Mapping[str, Offered], frame: Frame) -> Verdict:
+def judge(turn: ModelTurn, offered: Mapping[str, Offered], frame: Frame) -> Verdict:
     """What becomes of a turn."""
     if turn.cannot:
-        return Stop("ask_impossible", f"This cannot be done here: {turn.cannot}")
+        return StopPlan("ask_impossible", f"This cannot be done here: {turn.cannot}")
     if turn.unclear:
-        return Stop("ask_unclear", f"The request is not clear: {turn.unclear}")
+        return StopPlan("ask_unclear", f"The request is not clear: {turn.unclear}")
     problems = list(_problems(turn, offered, frame))
     if problems:
         if frame.sent_back:
-            return Stop("ask_plan_invalid", f"The model made no plan that can be run. {' '.join(problems)}")
+            return StopPlan(
+                "ask_plan_invalid", f"The model made no plan that can be run. {' '.join(problems)}"
+            )
         return SendBack(problems)
     if not turn.steps:
         return Finished(turn.message)
     if len(turn.steps) > frame.steps_left:
         told = f"This takes more than the {frame.steps_left} steps that are left (ask.maxSteps)."
-        return Stop("ask_limit", told)
+        return StopPlan("ask_limit", told)
     within = frame.within
     if within is None:
         within = frozenset(step.subtool for step in turn.steps) | frozenset(turn.later or ())
     return Go(turn.steps, turn.done, within)
 
 
-def _problems(turn: Turn, offered: Mapping[str, Offered], frame: Frame) -> Iterable[str]:
+def _problems(turn: ModelTurn, offered: Mapping[str, Offered], frame: Frame) -> Iterable[str]:
     if turn.odd:
         yield turn.odd
         return
@@ -132,7 +134,7 @@ def _problems(turn: Turn, offered: Mapping[str, Offered], frame: Frame) -> Itera
         yield "Say whether the request is done with these steps, or which subtools you will need after them."
 
 
-def _wrong(step: Step, offered: Mapping[str, Offered], frame: Frame) -> Iterable[str]:
+def _wrong(step: PlanStep, offered: Mapping[str, Offered], frame: Frame) -> Iterable[str]:
     known = offered.get(step.subtool)
     if known is None:
         yield f"There is no subtool '{step.subtool}'.{meant(step.subtool, offered)}"
@@ -148,8 +150,8 @@ def _wrong(step: Step, offered: Mapping[str, Offered], frame: Frame) -> Iterable
 
 
 def to_confirm(
-    steps: Iterable[Step], offered: Mapping[str, Offered], rule: Confirm, trusted: Callable[[str], bool]
-) -> list[Step]:
+    steps: Iterable[PlanStep], offered: Mapping[str, Offered], rule: Confirm, trusted: Callable[[str], bool]
+) -> list[PlanStep]:
     """The steps that a person must agree to first."""
     return [step for step in steps if _grave(offered[step.subtool], rule) and not trusted(step.subtool)]
 

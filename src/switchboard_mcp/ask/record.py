@@ -12,15 +12,15 @@ import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.ask.models import Usage
-from switchboard_mcp.ask.plan import Step
-from switchboard_mcp.config.ask import Used
+from switchboard_mcp.ask.plan import PlanStep
+from switchboard_mcp.config.ask import AskUsage
 from switchboard_mcp.errors import KINDS, Failure, tool_result
 
 NEWLINE = "\n"
 PLAN, USE = "switchboard/plan", "switchboard/use"
 
 
-class Taken(Struct, rename="camel", omit_defaults=True):
+class ExecutedStep(Struct, rename="camel", omit_defaults=True):
     """One step of the plan, and what became of it."""
 
     subtool: str
@@ -30,10 +30,10 @@ class Taken(Struct, rename="camel", omit_defaults=True):
     ms: float = 0.0
 
 
-class Record(Struct):
+class AskRecord(Struct):
     """See the module."""
 
-    steps: list[Taken] = []
+    steps: list[ExecutedStep] = []
     usage: Usage = msgspec.field(default_factory=Usage)
     model: str = ""
     turns: int = 0
@@ -41,15 +41,15 @@ class Record(Struct):
     steps_s: float = 0.0
     total_s: float = 0.0
 
-    def planned(self, steps: Sequence[Step]) -> list[Taken]:
+    def planned(self, steps: Sequence[PlanStep]) -> list[ExecutedStep]:
         """Note steps that are about to be run."""
-        noted = [Taken(step.subtool, step.args) for step in steps]
+        noted = [ExecutedStep(step.subtool, step.args) for step in steps]
         self.steps.extend(noted)
         return noted
 
-    def use(self, outcome: str = "") -> Used:
+    def use(self, outcome: str = "") -> AskUsage:
         """What it cost so far."""
-        return Used(
+        return AskUsage(
             outcome=outcome,
             model=self.model,
             subtools=list(dict.fromkeys(taken.subtool for taken in self.steps if taken.ran)),
@@ -92,7 +92,7 @@ def outcome_of(result: bytes) -> str:
     return code if isinstance(code, str) and code in KINDS else "child_failed"
 
 
-def _line(taken: Taken) -> str:
+def _line(taken: ExecutedStep) -> str:
     state = "failed" if taken.is_error else "done" if taken.ran else "not run"
     return f"{taken.subtool} {msgspec.json.encode(taken.args).decode()} ({state})"
 
@@ -116,7 +116,7 @@ def joined(results: Sequence[bytes], message: str) -> bytes:
     return msgspec.json.encode(whole)
 
 
-def sketch(steps: Sequence[Step], later: Sequence[str], confirmed: Sequence[str]) -> bytes:
+def sketch(steps: Sequence[PlanStep], later: Sequence[str], confirmed: Sequence[str]) -> bytes:
     """What would be done, as a result: for a dry run."""
     plan = {
         "steps": [{"subtool": step.subtool, "args": step.args} for step in steps],

@@ -12,8 +12,16 @@ import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.ask import prompt
-from switchboard_mcp.ask.models import REPLY_TOKENS, Brief, CannotAskError, Correction, News, Reply, Usage
-from switchboard_mcp.ask.plan import Offered, Turn
+from switchboard_mcp.ask.models import (
+    REPLY_TOKENS,
+    CannotAskError,
+    Correction,
+    InitialPrompt,
+    ModelReply,
+    News,
+    Usage,
+)
+from switchboard_mcp.ask.plan import ModelTurn, Offered
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.suites import tokens
@@ -49,23 +57,23 @@ class _Answer(Struct):
 
 
 _decode_answer = msgspec.json.Decoder(_Answer).decode
-_decode_turn = msgspec.json.Decoder(Turn).decode
+_decode_turn = msgspec.json.Decoder(ModelTurn).decode
 
 
-class HostModel:
+class SamplingModel:
     """See the module."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
-    def talk(self, brief: Brief) -> HostTalk:
+    def talk(self, brief: InitialPrompt) -> SamplingConversation:
         """A conversation about one request."""
         lines = "\n".join(_line(tool) for tool in brief.offered)
         system = prompt.system(brief.child, brief.role, FORM + lines)
-        return HostTalk(self._ask, system, brief.request)
+        return SamplingConversation(self._ask, system, brief.request)
 
 
-class HostTalk:
+class SamplingConversation:
     """See `models.Talk`."""
 
     def __init__(self, ask: Ask, system: str, request: str) -> None:
@@ -73,17 +81,17 @@ class HostTalk:
         self._system = system
         self._messages = [_message("user", request)]
 
-    async def begin(self, most_tokens: int) -> Reply:
+    async def begin(self, most_tokens: int) -> ModelReply:
         """The first turn."""
         return await self._turn(most_tokens)
 
-    async def go_on(self, news: News, most_tokens: int) -> Reply:
+    async def go_on(self, news: News, most_tokens: int) -> ModelReply:
         """The turn after this."""
         told = prompt.correction(news.problems) if isinstance(news, Correction) else "\n\n".join(news.texts)
         self._messages.append(_message("user", told))
         return await self._turn(most_tokens)
 
-    async def _turn(self, most_tokens: int) -> Reply:
+    async def _turn(self, most_tokens: int) -> ModelReply:
         params = jsonrpc.encode(
             {
                 "systemPrompt": self._system,
@@ -109,18 +117,18 @@ class HostTalk:
         text = "".join(block.text for block in blocks if block.type == "text")
         self._messages.append(_message("assistant", text or "(nothing)"))
         usage = Usage(read=tokens.estimate(params), written=tokens.estimate(text))
-        return Reply(read_turn(text), usage, answer.model or "host")
+        return ModelReply(read_turn(text), usage, answer.model or "host")
 
 
-def read_turn(text: str) -> Turn:
+def read_turn(text: str) -> ModelTurn:
     """What a model meant by its text: the JSON in it, whatever it wrote around that."""
     begin, end = text.find("{"), text.rfind("}")
     if begin < 0 or end < begin:
-        return Turn(odd=f"That is no plan. {ONLY}")
+        return ModelTurn(odd=f"That is no plan. {ONLY}")
     try:
         written = _decode_turn(text[begin : end + 1])
     except (msgspec.DecodeError, RecursionError) as problem:
-        return Turn(odd=f"That is no plan: {problem}. {ONLY}")
+        return ModelTurn(odd=f"That is no plan: {problem}. {ONLY}")
     return msgspec.structs.replace(written, odd="")  # which is not for a model to say
 
 

@@ -24,7 +24,7 @@ SHOWN_CHARS = 60
 Node = dict[str, Any]
 
 
-class Mistake(Struct, frozen=True):
+class SchemaMistake(Struct, frozen=True):
     """One thing that does not fit: where, and in words what."""
 
     path: str
@@ -34,10 +34,10 @@ class Mistake(Struct, frozen=True):
         return f"{self.path or 'the arguments'}: {self.message}"
 
 
-def check(schema: object, value: object) -> list[Mistake]:
+def check(schema: object, value: object) -> list[SchemaMistake]:
     """What does not fit, in the order of the schema; empty where all does."""
     look = _Look(schema)
-    found: list[Mistake] = []
+    found: list[SchemaMistake] = []
     for mistake in look.at(schema, value, "", 0):
         found.append(mistake)
         if len(found) == MOST_MISTAKES:
@@ -50,11 +50,11 @@ class _Look:
         self._root = root
         self._left = MAX_LOOKS
 
-    def at(self, schema: object, value: object, path: str, depth: int) -> Iterator[Mistake]:
+    def at(self, schema: object, value: object, path: str, depth: int) -> Iterator[SchemaMistake]:
         """What does not fit here and below."""
         self._left -= 1
         if schema is False:
-            yield Mistake(path, "nothing may stand here")
+            yield SchemaMistake(path, "nothing may stand here")
         if not isinstance(schema, dict) or depth > MAX_DEPTH or self._left < 0:
             return
         if "$ref" in schema:
@@ -79,7 +79,7 @@ class _Look:
     def _fits(self, schema: object, value: object, depth: int) -> bool:
         return next(self.at(schema, value, "", depth + 1), None) is None
 
-    def _combined(self, schema: Node, value: object, path: str, depth: int) -> Iterator[Mistake]:
+    def _combined(self, schema: Node, value: object, path: str, depth: int) -> Iterator[SchemaMistake]:
         for part in _list(schema, "allOf"):
             yield from self.at(part, value, path, depth + 1)
         options = _list(schema, "anyOf")
@@ -91,23 +91,27 @@ class _Look:
             if fitting == 0:
                 yield from self._none_fits(options, value, path, depth)
             elif fitting > 1:
-                yield Mistake(path, f"fits {fitting} of {len(options)} alternatives, and may fit only one")
+                yield SchemaMistake(
+                    path, f"fits {fitting} of {len(options)} alternatives, and may fit only one"
+                )
         if "not" in schema and self._fits(schema["not"], value, depth):
-            yield Mistake(path, "is what it must not be")
+            yield SchemaMistake(path, "is what it must not be")
 
-    def _none_fits(self, options: list[object], value: object, path: str, depth: int) -> Iterator[Mistake]:
+    def _none_fits(
+        self, options: list[object], value: object, path: str, depth: int
+    ) -> Iterator[SchemaMistake]:
         """The complaint of the alternative that is nearest: the one that complains about something further in."""
         complaints = [list(self.at(option, value, path, depth + 1))[:MOST_MISTAKES] for option in options]
         deeper = [found for found in complaints if found and all(mistake.path != path for mistake in found)]
         if len(deeper) == 1:
             yield from deeper[0]
         else:
-            yield Mistake(path, f"{_shown(value)} fits none of {len(options)} alternatives")
+            yield SchemaMistake(path, f"{_shown(value)} fits none of {len(options)} alternatives")
 
-    def _members(self, schema: Node, value: Node, path: str, depth: int) -> Iterator[Mistake]:
+    def _members(self, schema: Node, value: Node, path: str, depth: int) -> Iterator[SchemaMistake]:
         for name in _list(schema, "required"):
             if isinstance(name, str) and name not in value:
-                yield Mistake(_under(path, name), "is missing")
+                yield SchemaMistake(_under(path, name), "is missing")
         properties = schema.get("properties")
         known = properties if isinstance(properties, dict) else {}
         for name, item in value.items():
@@ -117,11 +121,11 @@ class _Look:
                 others = schema["additionalProperties"]
                 if others is False:
                     there = f"; there are: {', '.join(known)}" if known else ""
-                    yield Mistake(_under(path, name), f"is not known{there}")
+                    yield SchemaMistake(_under(path, name), f"is not known{there}")
                 else:
                     yield from self.at(others, item, _under(path, name), depth + 1)
 
-    def _entries(self, schema: Node, value: list[object], path: str, depth: int) -> Iterator[Mistake]:
+    def _entries(self, schema: Node, value: list[object], path: str, depth: int) -> Iterator[SchemaMistake]:
         items: object = schema.get("items")
         first = _list(schema, "prefixItems")
         if isinstance(items, list):  # as older drafts write what is now `prefixItems`
@@ -136,24 +140,24 @@ class _Look:
                 return
 
 
-def _plain(schema: Node, value: object, path: str) -> Iterator[Mistake]:
+def _plain(schema: Node, value: object, path: str) -> Iterator[SchemaMistake]:
     """What can be said of one value by itself."""
     wanted = schema.get("type")
     kinds = [wanted] if isinstance(wanted, str) else wanted if isinstance(wanted, list) else []
     if kinds and not any(TYPES[kind](value) for kind in kinds if kind in TYPES):
-        yield Mistake(path, f"{_shown(value)} is not of type {' or '.join(map(str, kinds))}")
+        yield SchemaMistake(path, f"{_shown(value)} is not of type {' or '.join(map(str, kinds))}")
         return
     fixed = schema.get("enum")
     if isinstance(fixed, list) and not any(same(value, option) for option in fixed):
-        yield Mistake(path, f"{_shown(value)} is none of {', '.join(map(_shown, fixed[:20]))}")
+        yield SchemaMistake(path, f"{_shown(value)} is none of {', '.join(map(_shown, fixed[:20]))}")
     if "const" in schema and not same(value, schema["const"]):
-        yield Mistake(path, f"{_shown(value)} is not {_shown(schema['const'])}")
+        yield SchemaMistake(path, f"{_shown(value)} is not {_shown(schema['const'])}")
     size = _size(value)
     if size is not None:
         for keyword, holds, words in BOUNDS[size[0]]:
             bound = schema.get(keyword)
             if _is_number(bound) and not holds(size[1], bound):
-                yield Mistake(path, f"{words} {bound}")
+                yield SchemaMistake(path, f"{words} {bound}")
 
 
 def same(left: object, right: object) -> bool:

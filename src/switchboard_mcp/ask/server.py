@@ -15,17 +15,17 @@ from msgspec import UNSET, Raw, Struct
 from switchboard_mcp.ask.models import CannotAskError
 from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, SwitchboardError, failure, refused
 from switchboard_mcp.inprocess import mcp_server
-from switchboard_mcp.inprocess.app import Menu
+from switchboard_mcp.inprocess.app import ToolTable
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.protocol.jsonrpc import Message
-from switchboard_mcp.transport.base import Link
-from switchboard_mcp.transport.rpc import Call
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
+from switchboard_mcp.transport.base import MessageTransport
+from switchboard_mcp.transport.rpc import PendingRequest
 
 # A person may have to answer; as long as Switchboard itself waits.
 PATIENCE_S = 3600.0
 
 
-class Through(Protocol):
+class DirectCalls(Protocol):
     """The original, for calls that need no plan."""
 
     async def listed(self) -> list[Raw]:
@@ -47,18 +47,18 @@ _decode_hello = msgspec.json.Decoder(_Hello).decode
 _decode_name = msgspec.json.Decoder(_Name).decode
 
 
-class AskingServer(mcp_server.Server):
+class AskingServer(mcp_server.InProcessServer):
     """See the module."""
 
     def __init__(
         self,
         loop: AbstractEventLoop,
-        link: Link,
-        menu: Menu,
+        link: MessageTransport,
+        menu: ToolTable,
         start_task: Callable[[Coroutine[Any, Any, None]], Task[None]],
         wrong: Callable[[str, BaseException], None],
         gone: Callable[[], None],
-        through: Through | None = None,
+        through: DirectCalls | None = None,
     ) -> None:
         super().__init__(loop, link, menu, start_task, wrong)
         self._gone = gone
@@ -87,7 +87,7 @@ class AskingServer(mcp_server.Server):
         """A notification."""
         self._peer.notify(method, params)
 
-    def requested(self, message: Message) -> None:
+    def requested(self, message: RpcMessage) -> None:
         """The client asks."""
         if message.method == "initialize" and message.params is not UNSET:
             self.capabilities = _decode_hello(message.params).capabilities
@@ -102,7 +102,7 @@ class AskingServer(mcp_server.Server):
                 return
         super().requested(message)
 
-    async def _list(self, through: Through) -> bytes:
+    async def _list(self, through: DirectCalls) -> bytes:
         return jsonrpc.encode({"tools": [*self._menu.listed, *await through.listed()]})
 
     def link_closed(self) -> None:
@@ -111,10 +111,10 @@ class AskingServer(mcp_server.Server):
         super().link_closed()
         self._gone()
 
-    def too_large(self, call: Call, size: int) -> None:
+    def too_large(self, call: PendingRequest, size: int) -> None:
         """What the client answers is larger than a message may be."""
         call.failed(failure("message_too_large", f"The host's answer of {size} bytes is too large."))
 
-    def unreadable(self, call: Call, reason: str) -> None:
+    def unreadable(self, call: PendingRequest, reason: str) -> None:
         """What the client answers cannot be read."""
         call.failed(failure("host_refused", f"The host's answer cannot be read: {reason}."))

@@ -10,15 +10,15 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Raw, Struct
 
-from switchboard_mcp.ask.anthropic_api import ApiModel
-from switchboard_mcp.ask.engine import Party, Toolbox, carry_out
-from switchboard_mcp.ask.engine import Request as Wanted
-from switchboard_mcp.ask.host_access import Host, HostConsent, choose
-from switchboard_mcp.ask.record import Record, outcome_of
-from switchboard_mcp.config.ask import SUBTOOL, USED, Ask
+from switchboard_mcp.ask.anthropic_api import AnthropicModel
+from switchboard_mcp.ask.engine import AskRequest as Wanted
+from switchboard_mcp.ask.engine import Participants, Toolbox, carry_out
+from switchboard_mcp.ask.host_access import AskClient, HostConsent, choose
+from switchboard_mcp.ask.record import AskRecord, outcome_of
+from switchboard_mcp.config.ask import SUBTOOL, USED, AskSettings
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.inprocess.app import Caller, Request, Resource, Sitting, Tool
+from switchboard_mcp.inprocess.app import ClientIdentity, ClientSession, Resource, ToolRequest, ToolSpec
 from switchboard_mcp.policy.access import access
 from switchboard_mcp.protocol import jsonrpc
 
@@ -39,10 +39,10 @@ class Wrapper:
     def __init__(
         self,
         toolbox: Toolbox,
-        settings: Ask,
+        settings: AskSettings,
         *,
         role: str = "",
-        api: ApiModel | None = None,
+        api: AnthropicModel | None = None,
     ) -> None:
         self.toolbox = toolbox
         self.settings = settings
@@ -54,18 +54,18 @@ class Wrapper:
             f"Say in a sentence what you want done with '{toolbox.child}': the subtools for it are found and called. "
             "The answer is theirs, as it came."
         )
-        self.tools = [Tool(name=SUBTOOL, description=told, takes=Query, serve=_serve, destructive=True)]
+        self.tools = [ToolSpec(name=SUBTOOL, description=told, takes=Query, serve=_serve, destructive=True)]
 
-    async def sit(self, voice: Any, caller: Caller) -> Asking:
+    async def sit(self, voice: Any, caller: ClientIdentity) -> WrapperSession:
         """One more client; our own server, whose voice can ask too."""
-        return Asking(self, voice)
+        return WrapperSession(self, voice)
 
-    async def answer(self, asked: Query, host: Host, request: Request) -> bytes:
+    async def answer(self, asked: Query, host: AskClient, request: ToolRequest) -> bytes:
         """Carry one request out."""
         try:
             party = self._party(host)
         except SwitchboardError as problem:
-            record = Record()
+            record = AskRecord()
             result = record.refusal(problem.failure)
         else:
             wanted = Wanted(asked.query, asked.context, asked.dry_run)
@@ -74,10 +74,10 @@ class Wrapper:
         host.tell(USED, jsonrpc.encode(record.use(outcome_of(result))))
         return result
 
-    def _party(self, host: Host) -> Party:
+    def _party(self, host: AskClient) -> Participants:
         settings, child = self.settings, self.toolbox.child
         trust = access(Expose(allow=settings.trust.get(child, [])), governed=True)
-        return Party(
+        return Participants(
             toolbox=self.toolbox,
             model=choose(settings.backend, self.api, host),
             consent=HostConsent(child, host),
@@ -87,13 +87,13 @@ class Wrapper:
         )
 
 
-class Asking(Sitting):
+class WrapperSession(ClientSession):
     """One client of a wrapped child."""
 
-    def __init__(self, wrapper: Wrapper, host: Host) -> None:
+    def __init__(self, wrapper: Wrapper, host: AskClient) -> None:
         self.wrapper = wrapper
         self.host = host
 
 
-async def _serve(sitting: Asking, asked: Query, request: Request) -> Raw:
+async def _serve(sitting: WrapperSession, asked: Query, request: ToolRequest) -> Raw:
     return Raw(await sitting.wrapper.answer(asked, sitting.host, request))

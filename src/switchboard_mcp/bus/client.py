@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from switchboard_mcp.bus import connection_url, scripts
-from switchboard_mcp.config.bus import Bus
+from switchboard_mcp.config.bus import BusSettings
 from switchboard_mcp.errors import SwitchboardError, refused
 
 try:
@@ -40,7 +40,7 @@ IN_A_SCRIPT = ("can't run this command", "ACL failure in script")
 Fields = Mapping[str, "str | bytes | int"]
 
 
-class Entry(Struct, frozen=True):
+class StreamEntry(Struct, frozen=True):
     """One entry of a stream; `times` says how often it was handed out, where that is known."""
 
     id: str
@@ -57,7 +57,7 @@ class Entry(Struct, frozen=True):
         return int(said) if said.isdigit() and len(said) <= MOST_DIGITS else 0
 
 
-class Secured(SSLConnection):
+class TlsConnection(SSLConnection):
     """A connection with certificates of our own.
 
     The client would trust the authorities of the system besides, and in older versions take a certificate for any host.
@@ -68,10 +68,10 @@ class Secured(SSLConnection):
         self.ssl_context.context = certificates
 
 
-class Wire:
+class BusClient:
     """The keys of one workspace in one Redis."""
 
-    def __init__(self, settings: Bus, *, answer_within_s: float = ANSWER_WITHIN_S) -> None:
+    def __init__(self, settings: BusSettings, *, answer_within_s: float = ANSWER_WITHIN_S) -> None:
         self.shown = connection_url.shown(settings.url)
         if not settings.prefix.replace("-", "").replace("_", "").replace(".", "").isalnum():
             told = f"bus.prefix {settings.prefix!r} may hold letters, digits, _, . and - alone."
@@ -93,7 +93,7 @@ class Wire:
             self._redis: Any = Redis.from_url(settings.url, **options)
             pool = self._redis.connection_pool
             if issubclass(pool.connection_class, SSLConnection):
-                pool.connection_class = Secured
+                pool.connection_class = TlsConnection
                 pool.connection_kwargs["certificates"] = connection_url.certificates(settings.tls)
             # Says now what it would say at the first question.
             pool.connection_class(**pool.connection_kwargs)
@@ -180,7 +180,7 @@ class Wire:
                 pipe.xack(self.key("in", own), GROUP, *acked)
             await pipe.execute()
 
-    async def read(self, node: str, consumer: str, count: int, wait_ms: int) -> list[Entry]:
+    async def read(self, node: str, consumer: str, count: int, wait_ms: int) -> list[StreamEntry]:
         """The next entries of a node's stream; empty when none came in time."""
         wait_ms = min(wait_ms, self._longest_ms)
         async with self._asking(wait_ms / 1000):
@@ -188,9 +188,9 @@ class Wire:
             told = await self._redis.xreadgroup(GROUP, consumer, stream, count=count, block=wait_ms)
         return [entry for _, entries in _pairs(told) for entry in _entries(entries)]
 
-    async def inherit(self, node: str, consumer: str, idle_ms: int, count: int) -> list[Entry]:
+    async def inherit(self, node: str, consumer: str, idle_ms: int, count: int) -> list[StreamEntry]:
         """Entries that somebody was given and has not acknowledged for so long, in their order."""
-        found: list[Entry] = []
+        found: list[StreamEntry] = []
         start = "0-0"
         async with self._asking():
             while len(found) < count:
@@ -202,7 +202,7 @@ class Wire:
                 if start == "0-0":
                     break
             times = await self._times(node, consumer, len(found))
-        return [Entry(entry.id, entry.fields, times.get(entry.id, 1)) for entry in found]
+        return [StreamEntry(entry.id, entry.fields, times.get(entry.id, 1)) for entry in found]
 
     async def forgive(self, node: str, consumer: str, ids: Sequence[str]) -> None:
         """That these were handed out does not count: it was not their fault that they could not be kept."""
@@ -273,13 +273,13 @@ class Wire:
             told = _entries(await self._redis.xrevrange(self.key(*stream.split(":")), count=1))
         return told[0].id if told else "0-0"
 
-    async def last(self, stream: str, count: int) -> list[Entry]:
+    async def last(self, stream: str, count: int) -> list[StreamEntry]:
         """The last entries of a stream, oldest first."""
         async with self._asking():
             told = await self._redis.xrevrange(self.key(*stream.split(":")), count=max(1, count))
         return _entries(told)[::-1]
 
-    async def range(self, stream: str, after: str, count: int) -> list[Entry]:
+    async def range(self, stream: str, after: str, count: int) -> list[StreamEntry]:
         """Entries of a stream behind an id."""
         async with self._asking():
             key = self.key(*stream.split(":"))
@@ -333,9 +333,9 @@ def _pairs(told: Any) -> list[tuple[Any, Any]]:
     return [(key, some[0]) for key, some in told.items()] if isinstance(told, dict) else list(told)
 
 
-def _entries(told: Any) -> list[Entry]:
+def _entries(told: Any) -> list[StreamEntry]:
     """Entries as they come; one that was deleted meanwhile has no fields."""
     return [
-        Entry(id.decode(), {name.decode(): value for name, value in (fields or {}).items()})
+        StreamEntry(id.decode(), {name.decode(): value for name, value in (fields or {}).items()})
         for id, fields in told
     ]

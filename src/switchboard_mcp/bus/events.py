@@ -16,12 +16,12 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.bus import node as nodes
-from switchboard_mcp.bus.client import Fields, Wire
-from switchboard_mcp.bus.node import Node
+from switchboard_mcp.bus.client import BusClient, Fields
+from switchboard_mcp.bus.node import BusNode
 from switchboard_mcp.mail.store import files, receipts
-from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import receipt_for
-from switchboard_mcp.mail.store.store import Post, State
+from switchboard_mcp.mail.store.store import MessageStore, State
 from switchboard_mcp.observability.audit import hash_chain
 from switchboard_mcp.observability.audit.files import file_name, numbered
 
@@ -47,7 +47,7 @@ class Cursor(Struct):
     phases: dict[str, str] = {}
 
 
-class Event(Struct, rename="camel", kw_only=True, omit_defaults=True):
+class BusEvent(Struct, rename="camel", kw_only=True, omit_defaults=True):
     """One event, as its field `event` has it, behind the version."""
 
     id: str
@@ -68,10 +68,10 @@ class Event(Struct, rename="camel", kw_only=True, omit_defaults=True):
     phase: str = ""
 
 
-class Events:
+class EventPublisher:
     """The teller of one folder."""
 
-    def __init__(self, post: Post, wire: Wire, me: Node, audit: str) -> None:
+    def __init__(self, post: MessageStore, wire: BusClient, me: BusNode, audit: str) -> None:
         self._post = post
         self._wire = wire
         self._me = me
@@ -96,11 +96,11 @@ class Events:
         self._cursor = cursor
         return more
 
-    def _gather(self, visit: Visit, cursor: Cursor) -> tuple[list[Event], bool]:
+    def _gather(self, visit: Transaction, cursor: Cursor) -> tuple[list[BusEvent], bool]:
         recorded = list(self._recorded(visit, cursor)) if self._audit else []
         return recorded + list(self._letters(visit, cursor)), len(recorded) >= BATCH
 
-    def _recorded(self, visit: Visit, cursor: Cursor) -> Iterable[Event]:
+    def _recorded(self, visit: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
         """Lines of the audit record behind the cursor."""
         try:
             numbers = numbered(self._audit)
@@ -120,7 +120,7 @@ class Events:
                 cursor.offset += len(line)
                 entry = hash_chain.read(line.rstrip(b"\n"))
                 if entry is not None and entry.kind not in ("begin", "torn"):
-                    yield Event(
+                    yield BusEvent(
                         id=f"{self._me.id}/audit/{entry.hash[:32]}",
                         node=self._me.id,
                         at=visit.clocks.iso(entry.at),
@@ -134,7 +134,7 @@ class Events:
             if len(data) == READ_BYTES:
                 return
 
-    def _letters(self, visit: Visit, cursor: Cursor) -> Iterable[Event]:
+    def _letters(self, visit: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
         """Receipts of our own agents that came since: one when a message is accepted, one when it has ended."""
         since = cursor.told_until - OVERLAP_S
         known = set(cursor.recent)
@@ -160,7 +160,7 @@ class Events:
             receipt = receipts.read(visit, agent, *told) if told is not None else None
             if name in known or receipt is None:
                 continue
-            yield Event(
+            yield BusEvent(
                 id=f"{self._me.id}/mail/{name.removesuffix('.json')}",
                 node=self._me.id,
                 at=receipt.processed_at,
@@ -171,11 +171,11 @@ class Events:
             )
         cursor.recent = [name for changed, _, name in fresh if changed >= cursor.told_until - OVERLAP_S]
 
-    def _phases(self, state: State, cursor: Cursor) -> list[Event]:
+    def _phases(self, state: State, cursor: Cursor) -> list[BusEvent]:
         """Every step of every workflow since it was last told of."""
         part = state.get("workflows")
         runs = part if isinstance(part, dict) else {}
-        told: list[Event] = []
+        told: list[BusEvent] = []
         now: dict[str, str] = {}
         for id, run in runs.items():
             if not isinstance(run, dict):
@@ -189,13 +189,13 @@ class Events:
         cursor.phases = now
         return told
 
-    def _stood(self, id: str, run: dict[str, Any], count: int) -> Event:
+    def _stood(self, id: str, run: dict[str, Any], count: int) -> BusEvent:
         """Where a workflow stood after so many of its steps."""
         steps = _steps(run)
         is_last = count == len(steps)
         phase = run.get("phase", "") if is_last else steps[count].get("phase", "")
         status = run.get("status", "running") if is_last else "running"
-        return Event(
+        return BusEvent(
             # Every machine knows the workflow: the same step has the same id, whoever tells of it.
             id=f"workflow/{id}/{count}/{phase}/{status}",
             node=self._me.id,
@@ -208,7 +208,7 @@ class Events:
         )
 
 
-def _fields(event: Event) -> Fields:
+def _fields(event: BusEvent) -> Fields:
     """As it stands in the stream: what a reader may choose by, and the whole as JSON."""
     whole = msgspec.json.encode({"v": VERSION, **msgspec.to_builtins(event)})
     return {"v": VERSION, "id": event.id, "kind": event.kind, "event": whole}

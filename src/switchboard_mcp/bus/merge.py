@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 Value = dict[str, Any] | None
 
 
-class Agreed(NamedTuple):
+class MergeBase(NamedTuple):
     """What was last the same on both sides; revision 0 is before the beginning."""
 
     revision: int = 0
     value: Value = None
 
 
-class Step(NamedTuple):
+class MergeStep(NamedTuple):
     """What is to be done: `push` this value to the table, or `take` this one from it; neither where all is well."""
 
     push: Value = None
@@ -27,7 +27,7 @@ class Step(NamedTuple):
     takes: bool = False
 
 
-def compare(agreed: Agreed, here: Value, there: Agreed, *, merge: bool) -> Step:
+def compare(agreed: MergeBase, here: Value, there: MergeBase, *, merge: bool) -> MergeStep:
     """What to do with an entry. Where both sides have changed it, `merge` joins them field by field; else theirs wins.
 
     >>> compare(Agreed(1, {"a": 1}), {"a": 2}, Agreed(1, {"a": 1}), merge=False).push
@@ -36,11 +36,11 @@ def compare(agreed: Agreed, here: Value, there: Agreed, *, merge: bool) -> Step:
     True
     """
     if there.revision == agreed.revision:
-        return Step(push=here, pushes=True) if here != there.value else Step()
+        return MergeStep(push=here, pushes=True) if here != there.value else MergeStep()
     if here == agreed.value or here == there.value or not merge or here is None or there.value is None:
-        return Step(take=there.value, takes=here != there.value)
+        return MergeStep(take=there.value, takes=here != there.value)
     before = agreed.value or {}
     mine = {key: value for key, value in here.items() if value != before.get(key)}
     theirs = {key for key, value in there.value.items() if value != before.get(key)}
     joined = {**there.value, **{key: value for key, value in mine.items() if key not in theirs}}
-    return Step(push=joined, pushes=joined != there.value, take=joined, takes=joined != here)
+    return MergeStep(push=joined, pushes=joined != there.value, take=joined, takes=joined != here)

@@ -11,33 +11,33 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.bus.client import Wire
-from switchboard_mcp.bus.node import Node
+from switchboard_mcp.bus.client import BusClient
+from switchboard_mcp.bus.node import BusNode
 from switchboard_mcp.mail.agent_names import is_agent_name
-from switchboard_mcp.mail.presence import Presence, Stay
+from switchboard_mcp.mail.presence import Presence, RemotePresence
 from switchboard_mcp.mail.store import files
-from switchboard_mcp.mail.store.directory import ELSEWHERE, Visit
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.directory import ELSEWHERE, Transaction
+from switchboard_mcp.mail.store.store import MessageStore
 
 
-class Owner(Struct, frozen=True):
+class NameOwner(Struct, frozen=True):
     """Who has a name."""
 
     node: str
     fence: int = 0
 
 
-class Seen(Struct):
+class LocalAgents(Struct):
     """The agents of this folder as its files have them."""
 
     here: list[str]
-    elsewhere: dict[str, Stay]
+    elsewhere: dict[str, RemotePresence]
 
 
-class Homes:
+class NameRegistry:
     """The names of all machines, as known here."""
 
-    def __init__(self, post: Post, wire: Wire, me: Node) -> None:
+    def __init__(self, post: MessageStore, wire: BusClient, me: BusNode) -> None:
         self._post = post
         self._wire = wire
         self._me = me
@@ -67,7 +67,7 @@ class Homes:
         """Claim what is new here, and know what is new elsewhere."""
         seen = await self._post.work(look)
         names = {name: _owner(held) for name, held in (await self._wire.all("names")).items()}
-        wanted = [name for name in seen.here if names.get(name, Owner("")).node != self._me.id]
+        wanted = [name for name in seen.here if names.get(name, NameOwner("")).node != self._me.id]
         if wanted:
             for name, held in zip(wanted, await self._wire.claim(self._me.id, wanted), strict=True):
                 names[name] = _owner(held)
@@ -86,17 +86,17 @@ class Homes:
         if fresh or back:
             await self._post.work(lambda visit: _mark(visit, fresh, back))
 
-    async def _stays(self) -> dict[str, Stay]:
+    async def _stays(self) -> dict[str, RemotePresence]:
         said = await self._wire.all("presence")
         alive = await self._wire.alive(sorted(set(self.away.values())))
         stays = {}
         for name, node in self.away.items():
             try:
-                stay = msgspec.json.decode(said.get(name, b""), type=Stay)
+                stay = msgspec.json.decode(said.get(name, b""), type=RemotePresence)
             except msgspec.DecodeError:
-                stay = Stay(node=node)
+                stay = RemotePresence(node=node)
             here = stay.here if node in alive and stay.node == node else "offline"
-            stays[name] = Stay(node=node, here=here, seen=stay.seen)
+            stays[name] = RemotePresence(node=node, here=here, seen=stay.seen)
         return stays
 
     async def tell_presence(self) -> bool:
@@ -105,7 +105,9 @@ class Homes:
         for name in sorted(self.owned):
             here, seen = self._presence.here(name)
             # When somebody was last active is told to the minute: it is no news by itself.
-            value = msgspec.json.encode(Stay(node=self._me.id, here=here, seen=float(int(seen) // 60 * 60)))
+            value = msgspec.json.encode(
+                RemotePresence(node=self._me.id, here=here, seen=float(int(seen) // 60 * 60))
+            )
             if self._said.get(name) != value:
                 await self._wire.put("presence", name, value)
                 self._said[name] = value
@@ -113,21 +115,21 @@ class Homes:
         return told
 
 
-def look(visit: Visit) -> Seen:
+def look(visit: Transaction) -> LocalAgents:
     """Who has a mailbox here, and who of them lives elsewhere."""
-    elsewhere: dict[str, Stay] = {}
+    elsewhere: dict[str, RemotePresence] = {}
     if visit.has(ELSEWHERE):
         for name, _ in files.entries(visit.folder(ELSEWHERE)):
             found = files.read(visit.folder(ELSEWHERE), name, 4096)
-            if is_agent_name(name) and isinstance(found, files.Found):
+            if is_agent_name(name) and isinstance(found, files.FileContent):
                 try:
-                    elsewhere[name] = msgspec.json.decode(found.data, type=Stay)
+                    elsewhere[name] = msgspec.json.decode(found.data, type=RemotePresence)
                 except msgspec.DecodeError:
-                    elsewhere[name] = Stay(node="")
-    return Seen([name for name in visit.agents() if name not in elsewhere], elsewhere)
+                    elsewhere[name] = RemotePresence(node="")
+    return LocalAgents([name for name in visit.agents() if name not in elsewhere], elsewhere)
 
 
-def _mark(visit: Visit, fresh: Mapping[str, Stay], back: Sequence[str]) -> None:
+def _mark(visit: Transaction, fresh: Mapping[str, RemotePresence], back: Sequence[str]) -> None:
     """Write who lives elsewhere, and a mailbox for each; forget those who are back."""
     folder = visit.folder(ELSEWHERE, make=True)
     for name, stay in fresh.items():
@@ -144,8 +146,8 @@ def _mark(visit: Visit, fresh: Mapping[str, Stay], back: Sequence[str]) -> None:
     visit.sync_folders()
 
 
-def _owner(held: bytes | None) -> Owner:
+def _owner(held: bytes | None) -> NameOwner:
     try:
-        return msgspec.json.decode(held or b"", type=Owner)
+        return msgspec.json.decode(held or b"", type=NameOwner)
     except msgspec.DecodeError:
-        return Owner("")
+        return NameOwner("")

@@ -13,9 +13,9 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.bus.sequence import Mark
+from switchboard_mcp.bus.sequence import SequenceMark
 from switchboard_mcp.mail.store import files
-from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.directory import Transaction
 
 T = TypeVar("T")
 FOLDER = "bus"
@@ -24,7 +24,7 @@ MOST_ID = 64
 _MOST_BYTES = 1_048_576
 
 
-class Node(Struct, frozen=True):
+class BusNode(Struct, frozen=True):
     """Who this folder is. `epoch` is new when its memory was lost, so that nobody takes new numbers for old ones."""
 
     id: str
@@ -36,29 +36,29 @@ def is_node(id: str) -> bool:
     return id.isascii() and id.isalnum() and len(id) <= MOST_ID
 
 
-def identify(visit: Visit) -> Node:
+def identify(visit: Transaction) -> BusNode:
     """The identity of this folder, made once."""
-    node = load(visit, "node.json", Node)
+    node = load(visit, "node.json", BusNode)
     if node is None:
-        draft = visit.write(msgspec.json.encode(Node(os.urandom(6).hex(), os.urandom(6).hex())))
+        draft = visit.write(msgspec.json.encode(BusNode(os.urandom(6).hex(), os.urandom(6).hex())))
         visit.sync_draft(draft)
         try:
             visit.publish(draft, visit.folder(FOLDER, make=True), "node.json")
         except FileExistsError:
             visit.drop(draft)
         visit.sync_folders()
-        node = load(visit, "node.json", Node)
+        node = load(visit, "node.json", BusNode)
     if node is None:
         raise OSError(5, "it cannot be read", f"{FOLDER}/node.json")
     return node
 
 
-def load(visit: Visit, name: str, kind: type[T]) -> T | None:
+def load(visit: Transaction, name: str, kind: type[T]) -> T | None:
     """What a file of ours says; None where there is none that can be read."""
     if not visit.has(FOLDER):
         return None
     found = files.read(visit.folder(FOLDER), name, _MOST_BYTES)
-    if isinstance(found, files.Unfit):
+    if isinstance(found, files.RejectedFile):
         return None
     try:
         return msgspec.json.decode(found.data, type=kind)
@@ -66,7 +66,7 @@ def load(visit: Visit, name: str, kind: type[T]) -> T | None:
         return None
 
 
-def save(visit: Visit, name: str, value: object, *, durable: bool) -> None:
+def save(visit: Transaction, name: str, value: object, *, durable: bool) -> None:
     """Replace a file of ours. Where it is not durable a crash of the machine may bring back the one before."""
     draft = visit.write(msgspec.json.encode(value))
     if durable:
@@ -86,9 +86,9 @@ def next_file(node: str) -> str:
     return f"to-{node}.json"
 
 
-def load_mark(visit: Visit, node: str) -> Mark:
+def load_mark(visit: Transaction, node: str) -> SequenceMark:
     """How far we have come."""
-    return load(visit, mark_file(node), Mark) or Mark()
+    return load(visit, mark_file(node), SequenceMark) or SequenceMark()
 
 
 def machine() -> str:

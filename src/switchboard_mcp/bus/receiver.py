@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from switchboard_mcp.bus import node as nodes
-from switchboard_mcp.bus.client import Entry, Fields, Wire
-from switchboard_mcp.bus.node import Node
+from switchboard_mcp.bus.client import BusClient, Fields, StreamEntry
+from switchboard_mcp.bus.node import BusNode
 from switchboard_mcp.bus.sender import BATCH, WINDOW
-from switchboard_mcp.bus.sequence import Mark, judge
+from switchboard_mcp.bus.sequence import SequenceMark, judge
 from switchboard_mcp.errors import SwitchboardError, refused
-from switchboard_mcp.mail.messages import Message
+from switchboard_mcp.mail.messages import MailMessage
 from switchboard_mcp.mail.store import remote_inbox
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 
 # After so many failures that nobody foresaw, an entry is not tried any more. Nor is one that was handed out so often
 # without being acknowledged: whoever takes it seems to die of it. A bus that comes and goes hands out a few times too.
@@ -31,29 +31,29 @@ MOST_AT_ONCE = 512
 PATIENT = frozenset({"mail_not_stored", "shutting_down", "mail_unsafe"})
 
 
-class Coming(Struct):
+class ReceivedMessage(Struct):
     """A letter to be stored, and what became of it."""
 
-    entry: Entry
-    message: Message | None = None
+    entry: StreamEntry
+    message: MailMessage | None = None
     problem: Exception | None = None
     doubtful: bool = True
 
 
-class Inward:
+class BusReceiver:
     """The receiving side."""
 
-    def __init__(self, post: Post, wire: Wire, me: Node, step: Callable[[str], None]) -> None:
+    def __init__(self, post: MessageStore, wire: BusClient, me: BusNode, step: Callable[[str], None]) -> None:
         self._post = post
         self._wire = wire
         self._me = me
         self._step = step
-        self._marks: dict[str, Mark] = {}
+        self._marks: dict[str, SequenceMark] = {}
         # By link, up to which number letters may be here although the mark does not say so: what was being stored when
         # somebody was cut off.
         self._doubt: dict[str, int] = {}
         self._tries: dict[str, int] = {}
-        self._asked: dict[str, Mark] = {}
+        self._asked: dict[str, SequenceMark] = {}
         self.stored = 0
         self.dead = 0
 
@@ -61,11 +61,11 @@ class Inward:
         """What was confirmed may not have been heard; nothing here depends on it."""
         self._asked.clear()
 
-    async def take(self, entries: Sequence[Entry]) -> None:
+    async def take(self, entries: Sequence[StreamEntry]) -> None:
         """Store what the entries bring, then confirm and acknowledge them. Raises where the disk or the bus fails."""
         out: list[tuple[str, Fields]] = []
         acked = [entry.id for entry in entries if entry.text("kind") not in ("letter", "receipt")]
-        links: dict[str, list[Entry]] = {}
+        links: dict[str, list[StreamEntry]] = {}
         for entry in entries:
             if entry.text("kind") == "letter" and not nodes.is_node(entry.text("from")):
                 acked.append(entry.id)
@@ -98,14 +98,14 @@ class Inward:
             raise
 
     async def _letters(
-        self, node: str, entries: Sequence[Entry], out: list[tuple[str, Fields]], acked: list[str]
+        self, node: str, entries: Sequence[StreamEntry], out: list[tuple[str, Fields]], acked: list[str]
     ) -> Exception | None:
         """One link's letters; returns what kept some of them from being stored."""
         mark = self._marks.get(node)
         if mark is None:
             mark = await self._post.work(lambda visit: nodes.load_mark(visit, node))
         before = mark
-        coming: list[Coming] = []
+        coming: list[ReceivedMessage] = []
         gap = False
         reached = mark
         for entry in entries:
@@ -118,8 +118,8 @@ class Inward:
                     gap = gap or verdict == "gap"
                     acked.append(entry.id)
                     continue
-                reached = Mark(reached.epoch, entry.number("seq"))
-            coming.append(Coming(entry))
+                reached = SequenceMark(reached.epoch, entry.number("seq"))
+            coming.append(ReceivedMessage(entry))
         # Of an earlier run it is only known how much it took in at once; of a sender that lost its memory, how much it
         # had on its way.
         doubt = self._doubt.get(node, before.last + MOST_AT_ONCE)
@@ -144,14 +144,14 @@ class Inward:
             out.append((node, {"kind": "resend", **link, "seq": mark.last + 1}))
         return trouble
 
-    async def _store(self, coming: Sequence[Coming], doubt: int) -> None:
+    async def _store(self, coming: Sequence[ReceivedMessage], doubt: int) -> None:
         for each in coming:
             try:
                 each.message = remote_inbox.read(each.entry.fields.get("message", b""))
             except SwitchboardError as problem:
                 each.problem = problem
         readable = [each for each in coming if each.message is not None]
-        new: list[Coming] = []
+        new: list[ReceivedMessage] = []
         for each in readable:
             entry = each.entry
             each.doubtful = entry.number("seq") <= doubt or bool(entry.number("again"))
@@ -171,10 +171,10 @@ class Inward:
             if await self._put([each]) is not None:
                 return
 
-    async def _put(self, letters: Sequence[Coming]) -> Exception | None:
+    async def _put(self, letters: Sequence[ReceivedMessage]) -> Exception | None:
         """Store these together; what went wrong is noted with the first that was not stored."""
         items = [
-            remote_inbox.Coming(each.message, each.entry.fields.get("attachment", b""), each.doubtful)
+            remote_inbox.RemoteMessage(each.message, each.entry.fields.get("attachment", b""), each.doubtful)
             for each in letters
             if each.message is not None
         ]
@@ -192,15 +192,19 @@ class Inward:
         return None
 
     def _settled(
-        self, coming: Sequence[Coming], reached: Mark, out: list[tuple[str, Fields]], acked: list[str]
-    ) -> tuple[Mark, Exception | None]:
+        self,
+        coming: Sequence[ReceivedMessage],
+        reached: SequenceMark,
+        out: list[tuple[str, Fields]],
+        acked: list[str],
+    ) -> tuple[SequenceMark, Exception | None]:
         """How far the link has come: up to the first letter that has to be tried again."""
         for each in coming:
             problem, entry = each.problem, each.entry
             if problem is not None and not _is_final(problem):
                 self._tries[entry.id] = self._tries.get(entry.id, 0) + (0 if is_patient(problem) else 1)
                 sequence = entry.number("seq")
-                return (Mark(reached.epoch, sequence - 1) if sequence else reached), problem
+                return (SequenceMark(reached.epoch, sequence - 1) if sequence else reached), problem
             if problem is not None:
                 self.dead += 1
                 out += self._buried(entry, str(problem))
@@ -208,7 +212,7 @@ class Inward:
             acked.append(entry.id)
         return reached, None
 
-    def _buried(self, entry: Entry, reason: str) -> list[tuple[str, Fields]]:
+    def _buried(self, entry: StreamEntry, reason: str) -> list[tuple[str, Fields]]:
         """To the dead stream, whole, and word of it to the sender."""
         dead: dict[str, str | bytes | int] = {**entry.fields, "to": self._me.id, "reason": reason}
         link: dict[str, str | bytes | int] = {
@@ -221,9 +225,9 @@ class Inward:
         return [("dead", dead), (entry.text("from"), link)]
 
     async def _receipts(
-        self, entries: Sequence[Entry], out: list[tuple[str, Fields]], acked: list[str]
+        self, entries: Sequence[StreamEntry], out: list[tuple[str, Fields]], acked: list[str]
     ) -> None:
-        async def one(entry: Entry) -> Exception | None:
+        async def one(entry: StreamEntry) -> Exception | None:
             agent, name = entry.text("agent"), entry.text("name")
             data = entry.fields.get("receipt", b"")
             try:

@@ -15,17 +15,17 @@ from collections.abc import Callable, Coroutine
 from msgspec.json import encode
 
 from switchboard_mcp.bus import node as nodes
-from switchboard_mcp.bus.client import Entry, Wire
-from switchboard_mcp.bus.events import Events
-from switchboard_mcp.bus.name_registry import Homes
-from switchboard_mcp.bus.node import Node
-from switchboard_mcp.bus.receiver import MOST_AT_ONCE, Inward, is_patient
+from switchboard_mcp.bus.client import BusClient, StreamEntry
+from switchboard_mcp.bus.events import EventPublisher
+from switchboard_mcp.bus.name_registry import NameRegistry
+from switchboard_mcp.bus.node import BusNode
+from switchboard_mcp.bus.receiver import MOST_AT_ONCE, BusReceiver, is_patient
 from switchboard_mcp.bus.relay_status import STATUS_FILE, BusStatus, State
 from switchboard_mcp.bus.sender import Outward
-from switchboard_mcp.bus.shared_state import Tables
+from switchboard_mcp.bus.shared_state import SharedState
 from switchboard_mcp.errors import SwitchboardError, refused
-from switchboard_mcp.mail.store.directory import Visit
-from switchboard_mcp.mail.store.store import Change, Post
+from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
 from switchboard_mcp.observability.log import Log
 
 # Without a sign of life for so long a machine is taken for gone, and its names may be had by others.
@@ -49,11 +49,16 @@ def nothing(_: str) -> None:
     """Called between steps; a test may end the process there."""
 
 
-class Relay:
+class BusRelay:
     """See the module. `step` is called between any two steps with the name of the one that is done."""
 
     def __init__(
-        self, post: Post, wire: Wire, log: Log, step: Callable[[str], None] = nothing, audit: str = ""
+        self,
+        post: MessageStore,
+        wire: BusClient,
+        log: Log,
+        step: Callable[[str], None] = nothing,
+        audit: str = "",
     ) -> None:
         """`audit` is the folder of the audit record, where one is kept: its lines become events."""
         self._post = post
@@ -70,10 +75,10 @@ class Relay:
         self._waiting = 0
         self._backlog = 0
         self.ready = asyncio.Event()
-        self.me = Node("", "")
+        self.me = BusNode("", "")
         self.outward: Outward | None = None
-        self.inward: Inward | None = None
-        self.homes: Homes | None = None
+        self.inward: BusReceiver | None = None
+        self.homes: NameRegistry | None = None
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -82,8 +87,8 @@ class Relay:
         try:
             self.me = await self._post.work(nodes.identify)
             outward = self.outward = Outward(self._post, self._wire, self.me, self._step)
-            self.inward = Inward(self._post, self._wire, self.me, self._step)
-            homes = self.homes = Homes(self._post, self._wire, self.me)
+            self.inward = BusReceiver(self._post, self._wire, self.me, self._step)
+            homes = self.homes = NameRegistry(self._post, self._wire, self.me)
             await homes.recover()
             await outward.recover()
             while True:
@@ -137,10 +142,10 @@ class Relay:
     _pause_s = PAUSE_S
     _logged = ""
 
-    async def _connected(self, outward: Outward, inward: Inward, homes: Homes) -> None:
+    async def _connected(self, outward: Outward, inward: BusReceiver, homes: NameRegistry) -> None:
         await self._beat()
         await self._wire.open_stream(self.me.id)
-        tables = Tables(self._post, self._wire)
+        tables = SharedState(self._post, self._wire)
         await homes.sync()
         async with asyncio.TaskGroup() as tasks:
             for loop in (
@@ -189,7 +194,7 @@ class Relay:
             # Not before: what fails whenever it is connected is not tried, and told, several times a second.
             self._pause_s, self._logged = PAUSE_S, ""
 
-    async def _directory(self, homes: Homes, tables: Tables) -> None:
+    async def _directory(self, homes: NameRegistry, tables: SharedState) -> None:
         while True:
             self._news.clear()
             await homes.sync()
@@ -207,13 +212,13 @@ class Relay:
                 after = seen
                 self._news.set()
 
-    async def _out(self, outward: Outward, homes: Homes) -> None:
+    async def _out(self, outward: Outward, homes: NameRegistry) -> None:
         while True:
             self._stirred.clear()
             if not await outward.pump(homes.away):
                 await _within(self._stirred.wait(), LOOK_S / 2)
 
-    async def _in(self, inward: Inward, outward: Outward) -> None:
+    async def _in(self, inward: BusReceiver, outward: Outward) -> None:
         # Only one relay holds this node: whatever was handed out before belongs to somebody who is no more.
         idle_ms, inherited = 0, 0.0
         while True:
@@ -227,7 +232,7 @@ class Relay:
             if entries:
                 await self._heard(entries, inward, outward)
 
-    async def _heard(self, entries: list[Entry], inward: Inward, outward: Outward) -> None:
+    async def _heard(self, entries: list[StreamEntry], inward: BusReceiver, outward: Outward) -> None:
         self._step("read")
         try:
             for entry in entries:
@@ -241,7 +246,7 @@ class Relay:
         self._stirred.set()
 
     async def _tell_events(self) -> None:
-        events = Events(self._post, self._wire, self.me, self._audit)
+        events = EventPublisher(self._post, self._wire, self.me, self._audit)
         while True:
             if not await events.pump():
                 await asyncio.sleep(EVENTS_EVERY_S)
@@ -251,7 +256,7 @@ class Relay:
             await asyncio.sleep(TRIM_EVERY_S)
             await self._wire.trim(self.me.id)
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: MailboxChange) -> None:
         away = self.homes.away if self.homes is not None else {}
         if change.kind == "state" or (change.agent and change.agent not in away):
             if change.kind == "state" or self.homes is None or change.agent not in self.homes.owned:
@@ -267,7 +272,7 @@ class Relay:
         except SwitchboardError as problem:
             self._log.warning("bus.status", problem=str(problem))
 
-    def _count(self, visit: Visit) -> int:
+    def _count(self, visit: Transaction) -> int:
         away = self.homes.away if self.homes is not None else {}
         return sum(len(os.listdir(visit.folder("inbox", name))) for name in away if visit.has("inbox", name))
 

@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from switchboard_mcp.bus import node as nodes
-from switchboard_mcp.bus.client import Entry, Fields, Wire
-from switchboard_mcp.bus.node import Node
+from switchboard_mcp.bus.client import BusClient, Fields, StreamEntry
+from switchboard_mcp.bus.node import BusNode
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.mail.store import remote_outbox
-from switchboard_mcp.mail.store.directory import Visit
-from switchboard_mcp.mail.store.remote_outbox import Parcel, Shipped, Slip
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.remote_outbox import MessageInTransit, ShippedMessage, ShippedReceipt
+from switchboard_mcp.mail.store.store import MessageStore
 
 # One step takes at most this many letters, or bytes; with more, Redis would be kept from others for too long.
 BATCH, BATCH_BYTES = 256, 4 * 1_048_576
@@ -31,10 +31,10 @@ AGAIN_S, MOST_AGAIN_S = 3.0, 60.0
 MOST_SLIPS = 512
 
 
-class Link:
+class PeerLink:
     """The way to one machine."""
 
-    def __init__(self, node: str, noted: int, window: Sequence[Shipped]) -> None:
+    def __init__(self, node: str, noted: int, window: Sequence[MessageInTransit]) -> None:
         self.node = node
         self.window = deque(window)
         # The next number as it is on the disk, and as it is.
@@ -50,13 +50,13 @@ class Link:
         """The lowest number that is still kept here."""
         return self.window[0].sequence if self.window else self.next
 
-    def unsent(self) -> list[Shipped]:
+    def unsent(self) -> list[MessageInTransit]:
         """What is to go (again), as far as one step takes it."""
         if not self.window or self.window[-1].sequence <= self.sent:
             return []
         return [each for each in self.window if each.sequence > self.sent][:BATCH]
 
-    def confirm(self, upto: int) -> list[Shipped]:
+    def confirm(self, upto: int) -> list[MessageInTransit]:
         """These have arrived."""
         arrived = []
         while self.window and self.window[0].sequence <= upto:
@@ -65,7 +65,7 @@ class Link:
             self.moved_at, self.again_s = time.monotonic(), AGAIN_S
         return arrived
 
-    def take_out(self, sequence: int) -> Shipped | None:
+    def take_out(self, sequence: int) -> MessageInTransit | None:
         """One that will not be stored there."""
         found = next((each for each in self.window if each.sequence == sequence), None)
         if found is not None:
@@ -86,12 +86,12 @@ class Link:
 class Outward:
     """All links of this machine."""
 
-    def __init__(self, post: Post, wire: Wire, me: Node, step: Callable[[str], None]) -> None:
+    def __init__(self, post: MessageStore, wire: BusClient, me: BusNode, step: Callable[[str], None]) -> None:
         self._post = post
         self._wire = wire
         self._me = me
         self._step = step
-        self.links: dict[str, Link] = {}
+        self.links: dict[str, PeerLink] = {}
         # Receipts that are on the bus, with when they were put there.
         self._slips: dict[tuple[str, str], float] = {}
         self.shipped = 0
@@ -101,7 +101,7 @@ class Outward:
         for node in await self._post.work(remote_outbox.on_their_way):
             await self._link(node)
 
-    async def _link(self, node: str) -> Link:
+    async def _link(self, node: str) -> PeerLink:
         """The link to a machine; where it is not known, or no longer, as the disk has it."""
         if node not in self.links:
             stored, there = await self._post.work(
@@ -110,7 +110,7 @@ class Outward:
                     remote_outbox.on_their_way(visit),
                 )
             )
-            self.links[node] = Link(node, stored or 1, there.get(node, []))
+            self.links[node] = PeerLink(node, stored or 1, there.get(node, []))
         return self.links[node]
 
     def lost_sight(self) -> None:
@@ -140,7 +140,7 @@ class Outward:
         _, pending, lag = await self._wire.lengths(node)
         return pending + lag == 0
 
-    async def _send(self, link: Link, agents: Sequence[str]) -> bool:
+    async def _send(self, link: PeerLink, agents: Sequence[str]) -> bool:
         unsent = link.unsent()
         if unsent:
             parcels = await self._post.work(lambda visit: remote_outbox.again(visit, unsent, BATCH_BYTES))
@@ -172,8 +172,8 @@ class Outward:
         self.shipped += len(parcels)
         return True
 
-    async def _take(self, link: Link, agents: Sequence[str]) -> list[Parcel]:
-        def work(visit: Visit) -> list[Parcel]:
+    async def _take(self, link: PeerLink, agents: Sequence[str]) -> list[ShippedMessage]:
+        def work(visit: Transaction) -> list[ShippedMessage]:
             taken = remote_outbox.take(visit, agents, link.node, link.next, BATCH, BATCH_BYTES)
             if taken:
                 nodes.save(visit, nodes.next_file(link.node), link.next + len(taken), durable=True)
@@ -189,7 +189,7 @@ class Outward:
         link.next = link.noted = link.next + len(parcels)
         return parcels
 
-    def _letter(self, parcel: Parcel, base: int) -> Fields:
+    def _letter(self, parcel: ShippedMessage, base: int) -> Fields:
         fields: dict[str, str | bytes | int] = {
             "kind": "letter",
             "from": self._me.id,
@@ -217,11 +217,11 @@ class Outward:
         self._slips.update(((slip.agent, slip.name), now) for slip in due)
         return len(due) >= MOST_SLIPS
 
-    def _receipt(self, slip: Slip) -> Fields:
+    def _receipt(self, slip: ShippedReceipt) -> Fields:
         named = {"from": self._me.id, "agent": slip.agent, "name": slip.name}
         return {"kind": "receipt", **named, "receipt": slip.receipt}
 
-    async def hear(self, entry: Entry) -> None:
+    async def hear(self, entry: StreamEntry) -> None:
         """What a receiver says of what was sent."""
         kind, link = entry.text("kind"), self.links.get(entry.text("from"))
         if kind == "filed" and is_agent_name(entry.text("agent")):

@@ -13,14 +13,14 @@ from typing import Literal, NamedTuple
 Verdict = Literal["store", "known", "gap"]
 
 
-class Mark(NamedTuple):
+class SequenceMark(NamedTuple):
     """How far a link has come: everything up to `last` is stored. `epoch` is the sender's count of new beginnings."""
 
     epoch: str = ""
     last: int = 0
 
 
-def judge(mark: Mark, epoch: str, sequence: int, base: int) -> tuple[Verdict, Mark]:
+def judge(mark: SequenceMark, epoch: str, sequence: int, base: int) -> tuple[Verdict, SequenceMark]:
     """What to do with a letter, and how far the link has come without it.
 
     `base` is the lowest number that the sender still keeps: what is below it was confirmed, by whom this machine was
@@ -30,7 +30,7 @@ def judge(mark: Mark, epoch: str, sequence: int, base: int) -> tuple[Verdict, Ma
     (('store', Mark(epoch='a', last=4)), 'gap', 'known')
     """
     if epoch != mark.epoch or base - 1 > mark.last:
-        mark = Mark(epoch, base - 1)
+        mark = SequenceMark(epoch, base - 1)
     if sequence <= mark.last:
         return "known", mark
     return ("store" if sequence == mark.last + 1 else "gap"), mark

@@ -6,33 +6,33 @@ Owns putting the parts together for a server; what they do is theirs.
 from __future__ import annotations
 
 from switchboard_mcp.bus import node as nodes
-from switchboard_mcp.bus.client import Wire
-from switchboard_mcp.bus.name_registry import Homes
-from switchboard_mcp.bus.relay import Relay
-from switchboard_mcp.config.bus import Bus
+from switchboard_mcp.bus.client import BusClient
+from switchboard_mcp.bus.name_registry import NameRegistry
+from switchboard_mcp.bus.relay import BusRelay
+from switchboard_mcp.config.bus import BusSettings
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.inprocess.app import Program
-from switchboard_mcp.mail.server import Desk
+from switchboard_mcp.inprocess.app import ServerApp
+from switchboard_mcp.mail.server import MailServer
 from switchboard_mcp.observability.log import Log
 
 # Whoever registers does not wait long for a Redis that may be away.
 NAME_WITHIN_S = 2.0
 
 
-async def join(program: Program, settings: Bus, log: Log, audit: str = "") -> None:
+async def join(program: ServerApp, settings: BusSettings, log: Log, audit: str = "") -> None:
     """Carry the mail of the workspace whose desk this is, until it is cancelled."""
     desk = program
-    if not isinstance(desk, Desk):
+    if not isinstance(desk, MailServer):
         return
     post = await desk.post()
     me = await post.work(nodes.identify)
     try:
-        asking, carrying = Wire(settings, answer_within_s=NAME_WITHIN_S), Wire(settings)
+        asking, carrying = BusClient(settings, answer_within_s=NAME_WITHIN_S), BusClient(settings)
     except SwitchboardError as problem:
         log.error("bus.off", problem=str(problem))
         return
-    names = Homes(post, asking, me)
-    relay = Relay(post, carrying, log, audit=audit)
+    names = NameRegistry(post, asking, me)
+    relay = BusRelay(post, carrying, log, audit=audit)
 
     async def taken(name: str) -> str:
         """On which other machine an agent of this name lives. While Redis is away, what was known last counts."""

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from switchboard_mcp.bus import node as nodes
-from switchboard_mcp.bus.client import Wire
-from switchboard_mcp.bus.merge import Agreed, Value, compare
-from switchboard_mcp.mail.store.store import Post, State
+from switchboard_mcp.bus.client import BusClient
+from switchboard_mcp.bus.merge import MergeBase, Value, compare
+from switchboard_mcp.mail.store.store import MessageStore, State
 
 # Part of the state, and whether two changes of one entry are joined by its fields.
 PARTS = {"agents": True, "teams": False, "workflows": False}
@@ -23,18 +23,18 @@ FILE = "shared.json"
 PRIVATE = frozenset({"seenAt", "pid"})
 
 
-class Tables:
+class SharedState:
     """The shared parts, as last agreed on."""
 
-    def __init__(self, post: Post, wire: Wire) -> None:
+    def __init__(self, post: MessageStore, wire: BusClient) -> None:
         self._post = post
         self._wire = wire
-        self._agreed: dict[str, dict[str, Agreed]] | None = None
+        self._agreed: dict[str, dict[str, MergeBase]] | None = None
 
     async def sync(self) -> bool:
         """Exchange what has changed; True where something was pushed."""
         if self._agreed is None:
-            kind = dict[str, dict[str, Agreed]]
+            kind = dict[str, dict[str, MergeBase]]
             self._agreed = await self._post.work(lambda visit: nodes.load(visit, FILE, kind)) or {}
         state = await self._post.state()
         pushed = changed = False
@@ -43,10 +43,10 @@ class Tables:
             there = {name: _read(value) for name, value in (await self._wire.all(part)).items()}
             here = _entries(state, part)
             takes: dict[str, Value] = {}
-            earlier: dict[str, Agreed | None] = {}
+            earlier: dict[str, MergeBase | None] = {}
             for name in sorted({*here, *there, *agreed}):
-                known = there.get(name, Agreed())
-                step = compare(agreed.get(name, Agreed()), here.get(name), known, merge=merge)
+                known = there.get(name, MergeBase())
+                step = compare(agreed.get(name, MergeBase()), here.get(name), known, merge=merge)
                 final = known
                 if step.pushes and (step.push is not None or known.revision):
                     final = await self._push(part, name, step.push, known.revision)
@@ -69,18 +69,18 @@ class Tables:
             await self._post.work(lambda visit: nodes.save(visit, FILE, kept, durable=False))
         return pushed
 
-    async def _push(self, part: str, name: str, value: Value, revision: int) -> Agreed:
+    async def _push(self, part: str, name: str, value: Value, revision: int) -> MergeBase:
         data = msgspec.json.encode({"revision": revision + 1, "value": value})
         final, _ = await self._wire.share(part, name, data, revision)
         return _read(final)
 
 
-def _read(value: bytes) -> Agreed:
+def _read(value: bytes) -> MergeBase:
     try:
         said: dict[str, Any] = msgspec.json.decode(value)
-        return Agreed(int(said["revision"]), said["value"])
+        return MergeBase(int(said["revision"]), said["value"])
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-        return Agreed()
+        return MergeBase()
 
 
 def _entries(state: State, part: str) -> dict[str, Value]:
@@ -93,7 +93,7 @@ def _entries(state: State, part: str) -> dict[str, Value]:
     }
 
 
-def _put_back(agreed: dict[str, Agreed], name: str, earlier: dict[str, Agreed | None]) -> None:
+def _put_back(agreed: dict[str, MergeBase], name: str, earlier: dict[str, MergeBase | None]) -> None:
     before = earlier.get(name, agreed.get(name))
     if before is None:
         agreed.pop(name, None)

@@ -11,17 +11,17 @@ from hashlib import sha256
 from msgspec.json import encode
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.lifecycle import Event, State
+from switchboard_mcp.children.lifecycle import LifecycleEvent, State
 from switchboard_mcp.children.lock import flaw, lock_child, lock_path, merged, read_lock, write_lock
-from switchboard_mcp.children.waiter import Visitor
+from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.config.lockfile import LockFile
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.policy.drift import Change
+from switchboard_mcp.policy.drift import ToolChange
 
 IDLE = frozenset({State.IDLE, State.PROBATION})
 
 
-class Caller(Visitor):
+class AdminWaiter(ReadyWaiter):
     """Somebody who only wants it to run."""
 
     __slots__ = ("outcome",)
@@ -42,7 +42,7 @@ class Caller(Visitor):
 
 async def start(child: Child) -> Failure | None:
     """Start it, whatever it was waiting for; why it did not, if so."""
-    caller = Caller(child._services.loop)
+    caller = AdminWaiter(child._services.loop)
     child._retry_at, child._insists = 0.0, True  # a person may have mended it
     child.looks += 1  # this is no call
     child.admit(caller)
@@ -58,13 +58,13 @@ async def stop(child: Child, who: str) -> Failure | None:
     told = f"Child '{child.name}' was stopped by hand."
     problem = failure("child_crashed", told, child=child.name)
     if child.state is State.READY:
-        child._apply(Event.QUIET)
+        child._apply(LifecycleEvent.QUIET)
     if child.state in IDLE:
-        child._apply(Event.EXPIRE)
+        child._apply(LifecycleEvent.EXPIRE)
         child._services.log.info("child.stopped", child=child.name, by=who)
         child._note("stopped")
         await child._drop_connection(problem)
-        child._apply(Event.GONE)
+        child._apply(LifecycleEvent.GONE)
         for visitor in child._waiting.empty():
             child.admit(visitor)
     elif child.state is State.UNHEALTHY:
@@ -75,7 +75,7 @@ async def stop(child: Child, who: str) -> Failure | None:
     return None
 
 
-def drift(child: Child) -> list[Change]:
+def drift(child: Child) -> list[ToolChange]:
     """How what it offers in this run differs from its lock, which may be another by now."""
     offer = child.offer
     if offer._pin is None or not offer._pin.changes:
@@ -84,7 +84,7 @@ def drift(child: Child) -> list[Change]:
     return list(offer._pin.changes)
 
 
-def mark(changes: list[Change]) -> str:
+def mark(changes: list[ToolChange]) -> str:
     """Tells one set of differences from another, so that what is taken is what was seen."""
     return sha256(encode(changes)).hexdigest()[:32]
 

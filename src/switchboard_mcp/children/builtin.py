@@ -10,46 +10,46 @@ import sys
 from typing import Protocol, runtime_checkable
 
 from switchboard_mcp import __version__
-from switchboard_mcp.children.catalog import Knowledge, Server, Tool
+from switchboard_mcp.children.catalog import ServerIdentity, ServerSnapshot, Tool
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.context import Services
-from switchboard_mcp.children.per_session import IsolatedChild, SharedOffer
+from switchboard_mcp.children.context import ChildContext
+from switchboard_mcp.children.per_session import MergedInventory, PerSessionChild
 from switchboard_mcp.children.waiter import Passing
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.inprocess import mcp_server
-from switchboard_mcp.inprocess.app import Caller, Menu
+from switchboard_mcp.inprocess.app import ClientIdentity, ToolTable
 from switchboard_mcp.protocol import versions
 from switchboard_mcp.transport import memory
 from switchboard_mcp.transport.base import Closed, Lost
 
 
 @runtime_checkable
-class Home(Protocol):
+class HostInfo(Protocol):
     """A host, as far as a child of its own may know it."""
 
     principal: str
 
 
-def menu(spec: ChildSpec, services: Services) -> Menu:
+def menu(spec: ChildSpec, services: ChildContext) -> ToolTable:
     """What the program of this name offers."""
     found = services.menus.get(spec.name)
     if found is None:
-        found = services.menus[spec.name] = Menu(services.programs[spec.name], __version__)
+        found = services.menus[spec.name] = ToolTable(services.programs[spec.name], __version__)
     return found
 
 
-class BuiltinOffer(SharedOffer):
+class BuiltinInventory(MergedInventory):
     """What is known of a program, since it is here."""
 
     @property
-    def knowledge(self) -> Knowledge:
+    def knowledge(self) -> ServerSnapshot:
         """All of it, from the beginning."""
         known = self._services.catalog.recall(self._spec)
         if known is None:
             offered = menu(self._spec, self._services)
-            known = Knowledge(
-                server=Server(offered.program.name, __version__),
+            known = ServerSnapshot(
+                server=ServerIdentity(offered.program.name, __version__),
                 protocol=versions.LATEST_HANDSHAKE,
                 instructions=offered.program.instructions,
                 capabilities=offered.capabilities,
@@ -60,12 +60,12 @@ class BuiltinOffer(SharedOffer):
         return known
 
 
-class BuiltinChild(IsolatedChild):
+class BuiltinChild(PerSessionChild):
     """See the module. Stands for all instances."""
 
-    def __init__(self, spec: ChildSpec, config: Config, services: Services) -> None:
+    def __init__(self, spec: ChildSpec, config: Config, services: ChildContext) -> None:
         super().__init__(spec, config, services, most=sys.maxsize)
-        self.offer = BuiltinOffer(spec, services, self.timeout_s)
+        self.offer = BuiltinInventory(spec, services, self.timeout_s)
 
     def another(self) -> Child:
         """One more instance."""
@@ -78,30 +78,34 @@ class Instance(Child):
     def sweep(self, now: float) -> None:
         """It holds nothing that would be worth stopping, and knows who its host is."""
 
-    async def _carrier(self, spec: ChildSpec, limit_s: float) -> MemoryCarrier:
+    async def _carrier(self, spec: ChildSpec, limit_s: float) -> BuiltinTransport:
         services = self._services
         ours, theirs = memory.pair(services.loop)
 
         def wrong(where: str, problem: BaseException) -> None:
             services.log.error("internal", child=spec.name, tool=where, problem=repr(problem))
 
-        server = mcp_server.Server(services.loop, theirs, menu(spec, services), services.start_task, wrong)
+        server = mcp_server.InProcessServer(
+            services.loop, theirs, menu(spec, services), services.start_task, wrong
+        )
         await server.open(_caller(self.home))
-        return MemoryCarrier(spec, ours, server)
+        return BuiltinTransport(spec, ours, server)
 
 
-def _caller(home: object) -> Caller:
+def _caller(home: object) -> ClientIdentity:
     # Behind one principal without a session there may be several hosts.
-    principal = home.principal if isinstance(home, Home) else ""
-    return Caller(principal, one=bool(principal) or not isinstance(home, Passing))
+    principal = home.principal if isinstance(home, HostInfo) else ""
+    return ClientIdentity(principal, one=bool(principal) or not isinstance(home, Passing))
 
 
-class MemoryCarrier:
+class BuiltinTransport:
     """See `connection.Carrier`."""
 
     pid = 0
 
-    def __init__(self, spec: ChildSpec, link: memory.MemoryLink, server: mcp_server.Server) -> None:
+    def __init__(
+        self, spec: ChildSpec, link: memory.MemoryTransport, server: mcp_server.InProcessServer
+    ) -> None:
         self._spec = spec
         self._server = server
         self.link = link

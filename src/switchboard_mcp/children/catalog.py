@@ -87,18 +87,18 @@ class _LooseTool(Struct, rename="camel"):
         return Tool(self.name, described if isinstance(described, str) else None, self.input_schema)
 
 
-class Server(Struct):
+class ServerIdentity(Struct):
     """How a child names itself."""
 
     name: str = ""
     version: str = ""
 
 
-class Knowledge(Struct, rename="camel", kw_only=True):
+class ServerSnapshot(Struct, rename="camel", kw_only=True):
     """What one child told about itself."""
 
     format: int = FORMAT
-    server: Server = msgspec.field(default_factory=Server)
+    server: ServerIdentity = msgspec.field(default_factory=ServerIdentity)
     protocol: str = ""
     instructions: str = ""
     capabilities: dict[str, Raw] = {}
@@ -107,7 +107,7 @@ class Knowledge(Struct, rename="camel", kw_only=True):
     extras: dict[str, dict[str, Raw]] = {}  # what was said beside the entries of a list, by its method
 
 
-_decode = msgspec.json.Decoder(Knowledge).decode
+_decode = msgspec.json.Decoder(ServerSnapshot).decode
 _decode_running = msgspec.json.Decoder(_Running).decode
 _decode_tool = msgspec.json.Decoder(Tool).decode
 _decode_loose = msgspec.json.Decoder(_LooseTool).decode
@@ -153,7 +153,7 @@ class _Known(Struct, eq=False):
     """What is known of one child as it is configured."""
 
     spec: ChildSpec
-    knowledge: Knowledge | None
+    knowledge: ServerSnapshot | None
     learned_at: float = 0.0
 
 
@@ -167,7 +167,7 @@ class Catalog:
         # By name; where a child was changed while it ran, its earlier self is known for a while beside it.
         self._known: dict[str, list[_Known]] = {}
 
-    def recall(self, spec: ChildSpec) -> Knowledge | None:
+    def recall(self, spec: ChildSpec) -> ServerSnapshot | None:
         """What is known of a child, from this run or an earlier one."""
         known = self._find(spec)
         if known is None:
@@ -184,7 +184,7 @@ class Catalog:
         age_s = self._clock() - known.learned_at
         return 0 <= age_s < within_s and not changed_since(spec, known.learned_at)
 
-    def remember(self, spec: ChildSpec, knowledge: Knowledge) -> None:
+    def remember(self, spec: ChildSpec, knowledge: ServerSnapshot) -> None:
         """Keep what a child told."""
         known = self._find(spec)
         if known is None:
@@ -206,12 +206,12 @@ class Catalog:
                 return known
         return None
 
-    def _note(self, spec: ChildSpec, knowledge: Knowledge | None, learned_at: float) -> _Known:
+    def _note(self, spec: ChildSpec, knowledge: ServerSnapshot | None, learned_at: float) -> _Known:
         known = _Known(spec, knowledge, learned_at)
         self._known.setdefault(spec.name, []).append(known)
         return known
 
-    def _read(self, name: str) -> tuple[Knowledge | None, float]:
+    def _read(self, name: str) -> tuple[ServerSnapshot | None, float]:
         """What is known, and since when."""
         try:
             fd = os.open(os.path.join(self._folder, name), os.O_RDONLY)

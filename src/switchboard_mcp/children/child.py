@@ -8,27 +8,27 @@ from __future__ import annotations
 from msgspec import Raw
 from msgspec.json import encode
 
-from switchboard_mcp.children.catalog import Knowledge
+from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.children.connection import Connection
-from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.health import ALIVE, RUNNING
 from switchboard_mcp.children.inventory import CHANGES
 from switchboard_mcp.children.lifecycle import (
     FAULT_RECHECK_S,
     Action,
-    Event,
+    LifecycleEvent,
     State,
     setback,
 )
-from switchboard_mcp.children.start_queue import WaitingRoom
+from switchboard_mcp.children.start_queue import StartQueue
 from switchboard_mcp.children.startup import Meeting
-from switchboard_mcp.children.subscriptions import ACKNOWLEDGED, Following
-from switchboard_mcp.children.waiter import Visitor
+from switchboard_mcp.children.subscriptions import ACKNOWLEDGED, ChildSubscriptions
+from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.message_meta import LEVELS
-from switchboard_mcp.transport.rpc import Inquiry
+from switchboard_mcp.transport.rpc import AwaitedRequest
 
 READY = State.READY  # looked up once: an enum member through its class is slow
 # A child that does not read its stdin must not fill our memory: beyond this, calls to it are refused.
@@ -58,20 +58,20 @@ FAULTS = frozenset(
 class Child(Meeting):
     """See the module. `user` is whoever used this run last."""
 
-    def __init__(self, spec: ChildSpec, config: Config, services: Services) -> None:
+    def __init__(self, spec: ChildSpec, config: Config, services: ChildContext) -> None:
         super().__init__(spec, config, services)
         self.visits = 0
         self.looks = 0  # visits that were no calls
         self.successor: Child | None = None
         self.user: object = None
         self._fresh_s = config.introspection.fresh_ms / 1000
-        self._waiting = WaitingRoom(self, services)
+        self._waiting = StartQueue(self, services)
         self._quiet_since = 0.0
         self._log_level = ""
         self._visits_seen = 0
-        self._missing: list[Visitor] = []  # who waits for the list of tools to be fetched again
+        self._missing: list[ReadyWaiter] = []  # who waits for the list of tools to be fetched again
         self._looked_for: dict[str, float] = {}  # subtools that were looked for, and when
-        self.following = Following(services, self.timeout_s, self._missed)
+        self.following = ChildSubscriptions(services, self.timeout_s, self._missed)
 
     @property
     def pid(self) -> int:
@@ -84,11 +84,11 @@ class Child(Meeting):
         return self.offer.modern
 
     @property
-    def knowledge(self) -> Knowledge | None:
+    def knowledge(self) -> ServerSnapshot | None:
         """What it told about itself, in this run or an earlier one."""
         return self.offer.knowledge
 
-    def admit(self, visitor: Visitor) -> None:
+    def admit(self, visitor: ReadyWaiter) -> None:
         """Let the visitor in as soon as the child is ready, starting it where needed."""
         self.visits += 1
         if self.state is READY:
@@ -105,7 +105,7 @@ class Child(Meeting):
         # What another replica has said is asked for again with each call: it may have been taken back.
         waits = self.state not in RUNNING and self._told is None
         early = waits and self._retry_at > self._services.loop.time()
-        action = self._apply(Event.EARLY if early else Event.NEED)
+        action = self._apply(LifecycleEvent.EARLY if early else LifecycleEvent.NEED)
         if action is Action.SEND:
             visitor.admitted(self)
         elif action is Action.REJECT:
@@ -120,7 +120,7 @@ class Child(Meeting):
         """Whether what it offers is known well enough to be looked at, without starting it."""
         return self.offer.locked or (self.state not in ALIVE and self.offer.is_fresh(self._fresh_s))
 
-    def _turn_away(self, visitor: Visitor, problem: Failure) -> None:
+    def _turn_away(self, visitor: ReadyWaiter, problem: Failure) -> None:
         """Nobody is let in any more: whoever comes late is sent to the child that is in this one's place."""
         if self.successor is None:
             visitor.refused(problem)
@@ -164,7 +164,7 @@ class Child(Meeting):
         """A body of the child's own that is no result, without the secrets that we know."""
         return self._services.redactor.body(bytes(body))
 
-    def withdraw(self, visitor: Visitor) -> None:
+    def withdraw(self, visitor: ReadyWaiter) -> None:
         """The visitor no longer waits."""
         self._waiting.discard(visitor)
 
@@ -175,7 +175,7 @@ class Child(Meeting):
             return self._closing or self.last_failure or gone
         return failure("child_busy", f"Child '{self.name}' does not read its input.", child=self.name)
 
-    def look_for(self, subtool: str, visitor: Visitor) -> None:
+    def look_for(self, subtool: str, visitor: ReadyWaiter) -> None:
         """Let the visitor in when it is known whether there is such a subtool by now."""
         now = self._services.loop.time()
         if not self._missing and now - self._looked_for.get(subtool, -MISSED_S) < MISSED_S:
@@ -186,7 +186,7 @@ class Child(Meeting):
         self._looked_for[subtool] = now
         self.relist(visitor)
 
-    def relist(self, visitor: Visitor) -> None:
+    def relist(self, visitor: ReadyWaiter) -> None:
         """Let the visitor in when the list of tools has been fetched again. Single flight, however many want one."""
         self._missing.append(visitor)
         if len(self._missing) == 1:
@@ -199,7 +199,7 @@ class Child(Meeting):
         able = knowledge is not None and "logging" in knowledge.capabilities
         if self.peer is not None and not self.modern and able:
             params = b'{"level":%b}' % encode(level)
-            self.peer.send(Inquiry(self._services.loop, "logging/setLevel", params, self.timeout_s))
+            self.peer.send(AwaitedRequest(self._services.loop, "logging/setLevel", params, self.timeout_s))
             self._answers_at_start += 1  # its answer says nothing of whether calls are answered
 
     def lower_log_level(self, level: str) -> None:
@@ -216,9 +216,9 @@ class Child(Meeting):
             self._visits_seen = self.visits
             self._quiet_since = now
         elif self.state is State.READY:
-            self._apply(Event.QUIET)
+            self._apply(LifecycleEvent.QUIET)
         elif now - self._quiet_since >= self._timeouts.idle_ms / 1000:
-            self._apply(Event.EXPIRE)
+            self._apply(LifecycleEvent.EXPIRE)
             self._services.start_task(self._stop_idle())
 
     def dormant(self, now: float) -> bool:
@@ -237,7 +237,7 @@ class Child(Meeting):
             self._note("stopped")
         await self._drop_connection(self._closing)
 
-    def ended(self, connection: Connection, problem: Failure, unheard: list[Visitor]) -> None:
+    def ended(self, connection: Connection, problem: Failure, unheard: list[ReadyWaiter]) -> None:
         """The running child crashed. While it was starting, the start itself notices."""
         if connection is self._connection and self.state in RUNNING:
             self._review()
@@ -247,7 +247,7 @@ class Child(Meeting):
         for visitor in unheard:
             self.admit(visitor)
 
-    def said(self, connection: Connection, message: Message) -> None:
+    def said(self, connection: Connection, message: RpcMessage) -> None:
         """A notification from the child."""
         if message.method in CHANGES:
             self.offer.changed(connection, message.method)
@@ -256,7 +256,7 @@ class Child(Meeting):
         elif self._services.audience is not None:
             self._services.audience.child_said(self, connection.peer, message)
 
-    def asked(self, connection: Connection, message: Message) -> None:
+    def asked(self, connection: Connection, message: RpcMessage) -> None:
         """The child asks its client something."""
         if self._services.audience is not None:
             self._services.audience.child_asked(self, connection.peer, message)
@@ -264,7 +264,7 @@ class Child(Meeting):
     def _missed(self, method: str, params: bytes) -> None:
         """Something may have changed while the child could not tell."""
         if self._connection is not None:
-            self.said(self._connection, Message(method=method, params=Raw(params)))
+            self.said(self._connection, RpcMessage(method=method, params=Raw(params)))
 
     def _give_up(self, problem: Failure) -> None:
         connection = self._connection
@@ -274,7 +274,7 @@ class Child(Meeting):
 
     async def _start(self) -> None:
         if self._replicas is not None and await self._is_given_up_elsewhere(self._replicas):
-            self._apply(Event.TOLD)
+            self._apply(LifecycleEvent.TOLD)
             self._waiting.send_away(self._rejection())
             return
         loop = self._services.loop
@@ -314,7 +314,7 @@ class Child(Meeting):
         self._note("started", loop.time() - began)
         if self._log_level:
             self.set_log_level(self._log_level)
-        self._apply(Event.UP_AGAIN if self.failures else Event.UP)
+        self._apply(LifecycleEvent.UP_AGAIN if self.failures else LifecycleEvent.UP)
         self.following.begin(self.peer, outcome.capabilities, modern=self.modern)
         self._waiting.let_all_in()
         await self.offer.fetch_rest(self._connection)
@@ -329,7 +329,7 @@ class Child(Meeting):
         self.following.end()
         self.last_failure = problem
         if problem.code in FAULTS and self.state is State.STARTING:
-            event, wait_s = Event.FAULT, FAULT_RECHECK_S
+            event, wait_s = LifecycleEvent.FAULT, FAULT_RECHECK_S
         else:
             judged = setback(self.failures, self._rules)
             event, wait_s = judged.event, judged.wait_s
@@ -348,7 +348,7 @@ class Child(Meeting):
         await self._drop_connection(
             failure("child_crashed", f"Child '{self.name}' was stopped, being idle.", child=self.name)
         )
-        self._apply(Event.GONE)
+        self._apply(LifecycleEvent.GONE)
         for visitor in self._waiting.empty():
             self.admit(visitor)
 

@@ -10,28 +10,28 @@ from typing import Protocol
 
 from msgspec import UNSET, Raw
 
-from switchboard_mcp.children.catalog import Knowledge, Tool, read_tools
-from switchboard_mcp.children.context import Services
-from switchboard_mcp.children.handshake import Listed, WrongEra, fetch_list, shake_hands
-from switchboard_mcp.children.waiter import Visitor
+from switchboard_mcp.children.catalog import ServerSnapshot, Tool, read_tools
+from switchboard_mcp.children.context import ChildContext
+from switchboard_mcp.children.handshake import Listed, UnsupportedVersion, fetch_list, shake_hands
+from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol import jsonrpc, versions
 from switchboard_mcp.protocol.framing import MAX_MESSAGE_BYTES, Noise, Oversized
-from switchboard_mcp.protocol.jsonrpc import Malformed, Message
-from switchboard_mcp.transport.base import Closed, Link, Lost
-from switchboard_mcp.transport.rpc import Call, Peer
+from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
+from switchboard_mcp.transport.base import Closed, Lost, MessageTransport
+from switchboard_mcp.transport.rpc import Peer, PendingRequest
 
 # A child that asks and asks but does not read our answers gets no more of them.
 MAX_UNREAD_ANSWERS = 1024 * 1024
 SHOWN_GARBAGE = 200
 
 
-class Carrier(Protocol):
+class ChildTransport(Protocol):
     """What a connection runs over."""
 
     @property
-    def link(self) -> Link:
+    def link(self) -> MessageTransport:
         """Carries the messages."""
 
     @property
@@ -54,23 +54,25 @@ class Carrier(Protocol):
         """What the child said last beside the protocol, with secrets masked."""
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """Who started a connection hears of its end and of what the child says."""
 
-    def ended(self, connection: Connection, problem: Failure, unheard: list[Visitor]) -> None:
+    def ended(self, connection: Connection, problem: Failure, unheard: list[ReadyWaiter]) -> None:
         """The child is gone without having been asked to go, and has surely not heard these."""
 
-    def said(self, connection: Connection, message: Message) -> None:
+    def said(self, connection: Connection, message: RpcMessage) -> None:
         """A notification from the child."""
 
-    def asked(self, connection: Connection, message: Message) -> None:
+    def asked(self, connection: Connection, message: RpcMessage) -> None:
         """A request from the child to its client."""
 
 
 class Connection:
     """See the module. `peer` is what calls are sent through."""
 
-    def __init__(self, services: Services, spec: ChildSpec, carrier: Carrier, owner: Owner) -> None:
+    def __init__(
+        self, services: ChildContext, spec: ChildSpec, carrier: ChildTransport, owner: ConnectionOwner
+    ) -> None:
         self._services = services
         self._spec = spec
         self._carrier = carrier
@@ -96,7 +98,7 @@ class Connection:
 
     async def open(
         self, limit_s: float, capabilities: bytes = b"{}", *, modern_first: bool = False
-    ) -> Knowledge | Failure | WrongEra:
+    ) -> ServerSnapshot | Failure | UnsupportedVersion:
         """Shake hands within the limit."""
         self._capabilities = capabilities
         knowledge = await shake_hands(
@@ -104,7 +106,7 @@ class Connection:
         )
         if knowledge is None:
             return self._start_timeout(limit_s)
-        if isinstance(knowledge, Failure | WrongEra):
+        if isinstance(knowledge, Failure | UnsupportedVersion):
             return knowledge
         self._opened = True
         self._protocol = knowledge.protocol
@@ -133,7 +135,7 @@ class Connection:
         await self._carrier.end()
         self._services.valve.discard(self._carrier.link)
 
-    def requested(self, message: Message) -> None:
+    def requested(self, message: RpcMessage) -> None:
         """A child may ask its client; whether it is there we know ourselves."""
         assert message.id is not UNSET
         if self.peer.link.backlog >= MAX_UNREAD_ANSWERS:
@@ -143,7 +145,7 @@ class Connection:
         else:
             self._owner.asked(self, message)
 
-    def notified(self, message: Message) -> None:
+    def notified(self, message: RpcMessage) -> None:
         """Pass on what a child tells."""
         self._owner.said(self, message)
 
@@ -156,7 +158,7 @@ class Connection:
             what = self._services.redactor.clipped(str(noise), SHOWN_GARBAGE)
             log.debug("child.babbled", child=self._spec.name, what=what)
 
-    def too_large(self, call: Call, size: int) -> None:
+    def too_large(self, call: PendingRequest, size: int) -> None:
         """An answer beyond the limit fails the one call."""
         call.failed(
             failure(
@@ -167,7 +169,7 @@ class Connection:
             )
         )
 
-    def unreadable(self, call: Call, reason: str) -> None:
+    def unreadable(self, call: PendingRequest, reason: str) -> None:
         """An answer that cannot be read fails the one call."""
         call.failed(
             failure(
@@ -187,7 +189,7 @@ class Connection:
         problem = await self._carrier.conclude(self._opened)
         self._services.valve.discard(self._carrier.link)
         # A server that has forgotten us has done nothing of what was asked since.
-        unheard = self.peer.take_back(Visitor) if problem.code == "child_session_lost" else []
+        unheard = self.peer.take_back(ReadyWaiter) if problem.code == "child_session_lost" else []
         self.peer.fail_all(problem)
         self._owner.ended(self, problem, unheard)
 

@@ -13,10 +13,10 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp import __version__
-from switchboard_mcp.children.catalog import Knowledge, Server
+from switchboard_mcp.children.catalog import ServerIdentity, ServerSnapshot
 from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, failure
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.transport.rpc import Peer
 
 # A list this long is a fault (a cursor that never ends), not a catalog.
@@ -32,7 +32,7 @@ MEMBERS = {
 }
 
 
-class Introduction(Struct, rename="camel"):
+class ServerIntroduction(Struct, rename="camel"):
     """The part of an `initialize` or `server/discover` result that we look at."""
 
     protocol_version: str = ""
@@ -50,7 +50,7 @@ class Listed(Struct):
     extra: dict[str, Raw] = {}
 
 
-class WrongEra(Struct):
+class UnsupportedVersion(Struct):
     """A child that does not know how it was spoken to, and what it said; `certain` if it named versions it wants."""
 
     problem: Failure
@@ -64,42 +64,42 @@ class Supported(Struct):
 
 
 _decode_supported = msgspec.json.Decoder(Supported).decode
-_decode_introduction = msgspec.json.Decoder(Introduction).decode
+_decode_introduction = msgspec.json.Decoder(ServerIntroduction).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_entries = msgspec.json.Decoder(list[Raw]).decode
 _decode_cursor = msgspec.json.Decoder(str | None).decode
-_decode_server = msgspec.json.Decoder(Server).decode
+_decode_server = msgspec.json.Decoder(ServerIdentity).decode
 
 
 async def shake_hands(
     peer: Peer, child: str, limit_s: float, capabilities: bytes = b"{}", *, modern_first: bool = False
-) -> Knowledge | Failure | WrongEra | None:
+) -> ServerSnapshot | Failure | UnsupportedVersion | None:
     """Introduce ourselves and learn what the child offers; None when all of it took longer than the limit.
 
     `WrongEra` where the child refuses handshakes and, after one, everything else: it wants to be met anew.
     """
     now = get_running_loop().time
-    introduction: Introduction | WrongEra | Failure | None = None
+    introduction: ServerIntroduction | UnsupportedVersion | Failure | None = None
     if modern_first:
         introduction = await _discover(peer, child, min(limit_s, PROBE_S), capabilities)
     deadline = now() + limit_s  # one that met the probe with silence has its time all the same
-    if not isinstance(introduction, Introduction):
+    if not isinstance(introduction, ServerIntroduction):
         introduction = await _initialize(peer, child, deadline - now(), capabilities)
-        if isinstance(introduction, WrongEra):
+        if isinstance(introduction, UnsupportedVersion):
             # Also after a probe: a slow child may have come to it only now.
             discovered = await _discover(peer, child, deadline - now(), capabilities)
             if discovered is None:
                 return None
-            if not isinstance(discovered, Introduction):
+            if not isinstance(discovered, ServerIntroduction):
                 return introduction if introduction.certain and not modern_first else introduction.problem
             introduction = discovered
-    if not isinstance(introduction, Introduction):
+    if not isinstance(introduction, ServerIntroduction):
         return introduction
     modern = versions.is_modern(introduction.protocol_version)
     tools = await fetch_list(peer, child, "tools/list", deadline - now(), capabilities, modern=modern)
     if not isinstance(tools, Listed):
         return tools
-    return Knowledge(
+    return ServerSnapshot(
         server=_read_server(introduction),
         protocol=introduction.protocol_version,
         instructions=introduction.instructions or "",
@@ -119,7 +119,7 @@ async def fetch_list(
     cursors = {""}  # none at all, or one seen before, ends the list
     while len(cursors) < MAX_PAGES:
         answer = await peer.inquire(method, params, deadline - get_running_loop().time())
-        if not isinstance(answer, Message):
+        if not isinstance(answer, RpcMessage):
             return answer
         failed = jsonrpc.error_in(answer)
         if failed is not None:
@@ -145,20 +145,20 @@ async def fetch_list(
 
 async def _initialize(
     peer: Peer, child: str, limit_s: float, capabilities: bytes
-) -> Introduction | WrongEra | Failure | None:
+) -> ServerIntroduction | UnsupportedVersion | Failure | None:
     hello = {
         "protocolVersion": versions.offer_child(),
         "capabilities": Raw(capabilities),
         "clientInfo": {"name": "switchboard", "version": __version__},
     }
     answer = await peer.inquire("initialize", jsonrpc.encode(hello), limit_s, cancellable=False)
-    if not isinstance(answer, Message):
+    if not isinstance(answer, RpcMessage):
         return answer
     introduction = _read(answer, child, "initialize")
     if isinstance(introduction, Failure):
         code = _error(answer).code
         certain = code == versions.UNSUPPORTED_VERSION
-        return WrongEra(introduction, certain) if code in versions.NO_HANDSHAKE else introduction
+        return UnsupportedVersion(introduction, certain) if code in versions.NO_HANDSHAKE else introduction
     if not versions.accepts(introduction.protocol_version):
         return _unknown_version(child, introduction.protocol_version)
     peer.notify("notifications/initialized")
@@ -167,14 +167,14 @@ async def _initialize(
 
 async def _discover(
     peer: Peer, child: str, limit_s: float, capabilities: bytes
-) -> Introduction | Failure | None:
+) -> ServerIntroduction | Failure | None:
     deadline = get_running_loop().time() + limit_s
     params = _params(True, capabilities)
     answer = await peer.inquire("server/discover", params, limit_s, cancellable=False)
-    if isinstance(answer, Message) and _names_ours(_error(answer)):
+    if isinstance(answer, RpcMessage) and _names_ours(_error(answer)):
         left_s = deadline - get_running_loop().time()
         answer = await peer.inquire("server/discover", params, left_s, cancellable=False)
-    if not isinstance(answer, Message):
+    if not isinstance(answer, RpcMessage):
         return answer
     introduction = _read(answer, child, "server/discover")
     if isinstance(introduction, Failure):
@@ -204,7 +204,7 @@ def _params(modern: bool, capabilities: bytes, cursor: str | None = None) -> byt
     return jsonrpc.encode(members)
 
 
-def _read(answer: Message, child: str, method: str) -> Introduction | Failure:
+def _read(answer: RpcMessage, child: str, method: str) -> ServerIntroduction | Failure:
     error = jsonrpc.error_in(answer)
     if error is not None:
         return _protocol_failure(child, f"refused {method}: {jsonrpc.parse_error(error).message}")
@@ -214,7 +214,7 @@ def _read(answer: Message, child: str, method: str) -> Introduction | Failure:
         return _protocol_failure(child, f"sent a result of {method} that cannot be read: {problem}")
 
 
-def _error(answer: Message) -> jsonrpc.RpcError:
+def _error(answer: RpcMessage) -> jsonrpc.RpcError:
     return jsonrpc.parse_error(answer.error) if answer.error is not UNSET else jsonrpc.RpcError()
 
 
@@ -223,16 +223,16 @@ def _unknown_version(child: str, version: str) -> Failure:
     return _protocol_failure(child, f"speaks protocol version '{version}'; Switchboard speaks {ours}")
 
 
-def _read_server(introduction: Introduction) -> Server:
+def _read_server(introduction: ServerIntroduction) -> ServerIdentity:
     raw = (
         introduction.server_info
         if introduction.server_info is not UNSET
         else introduction.meta.get(message_meta.SERVER)
     )
     try:
-        return _decode_server(raw) if raw is not None else Server()
+        return _decode_server(raw) if raw is not None else ServerIdentity()
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Server()
+        return ServerIdentity()
 
 
 def _protocol_failure(child: str, what: str) -> Failure:

@@ -11,33 +11,33 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.lifecycle import (
     HEALTH,
     TRANSITIONS,
     Action,
-    Event,
     Health,
+    LifecycleEvent,
     State,
     rules,
     setback,
 )
-from switchboard_mcp.children.probe import Probing
+from switchboard_mcp.children.probe import Probe
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.transport.rpc import Peer
 
 if TYPE_CHECKING:
-    from switchboard_mcp.children.replica_types import Replicas, Verdict
+    from switchboard_mcp.children.replica_types import RemoteQuarantine, Replicas
 
 RUNNING = frozenset({State.READY, State.IDLE, State.PROBATION, State.UNHEALTHY})
 ALIVE = RUNNING | {State.STARTING, State.STOPPING}
 
 
-class Patient:
+class HealthTracker:
     """See the module. `failures` counts those in a row; `last_failure` is what refusals tell."""
 
-    def __init__(self, spec: ChildSpec, config: Config, services: Services) -> None:
+    def __init__(self, spec: ChildSpec, config: Config, services: ChildContext) -> None:
         self.spec = spec
         self.state = State.CONFIGURED
         self.failures = 0
@@ -47,12 +47,14 @@ class Patient:
         self._retry_at = 0.0
         self._answers_at_start = 0  # what the child has answered beyond this counts for trust
         self._rules = rules(config.health, governed=config.governance.mode != "open")
-        self._probing = Probing(self, services, self._rules.probe_s)
+        self._probing = Probe(self, services, self._rules.probe_s)
         # Only what all hosts share is the same child everywhere.
         suite = config.suites.get(spec.name)
         alone = spec.kind == "builtin" or (suite is not None and suite.isolation != "shared")
         self._replicas: Replicas | None = None if alone else services.replicas
-        self._told: Verdict | None = None  # why it was not started: another replica has it in quarantine
+        self._told: RemoteQuarantine | None = (
+            None  # why it was not started: another replica has it in quarantine
+        )
         self._insists = False  # whether the next start is tried whatever another replica has said
 
     @property
@@ -79,7 +81,11 @@ class Patient:
 
     def doubt(self) -> None:
         """A call was not answered in time: slow work, or nobody there any more. Ask."""
-        if self.peer is not None and self.state in RUNNING and self._apply(Event.DOUBT) is Action.PROBE:
+        if (
+            self.peer is not None
+            and self.state in RUNNING
+            and self._apply(LifecycleEvent.DOUBT) is Action.PROBE
+        ):
             if self.state is State.UNHEALTHY:
                 self._retry_at = self._services.loop.time() + self._rules.probe_s
                 self.last_failure = self._silence()
@@ -92,12 +98,12 @@ class Patient:
         if alive:
             if self.state is State.UNHEALTHY:  # a first sign; what counts for trust comes after it
                 self._answers_at_start = self.peer.answers
-            again = self._apply(Event.ALIVE) is Action.PROBE
+            again = self._apply(LifecycleEvent.ALIVE) is Action.PROBE
             self._review()
             return again and self.state is State.PROBATION
         self.failures += 1
         problem = self._silence()
-        if setback(self.failures, self._rules).event is Event.CRASHED_OUT:
+        if setback(self.failures, self._rules).event is LifecycleEvent.CRASHED_OUT:
             self._services.log.warning("child.given_up", child=self.name, problem=problem.message)
             self._give_up(problem)
             return False
@@ -105,7 +111,7 @@ class Patient:
         self._note("unhealthy")
         self.last_failure = problem
         self._retry_at = self._services.loop.time() + self._rules.probe_s
-        return self._apply(Event.SILENT) is Action.PROBE
+        return self._apply(LifecycleEvent.SILENT) is Action.PROBE
 
     def _give_up(self, problem: Failure) -> None:
         """It was silent once too often: stop it."""
@@ -117,7 +123,7 @@ class Patient:
             return
         if self.peer.answers - self._answers_at_start >= self._rules.successes:
             self.failures = 0
-            self._apply(Event.TRUSTED)
+            self._apply(LifecycleEvent.TRUSTED)
             if self._replicas is not None:
                 self._replicas.trusts(self.spec)
             self._note("healthy")
@@ -140,7 +146,7 @@ class Patient:
         self.last_failure = failure("child_quarantined", problem, child=self.name)
         return True
 
-    def _apply(self, event: Event) -> Action:
+    def _apply(self, event: LifecycleEvent) -> Action:
         before = self.state
         self.state, action = TRANSITIONS[before, event]
         if self.state is not before:

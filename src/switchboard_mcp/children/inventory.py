@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Raw
 from msgspec.json import encode
 
-from switchboard_mcp.children.catalog import Knowledge, Tool, read_tools
-from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.catalog import ServerSnapshot, Tool, read_tools
+from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.handshake import Listed
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, failure
@@ -23,7 +23,7 @@ from switchboard_mcp.protocol import message_meta, versions
 from switchboard_mcp.suites import sanitize
 
 if TYPE_CHECKING:
-    from switchboard_mcp.children.pinning import Pin
+    from switchboard_mcp.children.pinning import LockPin
 
 # Which lists stand behind a notification, and which capability says that there are any.
 CHANGES = {
@@ -43,17 +43,17 @@ CAPABILITY = {
 KEYS = {"prompts/list": "name", "resources/list": "uri", "resources/templates/list": "uriTemplate"}
 
 
-class Source(Protocol):
+class ListSource(Protocol):
     """Where lists come from: the connection to the child."""
 
     async def fetch(self, method: str, limit_s: float) -> Listed | Failure | None:
         """All of one list."""
 
 
-class Offer:
+class Inventory:
     """See the module. `heads` holds the start of every `tools/call`, by subtool."""
 
-    def __init__(self, spec: ChildSpec, services: Services, timeout_s: float) -> None:
+    def __init__(self, spec: ChildSpec, services: ChildContext, timeout_s: float) -> None:
         self.tools: dict[str, Tool] = {}
         self.heads: dict[str, bytes] = {}
         self.modern = False
@@ -65,10 +65,10 @@ class Offer:
         self._spec = spec
         self._services = services
         self._timeout_s = timeout_s
-        self._knowledge: Knowledge | None = None
+        self._knowledge: ServerSnapshot | None = None
         self._known: list[Tool] | None = None
-        self._instructions: tuple[Knowledge | None, str] = (None, "")
-        self._pin: Pin | None = services.pins.of(spec) if services.pins is not None else None
+        self._instructions: tuple[ServerSnapshot | None, str] = (None, "")
+        self._pin: LockPin | None = services.pins.of(spec) if services.pins is not None else None
         self._refreshing: set[str] = set()
         self._again: set[str] = set()
         self.is_whole = False  # whether all lists have been asked for in this run
@@ -77,7 +77,7 @@ class Offer:
         self._names: dict[str, tuple[list[Raw], frozenset[str]]] = {}
 
     @property
-    def knowledge(self) -> Knowledge | None:
+    def knowledge(self) -> ServerSnapshot | None:
         """What the child told about itself, in this run or an earlier one, or what its lock says."""
         pin = self._pin
         if self._knowledge is not None or pin is None:
@@ -207,7 +207,7 @@ class Offer:
         knowledge = self.knowledge if not self.governed else None
         return knowledge.extras.get(method, {}) if knowledge is not None else {}
 
-    def learn(self, knowledge: Knowledge) -> None:
+    def learn(self, knowledge: ServerSnapshot) -> None:
         """The handshake is done."""
         earlier = self.knowledge
         if earlier is not None and not knowledge.lists:
@@ -222,7 +222,7 @@ class Offer:
         elif earlier is None and self.first_known is not None:
             self.first_known()
 
-    def _differs(self, earlier: Knowledge | None, now: Knowledge) -> bool:
+    def _differs(self, earlier: ServerSnapshot | None, now: ServerSnapshot) -> bool:
         """Whether hosts see other tools than was known before this run."""
         pin = self._pin
         if pin is not None and (pin.governed or earlier is pin.knowledge):
@@ -230,7 +230,7 @@ class Offer:
         # In whatever order: some children list their tools in another one each time.
         return earlier is not None and sorted(map(bytes, earlier.tools)) != sorted(map(bytes, now.tools))
 
-    async def fetch_rest(self, source: Source) -> None:
+    async def fetch_rest(self, source: ListSource) -> None:
         """Fetch prompts and resources, and tell where they are others than was known."""
         assert self._knowledge is not None
         capabilities = self._knowledge.capabilities
@@ -245,7 +245,7 @@ class Offer:
             self.is_whole = True
             self._go_on()
 
-    async def fetch(self, source: Source, method: str) -> bool:
+    async def fetch(self, source: ListSource, method: str) -> bool:
         """Fetch one list again; whether it is another now."""
         knowledge = self._knowledge
         listed = await source.fetch(method, self._timeout_s)
@@ -273,7 +273,7 @@ class Offer:
         for go_on in waiting:
             go_on()
 
-    def changed(self, source: Source, notification: str) -> None:
+    def changed(self, source: ListSource, notification: str) -> None:
         """The child says that a list is another. One look at a time, and one more for what changes meanwhile."""
         if notification in self._refreshing:
             self._again.add(notification)
@@ -281,7 +281,7 @@ class Offer:
             self._refreshing.add(notification)
             self._services.start_task(self._refresh(source, notification))
 
-    async def _refresh(self, source: Source, notification: str) -> None:
+    async def _refresh(self, source: ListSource, notification: str) -> None:
         try:
             for method in CHANGES[notification]:
                 await self.fetch(source, method)

@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.config.bus import URL_VARIABLE
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.transport.process.launcher import Process, SpawnError
+from switchboard_mcp.transport.process.launcher import ChildProcess, SpawnError
 
 if TYPE_CHECKING:
-    from switchboard_mcp.policy.launch.rules import Approved, Guard
+    from switchboard_mcp.policy.launch.rules import ApprovedLaunch, LaunchPolicy
 
 
 class Launched(Struct, frozen=True):
     """A running process, and in governed mode the approval it runs by."""
 
-    process: Process
-    approved: Approved | None = None
+    process: ChildProcess
+    approved: ApprovedLaunch | None = None
 
 
-async def launch(spec: ChildSpec, services: Services, limit_s: float) -> Launched | Failure:
+async def launch(spec: ChildSpec, services: ChildContext, limit_s: float) -> Launched | Failure:
     """Start what the specification names, its variables filled in already."""
     try:
         async with timeout(limit_s):
@@ -55,7 +55,9 @@ async def launch(spec: ChildSpec, services: Services, limit_s: float) -> Launche
         )
 
 
-async def _launch_approved(spec: ChildSpec, services: Services, guard: Guard) -> Launched | Failure:
+async def _launch_approved(
+    spec: ChildSpec, services: ChildContext, guard: LaunchPolicy
+) -> Launched | Failure:
     # In a thread, since a program may have a hundred megabytes to be read.
     approved = await to_thread(guard.approve, spec)
     if isinstance(approved, Failure):
@@ -73,7 +75,7 @@ async def _launch_approved(spec: ChildSpec, services: Services, guard: Guard) ->
     )
 
 
-def _runs(pid: int, approved: Approved) -> bool:
+def _runs(pid: int, approved: ApprovedLaunch) -> bool:
     """Whether the process runs the very file that was read. Where the system does not tell, its marks must do."""
     try:
         found = os.stat(f"/proc/{pid}/exe")

@@ -15,7 +15,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from switchboard_mcp.config.health import Health as HealthSettings
+from switchboard_mcp.config.health import HealthSettings as HealthSettings
 
 
 class State(Enum):
@@ -60,7 +60,7 @@ HEALTH: dict[State, Health] = {
 }
 
 
-class Event(Enum):
+class LifecycleEvent(Enum):
     """What can happen to a child."""
 
     NEED = "need"  # a call arrives, and a start is permitted
@@ -95,8 +95,8 @@ class Action(Enum):
     NOTHING = "nothing"
 
 
-S, E, A = State, Event, Action
-TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
+S, E, A = State, LifecycleEvent, Action
+TRANSITIONS: dict[tuple[State, LifecycleEvent], tuple[State, Action]] = {
     (S.CONFIGURED, E.NEED): (S.STARTING, A.START),
     (S.STARTING, E.NEED): (S.STARTING, A.WAIT),
     (S.STARTING, E.UP): (S.READY, A.RELEASE),
@@ -161,7 +161,7 @@ PACKAGE_RUNNERS = frozenset(
 )
 
 
-class Rules(Struct, frozen=True):
+class HealthRules(Struct, frozen=True):
     """The measures of health. `spawn_fail_s` is 0 where only the limits of a start count."""
 
     spawn_warn_s: float = SLOW_START_S
@@ -172,24 +172,24 @@ class Rules(Struct, frozen=True):
     probe_s: float = PROBE_S
 
 
-OPEN_RULES = Rules()
-GOVERNED_RULES = Rules(spawn_fail_s=GATE_S, successes=GOVERNED_SUCCESSES)
+OPEN_RULES = HealthRules()
+GOVERNED_RULES = HealthRules(spawn_fail_s=GATE_S, successes=GOVERNED_SUCCESSES)
 
 
-class Setback(Struct, frozen=True):
+class FailureDecision(Struct, frozen=True):
     """What a failure in a row means: the event, and how long until a start is permitted."""
 
-    event: Event
+    event: LifecycleEvent
     wait_s: float
 
 
-def setback(failures: int, rules: Rules = OPEN_RULES) -> Setback:
+def setback(failures: int, rules: HealthRules = OPEN_RULES) -> FailureDecision:
     """Judge the `failures`-th failure in a row (counting from 1)."""
     if failures >= rules.failures:
-        return Setback(Event.CRASHED_OUT, rules.quarantine_s)
+        return FailureDecision(LifecycleEvent.CRASHED_OUT, rules.quarantine_s)
     if failures <= 1:
-        return Setback(Event.CRASH, 0.0)
-    return Setback(Event.CRASH, FIRST_BACKOFF_S * 2 ** (failures - 2))
+        return FailureDecision(LifecycleEvent.CRASH, 0.0)
+    return FailureDecision(LifecycleEvent.CRASH, FIRST_BACKOFF_S * 2 ** (failures - 2))
 
 
 def start_limit_ms(command: str, known: bool, child_spawn_ms: int, rpc_ms: int) -> int:
@@ -200,10 +200,10 @@ def start_limit_ms(command: str, known: bool, child_spawn_ms: int, rpc_ms: int) 
     return max(child_spawn_ms, rpc_ms)
 
 
-def rules(settings: HealthSettings, *, governed: bool) -> Rules:
+def rules(settings: HealthSettings, *, governed: bool) -> HealthRules:
     """The measures that follow from the settings and the mode."""
     given = GOVERNED_RULES if governed else OPEN_RULES
-    return Rules(
+    return HealthRules(
         spawn_warn_s=settings.spawn_warn_ms / 1000,
         spawn_fail_s=settings.spawn_fail_ms / 1000 if settings.spawn_fail_ms else given.spawn_fail_s,
         failures=settings.failures,

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.children.catalog import Knowledge, Server, read_tools
+from switchboard_mcp.children.catalog import ServerIdentity, ServerSnapshot, read_tools
 from switchboard_mcp.config.documents import join
 from switchboard_mcp.config.lockfile import LockedChild, LockedServer, LockedTool, LockFile
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.policy import tool_hash
-from switchboard_mcp.policy.drift import Change, compare_text, compare_tools
+from switchboard_mcp.policy.drift import ToolChange, compare_text, compare_tools
 from switchboard_mcp.suites import sanitize
 from switchboard_mcp.system.atomic_write import write_whole
 
@@ -138,7 +138,7 @@ def rendered(lock: LockFile) -> bytes:
     return sanitize.escaped(data.decode()).encode()
 
 
-def lock_child(spec: ChildSpec, workspace: str, knowledge: Knowledge) -> LockedChild:
+def lock_child(spec: ChildSpec, workspace: str, knowledge: ServerSnapshot) -> LockedChild:
     """The entry of a child, from what it told."""
     return LockedChild(
         launch=launch_hash(spec, workspace),
@@ -152,7 +152,7 @@ def lock_child(spec: ChildSpec, workspace: str, knowledge: Knowledge) -> LockedC
     )
 
 
-def _prompts(knowledge: Knowledge) -> dict[str, LockedTool] | UnsetType:
+def _prompts(knowledge: ServerSnapshot) -> dict[str, LockedTool] | UnsetType:
     """Every prompt that a child told of; nothing can be said where it has some and was not asked for them."""
     if PROMPTS not in knowledge.lists and "prompts" in knowledge.capabilities:
         return UNSET
@@ -172,7 +172,7 @@ def prompt_name(raw: Raw) -> str | None:
         return None
 
 
-def normal_tools(knowledge: Knowledge) -> dict[str, dict[str, object]]:
+def normal_tools(knowledge: ServerSnapshot) -> dict[str, dict[str, object]]:
     """Every tool that a child told of, in normal form, by name."""
     return {
         tool.name: tool_hash.normal(tool.raw) for tool in read_tools(knowledge.tools) if tool.raw is not UNSET
@@ -209,7 +209,7 @@ def _without_secrets(url: str) -> str:
     return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}?{'&'.join(names)}"
 
 
-def differences(before: LockedChild, after: LockedChild) -> list[Change]:
+def differences(before: LockedChild, after: LockedChild) -> list[ToolChange]:
     """What is another in what a child offers, for people and models alike."""
     changes = list(compare_text("instructions", before.instructions, after.instructions))
     changes += _compared(before.tools, after.tools, "tool")
@@ -220,7 +220,7 @@ def differences(before: LockedChild, after: LockedChild) -> list[Change]:
 
 def _compared(
     before: Mapping[str, LockedTool], after: Mapping[str, LockedTool], what: str
-) -> Iterator[Change]:
+) -> Iterator[ToolChange]:
     changed = {
         name
         for name in {*before, *after}
@@ -276,10 +276,10 @@ def flaw(path: str, child: str, entry: LockedChild) -> Failure | None:
     return None
 
 
-def knowledge_of(entry: LockedChild) -> Knowledge:
+def knowledge_of(entry: LockedChild) -> ServerSnapshot:
     """An entry as if the child had just told it."""
-    return Knowledge(
-        server=Server(entry.server.name, entry.server.version),
+    return ServerSnapshot(
+        server=ServerIdentity(entry.server.name, entry.server.version),
         protocol=entry.protocol,
         instructions=entry.instructions,
         capabilities=dict.fromkeys(entry.capabilities, Raw(b"{}")),

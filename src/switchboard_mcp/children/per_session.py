@@ -13,14 +13,14 @@ from msgspec import Raw
 
 from switchboard_mcp.children.catalog import Tool, read_tools
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.context import Services
-from switchboard_mcp.children.inventory import Offer
-from switchboard_mcp.children.waiter import Visitor
+from switchboard_mcp.children.context import ChildContext
+from switchboard_mcp.children.inventory import Inventory
+from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.errors import Failure, failure
 
 
-class SharedOffer(Offer):
+class MergedInventory(Inventory):
     """What any of several processes of a child has told."""
 
     _shown: tuple[list[Raw], list[Tool]] = ([], [])
@@ -35,17 +35,17 @@ class SharedOffer(Offer):
         return self._shown[1]
 
 
-class IsolatedChild(Child):
+class PerSessionChild(Child):
     """See the module."""
 
-    def __init__(self, spec: ChildSpec, config: Config, services: Services, most: int) -> None:
+    def __init__(self, spec: ChildSpec, config: Config, services: ChildContext, most: int) -> None:
         super().__init__(spec, config, services)
-        self.offer = SharedOffer(spec, services, self.timeout_s)
+        self.offer = MergedInventory(spec, services, self.timeout_s)
         self._config = config
         self._most = most
         self._kept: dict[object, Child] = {}
 
-    def admit(self, visitor: Visitor) -> None:
+    def admit(self, visitor: ReadyWaiter) -> None:
         """Send the visitor to the child of its host."""
         if self._closing is not None and self.successor is not None:
             self._turn_away(visitor, self._closing)

@@ -12,7 +12,7 @@ import os
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from switchboard_mcp.children.catalog import Knowledge, read_tools
+from switchboard_mcp.children.catalog import ServerSnapshot, read_tools
 from switchboard_mcp.children.lock import (
     PROMPTS,
     differences,
@@ -28,7 +28,7 @@ from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.observability.log import Log
-from switchboard_mcp.policy.drift import FOR_MODELS, Change
+from switchboard_mcp.policy.drift import FOR_MODELS, ToolChange
 
 # How many differences an error or a log line tells; `lock --check` tells all.
 MOST_TOLD = 3
@@ -46,18 +46,22 @@ class Pins:
         self._workspace = workspace
         self._log = log
         self._governed = governed
-        self._told: dict[str, list[Change]] = {}  # what was last told of each child: once, whoever meets it
+        self._told: dict[
+            str, list[ToolChange]
+        ] = {}  # what was last told of each child: once, whoever meets it
 
-    def of(self, spec: ChildSpec) -> Pin | None:
+    def of(self, spec: ChildSpec) -> LockPin | None:
         """What holds for one child; None where nothing does. A wrapper is held to nothing, its original is."""
         entry = self._children.get(spec.name)
         if spec.kind == "builtin" or spec.wraps or (entry is None and not self._governed):
             return None
-        pin = Pin(spec, entry, self._path, self._workspace, self._log, self._told, governed=self._governed)
+        pin = LockPin(
+            spec, entry, self._path, self._workspace, self._log, self._told, governed=self._governed
+        )
         pin.edition = self._edition
         return pin
 
-    def is_outdated(self, pin: Pin) -> bool:
+    def is_outdated(self, pin: LockPin) -> bool:
         """Whether there is another lock since the pin was made."""
         stamp = _stamp(self._path)
         if stamp != self._stamp:
@@ -72,7 +76,7 @@ class Pins:
         return pin.edition != self._edition
 
 
-class Pin:
+class LockPin:
     """What holds for one child. `changes` is what was found different in this run."""
 
     def __init__(
@@ -82,26 +86,26 @@ class Pin:
         path: str,
         workspace: str,
         log: Log,
-        told: dict[str, list[Change]],
+        told: dict[str, list[ToolChange]],
         *,
         governed: bool,
     ) -> None:
         self.governed = governed
         self.edition = 0  # of the lock
-        self.changes: list[Change] = []
+        self.changes: list[ToolChange] = []
         self._spec = spec
         self._entry = entry
         self._path = path
         self._workspace = workspace
         self._log = log
         self._told = told
-        self._knowledge: Knowledge | None = None
+        self._knowledge: ServerSnapshot | None = None
         self._checked = False
         self._problem: Failure | None = None
         self._real: frozenset[str] | None = None  # names the child told, once it has
 
     @property
-    def knowledge(self) -> Knowledge | None:
+    def knowledge(self) -> ServerSnapshot | None:
         """What the lock knows of the child: as if it had just told it."""
         if self._knowledge is None and self._entry is not None and self._is_current():
             self._knowledge = knowledge_of(self._entry)
@@ -129,7 +133,7 @@ class Pin:
         pinned = self.knowledge.lists.get(PROMPTS, [])
         return [raw for raw in pinned if not self.changes or not self._against(f"prompt {prompt_name(raw)}")]
 
-    def judge(self, knowledge: Knowledge, *, prompts: bool) -> bool:
+    def judge(self, knowledge: ServerSnapshot, *, prompts: bool) -> bool:
         """The child has told what it has, be it with its `prompts`: find what is different. Whether it is news."""
         tools = read_tools(knowledge.tools)
         self._real = frozenset(tool.name for tool in tools)
@@ -179,7 +183,7 @@ class Pin:
         subtool = name if shown.startswith("subtool") else UNSET
         return failure("tool_drifted", message, child=child, subtool=subtool, hint=hint)
 
-    def _against(self, name: str) -> list[Change]:
+    def _against(self, name: str) -> list[ToolChange]:
         """What is held against a tool: its own differences, and those of the whole child."""
         return [change for change in self.changes if change.tool in ("", name)]
 
@@ -215,7 +219,7 @@ def _lock_it(child: str) -> str:
     return f"Whoever may lock children here runs `switchboard lock {child}`."
 
 
-def _sentence(change: Change) -> str:
+def _sentence(change: ToolChange) -> str:
     told = change.told(LOGGED_CHARS)
     return f"{change.tool}: {told}" if change.tool else told
 

@@ -11,13 +11,13 @@ from typing import Protocol
 
 from msgspec import UNSET
 
-from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.protocol import message_meta
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.transport.rpc import Peer
 
 
-class Patient(Protocol):
+class ProbedChild(Protocol):
     """Who is asked."""
 
     peer: Peer | None
@@ -30,10 +30,10 @@ class Patient(Protocol):
         """How one probe went; whether there shall be another."""
 
 
-class Probing:
+class Probe:
     """See the module. One question at a time."""
 
-    def __init__(self, patient: Patient, services: Services, pause_s: float) -> None:
+    def __init__(self, patient: ProbedChild, services: ChildContext, pause_s: float) -> None:
         self._patient = patient
         self._services = services
         self._pause_s = pause_s
@@ -65,4 +65,4 @@ class Probing:
             meta = message_meta.for_child(UNSET, b"", modern=True, capabilities=b"{}")
             method, params = "server/discover", b'{"_meta":%b}' % (meta or b"{}")
         answer = await peer.inquire(method, params, self._pause_s, cancellable=False)
-        return isinstance(answer, Message) or peer.answers > before
+        return isinstance(answer, RpcMessage) or peer.answers > before

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable
 
 from switchboard_mcp.children.catalog import Tool
-from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.transport.base import Closed, Lost
-from switchboard_mcp.transport.process.launcher import Process, describe_status
+from switchboard_mcp.transport.process.launcher import ChildProcess, describe_status
 from switchboard_mcp.transport.stdio import PipeLink
 
 # The stop ladder: a well-behaved server ends when its stdin does. Hosts wait about two seconds for us to go.
@@ -30,10 +30,10 @@ STDERR_LINES = 20
 STDERR_LINE_CHARS = 500
 
 
-class LocalCarrier:
+class ProcessTransport:
     """See `connection.Carrier`."""
 
-    def __init__(self, services: Services, spec: ChildSpec, process: Process) -> None:
+    def __init__(self, services: ChildContext, spec: ChildSpec, process: ChildProcess) -> None:
         self._services = services
         self._spec = spec
         self._process = process
@@ -116,7 +116,7 @@ class LocalCarrier:
 class StderrTail:
     """Reads a child's stderr to its end and keeps the last lines. Never parsed."""
 
-    def __init__(self, services: Services, fd: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, services: ChildContext, fd: int, tell: Callable[[str], None]) -> None:
         self.lines: deque[str] = deque(maxlen=STDERR_LINES)
         self._loop = services.loop
         self._fd = fd

@@ -15,7 +15,7 @@ from switchboard_mcp.errors import Failure
 MOST = 50
 
 
-class Mishap(Struct):
+class RecentError(Struct):
     """One failure, or the same several times in a row. `principal` is None where it was no call of anybody."""
 
     at: float
@@ -24,12 +24,12 @@ class Mishap(Struct):
     times: int = 1
 
 
-class Recent:
+class RecentErrors:
     """The last failures, oldest first."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
-        self._kept: deque[Mishap] = deque(maxlen=MOST)
+        self._kept: deque[RecentError] = deque(maxlen=MOST)
 
     def note(self, problem: Failure, principal: str | None = None) -> None:
         """One more, as it may be shown."""
@@ -37,8 +37,8 @@ class Recent:
         if last is not None and (last.problem, last.principal) == (problem, principal):
             last.at, last.times = self.now(), last.times + 1
         else:
-            self._kept.append(Mishap(self.now(), problem, principal))
+            self._kept.append(RecentError(self.now(), problem, principal))
 
-    def seen_by(self, principal: str) -> list[Mishap]:
+    def seen_by(self, principal: str) -> list[RecentError]:
         """Those of its own calls, and those of children; the latest first."""
         return [mishap for mishap in reversed(self._kept) if mishap.principal in (None, principal)]

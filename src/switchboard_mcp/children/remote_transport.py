@@ -16,14 +16,14 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from msgspec import UNSET
 
 from switchboard_mcp.children.catalog import Tool
-from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.config.documents import join
 from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol import versions
-from switchboard_mcp.protocol.http_headers import Mirror, Unmirrorable, find_mirrors
+from switchboard_mcp.protocol.http_headers import HeaderMirror, InvalidMirror, find_mirrors
 from switchboard_mcp.transport.base import Closed, Lost
-from switchboard_mcp.transport.http.base import Options, RemoteLink, Server
+from switchboard_mcp.transport.http.base import HttpTransportBase, RemoteServer, TransportOptions
 from switchboard_mcp.transport.http.token_store import LoginFile, logins_folder
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _NAME = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _VALUE = r"[\t\x20-\x7e]*"
 
 
-async def connect(spec: ChildSpec, services: Services) -> RemoteCarrier | Failure:
+async def connect(spec: ChildSpec, services: ChildContext) -> RemoteTransport | Failure:
     """A carrier to the server that the specification names, its variables filled in already."""
     flaw = find_flaw(spec)
     if flaw is not None:
@@ -54,16 +54,16 @@ async def connect(spec: ChildSpec, services: Services) -> RemoteCarrier | Failur
         )
     except ImportError as problem:
         return without_package(spec, problem)
-    server = Server(name=spec.name, url=spec.url, headers=spec.headers, redact=services.redactor.text)
+    server = RemoteServer(name=spec.name, url=spec.url, headers=spec.headers, redact=services.redactor.text)
     log = services.log
-    options: Options = {
+    options: TransportOptions = {
         "note": lambda what: log.debug("child.remote", child=spec.name, note=what),
         "on_error": lambda problem: log.error("internal", child=spec.name, problem=repr(problem)),
     }
     if spec.kind != "ws" and wants_login(spec):
         options["auth"] = authorisation(spec, server, services.environ, services.redactor.register)
-    link: RemoteLink = module.dial(server, services.start_task, **options)
-    return RemoteCarrier(services, spec, link)
+    link: HttpTransportBase = module.dial(server, services.start_task, **options)
+    return RemoteTransport(services, spec, link)
 
 
 def without_package(spec: ChildSpec, problem: ImportError) -> Failure:
@@ -83,7 +83,7 @@ def wants_login(spec: ChildSpec) -> bool:
 
 def authorisation(
     spec: ChildSpec,
-    server: Server,
+    server: RemoteServer,
     environ: Mapping[str, str],
     register: Callable[[str], None],
     person: Person | None = None,
@@ -99,12 +99,12 @@ def authorisation(
     return OAuth(server, file, register, Client(known.client_id, known.client_secret), person)
 
 
-class RemoteCarrier:
+class RemoteTransport:
     """See `connection.Carrier`."""
 
     pid = 0
 
-    def __init__(self, services: Services, spec: ChildSpec, link: RemoteLink) -> None:
+    def __init__(self, services: ChildContext, spec: ChildSpec, link: HttpTransportBase) -> None:
         self._services = services
         self._spec = spec
         self.link = link
@@ -118,10 +118,10 @@ class RemoteCarrier:
         if not versions.is_modern(protocol):
             return tools
         kept: list[Tool] = []
-        mirrors: dict[str, tuple[Mirror, ...]] = {}
+        mirrors: dict[str, tuple[HeaderMirror, ...]] = {}
         for tool in tools:
             found = find_mirrors(tool.input_schema) if tool.input_schema is not UNSET else ()
-            if isinstance(found, Unmirrorable):
+            if isinstance(found, InvalidMirror):
                 self._services.log.warning(
                     "child.tool_dropped", child=self._spec.name, tool=tool.name, problem=found.reason
                 )

@@ -12,7 +12,7 @@ from msgspec import Struct
 from switchboard_mcp.config.models import ChildSpec
 
 
-class Verdict(Struct, frozen=True):
+class RemoteQuarantine(Struct, frozen=True):
     """Another replica has a child in quarantine, for so much longer."""
 
     replica: str
@@ -21,7 +21,7 @@ class Verdict(Struct, frozen=True):
     left_s: float
 
 
-class Meter(Protocol):
+class CallMeter(Protocol):
     """Calls that are counted together with those of other replicas."""
 
     @property
@@ -52,7 +52,7 @@ class Replicas(Protocol):
     reachable: bool
     """Whether they are heard of; while they are not, everybody counts and judges alone."""
 
-    def count(self, meter: Meter) -> None:
+    def count(self, meter: CallMeter) -> None:
         """Calls wait; the meter is told how many of them may go on."""
 
     def gave_up(self, spec: ChildSpec, failures: int, problem: str, for_s: float) -> None:
@@ -61,5 +61,5 @@ class Replicas(Protocol):
     def trusts(self, spec: ChildSpec) -> None:
         """The child has won back trust here."""
 
-    async def verdict(self, spec: ChildSpec) -> Verdict | None:
+    async def verdict(self, spec: ChildSpec) -> RemoteQuarantine | None:
         """What another one thinks of the child, where it should not be started."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from asyncio import TimerHandle
 from typing import TYPE_CHECKING
 
-from switchboard_mcp.children.context import Services
-from switchboard_mcp.children.waiter import Visitor
+from switchboard_mcp.children.context import ChildContext
+from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.errors import Failure, failure
 
 if TYPE_CHECKING:
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 TICK_S = 2.0
 
 
-class WaitingRoom:
+class StartQueue:
     """See the module."""
 
-    def __init__(self, child: Child, services: Services) -> None:
+    def __init__(self, child: Child, services: ChildContext) -> None:
         self._child = child
         self._services = services
-        self._visitors: list[Visitor] = []
+        self._visitors: list[ReadyWaiter] = []
         self._ticker: TimerHandle | None = None
 
     def __bool__(self) -> bool:
         """Whether anybody waits."""
         return bool(self._visitors)
 
-    def add(self, visitor: Visitor) -> None:
+    def add(self, visitor: ReadyWaiter) -> None:
         """One more waits."""
         self._visitors.append(visitor)
 
-    def discard(self, visitor: Visitor) -> None:
+    def discard(self, visitor: ReadyWaiter) -> None:
         """It waits no longer."""
         if visitor in self._visitors:
             self._visitors.remove(visitor)
 
-    def empty(self) -> list[Visitor]:
+    def empty(self) -> list[ReadyWaiter]:
         """All that wait leave the room."""
         visitors, self._visitors = self._visitors, []
         return visitors
@@ -53,7 +53,7 @@ class WaitingRoom:
         for visitor in self.empty():
             self.let_in(visitor)
 
-    def let_in(self, visitor: Visitor) -> None:
+    def let_in(self, visitor: ReadyWaiter) -> None:
         """Outside of `admit`, where nobody else would see it fail and answer for it."""
         name = self._child.name
         try:

@@ -11,38 +11,38 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from switchboard_mcp.children.catalog import Knowledge
-from switchboard_mcp.children.connection import Carrier, Connection
-from switchboard_mcp.children.context import Services
-from switchboard_mcp.children.handshake import WrongEra
-from switchboard_mcp.children.health import Patient
-from switchboard_mcp.children.inventory import Offer
+from switchboard_mcp.children.catalog import ServerSnapshot
+from switchboard_mcp.children.connection import ChildTransport, Connection
+from switchboard_mcp.children.context import ChildContext
+from switchboard_mcp.children.handshake import UnsupportedVersion
+from switchboard_mcp.children.health import HealthTracker
+from switchboard_mcp.children.inventory import Inventory
 from switchboard_mcp.children.launch import launch
 from switchboard_mcp.children.lifecycle import start_limit_ms
-from switchboard_mcp.children.process_transport import LocalCarrier
-from switchboard_mcp.children.subscriptions import Following
-from switchboard_mcp.children.waiter import Passing, Visitor
+from switchboard_mcp.children.process_transport import ProcessTransport
+from switchboard_mcp.children.subscriptions import ChildSubscriptions
+from switchboard_mcp.children.waiter import Passing, ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.config.variables import expand, secrets
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 
 if TYPE_CHECKING:
-    from switchboard_mcp.policy.launch.rules import Approved
+    from switchboard_mcp.policy.launch.rules import ApprovedLaunch
 
 
-class Meeting(Patient):
+class Meeting(HealthTracker):
     """See the module. `home` is the host it is kept for, where it is not shared."""
 
-    following: Following
+    following: ChildSubscriptions
 
-    def __init__(self, spec: ChildSpec, config: Config, services: Services) -> None:
+    def __init__(self, spec: ChildSpec, config: Config, services: ChildContext) -> None:
         super().__init__(spec, config, services)
         self.home: object = None
         suite = config.suites.get(spec.name)
         rpc_ms = (suite and suite.rpc_ms) or spec.rpc_timeout_ms or config.timeouts.rpc_ms
         self.timeout_s = rpc_ms / 1000
-        self.offer = Offer(spec, services, self.timeout_s)
+        self.offer = Inventory(spec, services, self.timeout_s)
         self._timeouts = config.timeouts
         self._connection: Connection | None = None
         self._modern_first, self._capabilities = False, b"{}"
@@ -50,21 +50,21 @@ class Meeting(Patient):
         # While governed mode is switched off nobody is let in, as when it is closing.
         self._closing = services.disabled and replace(services.disabled, child=spec.name)
         self._launching: Task[object] | None = None
-        self._approved: Approved | None = None
+        self._approved: ApprovedLaunch | None = None
 
-    def ended(self, connection: Connection, problem: Failure, unheard: list[Visitor]) -> None:
+    def ended(self, connection: Connection, problem: Failure, unheard: list[ReadyWaiter]) -> None:
         """The running child crashed."""
         raise NotImplementedError
 
-    def said(self, connection: Connection, message: Message) -> None:
+    def said(self, connection: Connection, message: RpcMessage) -> None:
         """A notification from the child."""
         raise NotImplementedError
 
-    def asked(self, connection: Connection, message: Message) -> None:
+    def asked(self, connection: Connection, message: RpcMessage) -> None:
         """The child asks its client something."""
         raise NotImplementedError
 
-    async def _connect_in_time(self) -> Knowledge | Failure:
+    async def _connect_in_time(self) -> ServerSnapshot | Failure:
         """Start it; where the gate has a limit, however many ways of meeting it there are to try."""
         limit_s = self._rules.spawn_fail_s
         if not limit_s:
@@ -78,7 +78,7 @@ class Meeting(Patient):
             words = self._connection.last_words() if self._connection is not None else []
             return failure("child_start_timeout", told, child=self.name, hint=hint, stderr=words)
 
-    async def _connect(self) -> Knowledge | Failure:
+    async def _connect(self) -> ServerSnapshot | Failure:
         spec = expand(self.spec, self._services.environ)
         if isinstance(spec, Failure):
             return spec
@@ -95,21 +95,21 @@ class Meeting(Patient):
         )
         modern_first = self._modern_first and not self._shy
         met = await self._meet(spec, limit_s, modern_first)
-        if isinstance(met, WrongEra):
+        if isinstance(met, UnsupportedVersion):
             await self._drop_connection(met.problem)
             again = await self._meet(spec, limit_s, modern_first=True)
-            return met.problem if isinstance(again, WrongEra) else again
+            return met.problem if isinstance(again, UnsupportedVersion) else again
         if modern_first and isinstance(met, Failure) and met.code == "child_start_failed":
             # Some end at any request that is no handshake. One that ends for another reason does so again.
             self._shy = True
             await self._drop_connection(met)
             again = await self._meet(spec, limit_s, modern_first=False)
-            return again.problem if isinstance(again, WrongEra) else again
+            return again.problem if isinstance(again, UnsupportedVersion) else again
         return met
 
     async def _meet(
         self, spec: ChildSpec, limit_s: float, modern_first: bool
-    ) -> Knowledge | Failure | WrongEra:
+    ) -> ServerSnapshot | Failure | UnsupportedVersion:
         carrier = await self._carrier(spec, limit_s)
         if isinstance(carrier, Failure):
             return carrier
@@ -119,14 +119,14 @@ class Meeting(Patient):
         shared = self.home is None or isinstance(self.home, Passing)  # a principal's hosts may differ
         capabilities = (shared and self._services.shared_capabilities) or self._capabilities
         met = await self._connection.open(limit_s, capabilities, modern_first=modern_first)
-        return (isinstance(met, Knowledge) and self._tampered(spec)) or met
+        return (isinstance(met, ServerSnapshot) and self._tampered(spec)) or met
 
     def _tampered(self, spec: ChildSpec) -> Failure | None:
         """What it was started from may have been exchanged between the check and its reading; by now it was read."""
         guard, approved = self._services.guard, self._approved
         return guard.changed(spec, approved) if guard is not None and approved is not None else None
 
-    async def _carrier(self, spec: ChildSpec, limit_s: float) -> Carrier | Failure:
+    async def _carrier(self, spec: ChildSpec, limit_s: float) -> ChildTransport | Failure:
         if spec.kind != "stdio":
             from switchboard_mcp.children import remote_transport  # Only where there is such a child.
 
@@ -139,7 +139,7 @@ class Meeting(Patient):
         if isinstance(launched, Failure):
             return launched
         self._approved = launched.approved
-        return LocalCarrier(self._services, spec, launched.process)
+        return ProcessTransport(self._services, spec, launched.process)
 
     async def _drop_connection(self, problem: Failure) -> None:
         connection, self._connection, self.peer = self._connection, None, None

@@ -13,11 +13,11 @@ from collections.abc import Callable
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.errors import INVALID_PARAMS, METHOD_NOT_FOUND, Failure
 from switchboard_mcp.protocol import jsonrpc, message_meta
-from switchboard_mcp.protocol.jsonrpc import Message
-from switchboard_mcp.transport.rpc import UNREADABLE, Call, Inquiry, Peer, next_id
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
+from switchboard_mcp.transport.rpc import UNREADABLE, AwaitedRequest, Peer, PendingRequest, next_id
 
 # What can be listened to, by the capability that says so, and the notification it stands for.
 LISTS = {
@@ -49,20 +49,20 @@ _decode_capability = msgspec.json.Decoder(_Capability).decode
 _decode_acknowledged = msgspec.json.Decoder(_Acknowledged).decode
 
 
-class Listening(Call):
+class Listening(PendingRequest):
     """One `subscriptions/listen` under way."""
 
     __slots__ = ("acknowledged", "following", "then")
     lasting = True
 
-    def __init__(self, following: Following, params: bytes, then: list[Then]) -> None:
+    def __init__(self, following: ChildSubscriptions, params: bytes, then: list[Then]) -> None:
         id = next_id()
         super().__init__(id, jsonrpc.request(id, "subscriptions/listen", params), FOR_GOOD_S)
         self.following = following
         self.then = then
         self.acknowledged = False
 
-    def answered(self, answer: Message) -> None:
+    def answered(self, answer: RpcMessage) -> None:
         """The child has ended it, or will not have it."""
         error = jsonrpc.error_in(answer)
         code = jsonrpc.parse_error(error).code if error is not None else 0
@@ -77,10 +77,10 @@ class Listening(Call):
         self.following.lost(self, for_good=False)
 
 
-class Following:
+class ChildSubscriptions:
     """See the module. `uris` has the resources that are followed, with how many follow each."""
 
-    def __init__(self, services: Services, timeout_s: float, tell: Tell) -> None:
+    def __init__(self, services: ChildContext, timeout_s: float, tell: Tell) -> None:
         """`tell` hears of what may have changed unseen, as if the child had said so."""
         self.uris: dict[str, int] = {}
         self._services = services
@@ -142,7 +142,7 @@ class Following:
             elif self._peer is not None:
                 self._subscribe("resources/unsubscribe", uri)
 
-    def acknowledged(self, message: Message) -> None:
+    def acknowledged(self, message: RpcMessage) -> None:
         """The child listens to us listening."""
         listening = self._listening
         if listening is None or message.params is UNSET:
@@ -227,7 +227,7 @@ class Following:
     def _subscribe(self, method: str, uri: str) -> None:
         assert self._peer is not None
         params = jsonrpc.encode({"uri": uri})
-        self._peer.send(Inquiry(self._services.loop, method, params, self._timeout_s))
+        self._peer.send(AwaitedRequest(self._services.loop, method, params, self._timeout_s))
 
     def _settle(self, *, in_force: bool) -> None:
         then, self._then = self._then, []

@@ -7,8 +7,8 @@ from __future__ import annotations
 import asyncio
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.context import Services
-from switchboard_mcp.config.models import ChildSpec, Config, Suite, Workspace
+from switchboard_mcp.children.context import ChildContext
+from switchboard_mcp.config.models import ChildSpec, Config, SuiteSettings, Workspace
 from switchboard_mcp.errors import failure
 
 # Often enough that an idle child goes soon after its time, seldom enough to cost nothing.
@@ -21,7 +21,7 @@ LOOK_S = 0.05
 class Supervisor:
     """The children by name, in the order of their names."""
 
-    def __init__(self, workspace: Workspace, services: Services) -> None:
+    def __init__(self, workspace: Workspace, services: ChildContext) -> None:
         if workspace.config.governance.mode == "governed" and services.guard is None:
             raise ValueError("governed mode without a guard")
         self._services = services
@@ -78,12 +78,12 @@ class Supervisor:
 
 def _needs(name: str, config: Config) -> tuple[object, ...]:
     """What of a config a child is made with."""
-    suite = config.suites.get(name) or Suite()
+    suite = config.suites.get(name) or SuiteSettings()
     own = (suite.rpc_ms, suite.isolation, suite.isolation_max)
     return (*own, config.timeouts, config.health, config.governance, config.introspection.fresh_ms)
 
 
-def _child(spec: ChildSpec, config: Config, services: Services) -> Child:
+def _child(spec: ChildSpec, config: Config, services: ChildContext) -> Child:
     if spec.kind == "builtin":
         from switchboard_mcp.children.builtin import BuiltinChild  # As below.
 
@@ -91,6 +91,6 @@ def _child(spec: ChildSpec, config: Config, services: Services) -> Child:
     suite = config.suites.get(spec.name)
     if suite is None or suite.isolation == "shared":
         return Child(spec, config, services)
-    from switchboard_mcp.children.per_session import IsolatedChild  # Only where there is such a child.
+    from switchboard_mcp.children.per_session import PerSessionChild  # Only where there is such a child.
 
-    return IsolatedChild(spec, config, services, suite.isolation_max)
+    return PerSessionChild(spec, config, services, suite.isolation_max)

@@ -18,7 +18,7 @@ class Passing(Struct, frozen=True):
     principal: str
 
 
-class Visitor:
+class ReadyWaiter:
     """Somebody who needs the child ready."""
 
     __slots__ = ()

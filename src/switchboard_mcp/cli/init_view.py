@@ -12,17 +12,17 @@ from importlib.util import find_spec
 from switchboard_mcp.cli.console import Screen, Styled, plural
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.setup.children import literals, shown
-from switchboard_mcp.setup.discovery import Survey
-from switchboard_mcp.setup.journal import Change
+from switchboard_mcp.setup.discovery import Discovery
+from switchboard_mcp.setup.journal import FileChange
 from switchboard_mcp.setup.paths import repository_of
-from switchboard_mcp.setup.plan import Outcome, Plan, Settings
-from switchboard_mcp.setup.references import Trace
+from switchboard_mcp.setup.plan import Outcome, Plan, SetupOptions
+from switchboard_mcp.setup.references import ServerReference
 
 # So many places are named; the rest is counted.
 MAX_TRACES = 12
 
 
-def show_survey(survey: Survey, outcomes: Sequence[Outcome], folder: str, out: Screen) -> None:
+def show_survey(survey: Discovery, outcomes: Sequence[Outcome], folder: str, out: Screen) -> None:
     """A table of what was found."""
     if not outcomes:
         files = len({source.path for source in survey.sources})
@@ -87,7 +87,7 @@ def show_plan(plan: Plan, out: Screen) -> None:
 
 
 def show_done(
-    plan: Plan, found: Sequence[Trace], workspace: Workspace, wanted: Settings, out: Screen
+    plan: Plan, found: Sequence[ServerReference], workspace: Workspace, wanted: SetupOptions, out: Screen
 ) -> None:
     """What was done, and what is left to do."""
     names = sorted({outcome.child for outcome in plan.moving})
@@ -117,7 +117,7 @@ def show_done(
 
 
 def _remarks(
-    plan: Plan, found: Sequence[Trace], workspace: Workspace, wanted: Settings
+    plan: Plan, found: Sequence[ServerReference], workspace: Workspace, wanted: SetupOptions
 ) -> Iterator[tuple[str, list[str]]]:
     notes = [
         f"{outcome.finding.name} ({outcome.finding.source.host.title}): {note}"
@@ -181,7 +181,7 @@ def _written_out(plan: Plan) -> dict[str, list[str]]:
     return {name: places for name, places in found.items() if places}
 
 
-def _entered(plan: Plan) -> list[Change]:
+def _entered(plan: Plan) -> list[FileChange]:
     """The files that have got the entry."""
     return [change for change in plan.changes if any(edit.entry for edit in change.edits)]
 
@@ -201,7 +201,7 @@ def _wants_login(outcome: Outcome) -> bool:
     return server is not None and server.kind != "stdio" and not server.headers and server.oauth is not False
 
 
-def _trace_lines(found: Sequence[Trace]) -> list[str]:
+def _trace_lines(found: Sequence[ServerReference]) -> list[str]:
     lines = [
         f"{_short(trace.path)}{f':{trace.line}' if trace.line else ''}  {trace.kind} for {trace.name}"
         + (", which does not move with it" if trace.kind == "login" else "")
@@ -212,7 +212,7 @@ def _trace_lines(found: Sequence[Trace]) -> list[str]:
     return lines
 
 
-def answer(plan: Plan, found: Sequence[Trace], folder: str, *, changed: bool) -> dict[str, object]:
+def answer(plan: Plan, found: Sequence[ServerReference], folder: str, *, changed: bool) -> dict[str, object]:
     """The same for programs."""
     servers = [
         {

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.app import Options, Switchboard, load, running
+from switchboard_mcp.app import CommandOptions, Switchboard, load, running
 from switchboard_mcp.cli.console import Console, Screen, one_line
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
 from switchboard_mcp.errors import Failure, SwitchboardError
@@ -27,7 +27,7 @@ YES = ("y", "yes")
 class Invocation(Struct):
     """One run of one command."""
 
-    options: Options
+    options: CommandOptions
     given: Namespace
     console: Console
 

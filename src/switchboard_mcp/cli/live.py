@@ -20,7 +20,7 @@ FIRST_FRAME_S = 0.2
 Frame = Callable[[str], Sequence[Styled]]
 
 
-class Live:
+class LiveDisplay:
     """Draws a frame ten times a second while the block runs."""
 
     def __init__(self, screen: Screen, frame: Frame, *, enabled: bool = True) -> None:
@@ -31,7 +31,7 @@ class Live:
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> LiveDisplay:
         if self._enabled:
             self._timer = asyncio.get_running_loop().call_later(FIRST_FRAME_S, self._tick)
         return self

@@ -19,10 +19,10 @@ from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, SwitchboardError, 
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.framing import Noise, Oversized
-from switchboard_mcp.protocol.jsonrpc import Malformed, Message
+from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.protocol.versions import LATEST_HANDSHAKE
-from switchboard_mcp.transport.memory import MemoryLink, pair
-from switchboard_mcp.transport.rpc import Call, Inquiry, Peer
+from switchboard_mcp.transport.memory import MemoryTransport, pair
+from switchboard_mcp.transport.rpc import AwaitedRequest, Peer, PendingRequest
 
 # The gateway bounds how long a child may take. A person at a terminal has Ctrl-C.
 PATIENCE_S = 24 * 3600.0
@@ -61,7 +61,7 @@ _decode_log = msgspec.json.Decoder(LogMessage).decode
 _decode_result = msgspec.json.Decoder(ToolResult).decode
 
 
-class ToolCall(Inquiry):
+class LocalToolCall(AwaitedRequest):
     """A `tools/call` that asks for progress."""
 
     __slots__ = ("tell",)
@@ -84,12 +84,12 @@ class ToolCall(Inquiry):
                 return
 
 
-class Host:
+class LocalClient:
     """See the module. Made by `connected`."""
 
     capabilities: Mapping[str, object] = {}
 
-    def __init__(self, link: MemoryLink, tell_log: TellLog | None) -> None:
+    def __init__(self, link: MemoryTransport, tell_log: TellLog | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._link = link
         self._tell_log = tell_log
@@ -103,16 +103,16 @@ class Host:
             "capabilities": self.capabilities,
             "clientInfo": {"name": "switchboard-cli", "version": __version__},
         }
-        await self._ask(Inquiry(self._loop, "initialize", jsonrpc.encode(hello), PATIENCE_S))
+        await self._ask(AwaitedRequest(self._loop, "initialize", jsonrpc.encode(hello), PATIENCE_S))
         self._peer.notify("notifications/initialized")
 
     async def list_tools(self) -> Raw:
         """The result of `tools/list`."""
-        return await self._ask(Inquiry(self._loop, "tools/list", b"{}", PATIENCE_S))
+        return await self._ask(AwaitedRequest(self._loop, "tools/list", b"{}", PATIENCE_S))
 
     async def call(self, name: str, arguments: object, tell: TellProgress | None = None) -> ToolResult:
         """The result of `tools/call`; when it is cancelled, the child hears of it."""
-        call = ToolCall(self._loop, name, jsonrpc.encode(arguments), tell)
+        call = LocalToolCall(self._loop, name, jsonrpc.encode(arguments), tell)
         try:
             raw = await self._ask(call)
         except asyncio.CancelledError:
@@ -128,7 +128,7 @@ class Host:
         result.raw = bytes(raw)
         return result
 
-    async def _ask(self, call: Inquiry) -> Raw:
+    async def _ask(self, call: AwaitedRequest) -> Raw:
         self._peer.send(call)
         answer = await call.future
         if isinstance(answer, Failure):
@@ -140,12 +140,12 @@ class Host:
             raise refused("internal", error.message or "The gateway sent no result.")
         return answer.result
 
-    def requested(self, message: Message) -> None:
+    def requested(self, message: RpcMessage) -> None:
         """This host can do nothing for a server."""
         assert message.id is not UNSET
         self._link.send(jsonrpc.error(message.id, METHOD_NOT_FOUND, f"Method not found: {message.method}"))
 
-    def notified(self, message: Message) -> None:
+    def notified(self, message: RpcMessage) -> None:
         """Log messages are shown, changes of the list are of no use to a command."""
         if (
             message.method == "notifications/message"
@@ -164,19 +164,19 @@ class Host:
     def link_closed(self) -> None:
         """The gateway never leaves first."""
 
-    def too_large(self, call: Call, size: int) -> None:
+    def too_large(self, call: PendingRequest, size: int) -> None:
         """A link in memory has no limit."""
 
-    def unreadable(self, call: Call, reason: str) -> None:
+    def unreadable(self, call: PendingRequest, reason: str) -> None:
         """The gateway's own answers can be read, and a child's have been."""
 
 
 @asynccontextmanager
-async def connected(gateway: Gateway, tell_log: TellLog | None = None) -> AsyncIterator[Host]:
+async def connected(gateway: Gateway, tell_log: TellLog | None = None) -> AsyncIterator[LocalClient]:
     """A host that has shaken hands with the gateway."""
     ours, theirs = pair(asyncio.get_running_loop())
     session = gateway.attach(theirs, lambda _session: None)
-    host = Host(ours, tell_log)
+    host = LocalClient(ours, tell_log)
     try:
         await host.introduce()
         yield host

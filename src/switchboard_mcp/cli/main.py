@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from switchboard_mcp import __version__
-from switchboard_mcp.app import Options, serve, serve_over_http
+from switchboard_mcp.app import CommandOptions, serve, serve_over_http
 from switchboard_mcp.cli.commands.declarations import COMMANDS, OVERVIEW, command_of, parser_for
 from switchboard_mcp.cli.console import Console
 from switchboard_mcp.cli.invocation import Invocation, misuse
@@ -71,7 +71,7 @@ def dispatch(arguments: list[str], console: Console) -> int:
     given = parser_for(command or "serve").read(rest)
     given.program = program
     serving = not command or command == "serve"
-    options = Options(
+    options = CommandOptions(
         workspace=given.workspace,
         config=given.config,
         # A command tells itself what went wrong; the log of a server would say it a second time.

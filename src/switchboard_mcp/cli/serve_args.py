@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from switchboard_mcp.app import Options
+from switchboard_mcp.app import CommandOptions
 
 NO_RELOAD = "--no-reload"
 FLAGS = {
@@ -17,7 +17,7 @@ FLAGS = {
 CHOICES = {"log_level": ("debug", "info", "warning", "error"), "log_style": ("text", "json")}
 
 
-def parse(arguments: list[str]) -> Options | None:
+def parse(arguments: list[str]) -> CommandOptions | None:
     """The options where the arguments ask for nothing but serving over stdio; otherwise None."""
     rest = list(arguments)
     if "serve" in rest:
@@ -39,4 +39,4 @@ def parse(arguments: list[str]) -> Options | None:
         if name in CHOICES and given[name] not in CHOICES[name]:
             return None
         rest = rest[taken:]
-    return Options(**given)
+    return CommandOptions(**given)

@@ -14,9 +14,9 @@ from msgspec import UNSET, Struct, UnsetType
 
 from switchboard_mcp.app import Switchboard
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.waiter import Visitor
+from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.cli.console import Screen, Styled, one_line, plural
-from switchboard_mcp.cli.live import Live
+from switchboard_mcp.cli.live import LiveDisplay
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.child_suite import ChildSuite
 from switchboard_mcp.suites.summary import summarise
@@ -26,7 +26,7 @@ AT_ONCE = 16
 SUMMARY_CHARS = 160
 
 
-class Subtool(Struct, frozen=True, omit_defaults=True):
+class SubtoolLine(Struct, frozen=True, omit_defaults=True):
     """One tool of a child, in a line."""
 
     name: str
@@ -40,14 +40,14 @@ class Connected(Struct, frozen=True, rename="camel"):
     handshake_ms: int
     protocol: str
     server: str
-    subtools: list[Subtool]
+    subtools: list[SubtoolLine]
 
-    def allowed(self) -> list[Subtool]:
+    def allowed(self) -> list[SubtoolLine]:
         """Those a host can use."""
         return [subtool for subtool in self.subtools if not subtool.denied]
 
 
-class Report(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class StartReport(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One child: connected, or why not."""
 
     child: str
@@ -58,7 +58,7 @@ class Report(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     error: Failure | UnsetType = UNSET
 
 
-class Visit(Visitor):
+class StartWaiter(ReadyWaiter):
     """Waits until the child is ready or will not become so."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -77,7 +77,7 @@ class Visit(Visitor):
             self.outcome.set_result(outcome)
 
 
-class Board:
+class StartProgress:
     """What a terminal shows meanwhile: one line a child."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -89,7 +89,7 @@ class Board:
         """Its turn has come."""
         self._began[name] = time.monotonic()
 
-    def finished(self, report: Report) -> None:
+    def finished(self, report: StartReport) -> None:
         """It has answered, or failed."""
         name = report.child.ljust(self._width)
         if isinstance(report.error, Failure):
@@ -117,34 +117,34 @@ async def survey(
     draw: bool,
     skip: frozenset[str] = frozenset(),
     within_s: float | None = None,
-) -> list[Report]:
+) -> list[StartReport]:
     """Connect to every child that is not skipped; reports in the order of the suites' names.
 
     Each has `within_s` from when its turn comes, where that is given; else as long as its start may take.
     """
     suites = [suite for suite in switchboard.gateway.suites.values() if suite.child.name not in skip]
-    board = Board([suite.child.name for suite in suites])
+    board = StartProgress([suite.child.name for suite in suites])
     turns = asyncio.Semaphore(AT_ONCE)
 
-    async def visit(suite: ChildSuite) -> Report:
+    async def visit(suite: ChildSuite) -> StartReport:
         async with turns:
             board.started(suite.child.name)
             report = await connect(suite, within_s)
             board.finished(report)
             return report
 
-    with Live(screen, board.frame, enabled=draw):
+    with LiveDisplay(screen, board.frame, enabled=draw):
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(visit(suite)) for suite in suites]
     return [task.result() for task in tasks]
 
 
-async def connect(suite: ChildSuite, within_s: float | None = None) -> Report:
+async def connect(suite: ChildSuite, within_s: float | None = None) -> StartReport:
     """Start one child, or be told why it does not start."""
     child = suite.child
     loop = asyncio.get_running_loop()
     began = loop.time()
-    visit = Visit(loop)
+    visit = StartWaiter(loop)
     child.admit(visit)
     try:
         async with asyncio.timeout(within_s):
@@ -154,9 +154,11 @@ async def connect(suite: ChildSuite, within_s: float | None = None) -> Report:
         told = f"Child '{child.name}' was not ready within {within_s:g} s."
         problem = failure("child_start_timeout", told, child=child.name)
     if problem is not None:
-        return Report(child=child.name, suite=suite.name, source=child.spec.source, ok=False, error=problem)
+        return StartReport(
+            child=child.name, suite=suite.name, source=child.spec.source, ok=False, error=problem
+        )
     seen = describe(suite, round((loop.time() - began) * 1000))
-    return Report(child=child.name, suite=suite.name, source=child.spec.source, ok=True, connected=seen)
+    return StartReport(child=child.name, suite=suite.name, source=child.spec.source, ok=True, connected=seen)
 
 
 def describe(suite: ChildSuite, handshake_ms: int) -> Connected:
@@ -168,7 +170,7 @@ def describe(suite: ChildSuite, handshake_ms: int) -> Connected:
         protocol=knowledge.protocol,
         server=f"{knowledge.server.name} {knowledge.server.version}".strip(),
         subtools=[
-            Subtool(
+            SubtoolLine(
                 tool.name,
                 summarise(tool.readable().description or "", SUMMARY_CHARS),
                 not suite.access.permits(tool.name),

@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
-from switchboard_mcp.mail.terminal.input_safety import ENTER, Keyboard, Watched, typed
+from switchboard_mcp.mail.terminal.input_safety import ENTER, Keyboard, ScreenState, typed
 from switchboard_mcp.transport.process.pty import Terminal, size_of
 
 DOORBELL = "[switchboard] new mail for {name}: switchboard mail inbox"
@@ -41,7 +41,7 @@ class Desktop:
         self._terminal = terminal
         self._doorbell = doorbell
         self._is_shell = program in SHELLS
-        self._watched = Watched()
+        self._watched = ScreenState()
         self._keyboard = Keyboard()
         self._keys = b""
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -12,20 +12,20 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from switchboard_mcp.app import Options, workspace_folder
-from switchboard_mcp.ask.plan import Offered, Step
+from switchboard_mcp.app import CommandOptions, workspace_folder
+from switchboard_mcp.ask.plan import Offered, PlanStep
 from switchboard_mcp.children.catalog import Annotations, Tool
-from switchboard_mcp.cli.local_client import Host
+from switchboard_mcp.cli.local_client import LocalClient
 from switchboard_mcp.cli.result_view import error_of
 from switchboard_mcp.config.load import load_workspace
-from switchboard_mcp.config.mail import Mail
-from switchboard_mcp.config.models import Find, Workspace
+from switchboard_mcp.config.mail import MailSettings
+from switchboard_mcp.config.models import FindSettings, Workspace
 from switchboard_mcp.errors import SwitchboardError, failure, refused
 from switchboard_mcp.gateway.child_suite import ChildSuite
 from switchboard_mcp.gateway.gateway import Gateway
 
 
-def originals(options: Options, child: str = "") -> Workspace:
+def originals(options: CommandOptions, child: str = "") -> Workspace:
     """The workspace with its children as they are without wrappers, or one of them alone, each behind a suite.
 
     In governed mode only those that may be asked in sentences.
@@ -42,7 +42,7 @@ def originals(options: Options, child: str = "") -> Workspace:
         problems = [str(warning) for warning in workspace.warnings if child in str(warning)]
         raise refused("config_invalid", "\n".join([told, *problems]))
     suites = {name: msgspec.structs.replace(suite, exposure="suite") for name, suite in config.suites.items()}
-    config = msgspec.structs.replace(config, suites=suites, mail=Mail(), find=Find())
+    config = msgspec.structs.replace(config, suites=suites, mail=MailSettings(), find=FindSettings())
     return msgspec.structs.replace(workspace, config=config, children=children)
 
 
@@ -72,18 +72,18 @@ class _Call(Struct):
 class SuiteToolbox:
     """See the module. The host is met when it is first needed; the suite is looked up each time, as settings change."""
 
-    def __init__(self, gateway: Gateway, child: str, meet: Callable[[], Awaitable[Host]]) -> None:
+    def __init__(self, gateway: Gateway, child: str, meet: Callable[[], Awaitable[LocalClient]]) -> None:
         self.child = child
         self._gateway = gateway
         self._meet = meet
         self._meeting = asyncio.Lock()
-        self._host: Host | None = None
+        self._host: LocalClient | None = None
 
     async def offered(self) -> list[Offered]:
         """The subtools that may be used, by name."""
         return sorted(map(_offered, await self._tools()), key=lambda tool: tool.name)
 
-    async def call(self, step: Step) -> bytes:
+    async def call(self, step: PlanStep) -> bytes:
         """The result of a step as it came."""
         return await self._use(step.subtool, step.args)
 
@@ -106,7 +106,7 @@ class SuiteToolbox:
         suite = self._suite()
         return suite.permitted(suite.child.offer.known_tools())
 
-    async def _met(self) -> Host:
+    async def _met(self) -> LocalClient:
         """The host, once the child has been started: what it offers now counts, and later what it says has changed."""
         async with self._meeting:
             if self._host is None:

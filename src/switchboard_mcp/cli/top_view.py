@@ -45,7 +45,7 @@ GAP = 2
 ENDLESS = os.terminal_size((10_000, 10_000))
 
 
-class Glance:
+class TopState:
     """All that is known."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Glance:
 
 
 def draw(
-    glance: Glance,
+    glance: TopState,
     now_s: float,
     *,
     size: os.terminal_size = ENDLESS,
@@ -105,7 +105,7 @@ def draw(
     return lines[: size.lines]
 
 
-def _headline(glance: Glance, rows: Sequence[Row], now_s: float) -> str:
+def _headline(glance: TopState, rows: Sequence[Row], now_s: float) -> str:
     about = glance.about
     ill = sum(row.get("health") in ILL for row in rows)
     drifted = sum(bool(row.get("drift")) for row in rows)
@@ -124,7 +124,7 @@ def _headline(glance: Glance, rows: Sequence[Row], now_s: float) -> str:
     return " · ".join(parts)
 
 
-def _pulse(glance: Glance, now_s: float, columns: int, paint: Paint) -> str:
+def _pulse(glance: TopState, now_s: float, columns: int, paint: Paint) -> str:
     """The calls of the last minutes in one line, red where some failed."""
     up_s = now_s - glance.about.get("startedAt", 0) / 1000
     span_s = min(LONGEST_PULSE_S, max(SHORTEST_PULSE_S, up_s))
@@ -148,7 +148,7 @@ def _pulse(glance: Glance, now_s: float, columns: int, paint: Paint) -> str:
     return head + drawn + tail
 
 
-def _below(glance: Glance, rows: Sequence[Row], columns: int, paint: Paint) -> list[str]:
+def _below(glance: TopState, rows: Sequence[Row], columns: int, paint: Paint) -> list[str]:
     """What stands under the table: what is wrong, where there is no room for it beside, and the latest calls."""
     lines: list[str] = []
     if columns < WIDE:

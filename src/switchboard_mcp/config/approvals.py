@@ -23,7 +23,7 @@ WORKSPACE, HOME = "${workspace}", "${home}"
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
-class Pin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class FilePin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One file, or all files of a folder, that a launch depends on."""
 
     path: str
@@ -34,7 +34,7 @@ class Pin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
     """Where it really is, where `path` is a symbolic link or leads through one."""
 
 
-class Asking(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class AskApproval(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """That a model may turn sentences into calls of the child."""
 
     models: list[str] = []
@@ -62,7 +62,7 @@ class Approval(
     """What is run in place of the command and the first `replaces` arguments; the other arguments follow."""
     replaces: Annotated[int, Meta(ge=0)] = 0
     """How many of the configured arguments `launch` stands for."""
-    files: list[Pin] = []
+    files: list[FilePin] = []
     """What must not have changed since."""
     package: str = ""
     """The package it comes from, for readers."""
@@ -74,11 +74,11 @@ class Approval(
     """Names of variables that the child's entry may be filled with (`${NAME}`); any, where it is not set."""
     origin: str = ""
     """Scheme, host and port of a remote child."""
-    ask: Asking | None = None
+    ask: AskApproval | None = None
     """Requests in natural language, where they were approved too."""
 
 
-class Found(Struct, frozen=True):
+class LocatedApproval(Struct, frozen=True):
     """An approval, and the key it stands under."""
 
     key: str
@@ -96,13 +96,13 @@ class Approvals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is approved on machines of one kind, such as `linux-x86_64` or `darwin-arm64`, by the child's name: children
     that are programs. It counts before what is approved on every machine."""
 
-    def find(self, child: str, platform: str) -> Found | None:
+    def find(self, child: str, platform: str) -> LocatedApproval | None:
         """What is approved of a child on one kind of machine."""
         own = self.platforms.get(platform, {}).get(child)
         if own is not None:
-            return Found(join(join("platforms", platform), child), own)
+            return LocatedApproval(join(join("platforms", platform), child), own)
         anywhere = self.children.get(child)
-        return Found(join("children", child), anywhere) if anywhere is not None else None
+        return LocatedApproval(join("children", child), anywhere) if anywhere is not None else None
 
     def elsewhere(self, child: str, platform: str) -> list[str]:
         """The other kinds of machines that a child is approved on."""
@@ -147,7 +147,7 @@ def platform_here() -> str:
     return f"{machine.sysname}-{machine.machine}".lower()
 
 
-class Words(Struct, frozen=True):
+class PathVariables(Struct, frozen=True):
     """The folders that paths in the file may begin with."""
 
     workspace: str
@@ -168,10 +168,10 @@ class Words(Struct, frozen=True):
         return path
 
 
-def words(workspace: str, environ: Mapping[str, str]) -> Words:
+def words(workspace: str, environ: Mapping[str, str]) -> PathVariables:
     """The folders here."""
     home = environ.get("HOME", "")
-    return Words(workspace, os.path.normpath(home) if os.path.isabs(home) else "")
+    return PathVariables(workspace, os.path.normpath(home) if os.path.isabs(home) else "")
 
 
 def approvals_file(workspace: str) -> str:

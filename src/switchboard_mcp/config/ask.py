@@ -13,7 +13,7 @@ SUBTOOL = "natural_language"
 USED = "notifications/switchboard/used"
 
 
-class Ask(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class AskSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Natural-language requests: `switchboard ask`, and children wrapped with `switchboard wrap`."""
 
     backend: Literal["auto", "api", "host"] = "auto"
@@ -40,7 +40,7 @@ class Ask(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fiel
     """Show the subtools of a wrapped child beside `natural_language`, to be called as before."""
 
 
-class Used(Struct, frozen=True, kw_only=True, rename="camel"):
+class AskUsage(Struct, frozen=True, kw_only=True, rename="camel"):
     """What one request has cost, as a wrapper tells it. Tokens of a host's model are estimated."""
 
     outcome: str = ""

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 Fsync = Literal["never", "second", "always"]
 
 
-class Audit(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class AuditSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The record of every decision and call: append-only, each line bound to the one before by a hash."""
 
     enabled: bool | None = None

@@ -21,7 +21,7 @@ class BusTls(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_f
     """The key of that certificate."""
 
 
-class Bus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class BusSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Mail between machines, over Redis Streams (or Valkey). Off while there is no address."""
 
     url: str = ""
@@ -40,7 +40,7 @@ class Bus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fiel
         return bool(self.url)
 
 
-def settled(settings: Bus, environ: Mapping[str, str], folder: str = "") -> Bus:
+def settled(settings: BusSettings, environ: Mapping[str, str], folder: str = "") -> BusSettings:
     """The settings with what the environment says, and with files as seen from the folder of the workspace."""
     url = environ.get(URL_VARIABLE, "").strip()
     if not url and settings.tls == BusTls():

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from switchboard_mcp.config import mail, models
 from switchboard_mcp.config.documents import Unreadable, join, read_document
-from switchboard_mcp.config.entries import Place, read_entry
+from switchboard_mcp.config.entries import EntryLocation, read_entry
 from switchboard_mcp.config.models import DEFAULT_GLOBS, ChildSpec, Config, ConfigWarning
 from switchboard_mcp.config.variables import foreign, missing
 from switchboard_mcp.system import globs
@@ -45,7 +45,7 @@ def discover(
         _add(_mail(source), found)
     if config.find.enabled:
         _add(_house(source), found)
-    _read_map(config.mcp_servers, Place(source, "mcpServers", folder), found)
+    _read_map(config.mcp_servers, EntryLocation(source, "mcpServers", folder), found)
     for path in _matched(folder, config, environ, source, found.warnings):
         _read_file(path, found)
     for spec in found.children.values():
@@ -103,7 +103,7 @@ def _read_file(path: str, found: _Found) -> None:
     elif isinstance(document, dict) and "mcpServers" in document:
         servers = document["mcpServers"]
         if isinstance(servers, dict):
-            _read_map(servers, Place(path, "mcpServers", folder), found)
+            _read_map(servers, EntryLocation(path, "mcpServers", folder), found)
         else:
             message = "expected an object with one member per child. The file is skipped."
             found.warnings.append(ConfigWarning(path, "mcpServers", message))
@@ -111,7 +111,7 @@ def _read_file(path: str, found: _Found) -> None:
         fallback = _fallback(folder, file_name)
         own = document.get("name") if isinstance(document, dict) else None
         found.mentioned.add(own if isinstance(own, str) else fallback)
-        spec = read_entry(document, Place(path, "", folder), found.warnings, fallback=fallback)
+        spec = read_entry(document, EntryLocation(path, "", folder), found.warnings, fallback=fallback)
         if spec is not None and spec.wraps and found.originals:
             from switchboard_mcp.config.wrapped_children import original  # Only where children are wrapped.
 
@@ -119,10 +119,10 @@ def _read_file(path: str, found: _Found) -> None:
         _add(spec, found)
 
 
-def _read_map(servers: Mapping[str, object], place: Place, found: _Found) -> None:
+def _read_map(servers: Mapping[str, object], place: EntryLocation, found: _Found) -> None:
     found.mentioned.update(servers)
     for name, raw in servers.items():
-        own = Place(place.source, join(place.key, name), place.folder)
+        own = EntryLocation(place.source, join(place.key, name), place.folder)
         _add(read_entry(raw, own, found.warnings, name=name), found)
 
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.config.documents import join
-from switchboard_mcp.config.models import ChildSpec, Command, ConfigWarning, Entry, Setting
+from switchboard_mcp.config.models import ChildEntry, ChildSpec, CommandSpec, ConfigWarning, Setting
 from switchboard_mcp.config.variables import all_text, strings
 
 Kind = Literal["stdio", "http", "sse", "ws"]
@@ -29,8 +29,8 @@ KINDS: dict[str, Kind] = {
     "ws": "ws",
     "websocket": "ws",
 }
-KNOWN_KEYS = frozenset(Entry.__struct_encode_fields__)
-COMMAND_KEYS = frozenset(Command.__struct_encode_fields__)
+KNOWN_KEYS = frozenset(ChildEntry.__struct_encode_fields__)
+COMMAND_KEYS = frozenset(CommandSpec.__struct_encode_fields__)
 # Keys that hosts read from the same entries. They change nothing here; a moved entry must not raise noise.
 HOST_KEYS = frozenset(
     """
@@ -44,7 +44,7 @@ HOST_KEYS = frozenset(
 )
 
 
-class Place(Struct, frozen=True):
+class EntryLocation(Struct, frozen=True):
     """Where an entry stands: file, key path in it, and the folder that relative paths start from."""
 
     source: str
@@ -53,14 +53,19 @@ class Place(Struct, frozen=True):
 
 
 def read_entry(
-    raw: object, place: Place, warnings: list[ConfigWarning], *, name: str | None = None, fallback: str = ""
+    raw: object,
+    place: EntryLocation,
+    warnings: list[ConfigWarning],
+    *,
+    name: str | None = None,
+    fallback: str = "",
 ) -> ChildSpec | None:
     """The child in `raw`, or None when it is left out; why is added to `warnings`.
 
     `name` is fixed from outside, as the key in a map is; `fallback` serves where the entry has no own name.
     """
     try:
-        entry = msgspec.convert(raw, Entry)
+        entry = msgspec.convert(raw, ChildEntry)
     except msgspec.ValidationError as problem:
         _refuse(raw, place, str(problem), warnings)
         return None
@@ -76,22 +81,24 @@ def read_entry(
     return spec
 
 
-def _refuse(raw: object, place: Place, reason: str, warnings: list[ConfigWarning]) -> None:
+def _refuse(raw: object, place: EntryLocation, reason: str, warnings: list[ConfigWarning]) -> None:
     from switchboard_mcp.config.validation_errors import mistakes  # Only for entries that are wrong.
 
-    found = [(mistake.key, mistake.message) for mistake in mistakes(raw, Entry)] or [("", reason)]
+    found = [(mistake.key, mistake.message) for mistake in mistakes(raw, ChildEntry)] or [("", reason)]
     for key, message in found:
         path = ".".join(part for part in (place.key, key) if part)
         warnings.append(_warning(place, path, f"{message} The child is skipped until this is corrected."))
 
 
-def _spec(entry: Entry, name: str, place: Place, warnings: list[ConfigWarning]) -> ChildSpec | None:
+def _spec(
+    entry: ChildEntry, name: str, place: EntryLocation, warnings: list[ConfigWarning]
+) -> ChildSpec | None:
     kind = _kind(entry, place, warnings)
     if kind is None:
         return None
     command = entry.command
-    nested = isinstance(command, Command)
-    if isinstance(command, Command):
+    nested = isinstance(command, CommandSpec)
+    if isinstance(command, CommandSpec):
         program, args, env = command.cmd, command.args or entry.args, {**entry.env, **command.env}
     else:
         program, args, env = command or "", entry.args, entry.env
@@ -116,7 +123,7 @@ def _spec(entry: Entry, name: str, place: Place, warnings: list[ConfigWarning]) 
     )
 
 
-def _kind(entry: Entry, place: Place, warnings: list[ConfigWarning]) -> Kind | None:
+def _kind(entry: ChildEntry, place: EntryLocation, warnings: list[ConfigWarning]) -> Kind | None:
     if entry.type:
         kind = KINDS.get(entry.type)
         if kind is None:
@@ -132,7 +139,7 @@ def _kind(entry: Entry, place: Place, warnings: list[ConfigWarning]) -> Kind | N
     return "sse" if older else "http" if entry.url else "stdio"
 
 
-def _is_runnable(spec: ChildSpec, place: Place, warnings: list[ConfigWarning]) -> bool:
+def _is_runnable(spec: ChildSpec, place: EntryLocation, warnings: list[ConfigWarning]) -> bool:
     if not spec.name:
         key, message = place.key or "name", "the name is empty; give the child a name. It is skipped."
     elif spec.kind == "stdio" and not spec.command:
@@ -155,7 +162,7 @@ def _is_runnable(spec: ChildSpec, place: Place, warnings: list[ConfigWarning]) -
     return False
 
 
-def _name_unknown_keys(raw: object, place: Place, warnings: list[ConfigWarning]) -> None:
+def _name_unknown_keys(raw: object, place: EntryLocation, warnings: list[ConfigWarning]) -> None:
     if not isinstance(raw, dict):
         return
     _name_unknown(raw, place.key, KNOWN_KEYS, place, warnings)
@@ -164,7 +171,11 @@ def _name_unknown_keys(raw: object, place: Place, warnings: list[ConfigWarning])
 
 
 def _name_unknown(
-    raw: dict[str, object], path: str, known: frozenset[str], place: Place, warnings: list[ConfigWarning]
+    raw: dict[str, object],
+    path: str,
+    known: frozenset[str],
+    place: EntryLocation,
+    warnings: list[ConfigWarning],
 ) -> None:
     if raw.keys() <= known:
         return
@@ -178,7 +189,7 @@ def _name_unknown(
     )
 
 
-def _look_closer(spec: ChildSpec, place: Place, warnings: list[ConfigWarning]) -> None:
+def _look_closer(spec: ChildSpec, place: EntryLocation, warnings: list[ConfigWarning]) -> None:
     """Things that will probably fail later, while the child is kept."""
     if spec.kind == "stdio" and spec.url:
         message = "ignored, since there is a `command`; keep one of the two, or set `type`."
@@ -195,5 +206,5 @@ def _as_text(value: Setting) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def _warning(place: Place, key: str, message: str) -> ConfigWarning:
+def _warning(place: EntryLocation, key: str, message: str) -> ConfigWarning:
     return ConfigWarning(place.source, key, message)

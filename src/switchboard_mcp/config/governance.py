@@ -14,7 +14,7 @@ from msgspec import Struct, field
 DEFAULT_ENV = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")
 
 
-class Governance(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class GovernanceSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Who decides what may run."""
 
     mode: Literal["open", "governed"] = "open"

@@ -10,7 +10,7 @@ Milliseconds = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=1)]
 
 
-class Health(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class HealthSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """When a child is well enough to be called. `switchboard status` shows how the children are."""
 
     spawn_warn_ms: Milliseconds = 2_000

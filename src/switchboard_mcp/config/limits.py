@@ -12,7 +12,7 @@ from msgspec import Meta, Struct, field, structs
 Count = Annotated[int, Meta(ge=1)]
 
 
-class Limits(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class LimitSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """How much is too much, for each suite by itself. What is not set is not limited."""
 
     calls_per_minute: Count | None = None
@@ -30,10 +30,10 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_f
     """Largest result. A larger one is cut; the answer says how to fetch the rest, which is kept for ten minutes."""
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = LimitSettings()
 
 
-class Cache(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class CacheSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Answers that may be given again: of subtools that say they are read-only, to the principal who got them."""
 
     ttl_ms: Count
@@ -51,7 +51,7 @@ class MiddlewareUse(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     """What the factory is given."""
 
 
-def merged(limits: Limits, over: Limits | None) -> Limits:
+def merged(limits: LimitSettings, over: LimitSettings | None) -> LimitSettings:
     """The limits of one suite: its own, and those of all suites where it has none."""
     if over is None:
         return limits

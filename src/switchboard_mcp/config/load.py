@@ -13,7 +13,7 @@ import msgspec
 from switchboard_mcp.config import mail
 from switchboard_mcp.config.discover import discover
 from switchboard_mcp.config.documents import Unreadable, read_document
-from switchboard_mcp.config.models import Config, ConfigWarning, Suite, Workspace
+from switchboard_mcp.config.models import Config, ConfigWarning, SuiteSettings, Workspace
 from switchboard_mcp.config.profiles import Token
 from switchboard_mcp.errors import SwitchboardError, refused
 
@@ -126,7 +126,9 @@ def _with_builtin(config: Config) -> Config:
     """How a built-in suite is shown can be set with what it is, and counts as if it stood under `suites`."""
     if not config.mail.enabled or config.mail.exposure == "suite":
         return config
-    own = msgspec.structs.replace(config.suites.get(mail.NAME) or Suite(), exposure=config.mail.exposure)
+    own = msgspec.structs.replace(
+        config.suites.get(mail.NAME) or SuiteSettings(), exposure=config.mail.exposure
+    )
     return msgspec.structs.replace(config, suites={**config.suites, mail.NAME: own})
 
 

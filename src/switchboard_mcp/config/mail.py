@@ -14,7 +14,7 @@ DESCRIPTION = (
 LONGEST_CALL_MS = 75_000
 
 
-class Mail(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class MailSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The message desk: mailboxes, teams and roles for agents, as plain files in `.switchboard/`."""
 
     enabled: bool = False

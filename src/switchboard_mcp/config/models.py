@@ -10,16 +10,16 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from switchboard_mcp.config.ask import Ask
-from switchboard_mcp.config.audit import Audit
-from switchboard_mcp.config.bus import Bus
-from switchboard_mcp.config.governance import Governance
-from switchboard_mcp.config.health import Health
-from switchboard_mcp.config.limits import Cache, Limits, MiddlewareUse
-from switchboard_mcp.config.mail import Mail
+from switchboard_mcp.config.ask import AskSettings
+from switchboard_mcp.config.audit import AuditSettings
+from switchboard_mcp.config.bus import BusSettings
+from switchboard_mcp.config.governance import GovernanceSettings
+from switchboard_mcp.config.health import HealthSettings
+from switchboard_mcp.config.limits import CacheSettings, LimitSettings, MiddlewareUse
+from switchboard_mcp.config.mail import MailSettings
 from switchboard_mcp.config.profiles import Expose as Expose
 from switchboard_mcp.config.profiles import Profile, Token
-from switchboard_mcp.config.telemetry import Telemetry
+from switchboard_mcp.config.telemetry import TelemetrySettings
 from switchboard_mcp.errors import Failure
 
 Milliseconds = Annotated[int, Meta(ge=1)]
@@ -32,11 +32,11 @@ HOUSE_DESCRIPTION = (
 IntrospectionMode = Literal["summary", "full", "redacted", "signature"]
 
 
-class Model(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class ConfigModel(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Base of every configuration object: camelCase in files, unknown keys refused."""
 
 
-class Suite(Model, frozen=True):
+class SuiteSettings(ConfigModel, frozen=True):
     """How one child is shown."""
 
     suite_name: str = ""
@@ -62,9 +62,9 @@ class Suite(Model, frozen=True):
     redact_args: list[str] = []
     """Arguments whose values never appear in logs, failures or the audit record: names such as `pin`, at any depth, or
     paths such as `card.number`; `*` stands for any part of a name, `**` for any number of names."""
-    limits: Limits | None = None
+    limits: LimitSettings | None = None
     """How much is too much for this suite; `limits` at the top where not set."""
-    cache: Cache | None = None
+    cache: CacheSettings | None = None
     """Answers of read-only subtools that may be given again. Off when not set."""
     middleware: list[str | MiddlewareUse] = []
     """What calls of this suite go through, after the middleware of all suites."""
@@ -72,7 +72,7 @@ class Suite(Model, frozen=True):
     """Ask hosts that load tools on demand to keep this suite tool in view."""
 
 
-class Timeouts(Model, frozen=True):
+class Timeouts(ConfigModel, frozen=True):
     """How long to wait, and when a quiet child is stopped."""
 
     child_spawn_ms: Milliseconds = 8_000
@@ -83,7 +83,7 @@ class Timeouts(Model, frozen=True):
     """A child without work for this long is stopped."""
 
 
-class Introspection(Model, frozen=True):
+class IntrospectionSettings(ConfigModel, frozen=True):
     """How much an introspect answer may say."""
 
     mode: IntrospectionMode = "summary"
@@ -98,14 +98,14 @@ class Introspection(Model, frozen=True):
     0 always starts it."""
 
 
-class Find(Model, frozen=True):
+class FindSettings(ConfigModel, frozen=True):
     """Search over all suites, and how they are: the built-in `switchboard_suite`."""
 
     enabled: bool = False
     """Show the switchboard suite."""
 
 
-class Http(Model, frozen=True):
+class HttpSettings(ConfigModel, frozen=True):
     """The HTTP front, as `switchboard serve --http` opens it."""
 
     host: str = "127.0.0.1"
@@ -131,7 +131,7 @@ class Http(Model, frozen=True):
     """A session without a request for this long is ended."""
 
 
-class Command(Struct, frozen=True, kw_only=True):
+class CommandSpec(Struct, frozen=True, kw_only=True):
     """What to run, with its arguments and environment."""
 
     cmd: str
@@ -153,7 +153,7 @@ class OAuthClient(Struct, frozen=True, kw_only=True, rename="camel"):
     """Port on this machine that a login comes back to; any free one when 0."""
 
 
-class Entry(Struct, frozen=True, kw_only=True, rename="camel"):
+class ChildEntry(Struct, frozen=True, kw_only=True, rename="camel"):
     """One child as it is written down. Keys that only hosts know are let pass."""
 
     name: str | None = None
@@ -164,7 +164,7 @@ class Entry(Struct, frozen=True, kw_only=True, rename="camel"):
     """Description of the suite tool."""
     type: str = ""
     """`stdio`, `http`, `sse` or `ws`; told by `command` and `url` when not set."""
-    command: str | Command | None = None
+    command: str | CommandSpec | None = None
     """Program to run, or an object with `cmd`, `args` and `env`. `${VAR}` is filled from the environment."""
     args: list[str] = []
     """Arguments of the program. `${VAR}` is filled from the environment."""
@@ -188,42 +188,42 @@ class Entry(Struct, frozen=True, kw_only=True, rename="camel"):
     """`false` leaves this child out."""
 
 
-class Config(Model, frozen=True):
+class Config(ConfigModel, frozen=True):
     """One workspace's `switchboard.config.json` or `.toml`."""
 
     discover_globs: list[str] = field(default_factory=lambda: list(DEFAULT_GLOBS))
     """Where the files of children are: globs with `*`, `?`, `[…]` and `**`, relative to the workspace."""
     mcp_servers: dict[str, object] = {}
     """Children by name, in the dialect hosts use."""
-    suites: dict[str, Suite] = {}
+    suites: dict[str, SuiteSettings] = {}
     """How children are shown, by the child's name."""
     timeouts: Timeouts = field(default_factory=Timeouts)
     """How long to wait."""
-    introspection: Introspection = field(default_factory=Introspection)
+    introspection: IntrospectionSettings = field(default_factory=IntrospectionSettings)
     """How much an introspect answer may say."""
-    limits: Limits = field(default_factory=Limits)
+    limits: LimitSettings = field(default_factory=LimitSettings)
     """How much is too much, for each suite by itself."""
     middleware: list[str | MiddlewareUse] = []
     """What calls of all suites go through, outermost first: `package.module:factory`, or the name of an entry point."""
-    health: Health = field(default_factory=Health)
+    health: HealthSettings = field(default_factory=HealthSettings)
     """When a child is well enough to be called."""
-    governance: Governance = field(default_factory=Governance)
+    governance: GovernanceSettings = field(default_factory=GovernanceSettings)
     """Who decides what may run."""
-    audit: Audit = field(default_factory=Audit)
+    audit: AuditSettings = field(default_factory=AuditSettings)
     """The record of every decision and call."""
-    telemetry: Telemetry = field(default_factory=Telemetry)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     """What can be measured from outside."""
-    mail: Mail = field(default_factory=Mail)
+    mail: MailSettings = field(default_factory=MailSettings)
     """The message desk."""
-    find: Find = field(default_factory=Find)
+    find: FindSettings = field(default_factory=FindSettings)
     """Search over all suites, and how they are."""
     profiles: dict[str, Profile] = {}
     """What kinds of clients see, by name: chosen with `--profile`, or for each token in `http.tokens`."""
-    http: Http = field(default_factory=Http)
+    http: HttpSettings = field(default_factory=HttpSettings)
     """The HTTP front."""
-    bus: Bus = field(default_factory=Bus)
+    bus: BusSettings = field(default_factory=BusSettings)
     """Mail between machines."""
-    ask: Ask = field(default_factory=Ask)
+    ask: AskSettings = field(default_factory=AskSettings)
     """Natural-language requests."""
 
 

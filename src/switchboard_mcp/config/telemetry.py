@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Telemetry(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class TelemetrySettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """What can be measured from outside. `/metrics` of the HTTP front counts without any of this."""
 
     metrics: bool = False

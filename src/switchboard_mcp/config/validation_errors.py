@@ -15,14 +15,14 @@ from switchboard_mcp.config.documents import join
 from switchboard_mcp.suites.fuzzy import nearest
 
 
-class Mistake(Struct, frozen=True):
+class ConfigMistake(Struct, frozen=True):
     """One thing wrong: where, and in words what."""
 
     key: str
     message: str
 
 
-def mistakes(value: object, model: type) -> list[Mistake]:
+def mistakes(value: object, model: type) -> list[ConfigMistake]:
     """Everything in `value` that `model` does not take, in the order of the document."""
     return list(_walk(value, inspect.type_info(model), ""))
 
@@ -37,7 +37,7 @@ def unknown_key(name: str, known: Iterable[str]) -> str:
     return f"unknown key; known here: {', '.join(sorted(known))}."
 
 
-def _walk(value: object, kind: inspect.Type, path: str) -> Iterator[Mistake]:
+def _walk(value: object, kind: inspect.Type, path: str) -> Iterator[ConfigMistake]:
     if isinstance(kind, inspect.Metadata):
         yield from _walk(value, kind.type, path)
     elif isinstance(kind, inspect.UnionType):
@@ -51,20 +51,20 @@ def _walk(value: object, kind: inspect.Type, path: str) -> Iterator[Mistake]:
         for name, item in value.items():
             yield from _walk(item, kind.value_type, join(path, str(name)))
     elif not _fits(value, kind):
-        yield Mistake(path, _wrong(value, kind))
+        yield ConfigMistake(path, _wrong(value, kind))
 
 
-def _walk_union(value: object, kind: inspect.UnionType, path: str) -> Iterator[Mistake]:
+def _walk_union(value: object, kind: inspect.UnionType, path: str) -> Iterator[ConfigMistake]:
     if any(_fits(value, option) for option in kind.types):
         return
     for option in kind.types:
         if _same_shape(value, option):
             yield from _walk(value, option, path)
             return
-    yield Mistake(path, _wrong(value, kind))
+    yield ConfigMistake(path, _wrong(value, kind))
 
 
-def _walk_struct(value: dict[str, object], kind: inspect.StructType, path: str) -> Iterator[Mistake]:
+def _walk_struct(value: dict[str, object], kind: inspect.StructType, path: str) -> Iterator[ConfigMistake]:
     fields = {field.encode_name: field for field in kind.fields}
     for name, item in value.items():
         where = join(path, str(name))
@@ -72,10 +72,10 @@ def _walk_struct(value: dict[str, object], kind: inspect.StructType, path: str) 
         if field is not None:
             yield from _walk(item, field.type, where)
         elif kind.forbid_unknown_fields:
-            yield Mistake(where, unknown_key(name, fields))
+            yield ConfigMistake(where, unknown_key(name, fields))
     for name, field in fields.items():
         if field.required and name not in value:
-            yield Mistake(join(path, name), f"missing; expected {_expected(field.type)}.")
+            yield ConfigMistake(join(path, name), f"missing; expected {_expected(field.type)}.")
 
 
 def _fits(value: object, kind: inspect.Type) -> bool:

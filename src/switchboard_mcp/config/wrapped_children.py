@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from switchboard_mcp.config.ask import SUBTOOL
 from switchboard_mcp.config.discover import ELSEWHERE
 from switchboard_mcp.config.documents import Unreadable, read_document
-from switchboard_mcp.config.entries import Place, read_entry
+from switchboard_mcp.config.entries import EntryLocation, read_entry
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
 from switchboard_mcp.config.profiles import Expose
 from switchboard_mcp.suites.suite_names import suite_names
@@ -36,7 +36,7 @@ def original(spec: ChildSpec, warnings: list[ConfigWarning]) -> ChildSpec | None
         why = document.message if isinstance(document, Unreadable) else "is not there."
         warnings.append(ConfigWarning(path, "", f"the original of the wrapped child '{spec.name}' {why}"))
         return None
-    found = read_entry(document, Place(path, "", folder), warnings, name=spec.name)
+    found = read_entry(document, EntryLocation(path, "", folder), warnings, name=spec.name)
     return (
         replace(found, wraps="") if found is not None else None
     )  # or wrappers would start each other for ever

@@ -23,11 +23,11 @@ Decision = Literal["allowed", "denied"]
 Fact = str | int | bool
 
 
-class Artifact(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class EvidenceModel(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Base of every object in the artifacts."""
 
 
-class Product(Artifact, frozen=True):
+class Product(EvidenceModel, frozen=True):
     """What made the report."""
 
     name: str
@@ -40,7 +40,7 @@ class Product(Artifact, frozen=True):
     """Its licence, as an SPDX expression."""
 
 
-class Posture(Artifact, frozen=True):
+class GovernanceEvidence(EvidenceModel, frozen=True):
     """Who decides what may run."""
 
     mode: Literal["open", "governed"]
@@ -61,7 +61,7 @@ class Posture(Artifact, frozen=True):
     """A start that takes longer fails the health gate; 0 where only `timeouts` count."""
 
 
-class Inputs(Artifact, frozen=True):
+class Inputs(EvidenceModel, frozen=True):
     """What the report was made from."""
 
     settings: Digest
@@ -72,7 +72,7 @@ class Inputs(Artifact, frozen=True):
     """Hash of the lock; empty where there is none."""
 
 
-class Subtool(Artifact, frozen=True):
+class SubtoolEvidence(EvidenceModel, frozen=True):
     """One subtool that is pinned, or named by the allow list."""
 
     name: str
@@ -85,7 +85,7 @@ class Subtool(Artifact, frozen=True):
     """Its hash in the lock; empty where it is not pinned."""
 
 
-class Child(Artifact, frozen=True):
+class ChildEvidence(EvidenceModel, frozen=True):
     """One configured child: what was decided of it, and by what."""
 
     name: str
@@ -120,11 +120,11 @@ class Child(Artifact, frozen=True):
     """`expose.deny`."""
     redact_args: list[str]
     """`redactArgs`."""
-    subtools: list[Subtool]
+    subtools: list[SubtoolEvidence]
     """Its subtools."""
 
 
-class Check(Artifact, frozen=True):
+class Check(EvidenceModel, frozen=True):
     """One thing that was looked at."""
 
     name: str
@@ -137,7 +137,7 @@ class Check(Artifact, frozen=True):
     """What it may be at most."""
 
 
-class Claim(Artifact, frozen=True):
+class Claim(EvidenceModel, frozen=True):
     """One claim of the standard, and its proof."""
 
     id: str
@@ -152,7 +152,7 @@ class Claim(Artifact, frozen=True):
     """Tests that prove it with real programs."""
 
 
-class Report(Artifact, frozen=True):
+class EvidenceReport(EvidenceModel, frozen=True):
     """What was configured, allowed, denied, pinned and checked."""
 
     schema_version: Literal[1]
@@ -161,11 +161,11 @@ class Report(Artifact, frozen=True):
     """The standard that is spoken of."""
     product: Product
     """What made the report."""
-    posture: Posture
+    posture: GovernanceEvidence
     """Who decides what may run."""
     inputs: Inputs
     """What the report was made from."""
-    children: list[Child]
+    children: list[ChildEvidence]
     """Every configured child, by name."""
     unconfigured: list[str]
     """Children that are approved or pinned, and not configured any more."""
@@ -175,7 +175,7 @@ class Report(Artifact, frozen=True):
     """The claims of the standard, each with its proof."""
 
 
-class ChildTokens(Artifact, frozen=True):
+class ChildTokens(EvidenceModel, frozen=True):
     """What one child costs a model."""
 
     name: str
@@ -190,7 +190,7 @@ class ChildTokens(Artifact, frozen=True):
     """Tokens of opening the suite."""
 
 
-class Tokens(Artifact, frozen=True):
+class TokenEvidence(EvidenceModel, frozen=True):
     """Token figures of our own harness, over the pinned tools."""
 
     harness: str
@@ -207,7 +207,7 @@ class Tokens(Artifact, frozen=True):
     """Each child."""
 
 
-class Latency(Artifact, frozen=True):
+class Latency(EvidenceModel, frozen=True):
     """How long things took, in buckets: each counts what took at most so long."""
 
     exercise: dict[str, int]
@@ -217,7 +217,7 @@ class Latency(Artifact, frozen=True):
     """Calls in the audit record; counted with `--audit` only, since the record is another on every machine."""
 
 
-class Metrics(Artifact, frozen=True):
+class Metrics(EvidenceModel, frozen=True):
     """Counters, sizes, tokens and latency."""
 
     schema_version: Literal[1]
@@ -226,13 +226,13 @@ class Metrics(Artifact, frozen=True):
     """How many there are of what."""
     sizes: dict[str, int]
     """Sizes in bytes."""
-    tokens: Tokens
+    tokens: TokenEvidence
     """Token figures."""
     latency: Latency
     """Latency in buckets."""
 
 
-class Stamp(Artifact, frozen=True):
+class Stamp(EvidenceModel, frozen=True):
     """Proof of content: nothing but a hash and a version."""
 
     content_hash: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]

@@ -18,7 +18,7 @@ CLEAN_ROOM = "Written from ideas and public protocol documents only; no code of 
 Facts = Mapping[str, Fact]
 
 
-class Row(Struct, frozen=True):
+class ClaimRule(Struct, frozen=True):
     """One claim: its facts by name, the rule, and its tests."""
 
     claim: str
@@ -27,8 +27,8 @@ class Row(Struct, frozen=True):
     tests: tuple[str, ...]
 
 
-CLAIMS: dict[str, Row] = {
-    "ITEM:CLAIM-01": Row(
+CLAIMS: dict[str, ClaimRule] = {
+    "ITEM:CLAIM-01": ClaimRule(
         "MCP Switchboard orchestrates MCP servers.",
         ("allowedChildren", "suites", "directChildren"),
         lambda facts: int(facts["suites"]) + int(facts["directChildren"]) == facts["allowedChildren"],
@@ -37,7 +37,7 @@ CLAIMS: dict[str, Row] = {
             "tests/e2e/test_acceptance.py::test_a_call_is_forwarded_and_its_result_passed_through",
         ),
     ),
-    "ITEM:CLAIM-02": Row(
+    "ITEM:CLAIM-02": ClaimRule(
         "Select/configure/health-check behaviours.",
         ("children", "allowedChildren", "deniedChildren", "spawnWarnMs", "spawnFailMs"),
         lambda facts: int(facts["allowedChildren"]) + int(facts["deniedChildren"]) == facts["children"],
@@ -46,7 +46,7 @@ CLAIMS: dict[str, Row] = {
             "tests/e2e/test_health_gate.py::test_spawn_time_warn_and_fail_of_the_health_gate",
         ),
     ),
-    "ITEM:CLAIM-03": Row(
+    "ITEM:CLAIM-03": ClaimRule(
         "Aggregation with suite tools + lazy expansion.",
         ("suites", "directTools", "toolsListBytes", "toolsListLimit"),
         lambda facts: (
@@ -57,7 +57,7 @@ CLAIMS: dict[str, Row] = {
             "tests/e2e/test_suite_list.py::test_two_hundred_children_fit_into_fifty_kilobytes",
         ),
     ),
-    "ITEM:CLAIM-04": Row(
+    "ITEM:CLAIM-04": ClaimRule(
         "Token reduction must be measured by Summit harness (no external claims).",
         ("harness", "flatTokens", "suiteTokens", "savedPermille"),
         lambda facts: str(facts["harness"]).startswith(PACKAGE),
@@ -66,19 +66,19 @@ CLAIMS: dict[str, Row] = {
             "tests/e2e/test_evidence.py::test_token_figures_are_those_of_our_own_harness",
         ),
     ),
-    "ITEM:CLAIM-05": Row(
+    "ITEM:CLAIM-05": ClaimRule(
         "Optional Redis Streams durable bus.",
         ("busConfigured", "busRequired"),
         lambda facts: facts["busRequired"] is False,
         ("tests/e2e/test_serving_imports.py::test_serving_loads_nothing_beyond_a_few_cheap_modules",),
     ),
-    "SUMMIT:CLAIM-06": Row(
+    "SUMMIT:CLAIM-06": ClaimRule(
         "Existing Switchboard = ingestion pipeline.",
         ("package", "standard", "otherPackages"),
         lambda facts: facts["package"] == PACKAGE and facts["otherPackages"] == 0,
         ("tests/unit/evidence/test_claims.py::test_code_paths_are_those_of_switchboard_mcp",),
     ),
-    "SUMMIT:CLAIM-07": Row(
+    "SUMMIT:CLAIM-07": ClaimRule(
         "MIT license; clean-room implementation required.",
         ("licence", "cleanRoom", "dependencies"),
         lambda facts: facts["licence"] == LICENCE,

@@ -22,17 +22,17 @@ from switchboard_mcp.children.lock import flaw, knowledge_of, launch_hash, lock_
 from switchboard_mcp.config.approvals import Approval, Approvals
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec, Config, Workspace
-from switchboard_mcp.config.models import Suite as SuiteConfig
+from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.evidence import artifacts
 from switchboard_mcp.evidence.artifacts import (
-    Child,
+    ChildEvidence,
+    EvidenceReport,
     Fact,
     Latency,
     Metrics,
-    Report,
-    Subtool,
+    SubtoolEvidence,
 )
 from switchboard_mcp.evidence.claims import (
     CLEAN_ROOM,
@@ -42,26 +42,26 @@ from switchboard_mcp.evidence.claims import (
     STANDARD,
     claims,
 )
-from switchboard_mcp.evidence.measure import Measured, Pinned, measure
+from switchboard_mcp.evidence.measure import Measurements, Pinned, measure
 from switchboard_mcp.gateway.suite_tools import MAX_LIST_BYTES
 from switchboard_mcp.observability.latency_buckets import NAMES
 from switchboard_mcp.policy.access import access
 from switchboard_mcp.policy.governance import ENABLED, make_guard
 from switchboard_mcp.policy.launch.files import seal
-from switchboard_mcp.policy.launch.rules import Guard
+from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites import introspect
 from switchboard_mcp.suites.suite_names import suite_names
 
 
-class Gathered(Struct, frozen=True):
+class CollectedEvidence(Struct, frozen=True):
     """Both artifacts."""
 
-    report: Report
+    report: EvidenceReport
     metrics: Metrics
 
 
-def gather(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int]) -> Gathered:
+def gather(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int]) -> CollectedEvidence:
     """Everything. `workspace` has all configured children, approved or not."""
     config, folder = workspace.config, workspace.folder
     governed = config.governance.mode == "governed"
@@ -72,7 +72,7 @@ def gather(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int]
     configured = {name: suite.suite_name for name, suite in config.suites.items()}
     specs = sorted(workspace.children, key=lambda spec: spec.name)
     suites = suite_names([(spec.name, configured.get(spec.name, "")) for spec in specs])
-    children: list[Child] = []
+    children: list[ChildEvidence] = []
     pinned: list[Pinned] = []
     for spec in specs:
         entry = lock.children.get(spec.name)
@@ -86,7 +86,7 @@ def gather(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int]
     measured = measure(pinned)
     gone = sorted({*approvals.names(), *lock.children} - {child.name for child in children})
     facts = _facts(workspace, children, measured)
-    report = Report(
+    report = EvidenceReport(
         schema_version=artifacts.SCHEMA_VERSION,
         standard=STANDARD,
         product=artifacts.Product(name=DISTRIBUTION, package=PACKAGE, version=__version__, licence=LICENCE),
@@ -109,10 +109,10 @@ def gather(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int]
         tokens=measured.tokens,
         latency=Latency(exercise=measured.exercise, recorded={name: recorded.get(name, 0) for name in NAMES}),
     )
-    return Gathered(_clean(report, redactor), _clean(metrics, redactor))
+    return CollectedEvidence(_clean(report, redactor), _clean(metrics, redactor))
 
 
-class Decided(Struct, frozen=True):
+class LaunchDecision(Struct, frozen=True):
     """What the rules say of a child on this kind of machine, and what is approved of it on any."""
 
     allowed: bool
@@ -121,10 +121,10 @@ class Decided(Struct, frozen=True):
     files_checked: bool = False
 
 
-def decide(spec: ChildSpec, guard: Guard | None, environ: Mapping[str, str]) -> Decided:
+def decide(spec: ChildSpec, guard: LaunchPolicy | None, environ: Mapping[str, str]) -> LaunchDecision:
     """Judge a child as a start does, but for variables, which are another on every machine."""
     if guard is None or spec.kind == "builtin":
-        return Decided(True, "open mode" if guard is None else "built in")
+        return LaunchDecision(True, "open mode" if guard is None else "built in")
     approved = guard.approvals.everywhere(spec.name)
     found = guard.approvals.find(spec.name, guard.platform)
     filled = expand(spec, environ)
@@ -132,9 +132,9 @@ def decide(spec: ChildSpec, guard: Guard | None, environ: Mapping[str, str]) -> 
     if problem is None and not isinstance(filled, Failure):
         problem = guard.judge(filled)
     if found is None or problem is not None:
-        return Decided(False, problem.code if problem is not None else "child_not_allowed", approved)
+        return LaunchDecision(False, problem.code if problem is not None else "child_not_allowed", approved)
     checked = all(_is_as_approved(guard.words.fill(pin.path), pin.sha256) for pin in found.approval.files)
-    return Decided(checked, "approved" if checked else "launch_refused", approved, checked)
+    return LaunchDecision(checked, "approved" if checked else "launch_refused", approved, checked)
 
 
 def _is_as_approved(path: str, sha256: str) -> bool:
@@ -155,7 +155,7 @@ def _pinned(spec: ChildSpec, suite: str, entry: LockedChild | None, config: Conf
         tools=read_tools(knowledge_of(entry).tools) if entry is not None else [],
         instructions=entry.instructions if entry is not None else "",
         suite=settings,
-        introspection=introspect.Settings(
+        introspection=introspect.IntrospectSettings(
             mode=config.introspection.mode,
             summary_max_chars=settings.summary_max_chars or config.introspection.summary_max_chars,
             budget_tokens=config.introspection.budget_tokens,
@@ -167,7 +167,9 @@ def _pinned(spec: ChildSpec, suite: str, entry: LockedChild | None, config: Conf
     )
 
 
-def _child(view: Pinned, entry: LockedChild | None, decided: Decided, workspace: Workspace) -> Child:
+def _child(
+    view: Pinned, entry: LockedChild | None, decided: LaunchDecision, workspace: Workspace
+) -> ChildEvidence:
     spec, suite = view.spec, view.suite
     launch = launch_hash(spec, workspace.folder)
     locked: Literal["current", "stale", "none"] = "none"
@@ -176,7 +178,7 @@ def _child(view: Pinned, entry: LockedChild | None, decided: Decided, workspace:
         locked = "current" if entry.launch == launch and whole else "stale"
     approved = decided.approved
     governed = workspace.config.governance.mode == "governed"
-    return Child(
+    return ChildEvidence(
         name=spec.name,
         suite=view.name,
         kind=spec.kind,
@@ -199,7 +201,7 @@ def _child(view: Pinned, entry: LockedChild | None, decided: Decided, workspace:
 
 def _subtools(
     view: Pinned, entry: LockedChild | None, exists: bool, current: bool, *, governed: bool
-) -> Iterator[Subtool]:
+) -> Iterator[SubtoolEvidence]:
     """Those that are pinned, and those that the allow list names without their being pinned."""
     pins = {name: tool.hash for name, tool in entry.tools.items()} if entry is not None else {}
     named = {name for name in view.suite.expose.allow if not any(wild in name for wild in "*?[")}
@@ -214,13 +216,13 @@ def _subtools(
         elif not view.access.permits(name):
             reason = "not on the allow list"
         decision: artifacts.Decision = "allowed" if allowed else "denied"
-        yield Subtool(name=name, decision=decision, reason=reason, pin=pins.get(name, ""))
+        yield SubtoolEvidence(name=name, decision=decision, reason=reason, pin=pins.get(name, ""))
 
 
-def _posture(config: Config) -> artifacts.Posture:
+def _posture(config: Config) -> artifacts.GovernanceEvidence:
     governed = config.governance.mode == "governed"
     health, audit = rules(config.health, governed=governed), config.audit
-    return artifacts.Posture(
+    return artifacts.GovernanceEvidence(
         mode=config.governance.mode,
         deny_by_default=governed,
         gate=ENABLED,
@@ -242,7 +244,7 @@ def _inputs(config: Config, approvals: Approvals, lock: LockFile) -> artifacts.I
     )
 
 
-def _checks(children: list[Child], measured: Measured, gone: list[str]) -> list[artifacts.Check]:
+def _checks(children: list[ChildEvidence], measured: Measurements, gone: list[str]) -> list[artifacts.Check]:
     exist = [child for child in children if child.decision == "allowed"]
 
     def check(name: str, found: int, limit: int = 0) -> artifacts.Check:
@@ -259,11 +261,11 @@ def _checks(children: list[Child], measured: Measured, gone: list[str]) -> list[
     ]  # fmt: skip
 
 
-def _unchecked(child: Child) -> bool:
+def _unchecked(child: ChildEvidence) -> bool:
     return bool(child.approval) and not child.files_checked
 
 
-def _counters(workspace: Workspace, children: list[Child], lock: LockFile) -> dict[str, int]:
+def _counters(workspace: Workspace, children: list[ChildEvidence], lock: LockFile) -> dict[str, int]:
     subtools = [subtool for child in children for subtool in child.subtools]
     return {
         "children": len(children),
@@ -279,7 +281,7 @@ def _counters(workspace: Workspace, children: list[Child], lock: LockFile) -> di
     }
 
 
-def _facts(workspace: Workspace, children: list[Child], measured: Measured) -> dict[str, Fact]:
+def _facts(workspace: Workspace, children: list[ChildEvidence], measured: Measurements) -> dict[str, Fact]:
     posture, tokens = _posture(workspace.config), measured.tokens
     allowed = sum(child.decision == "allowed" for child in children)
     modules = {name.partition(".")[0] for name in sys.modules if "switchboard" in name.partition(".")[0]}
@@ -319,7 +321,7 @@ def _licence() -> str:
     return str(metadata(DISTRIBUTION).json.get("license_expression", ""))
 
 
-A = TypeVar("A", Report, Metrics)
+A = TypeVar("A", EvidenceReport, Metrics)
 
 
 def _clean(artifact: A, redactor: Redactor) -> A:

@@ -15,17 +15,17 @@ from msgspec import UNSET, Struct
 
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.config.models import Suite as SuiteConfig
+from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.evidence.artifacts import ChildTokens, Tokens
+from switchboard_mcp.evidence.artifacts import ChildTokens, TokenEvidence
 from switchboard_mcp.gateway.suite_tools import SHAPES, Shape, describe, joint_hints, list_tools
 from switchboard_mcp.policy.access import Access
 from switchboard_mcp.suites import introspect, savings
-from switchboard_mcp.suites.introspect import Ask, ToolView
+from switchboard_mcp.suites.introspect import IntrospectRequest, ToolView
 from switchboard_mcp.suites.tokens import estimate
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.session import Route, Session
+    from switchboard_mcp.gateway.session import ReplyChannel, Session
     from switchboard_mcp.gateway.suite_calls import PlainParams
 
 HARNESS = "switchboard_mcp.suites.tokens: estimate of o200k"
@@ -46,7 +46,7 @@ class Pinned(Struct):
     tools: list[Tool]
     instructions: str
     suite: SuiteConfig
-    introspection: introspect.Settings
+    introspection: introspect.IntrospectSettings
     description: str
 
     def permitted(self) -> list[Tool]:
@@ -65,26 +65,28 @@ class Pinned(Struct):
 
     def opened(self) -> bytes:
         """What a model reads that opens the suite."""
-        answer = introspect.answer(self.source, self.views(), Ask(), self.introspection, self.instructions)
+        answer = introspect.answer(
+            self.source, self.views(), IntrospectRequest(), self.introspection, self.instructions
+        )
         return b"" if isinstance(answer, Failure) else answer
 
-    def begin(self, session: Session, route: Route, id: bytes, params: PlainParams) -> None:
+    def begin(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Nobody calls it."""
         raise NotImplementedError
 
 
-class Measured(Struct, frozen=True):
+class Measurements(Struct, frozen=True):
     """Sizes, tokens and times of what hosts would see."""
 
     suites: int
     direct_tools: int
     list_bytes: int
     largest_introspect: int
-    tokens: Tokens
+    tokens: TokenEvidence
     exercise: dict[str, int]
 
 
-def measure(pinned: list[Pinned]) -> Measured:
+def measure(pinned: list[Pinned]) -> Measurements:
     """List everything and open every suite, as a host would, from the lock."""
     watch = Stopwatch()
     lazy = [view for view in pinned if view.suite.exposure != "direct"]
@@ -95,7 +97,7 @@ def measure(pinned: list[Pinned]) -> Measured:
     opened = [watch.timed(view.opened) for view in lazy]
     costs = [
         savings.measure(
-            savings.Server(
+            savings.ServerTools(
                 view.source, view.views(), msgspec.json.encode(view.descriptor(SHAPES[0])), view.instructions
             ),
             estimate,
@@ -104,7 +106,7 @@ def measure(pinned: list[Pinned]) -> Measured:
         for view in lazy
     ]
     flat, suites = sum(cost.flat for cost in costs), sum(cost.suite for cost in costs)
-    tokens = Tokens(
+    tokens = TokenEvidence(
         harness=HARNESS,
         baseline=BASELINE,
         flat=flat,
@@ -117,7 +119,7 @@ def measure(pinned: list[Pinned]) -> Measured:
             for cost in costs
         ],
     )
-    return Measured(
+    return Measurements(
         len(lazy), len(direct), len(listed), max(map(len, opened), default=0), tokens, watch.counts
     )
 

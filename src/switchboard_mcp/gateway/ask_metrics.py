@@ -8,16 +8,16 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw, Struct
 
-from switchboard_mcp.config.ask import Used
+from switchboard_mcp.config.ask import AskUsage
 from switchboard_mcp.errors import KINDS
 from switchboard_mcp.observability.metrics import Value
 
 OUTCOMES = frozenset({"ok", "child_failed", *KINDS})
 
-_decode = msgspec.json.Decoder(Used).decode
+_decode = msgspec.json.Decoder(AskUsage).decode
 
 
-class Sums(Struct):
+class AskTotals(Struct):
     """Of one child."""
 
     outcomes: dict[str, int] = {}
@@ -25,7 +25,7 @@ class Sums(Struct):
     tokens: dict[str, int] = {}
     seconds: dict[str, float] = {}
 
-    def add(self, params: Raw) -> Used:
+    def add(self, params: Raw) -> AskUsage:
         """One more request, which is given back as it was told."""
         used = _decode(params)
         outcome = used.outcome if used.outcome in OUTCOMES else "other"
@@ -40,7 +40,7 @@ class Sums(Struct):
         return used
 
 
-def values(sums: dict[str, Sums]) -> list[Value]:
+def values(sums: dict[str, AskTotals]) -> list[Value]:
     """As metrics."""
     found = []
     for child, each in sums.items():

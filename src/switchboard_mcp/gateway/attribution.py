@@ -12,18 +12,18 @@ from msgspec import Struct
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.gateway.request import HostRequest
-from switchboard_mcp.gateway.session import Route, Session
+from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.transport.rpc import Peer
 
 
-class Party(Struct, frozen=True):
+class MessageOwner(Struct, frozen=True):
     """A host, and the request of it that a message belongs to, where there is one."""
 
     session: Session
     request: HostRequest | None = None
 
     @property
-    def route(self) -> Route | None:
+    def route(self) -> ReplyChannel | None:
         """Where it is told: on the road of the request while that is open, and not at all while it is parked."""
         if self.request is None:
             return self.session.route if self.session.initialized else None
@@ -35,13 +35,13 @@ class Party(Struct, frozen=True):
         return self.session.capabilities if self.request is None else self.request.capabilities
 
 
-def party(child: Child, peer: Peer, sessions: Sequence[Session]) -> Party | None:
+def party(child: Child, peer: Peer, sessions: Sequence[Session]) -> MessageOwner | None:
     """Whose a message is that comes from the child now."""
     related: bytes = getattr(peer.link, "related", b"")  # where each request has a way back of its own
     if related:
         call = peer.pending.get(related)
         if isinstance(call, HostRequest):
-            return Party(call.session, call)
+            return MessageOwner(call.session, call)
         return None if call is None else _bystander(child, sessions)
     requests = list(under_way(peer))
     if not requests:
@@ -53,7 +53,7 @@ def party(child: Child, peer: Peer, sessions: Sequence[Session]) -> Party | None
     # One that is parked waits for its host, and asks nothing meanwhile as a rule: its own host is not in doubt then.
     if any(request.session.principal != latest.session.principal for request in requests):
         return None
-    return Party(latest.session, latest)
+    return MessageOwner(latest.session, latest)
 
 
 def under_way(peer: Peer) -> Iterator[HostRequest]:
@@ -63,13 +63,13 @@ def under_way(peer: Peer) -> Iterator[HostRequest]:
             yield call
 
 
-def _bystander(child: Child, sessions: Sequence[Session]) -> Party | None:
+def _bystander(child: Child, sessions: Sequence[Session]) -> MessageOwner | None:
     """Whom a child may mean that works on nothing: the host it is kept for, or the only one there is.
 
     But not where it was another that used it last: what that one has left behind is not for those who came after.
     """
     if isinstance(child.home, Session):
-        return Party(child.home)
+        return MessageOwner(child.home)
     if len(sessions) != 1 or child.home is not None or child.user not in (None, sessions[0]):
         return None
-    return Party(sessions[0]) if sessions[0].initialized else None
+    return MessageOwner(sessions[0]) if sessions[0].initialized else None

@@ -15,23 +15,29 @@ from msgspec.json import decode, encode
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.models import Config
-from switchboard_mcp.config.models import Suite as SuiteConfig
+from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.incoming import refuse_call, suite_call
-from switchboard_mcp.gateway.session import Route, Session
-from switchboard_mcp.gateway.suite_calls import Introspection, PlainParams, Retried, SubtoolCall, fingerprint
+from switchboard_mcp.gateway.session import ReplyChannel, Session
+from switchboard_mcp.gateway.suite_calls import (
+    IntrospectCall,
+    PlainParams,
+    ResumedCall,
+    SubtoolCall,
+    fingerprint,
+)
 from switchboard_mcp.gateway.suite_tools import Shape, describe, joint_hints
-from switchboard_mcp.gateway.suspended_requests import Return
+from switchboard_mcp.gateway.suspended_requests import ResumeResult
 from switchboard_mcp.policy.access import access, denial, patterns
 from switchboard_mcp.protocol import message_meta, versions
 from switchboard_mcp.suites import sanitize
-from switchboard_mcp.suites.introspect import Settings
+from switchboard_mcp.suites.introspect import IntrospectSettings
 from switchboard_mcp.suites.suite_names import suite_names
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.pipeline.pipeline import Chain
-    from switchboard_mcp.gateway.suite_cost import Weighed
-    from switchboard_mcp.gateway.telemetry import Watch
+    from switchboard_mcp.gateway.pipeline.pipeline import CallPipeline
+    from switchboard_mcp.gateway.suite_cost import SuiteCost
+    from switchboard_mcp.gateway.telemetry import RequestObserver
 
 
 TOOLS = "tools/list"
@@ -51,16 +57,16 @@ class ChildSuite:
         # What is built in was turned on by name already.
         governed = config.governance.mode == "governed" and child.spec.kind != "builtin"
         self.access = access(settings.expose, governed=governed)
-        self.introspection = Settings(
+        self.introspection = IntrospectSettings(
             mode=config.introspection.mode,
             summary_max_chars=settings.summary_max_chars or config.introspection.summary_max_chars,
             budget_tokens=config.introspection.budget_tokens,
         )
         self.exposure = settings.exposure
         self.pins = patterns(settings.pin) if settings.pin else None
-        self._weighed: Weighed | None = None
-        self.chain: Chain | None = None  # what stands between hosts and the child, where anything does
-        self.watch: Watch | None = None  # who looks at requests on their way, where anybody does
+        self._weighed: SuiteCost | None = None
+        self.chain: CallPipeline | None = None  # what stands between hosts and the child, where anything does
+        self.watch: RequestObserver | None = None  # who looks at requests on their way, where anybody does
         self.redact_args = settings.redact_args
         self.built_in = child.spec.kind == "builtin"
         self._always_load = settings.always_load
@@ -76,12 +82,12 @@ class ChildSuite:
         """Whether hosts see the child's own tools in place of a suite tool."""
         return self.exposure == "direct" or (self.exposure == "auto" and self.weighed().flat_is_cheaper)
 
-    def weighed(self) -> Weighed:
+    def weighed(self) -> SuiteCost:
         """What it costs in tokens, shown in each way, as far as is known of the child."""
-        from switchboard_mcp.gateway.suite_cost import Weighed  # Only where somebody wants to know.
+        from switchboard_mcp.gateway.suite_cost import SuiteCost  # Only where somebody wants to know.
 
         if self._weighed is None or not self._weighed.holds(self):
-            self._weighed = Weighed.of(self)
+            self._weighed = SuiteCost.of(self)
         return self._weighed
 
     def shows_own(self, method: str) -> bool:
@@ -110,7 +116,7 @@ class ChildSuite:
         """Those that exist for a host."""
         return [tool for tool in tools if self.access.permits(tool.name)]
 
-    def begin(self, session: Session, route: Route, id: bytes, params: PlainParams) -> None:
+    def begin(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Serve a call whose arguments are settled."""
         if self.watch is not None:
             route = self.watch.call(route, id, params)
@@ -120,7 +126,7 @@ class ChildSuite:
         if self.redact_args:
             self.hide(asked.args)
         if asked.action == "introspect":
-            Introspection(session, route, id, self, params).begin()
+            IntrospectCall(session, route, id, self, params).begin()
         elif not self.access.permits(asked.subtool):
             problem = self.refusal(asked.subtool)
             if self.chain is not None:
@@ -131,7 +137,7 @@ class ChildSuite:
         elif params.request_state is UNSET:
             SubtoolCall(session, route, id, self, params).begin()
         else:
-            Retried(session, route, id, self, params).begin()
+            ResumedCall(session, route, id, self, params).begin()
 
     def hide(self, args: Raw | UnsetType) -> None:
         """Keep what `redactArgs` names of these arguments out of everything that is logged or told of the call."""
@@ -139,14 +145,14 @@ class ChildSuite:
 
         self.child.remember(hidden_values(self.redact_args, args))
 
-    def _came_back(self, session: Session, route: Route, id: bytes, params: PlainParams) -> bool:
+    def _came_back(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> bool:
         """Whether this was a modern host that came back for a request which is parked here, and is dealt with."""
         inbound = suite_call(session, route, id, params.meta)
         mark = fingerprint(params.name, params.arguments)
         back = session.desk.lot.come_back(inbound, mark, params.request_state, params.input_responses)
-        if back is Return.FRESH:
+        if back is ResumeResult.FRESH:
             params.request_state = params.input_responses = UNSET
-        return back is Return.DEALT_WITH
+        return back is ResumeResult.DEALT_WITH
 
     def descriptor(self, shape: Shape) -> dict[str, object]:
         """The suite tool as `tools/list` shows it."""
@@ -158,14 +164,14 @@ class ChildSuite:
         return tool
 
 
-class Found(Struct, frozen=True):
+class ResolvedName(Struct, frozen=True):
     """Something of a child: whose it is, and what the child itself calls it."""
 
     suite: ChildSuite
     name: str
 
 
-def shown_directly(name: str, found: Found, *, modern: bool) -> Raw:
+def shown_directly(name: str, found: ResolvedName, *, modern: bool) -> Raw:
     """A child's own tool as it came, but for its era, under the name a host uses."""
     child = found.suite.child
     raw = child.offer.tool(found.name).raw

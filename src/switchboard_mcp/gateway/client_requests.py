@@ -28,9 +28,9 @@ from switchboard_mcp.errors import INTERNAL_ERROR, METHOD_NOT_FOUND
 from switchboard_mcp.gateway.attribution import party
 from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.session import Session
-from switchboard_mcp.gateway.suspended_requests import Lot, Origin
+from switchboard_mcp.gateway.suspended_requests import Origin, SuspendedRequests
 from switchboard_mcp.protocol import client_requests, jsonrpc
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.transport.rpc import Cancelled, Peer, ProgressHead, next_id
 
 if TYPE_CHECKING:
@@ -49,26 +49,26 @@ _decode_progress = msgspec.json.Decoder(ProgressHead).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-class Asked(Struct):
+class PendingClientRequest(Struct):
     """A question that a handshake-era host has not answered yet."""
 
-    then: Callable[[Message], None]
+    then: Callable[[RpcMessage], None]
     request: HostRequest | None
     timer: TimerHandle
     origin: Origin | None = None
     token: Raw | None = None  # the child's own, for progress
 
 
-class Desk:
+class ClientRequestBroker:
     """See the module."""
 
     def __init__(self, loop: AbstractEventLoop, workspace: str, sessions: list[Session]) -> None:
-        self.lot = Lot(loop)
+        self.lot = SuspendedRequests(loop)
         self.loop = loop
         self._workspace = workspace
         self._sessions = sessions
 
-    def child_asked(self, child: Child, peer: Peer, message: Message) -> None:
+    def child_asked(self, child: Child, peer: Peer, message: RpcMessage) -> None:
         """A child asks its client something."""
         assert message.id is not UNSET
         origin = Origin(peer.link, bytes(message.id))
@@ -101,19 +101,19 @@ class Desk:
         request: HostRequest | None,
         method: str,
         params: bytes,
-        then: Callable[[Message], None],
+        then: Callable[[RpcMessage], None],
         origin: Origin | None = None,
     ) -> None:
         """Ask a handshake-era host, on the route of the request the question belongs to."""
         id = next_id()
         params, token = client_requests.replace_token(params, id)
         timer = self.loop.call_later(PATIENCE_S, self._expire, session, id)
-        session.asked[id] = Asked(then, request, timer, origin, token)
+        session.asked[id] = PendingClientRequest(then, request, timer, origin, token)
         if request is not None:
             request.allow(PATIENCE_S + GRACE_S)
         (request.route if request is not None else session.route).send(jsonrpc.request(id, method, params))
 
-    def answered(self, session: Session, message: Message) -> None:
+    def answered(self, session: Session, message: RpcMessage) -> None:
         """A host answers a question of ours."""
         asked = session.asked.pop(bytes(message.id), None) if message.id is not UNSET else None
         if asked is not None:
@@ -194,7 +194,7 @@ def roots(folder: str) -> bytes:
     return jsonrpc.encode({"roots": [{"uri": "file://" + quote(folder), "name": os.path.basename(folder)}]})
 
 
-def _pass_on(origin: Origin, message: Message) -> None:
+def _pass_on(origin: Origin, message: RpcMessage) -> None:
     """The host's answer, under the id the child gave its question."""
     error = jsonrpc.error_in(message)
     if error is None:
@@ -203,5 +203,5 @@ def _pass_on(origin: Origin, message: Message) -> None:
         origin.link.send(jsonrpc.error_body(origin.id, error))
 
 
-def _trouble(what: str) -> Message:
-    return Message(error=Raw(jsonrpc.encode({"code": INTERNAL_ERROR, "message": what})))
+def _trouble(what: str) -> RpcMessage:
+    return RpcMessage(error=Raw(jsonrpc.encode({"code": INTERNAL_ERROR, "message": what})))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.supervisor import Supervisor
 from switchboard_mcp.config.limits import NO_LIMITS
 from switchboard_mcp.config.models import HOUSE_NAME, Config, Workspace
@@ -21,7 +21,7 @@ from switchboard_mcp.gateway.child_suite import ChildSuite
 from switchboard_mcp.gateway.gateway import Gateway
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.pipeline.plugins import Loaded
+    from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware
 
 
 class Parts(Struct):
@@ -30,11 +30,11 @@ class Parts(Struct):
     workspace: Workspace
     supervisor: Supervisor
     gateway: Gateway
-    services: Services
+    services: ChildContext
     profile: str = ""
 
 
-def load_middleware(config: Config) -> Loaded | None:
+def load_middleware(config: Config) -> LoadedMiddleware | None:
     """What the config names, found before anything runs."""
     if not config.middleware and not any(suite.middleware for suite in config.suites.values()):
         return None
@@ -44,7 +44,7 @@ def load_middleware(config: Config) -> Loaded | None:
 
 
 def equip(
-    suites: Mapping[str, ChildSuite], config: Config, services: Services, loaded: Loaded | None
+    suites: Mapping[str, ChildSuite], config: Config, services: ChildContext, loaded: LoadedMiddleware | None
 ) -> None:
     """Put between hosts and children what the config asks for."""
     own = any(suite.limits or suite.cache for suite in config.suites.values())
@@ -54,18 +54,18 @@ def equip(
         equip(suites, config, services, loaded)
 
 
-def open_house(config: Config, services: Services) -> None:
+def open_house(config: Config, services: ChildContext) -> None:
     """The switchboard suite, where it is on, and what it remembers."""
     if config.find.enabled and HOUSE_NAME not in services.programs:
-        from switchboard_mcp.children.recent_errors import Recent
-        from switchboard_mcp.gateway.switchboard_suite import House
+        from switchboard_mcp.children.recent_errors import RecentErrors
+        from switchboard_mcp.gateway.switchboard_suite import SwitchboardServer
 
-        services.recent = Recent(services.loop.time)
-        services.programs = {**services.programs, HOUSE_NAME: House(services.recent)}
+        services.recent = RecentErrors(services.loop.time)
+        services.programs = {**services.programs, HOUSE_NAME: SwitchboardServer(services.recent)}
 
 
 def arrange(
-    gateway: Gateway, workspace: Workspace, services: Services, profile: str, disabled: Failure | None
+    gateway: Gateway, workspace: Workspace, services: ChildContext, profile: str, disabled: Failure | None
 ) -> None:
     """Who sees what, and what governed mode keeps from all of them."""
     config = workspace.config
@@ -80,7 +80,7 @@ def arrange(
         govern(gateway, config, workspace.absent, disabled)
     house = services.programs.get(HOUSE_NAME)
     if house is not None:
-        from switchboard_mcp.gateway.switchboard_suite import House
+        from switchboard_mcp.gateway.switchboard_suite import SwitchboardServer
 
-        assert isinstance(house, House)
+        assert isinstance(house, SwitchboardServer)
         house.gateway = gateway

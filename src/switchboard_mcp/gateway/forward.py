@@ -14,11 +14,11 @@ from msgspec.json import decode
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, rpc_error, tool_result
 from switchboard_mcp.gateway.child_suite import ChildSuite
-from switchboard_mcp.gateway.incoming import RETRY_MEMBERS, Inbound
+from switchboard_mcp.gateway.incoming import RETRY_MEMBERS, IncomingRequest
 from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.tasks import PATIENCE_S
 from switchboard_mcp.protocol import jsonrpc, message_meta
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.transport.rpc import next_id
 
 Rewrite = Callable[[Raw], bytes]
@@ -44,14 +44,14 @@ OF_PROMPTS: dict[str, Callable[[dict[str, Raw]], str | None]] = {
 }
 
 
-class Forward(HostRequest):
+class ForwardedRequest(HostRequest):
     """See the module. `rewrite` changes a result where it names what the host knows by another name."""
 
     __slots__ = ("inbound", "members", "method", "rewrite")
 
     def __init__(
         self,
-        inbound: Inbound,
+        inbound: IncomingRequest,
         suite: ChildSuite,
         method: str,
         members: dict[str, Raw],
@@ -139,7 +139,7 @@ class Forward(HostRequest):
         kept = {name: value for name, value in self.members.items() if name not in RETRY_MEMBERS}
         return jsonrpc.encode((self.method, self.child.name)) + jsonrpc.canonical(jsonrpc.encode(kept))
 
-    def answered(self, answer: Message) -> None:
+    def answered(self, answer: RpcMessage) -> None:
         """The child's answer, as it came."""
         error = jsonrpc.error_in(answer)
         if error is None:

@@ -26,25 +26,25 @@ from switchboard_mcp.errors import (
 )
 from switchboard_mcp.gateway import child_suite, methods
 from switchboard_mcp.gateway.child_suite import ChildSuite
-from switchboard_mcp.gateway.client_requests import Desk
-from switchboard_mcp.gateway.incoming import NO_PARAMS, Inbound, refuse_call
-from switchboard_mcp.gateway.notifications import TOOLS_CHANGED, Hearing
-from switchboard_mcp.gateway.session import HostLink, Route, Session, unfollow
+from switchboard_mcp.gateway.client_requests import ClientRequestBroker
+from switchboard_mcp.gateway.incoming import NO_PARAMS, IncomingRequest, refuse_call
+from switchboard_mcp.gateway.notifications import TOOLS_CHANGED, NotificationRouter
+from switchboard_mcp.gateway.session import HostTransport, ReplyChannel, Session, unfollow
 from switchboard_mcp.gateway.suite_calls import PlainParams
 from switchboard_mcp.gateway.suite_tools import Suite
 from switchboard_mcp.gateway.views import View
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.framing import Noise, Oversized
-from switchboard_mcp.protocol.jsonrpc import Malformed, Message
+from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.protocol.message_meta import Meta
 from switchboard_mcp.suites.suite_arguments import settle
 from switchboard_mcp.transport.rpc import UNREADABLE, Cancelled, Peer
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.ask_metrics import Sums
+    from switchboard_mcp.gateway.ask_metrics import AskTotals
     from switchboard_mcp.gateway.telemetry import Telemetry
-    from switchboard_mcp.observability.audit.record import Audit
+    from switchboard_mcp.observability.audit.record import AuditLog
 
 
 class PlainCall(Struct, gc=False):
@@ -83,14 +83,14 @@ class Gateway:
         self._listen()
         self.views: dict[str, View] = {}  # by principal, where it is another than that of all
         self.greeted: Callable[[], object] | None = None  # told once, when the first host has its answer
-        self.audit: Audit | None = None
+        self.audit: AuditLog | None = None
         self.unnamed = "stdio"
         self.telemetry: Telemetry | None = None  # where it is on
-        self.used: dict[str, Sums] = {}  # by wrapped child
+        self.used: dict[str, AskTotals] = {}  # by wrapped child
         self.sessions: list[Session] = []
-        self.desk = Desk(loop, workspace, self.sessions)
+        self.desk = ClientRequestBroker(loop, workspace, self.sessions)
         self.loop = loop
-        self._hearing = Hearing(self, self.sessions, self.desk)
+        self._hearing = NotificationRouter(self, self.sessions, self.desk)
         self._log = log
 
     @property
@@ -136,7 +136,7 @@ class Gateway:
         """What somebody sees."""
         return self.views.get(principal, self.view)
 
-    def open(self, route: Route, principal: str = "", *, passing: bool = False) -> Session:
+    def open(self, route: ReplyChannel, principal: str = "", *, passing: bool = False) -> Session:
         """One more host. `route` is for what belongs to no request; `passing` where it is there for one request."""
         session = Session(route, self.desk, self.view_of(principal), principal, passing=passing)
         self.sessions.append(session)
@@ -149,7 +149,7 @@ class Gateway:
                 "decision", session.principal or self.unnamed, child, subtool, b"", problem.code
             )
 
-    def attach(self, link: HostLink, closed: Callable[[Session], None]) -> Session:
+    def attach(self, link: HostTransport, closed: Callable[[Session], None]) -> Session:
         """Serve a host on a link that carries everything."""
         session = self.open(link)
         link.start(
@@ -183,7 +183,7 @@ class Gateway:
         session.capabilities = b"{}"
         self.desk.gone(session)
 
-    def receive(self, session: Session, route: Route, data: bytes) -> None:
+    def receive(self, session: Session, route: ReplyChannel, data: bytes) -> None:
         """One message of a host; `route` is where the answer goes."""
         if not data.isascii():
             data = jsonrpc.clean_text(data)
@@ -223,19 +223,19 @@ class Gateway:
             for suite in self.all.values():
                 suite.child.set_log_level(lowest)
 
-    def child_asked(self, child: Child, peer: Peer, message: Message) -> None:
+    def child_asked(self, child: Child, peer: Peer, message: RpcMessage) -> None:
         """A child asks its client something."""
         self.desk.child_asked(child, peer, message)
 
-    def child_said(self, child: Child, peer: Peer, message: Message) -> None:
+    def child_said(self, child: Child, peer: Peer, message: RpcMessage) -> None:
         """A notification of a child that is no progress and no change of a list."""
         self._hearing.child_said(child, peer, message)
 
     def count_use(self, child: str, params: Raw) -> None:
         """A wrapped child tells what a request in natural language has cost."""
-        from switchboard_mcp.gateway.ask_metrics import Sums  # Only where children are wrapped.
+        from switchboard_mcp.gateway.ask_metrics import AskTotals  # Only where children are wrapped.
 
-        used = self.used.setdefault(child, Sums()).add(params)
+        used = self.used.setdefault(child, AskTotals()).add(params)
         self._log.info("ask.done", child=child, **msgspec.structs.asdict(used))
 
     def child_changed(self, child: str, method: str, *, first: bool = False) -> None:
@@ -244,7 +244,7 @@ class Gateway:
             view.listing.forget()
         self._hearing.child_changed(child, method, first=first)
 
-    def _receive_any(self, session: Session, route: Route, data: bytes) -> None:
+    def _receive_any(self, session: Session, route: ReplyChannel, data: bytes) -> None:
         message = jsonrpc.parse(data)
         if isinstance(message, Malformed):
             self._receive_odd(session, route, data, message)
@@ -258,17 +258,17 @@ class Gateway:
         else:
             self._requested(session, route, bytes(message.id), message)
 
-    def _requested(self, session: Session, route: Route, id: bytes, message: Message) -> None:
+    def _requested(self, session: Session, route: ReplyChannel, id: bytes, message: RpcMessage) -> None:
         method, params = str(message.method), message.params
         if params is UNSET or bytes(params) == NULL:
             params = NO_PARAMS
         if id[0] not in ID_BEGINS:
             session.refuse(route, NULL, INVALID_REQUEST, "A request id must be a string or a number.")
             return
-        inbound = Inbound(session, route, id, method, params, {}, UNSET)
+        inbound = IncomingRequest(session, route, id, method, params, {}, UNSET)
         self.attempt(inbound, partial(self._serve, inbound))
 
-    def attempt(self, inbound: Inbound, work: Callable[[], None]) -> None:
+    def attempt(self, inbound: IncomingRequest, work: Callable[[], None]) -> None:
         """Do something for a request: should it fail, the host gets an answer all the same."""
         session, route, id, method = inbound.session, inbound.route, inbound.id, inbound.method
         try:
@@ -278,7 +278,7 @@ class Gateway:
         except Exception as problem:  # noqa: BLE001 - without our internals
             self._unforeseen(session, route, id, method, problem)
 
-    def _serve(self, inbound: Inbound) -> None:
+    def _serve(self, inbound: IncomingRequest) -> None:
         inbound.members = members = _decode_object(inbound.params)
         if "_meta" in members and bytes(members["_meta"]) != NULL:
             inbound.meta = _decode_meta(members["_meta"])
@@ -293,7 +293,9 @@ class Gateway:
         else:
             known.serve(self, inbound)
 
-    def _unforeseen(self, session: Session, route: Route, id: bytes, method: str, problem: Exception) -> None:
+    def _unforeseen(
+        self, session: Session, route: ReplyChannel, id: bytes, method: str, problem: Exception
+    ) -> None:
         """A fault of ours: told without its insides."""
         self._log.error("internal", method=method, problem=repr(problem))
         session.under_way.pop(id, None)
@@ -323,7 +325,7 @@ class Gateway:
             if child.peer is not None and not child.modern:
                 child.peer.notify(method, None if params is UNSET else bytes(params))
 
-    def _receive_odd(self, session: Session, route: Route, data: bytes, problem: Malformed) -> None:
+    def _receive_odd(self, session: Session, route: ReplyChannel, data: bytes, problem: Malformed) -> None:
         if data[:1] == b"[" and versions.has_batches(session.version):
             members = jsonrpc.split_batch(data)
             if not isinstance(members, Malformed):
@@ -333,7 +335,7 @@ class Gateway:
         code, word = (INVALID_REQUEST, "Invalid request") if problem.parsed else (PARSE_ERROR, "Parse error")
         session.refuse(route, problem.id, code, f"{word}: {problem.reason}")
 
-    def _odd(self, session: Session, route: Route, piece: Noise | Oversized) -> None:
+    def _odd(self, session: Session, route: ReplyChannel, piece: Noise | Oversized) -> None:
         if isinstance(piece, Oversized):
             id = jsonrpc.find_id(piece.head, piece.tail)
             told = f"The message has {piece.size:,} bytes, more than Switchboard carries."

@@ -19,7 +19,7 @@ from switchboard_mcp.suites.suite_names import suite_names
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
-    from switchboard_mcp.gateway.session import Route, Session
+    from switchboard_mcp.gateway.session import ReplyChannel, Session
     from switchboard_mcp.gateway.suite_calls import PlainParams
 
 
@@ -37,7 +37,7 @@ class RefusedSuite:
         """As it would be."""
         return self._suite.descriptor(shape)
 
-    def begin(self, session: Session, route: Route, id: bytes, params: PlainParams) -> None:
+    def begin(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Say why not."""
         self._gateway.refused(session, self.source, params.arguments.subtool, self._problem)
         refuse_call(session, route, id, params.meta, self._problem)

@@ -6,8 +6,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.errors import Failure, rpc_error, tool_result
-from switchboard_mcp.gateway.request_context import Sender
-from switchboard_mcp.gateway.session import Route, Session
+from switchboard_mcp.gateway.request_context import HostContext
+from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.message_meta import Meta
 
@@ -18,7 +18,7 @@ NO_PARAMS = Raw(b"{}")
 _decode_text = msgspec.json.Decoder(str).decode
 
 
-class Inbound(Sender):
+class IncomingRequest(HostContext):
     """See the module. `members` are the params, each still raw."""
 
     __slots__ = ("id", "members", "meta", "method", "params", "route", "session")
@@ -26,7 +26,7 @@ class Inbound(Sender):
     def __init__(
         self,
         session: Session,
-        route: Route,
+        route: ReplyChannel,
         id: bytes,
         method: str,
         params: Raw,
@@ -67,11 +67,13 @@ class Inbound(Sender):
         self.route.answer(jsonrpc.error_body(self.id, rpc_error(problem)))
 
 
-def suite_call(session: Session, route: Route, id: bytes, meta: Meta | UnsetType) -> Inbound:
+def suite_call(session: Session, route: ReplyChannel, id: bytes, meta: Meta | UnsetType) -> IncomingRequest:
     """A suite call whose params have been read already."""
-    return Inbound(session, route, id, "tools/call", NO_PARAMS, {}, meta)
+    return IncomingRequest(session, route, id, "tools/call", NO_PARAMS, {}, meta)
 
 
-def refuse_call(session: Session, route: Route, id: bytes, meta: Meta | UnsetType, problem: Failure) -> None:
+def refuse_call(
+    session: Session, route: ReplyChannel, id: bytes, meta: Meta | UnsetType, problem: Failure
+) -> None:
     """Answer a suite call that goes nowhere."""
     suite_call(session, route, id, meta).answer(tool_result(problem))

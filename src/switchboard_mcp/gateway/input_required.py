@@ -9,10 +9,10 @@ from msgspec import UNSET, Raw
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.gateway.request_context import Errand
+from switchboard_mcp.gateway.request_context import DelegatedWaiter
 from switchboard_mcp.protocol import client_requests, jsonrpc
-from switchboard_mcp.protocol.client_requests import Question
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.client_requests import ClientRequest
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.message_meta import InputRequired
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ MOST_ROUNDS = 10
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 
 
-class Round:
+class InputRound:
     """One round of one request."""
 
     def __init__(self, request: HostRequest, asked: InputRequired) -> None:
@@ -55,12 +55,12 @@ class Round:
             wait_s = min(FIRST_WAIT_S * 2 ** (number - 1), LONGEST_WAIT_S)
             request.session.desk.loop.call_later(wait_s, self._again)
 
-    def _ask(self, key: str, question: Question) -> None:
+    def _ask(self, key: str, question: ClientRequest) -> None:
         request = self._request
         params = client_requests.pushed(question, f"{request.host_id.decode()}-{request.rounds}-{key}")
         request.session.desk.ask(request.session, request, question.method, params, partial(self._got, key))
 
-    def _got(self, key: str, message: Message) -> None:
+    def _got(self, key: str, message: RpcMessage) -> None:
         if self._over:
             return
         error = jsonrpc.error_in(message)
@@ -91,7 +91,7 @@ class Round:
             self._request.suite.child.admit(Retry(self._request, extra))
 
 
-class Retry(Errand):
+class Retry(DelegatedWaiter):
     """The same call once more, with the host's answers where it has given some."""
 
     __slots__ = ("extra", "request")

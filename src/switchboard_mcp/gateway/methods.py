@@ -12,12 +12,12 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from switchboard_mcp import __version__
 from switchboard_mcp.errors import INVALID_PARAMS, METHOD_NOT_FOUND, Failure, failure, tool_result
 from switchboard_mcp.gateway import prompts_resources
-from switchboard_mcp.gateway.child_suite import ChildSuite, Found
-from switchboard_mcp.gateway.forward import Forward
-from switchboard_mcp.gateway.incoming import NO_PARAMS, RETRY_MEMBERS, Inbound
+from switchboard_mcp.gateway.child_suite import ChildSuite, ResolvedName
+from switchboard_mcp.gateway.forward import ForwardedRequest
+from switchboard_mcp.gateway.incoming import NO_PARAMS, RETRY_MEMBERS, IncomingRequest
 from switchboard_mcp.gateway.subscriptions import Subscribe, listen, unsubscribe
 from switchboard_mcp.gateway.suite_calls import PlainParams
-from switchboard_mcp.gateway.suspended_requests import Return
+from switchboard_mcp.gateway.suspended_requests import ResumeResult
 from switchboard_mcp.gateway.tool_readiness import when_known
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.message_meta import LEVELS
@@ -67,7 +67,7 @@ _decode_reference = msgspec.json.Decoder(Reference).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def initialize(gateway: Gateway, inbound: Inbound) -> None:
+def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
     """The handshake: version, capabilities, and how suites are used."""
     params = _decode_initialize(inbound.params)
     session = inbound.session
@@ -90,7 +90,7 @@ def initialize(gateway: Gateway, inbound: Inbound) -> None:
     when_known(gateway, inbound, "tools/list", answer, soon=True)
 
 
-def discover(gateway: Gateway, inbound: Inbound) -> None:
+def discover(gateway: Gateway, inbound: IncomingRequest) -> None:
     """The same for the era without handshakes."""
 
     def answer() -> None:
@@ -107,12 +107,12 @@ def discover(gateway: Gateway, inbound: Inbound) -> None:
     when_known(gateway, inbound, "tools/list", answer, soon=True)
 
 
-def ping(gateway: Gateway, inbound: Inbound) -> None:
+def ping(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Answer."""
     inbound.answer(b"{}")
 
 
-def set_level(gateway: Gateway, inbound: Inbound) -> None:
+def set_level(gateway: Gateway, inbound: IncomingRequest) -> None:
     """From which level on the host wants log messages."""
     level = _decode_level(inbound.params).level
     if level not in LEVELS:
@@ -123,7 +123,7 @@ def set_level(gateway: Gateway, inbound: Inbound) -> None:
     inbound.answer(b"{}")
 
 
-def list_tools(gateway: Gateway, inbound: Inbound) -> None:
+def list_tools(gateway: Gateway, inbound: IncomingRequest) -> None:
     """One tool per suite, and the tools of children shown directly."""
 
     def answer() -> None:
@@ -133,7 +133,7 @@ def list_tools(gateway: Gateway, inbound: Inbound) -> None:
     when_known(gateway, inbound, "tools/list", answer)
 
 
-def list_offers(gateway: Gateway, inbound: Inbound) -> None:
+def list_offers(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Prompts, resources or templates of all children."""
     method = inbound.method
 
@@ -147,7 +147,7 @@ def list_offers(gateway: Gateway, inbound: Inbound) -> None:
     when_known(gateway, inbound, method, answer)
 
 
-def call_tool(gateway: Gateway, inbound: Inbound) -> None:
+def call_tool(gateway: Gateway, inbound: IncomingRequest) -> None:
     """A suite tool in a form that needs explaining, a direct tool, a request that was parked, or a tool nobody has."""
     params = _decode_call(inbound.params)
     view = inbound.session.view
@@ -169,13 +169,13 @@ def call_tool(gateway: Gateway, inbound: Inbound) -> None:
     suite.begin(inbound.session, inbound.route, inbound.id, settled)
 
 
-def _call_direct(gateway: Gateway, inbound: Inbound, name: str) -> None:
+def _call_direct(gateway: Gateway, inbound: IncomingRequest, name: str) -> None:
     view = inbound.session.view
     own = view.listing.direct()
     found = own.get(name)
     alone = view.listing.alone()
     if found is None and alone is not None and alone.access.permits(name) and not alone.child.offer.governed:
-        found = Found(alone, name)  # the child knows best what it has not
+        found = ResolvedName(alone, name)  # the child knows best what it has not
     if found is None and (blocked := view.listing.blocked(name)) is not None:
         gateway.refused(inbound.session, blocked.child or "", name, blocked)
         inbound.answer(tool_result(blocked))
@@ -190,7 +190,7 @@ def _call_direct(gateway: Gateway, inbound: Inbound, name: str) -> None:
     _forward(inbound, found, "tools/call", "name")
 
 
-def get_prompt(gateway: Gateway, inbound: Inbound) -> None:
+def get_prompt(gateway: Gateway, inbound: IncomingRequest) -> None:
     """A prompt of the child it names."""
     name = inbound.text("name")
     found = prompts_resources.find_prompt(inbound.session.view.suites.values(), name)
@@ -200,7 +200,7 @@ def get_prompt(gateway: Gateway, inbound: Inbound) -> None:
         _forward(inbound, found, "prompts/get", "name")
 
 
-def read_resource(gateway: Gateway, inbound: Inbound) -> None:
+def read_resource(gateway: Gateway, inbound: IncomingRequest) -> None:
     """A resource of the child it names."""
     found = _resource(gateway, inbound)
     if found is not None:
@@ -208,14 +208,14 @@ def read_resource(gateway: Gateway, inbound: Inbound) -> None:
         _forward(inbound, found, "resources/read", "uri", rename)
 
 
-def subscribe(gateway: Gateway, inbound: Inbound) -> None:
+def subscribe(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Follow the changes of a resource."""
     found = _resource(gateway, inbound)
     if found is not None:
         Subscribe(inbound, found).begin()
 
 
-def _resource(gateway: Gateway, inbound: Inbound) -> Found | None:
+def _resource(gateway: Gateway, inbound: IncomingRequest) -> ResolvedName | None:
     """The resource a request names; where there is none the host is told."""
     uri = inbound.text("uri")
     found = prompts_resources.find_resource(inbound.session.view.suites.values(), uri)
@@ -225,7 +225,7 @@ def _resource(gateway: Gateway, inbound: Inbound) -> Found | None:
     return found
 
 
-def complete(gateway: Gateway, inbound: Inbound) -> None:
+def complete(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Completion for a prompt's or a template's argument."""
     reference = _decode_reference(inbound.members.get("ref", NO_PARAMS))
     all_suites = inbound.session.view.suites.values()
@@ -244,7 +244,7 @@ def complete(gateway: Gateway, inbound: Inbound) -> None:
     _forward(inbound, found, "completion/complete")
 
 
-def unknown(gateway: Gateway, inbound: Inbound) -> None:
+def unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
     """A method nobody knows goes to the one child that is shown directly, if there is one.
 
     Of a governed child nothing is used that was not locked; its tasks come from calls that were.
@@ -256,7 +256,7 @@ def unknown(gateway: Gateway, inbound: Inbound) -> None:
     if only is None or (method.startswith("tasks/") and inbound.modern is not _is_modern(only)):
         inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {method}")
     else:
-        Forward(inbound, only, method, inbound.members).begin()
+        ForwardedRequest(inbound, only, method, inbound.members).begin()
 
 
 def _is_modern(suite: ChildSuite) -> bool:
@@ -266,8 +266,8 @@ def _is_modern(suite: ChildSuite) -> bool:
 
 
 def _forward(
-    inbound: Inbound,
-    found: Found,
+    inbound: IncomingRequest,
+    found: ResolvedName,
     method: str,
     key: str = "",
     rewrite: Callable[[Raw], bytes] | None = None,
@@ -276,13 +276,13 @@ def _forward(
     members = {**inbound.members, key: Raw(jsonrpc.encode(found.name))} if key else inbound.members
     if found.suite.watch is not None:
         found.suite.watch.request(inbound, found.name)
-    mark = Forward(inbound, found.suite, method, members).fingerprint()
+    mark = ForwardedRequest(inbound, found.suite, method, members).fingerprint()
     given, input = members.get("requestState", UNSET), members.get("inputResponses", UNSET)
     back = inbound.session.desk.lot.come_back(inbound, mark, given, input)
-    if back is Return.FRESH:
+    if back is ResumeResult.FRESH:
         members = {name: value for name, value in members.items() if name not in RETRY_MEMBERS}
-    if back is not Return.DEALT_WITH:
-        request = Forward(inbound, found.suite, method, members, rewrite)
+    if back is not ResumeResult.DEALT_WITH:
+        request = ForwardedRequest(inbound, found.suite, method, members, rewrite)
         chain = found.suite.chain
         (request if chain is None else chain.forward(request)).begin()
 
@@ -290,7 +290,7 @@ def _forward(
 class Method(Struct, frozen=True):
     """A method, and the eras it exists in."""
 
-    serve: Callable[[Gateway, Inbound], None]
+    serve: Callable[[Gateway, IncomingRequest], None]
     handshake: bool = True
     modern: bool = True
 

@@ -11,15 +11,15 @@ from msgspec import UNSET, Raw, Struct
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.subscriptions import UPDATED
 from switchboard_mcp.config.ask import USED
-from switchboard_mcp.gateway.attribution import Party, party, under_way
+from switchboard_mcp.gateway.attribution import MessageOwner, party, under_way
 from switchboard_mcp.gateway.child_suite import ChildSuite
-from switchboard_mcp.gateway.session import Followed, Route, Session, loud_enough
+from switchboard_mcp.gateway.session import FollowedResource, ReplyChannel, Session, loud_enough
 from switchboard_mcp.protocol import jsonrpc, message_meta
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.transport.rpc import UNREADABLE, Peer
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.client_requests import Desk
+    from switchboard_mcp.gateway.client_requests import ClientRequestBroker
     from switchboard_mcp.gateway.gateway import Gateway
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
@@ -37,15 +37,15 @@ _decode_log = msgspec.json.Decoder(LogHead).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-class Hearing:
+class NotificationRouter:
     """See the module."""
 
-    def __init__(self, gateway: Gateway, sessions: list[Session], desk: Desk) -> None:
+    def __init__(self, gateway: Gateway, sessions: list[Session], desk: ClientRequestBroker) -> None:
         self._gateway = gateway
         self._sessions = sessions
         self._desk = desk
 
-    def child_said(self, child: Child, peer: Peer, message: Message) -> None:
+    def child_said(self, child: Child, peer: Peer, message: RpcMessage) -> None:
         """A notification of a child that is no progress and no change of a list."""
         try:
             self._hear(child, peer, message)
@@ -69,7 +69,7 @@ class Hearing:
         suite = self._suite(child)
         return suite is not None and suite.direct
 
-    def _hear(self, child: Child, peer: Peer, message: Message) -> None:
+    def _hear(self, child: Child, peer: Peer, message: RpcMessage) -> None:
         method, params = str(message.method), message.params
         if method == "notifications/cancelled":
             if params is not UNSET:
@@ -88,7 +88,7 @@ class Hearing:
         else:
             self._pass_on(party(child, peer, self._sessions), method, params)
 
-    def _pass_on(self, whose: Party | None, method: str, params: Raw | msgspec.UnsetType) -> None:
+    def _pass_on(self, whose: MessageOwner | None, method: str, params: Raw | msgspec.UnsetType) -> None:
         modern = whose is not None and whose.request is not None and whose.request.modern
         route = whose.route if whose is not None else None
         if route is not None and not (modern and method in OF_THE_HANDSHAKE_ERA):
@@ -106,7 +106,7 @@ class Hearing:
             params = Raw(jsonrpc.encode(members))
         route.send(jsonrpc.notification("notifications/message", params))
 
-    def _wants_log(self, whose: Party, peer: Peer, level: str) -> Route | None:
+    def _wants_log(self, whose: MessageOwner, peer: Peer, level: str) -> ReplyChannel | None:
         """Where a log message goes: a modern host has it with a request that asked for such, or not at all."""
         if whose.request is None or not whose.request.modern:
             return whose.route if loud_enough(level, whose.session.log_level) else None
@@ -145,7 +145,7 @@ def tell_change(session: Session, method: str) -> None:
             listen.tell(method, {})
 
 
-def _affected(followed: Mapping[str, Followed], child: Child, updated: str) -> Iterable[str]:
+def _affected(followed: Mapping[str, FollowedResource], child: Child, updated: str) -> Iterable[str]:
     """The changed resource as a host calls it, for each way in which it follows it."""
     return [
         uri + updated[len(resource.uri) :]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.observability.log import Log
 
 
-class Narrowed(Access, kw_only=True):
+class IntersectedAccess(Access, kw_only=True):
     """Two rules of which both must permit."""
 
     wider: Access
@@ -31,13 +31,13 @@ class Narrowed(Access, kw_only=True):
         return super().permits(subtool) and self.wider.permits(subtool)
 
 
-class NarrowedSuite(ChildSuite):
+class ProfileSuite(ChildSuite):
     """A suite of which a profile shows a part. All else it shares with the whole one."""
 
     def __init__(self, whole: ChildSuite, expose: Expose) -> None:
         self.__dict__.update(whole.__dict__)
         shown = access(expose)
-        self.access = Narrowed(allow=shown.allow, deny=shown.deny, wider=whole.access)
+        self.access = IntersectedAccess(allow=shown.allow, deny=shown.deny, wider=whole.access)
         self._shown = shown
         self._weighed = None
         if whole.chain is not None:
@@ -64,7 +64,7 @@ def narrowed(suites: Mapping[str, ChildSuite], profile: Profile, log: Log) -> Vi
     for name, suite in suites.items():
         if knows(suite.source, name):
             expose = profile.expose.get(suite.source) or profile.expose.get(name)
-            shown[name] = suite if expose is None else NarrowedSuite(suite, expose)
+            shown[name] = suite if expose is None else ProfileSuite(suite, expose)
     return View(shown, log, knows)
 
 

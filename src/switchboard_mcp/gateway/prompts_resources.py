@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Raw, Struct
 
-from switchboard_mcp.gateway.child_suite import ChildSuite, Found
+from switchboard_mcp.gateway.child_suite import ChildSuite, ResolvedName
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.suites import sanitize
 
@@ -23,7 +23,7 @@ PROMPTS, RESOURCES, TEMPLATES = "prompts/list", "resources/list", "resources/tem
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-class Kind(Struct, frozen=True):
+class ListKind(Struct, frozen=True):
     """One list: its method, the member it is in, what names an entry."""
 
     method: str
@@ -32,13 +32,13 @@ class Kind(Struct, frozen=True):
 
 
 KINDS = {
-    PROMPTS: Kind(PROMPTS, "prompts", "name"),
-    RESOURCES: Kind(RESOURCES, "resources", "uri"),
-    TEMPLATES: Kind(TEMPLATES, "resourceTemplates", "uriTemplate"),
+    PROMPTS: ListKind(PROMPTS, "prompts", "name"),
+    RESOURCES: ListKind(RESOURCES, "resources", "uri"),
+    TEMPLATES: ListKind(TEMPLATES, "resourceTemplates", "uriTemplate"),
 }
 
 
-def shown(suite: ChildSuite, kind: Kind, name: str, taken: set[str]) -> str:
+def shown(suite: ChildSuite, kind: ListKind, name: str, taken: set[str]) -> str:
     """What the host calls it."""
     if (suite.direct or suite.built_in) and name not in taken:
         return name
@@ -52,7 +52,7 @@ def resource_start(suite: ChildSuite) -> str:
     return f"{SCHEME}{quote(suite.child.name, safe='')}/"
 
 
-def listed(suites: Iterable[ChildSuite], kind: Kind, extra: dict[str, Raw]) -> bytes:
+def listed(suites: Iterable[ChildSuite], kind: ListKind, extra: dict[str, Raw]) -> bytes:
     """The result of a list request: what is known of all children, policy respected.
 
     An entry that cannot be read is left out, so that it does not hide the others.
@@ -73,7 +73,7 @@ def listed(suites: Iterable[ChildSuite], kind: Kind, extra: dict[str, Raw]) -> b
     return jsonrpc.encode({**extra, kind.member: entries})
 
 
-def find_prompt(suites: Iterable[ChildSuite], name: str) -> Found | None:
+def find_prompt(suites: Iterable[ChildSuite], name: str) -> ResolvedName | None:
     """The child whose prompt the host means."""
     candidates = list(suites)
     direct = [suite for suite in candidates if suite.direct]
@@ -93,7 +93,7 @@ def find_prompt(suites: Iterable[ChildSuite], name: str) -> Found | None:
     return _permitted(direct[0], name) if len(direct) == 1 else None
 
 
-def find_resource(suites: Iterable[ChildSuite], uri: str) -> Found | None:
+def find_resource(suites: Iterable[ChildSuite], uri: str) -> ResolvedName | None:
     """The child whose resource the host means; a child's own URI is understood too, since results mention them."""
     candidates = list(suites)
     if uri.startswith(SCHEME):
@@ -132,8 +132,8 @@ def fits(template: str, uri: str) -> bool:
     return bool(brace and start) and uri.startswith(start) and uri[len(start) :].endswith(end)
 
 
-def _permitted(suite: ChildSuite, name: str) -> Found | None:
-    return Found(suite, name) if suite.access.permits(name) else None
+def _permitted(suite: ChildSuite, name: str) -> ResolvedName | None:
+    return ResolvedName(suite, name) if suite.access.permits(name) else None
 
 
 def rename_contents(suite: ChildSuite, asked: str, own: str, result: Raw) -> bytes:

@@ -14,24 +14,24 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.children.child import MAX_BACKLOG, Child
-from switchboard_mcp.children.waiter import Visitor
+from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure, rpc_error
-from switchboard_mcp.gateway.input_required import Retry, Round
-from switchboard_mcp.gateway.request_context import Sender
-from switchboard_mcp.gateway.session import Route, Session
+from switchboard_mcp.gateway.input_required import InputRound, Retry
+from switchboard_mcp.gateway.request_context import HostContext
+from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.gateway.tasks import cancel_task, waits_for_task
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.client_requests import URL_ELICITATION_REQUIRED, Capability
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.message_meta import Meta
-from switchboard_mcp.transport.rpc import Call, next_id
+from switchboard_mcp.transport.rpc import PendingRequest, next_id
 
 Encode = Callable[[bytes, Raw | bytes], bytes]
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.child_suite import ChildSuite
-    from switchboard_mcp.gateway.incoming import Inbound
-    from switchboard_mcp.gateway.suspended_requests import Parked
+    from switchboard_mcp.gateway.incoming import IncomingRequest
+    from switchboard_mcp.gateway.suspended_requests import SuspendedRequest
 
 # A child's first own progress is 0 or more: what we report while it starts stays beneath anything it could mean.
 STARTING_STEP = 1e-6
@@ -40,7 +40,7 @@ URL_MODE = Raw(b'{"mode":"url"}')
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-class HostRequest(Sender, Visitor, Call):
+class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     """See the module. Subclasses build the message to the child and the answer to a failure."""
 
     __slots__ = (
@@ -62,13 +62,13 @@ class HostRequest(Sender, Visitor, Call):
     child: Child  # the suite's, or where each host has its own, that of this host
     host_id: bytes
     meta: Meta | UnsetType
-    route: Route
+    route: ReplyChannel
     session: Session
     # Most requests never have these.
     extra: bytes  # further members of the params, each with a comma before it: what the host has answered
     looked_again: bool  # whether the child's tools were listed again for it
     lacks: Capability  # what the host could not be asked for
-    parked: Parked
+    parked: SuspendedRequest
     rounds: int  # how often a modern child has asked
     task: str  # the child's, where the call only runs as one
     cacheable = False  # whether a modern host expects cache hints with the answer
@@ -162,7 +162,7 @@ class HostRequest(Sender, Visitor, Call):
         if kind == "complete":
             self.finish(message_meta.to_legacy(result))
         elif kind == "input_required" and (asked := message_meta.input_required(result)) is not None:
-            Round(self, asked).begin()
+            InputRound(self, asked).begin()
         else:
             name = self.child.name
             self.refused(
@@ -220,7 +220,7 @@ class HostRequest(Sender, Visitor, Call):
         else:
             self._keep(jsonrpc.error_body, body)
 
-    def rejoin(self, inbound: Inbound) -> None:
+    def rejoin(self, inbound: IncomingRequest) -> None:
         """The host has come back for a parked request: it goes on under the new one."""
         self.session, self.route, self.host_id = inbound.session, inbound.route, inbound.id
         self.meta = inbound.meta
@@ -228,7 +228,7 @@ class HostRequest(Sender, Visitor, Call):
 
     def _keep(self, encode: Encode, body: Raw | bytes) -> None:
         """A parked request keeps its answer until the host comes back for it."""
-        parked: Parked | None = getattr(self, "parked", None)
+        parked: SuspendedRequest | None = getattr(self, "parked", None)
         if parked is not None:
             parked.outcome = (encode, body)
 
@@ -283,7 +283,7 @@ class HostRequest(Sender, Visitor, Call):
             cancel_task(self)
             peer.cancel(self, reason)
 
-    def answered(self, answer: Message) -> None:
+    def answered(self, answer: RpcMessage) -> None:
         """The child has answered."""
         raise NotImplementedError
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec import UnsetType
 
-from switchboard_mcp.children.waiter import Visitor
+from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.protocol import message_meta
 from switchboard_mcp.protocol.message_meta import Meta
 
 
-class Sender:
+class HostContext:
     """A request of a host, in whichever form it is under way."""
 
     __slots__ = ()
@@ -34,12 +34,12 @@ class Sender:
         return self.session.home
 
 
-class Errand(Visitor):
+class DelegatedWaiter(ReadyWaiter):
     """A visit on behalf of a request. Subclasses say what is done there, and call the request by its own type."""
 
     __slots__ = ("_sender",)
 
-    def __init__(self, sender: Sender) -> None:
+    def __init__(self, sender: HostContext) -> None:
         self._sender = sender
 
     @property

@@ -11,18 +11,18 @@ from switchboard_mcp.children.waiter import Passing
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.message_meta import LEVELS
 from switchboard_mcp.protocol.versions import LATEST_HANDSHAKE
-from switchboard_mcp.transport.base import Link
+from switchboard_mcp.transport.base import MessageTransport
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
-    from switchboard_mcp.gateway.client_requests import Asked, Desk
+    from switchboard_mcp.gateway.client_requests import ClientRequestBroker, PendingClientRequest
     from switchboard_mcp.gateway.views import View
 
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-class Route(Protocol):
+class ReplyChannel(Protocol):
     """A road to a host. On stdio there is one; over HTTP each request has its own."""
 
     def send(self, message: bytes) -> None:
@@ -32,7 +32,7 @@ class Route(Protocol):
         """The response to the request this road belongs to."""
 
 
-class HostLink(Link, Route, Protocol):
+class HostTransport(MessageTransport, ReplyChannel, Protocol):
     """A link that carries everything of one host."""
 
 
@@ -43,7 +43,7 @@ class Cancellable(Protocol):
         """Stop; no answer is sent."""
 
 
-class Followed(Struct, frozen=True):
+class FollowedResource(Struct, frozen=True):
     """A resource that a host follows: whose it is, and what the child itself calls it."""
 
     child: Child
@@ -54,13 +54,13 @@ class Followed(Struct, frozen=True):
         return updated == self.uri or updated.startswith(self.uri.rstrip("/") + "/")
 
 
-class Listen(Struct, kw_only=True):
+class ListenSubscription(Struct, kw_only=True):
     """A modern host's `subscriptions/listen`: what it wants to hear, and where. `followed` is by the host's URIs."""
 
     id: bytes
-    route: Route
+    route: ReplyChannel
     kinds: frozenset[str]
-    followed: dict[str, Followed] = {}
+    followed: dict[str, FollowedResource] = {}
 
     def tell(self, method: str, members: dict[str, Raw]) -> None:
         """Send a notification of this subscription."""
@@ -73,7 +73,13 @@ class Session:
     """See the module. `route` carries what belongs to no request; `passing` ones live for one request only."""
 
     def __init__(
-        self, route: Route, desk: Desk, view: View, principal: str = "", *, passing: bool = False
+        self,
+        route: ReplyChannel,
+        desk: ClientRequestBroker,
+        view: View,
+        principal: str = "",
+        *,
+        passing: bool = False,
     ) -> None:
         self.route = route
         self.desk = desk
@@ -85,16 +91,16 @@ class Session:
         self.capabilities = b"{}"
         self.log_level = ""
         self.under_way: dict[bytes, Cancellable] = {}
-        self.asked: dict[bytes, Asked] = {}  # questions of ours, by id
-        self.listens: dict[bytes, Listen] = {}
-        self.followed: dict[str, Followed] = {}  # by the URI the host uses
+        self.asked: dict[bytes, PendingClientRequest] = {}  # questions of ours, by id
+        self.listens: dict[bytes, ListenSubscription] = {}
+        self.followed: dict[str, FollowedResource] = {}  # by the URI the host uses
 
     @property
     def home(self) -> object:
         """For whom a child is kept that is not shared: this host, or whoever comes anew with each request."""
         return Passing(self.principal) if self.passing else self
 
-    def refuse(self, route: Route, id: Raw | bytes, code: int, message: str) -> None:
+    def refuse(self, route: ReplyChannel, id: Raw | bytes, code: int, message: str) -> None:
         """Answer a request with a JSON-RPC error."""
         route.answer(jsonrpc.error(id, code, message))
 
@@ -117,7 +123,7 @@ def loud_enough(level: str, wanted: str) -> bool:
     return LEVELS.index(level) >= LEVELS.index(wanted)
 
 
-def unfollow(followed: dict[str, Followed]) -> None:
+def unfollow(followed: dict[str, FollowedResource]) -> None:
     """Nobody wants to hear of these any more, as far as one subscription is concerned."""
     for resource in followed.values():
         resource.child.following.unfollow(resource.uri)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.waiter import Visitor
+from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway import prompts_resources
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.notifications import TOOLS_CHANGED, tell_change
-from switchboard_mcp.gateway.session import Followed, Session
+from switchboard_mcp.gateway.session import FollowedResource, Session
 from switchboard_mcp.gateway.views import View
 
 LISTS = {
@@ -48,7 +48,7 @@ def _listed(view: View, method: str) -> bytes:
     return prompts_resources.listed(view.suites.values(), prompts_resources.KINDS[method], {})
 
 
-def _move(session: Session, followed: dict[str, Followed], changed: frozenset[str]) -> None:
+def _move(session: Session, followed: dict[str, FollowedResource], changed: frozenset[str]) -> None:
     """Follow at the new child what was followed at the old one; where there is none, nobody follows."""
     for uri, resource in list(followed.items()):
         suites = {suite.source: suite for suite in session.view.suites.values()}
@@ -57,15 +57,15 @@ def _move(session: Session, followed: dict[str, Followed], changed: frozenset[st
             del followed[uri]
             resource.child.following.unfollow(resource.uri)
             if suite is not None and suite.access.permits(resource.uri):
-                suite.child.admit(Follower(session, followed, uri, resource.uri))
+                suite.child.admit(ResubscribeWaiter(session, followed, uri, resource.uri))
 
 
-class Follower(Visitor):
+class ResubscribeWaiter(ReadyWaiter):
     """A resource that is followed, on its way to the child that has it now."""
 
     __slots__ = ("_followed", "_own", "_session", "_uri")
 
-    def __init__(self, session: Session, followed: dict[str, Followed], uri: str, own: str) -> None:
+    def __init__(self, session: Session, followed: dict[str, FollowedResource], uri: str, own: str) -> None:
         self._session = session
         self._followed = followed
         self._uri = uri
@@ -79,7 +79,7 @@ class Follower(Visitor):
     def admitted(self, child: Child) -> None:
         """The child is ready: follow, unless the host does so by itself again."""
         if self._uri not in self._followed:
-            self._followed[self._uri] = Followed(child, self._own)
+            self._followed[self._uri] = FollowedResource(child, self._own)
             child.following.follow(self._own)
 
     def refused(self, problem: Failure) -> None:

@@ -16,13 +16,13 @@ from switchboard_mcp.children.lifecycle import Health
 from switchboard_mcp.gateway.child_suite import ChildSuite
 
 if TYPE_CHECKING:
-    from switchboard_mcp.observability.timeline import Tally
+    from switchboard_mcp.observability.timeline import ChildTimeline
 
-NO_TALLIES: Mapping[str, Tally] = {}
+NO_TALLIES: Mapping[str, ChildTimeline] = {}
 ILL = frozenset({Health.UNHEALTHY.value, Health.QUARANTINED.value})
 
 
-class Problem(Struct, frozen=True):
+class LastProblem(Struct, frozen=True):
     """What went wrong last."""
 
     code: str
@@ -51,7 +51,7 @@ class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     """What a host has saved: the tools listed flat, less the suite tool, and less a look inside where there was one."""
     failures: int = 0
     retry_after_ms: int = 0
-    last_failure: Problem | UnsetType = UNSET
+    last_failure: LastProblem | UnsetType = UNSET
 
     @property
     def is_ill(self) -> bool:
@@ -60,7 +60,9 @@ class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 
 
 def children(
-    suites: Iterable[ChildSuite], principal: str | None = None, tallies: Mapping[str, Tally] = NO_TALLIES
+    suites: Iterable[ChildSuite],
+    principal: str | None = None,
+    tallies: Mapping[str, ChildTimeline] = NO_TALLIES,
 ) -> list[ChildStatus]:
     """Every child of these suites; where a principal is given, of processes kept for one host only its own. What was
     seen of a child's calls is told with its first process.
@@ -92,7 +94,7 @@ def _processes(suite: ChildSuite, principal: str | None) -> list[Child]:
     return [child for child in kept if getattr(child.home, "principal", "") == principal]
 
 
-def _of(suite: ChildSuite, child: Child, tally: Tally | None = None) -> ChildStatus:
+def _of(suite: ChildSuite, child: Child, tally: ChildTimeline | None = None) -> ChildStatus:
     health = child.health  # first, since it may change the state
     known = child.knowledge is not None
     last = child.last_failure if child.failures or health.value in ILL else None
@@ -115,5 +117,5 @@ def _of(suite: ChildSuite, child: Child, tally: Tally | None = None) -> ChildSta
         tokens_saved=suite.weighed().saved(suite, opened=child.looks > 0) if known else 0,
         failures=child.failures,
         retry_after_ms=child.retry_after_ms,
-        last_failure=Problem(shown.code, shown.message) if shown is not None else UNSET,
+        last_failure=LastProblem(shown.code, shown.message) if shown is not None else UNSET,
     )

@@ -10,13 +10,13 @@ from msgspec import Raw, Struct
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Failure
 from switchboard_mcp.gateway import prompts_resources
-from switchboard_mcp.gateway.child_suite import Found
-from switchboard_mcp.gateway.forward import Forward
-from switchboard_mcp.gateway.incoming import Inbound
-from switchboard_mcp.gateway.request_context import Errand
-from switchboard_mcp.gateway.session import Followed, Listen
+from switchboard_mcp.gateway.child_suite import ResolvedName
+from switchboard_mcp.gateway.forward import ForwardedRequest
+from switchboard_mcp.gateway.incoming import IncomingRequest
+from switchboard_mcp.gateway.request_context import DelegatedWaiter
+from switchboard_mcp.gateway.session import FollowedResource, ListenSubscription
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
@@ -29,7 +29,7 @@ CHANGES = {
 }
 
 
-class Wishes(Struct, rename="camel"):
+class ListenParams(Struct, rename="camel"):
     """What a modern host wants to hear of."""
 
     tools_list_changed: bool = False
@@ -38,10 +38,10 @@ class Wishes(Struct, rename="camel"):
     resource_subscriptions: list[str] = []
 
 
-_decode_wishes = msgspec.json.Decoder(Wishes).decode
+_decode_wishes = msgspec.json.Decoder(ListenParams).decode
 
 
-def listen(gateway: Gateway, inbound: Inbound) -> None:
+def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
     """A modern host's subscription to changes; it stays open until the host cancels it or goes."""
     if "notifications" not in inbound.members:
         inbound.refuse(INVALID_PARAMS, "subscriptions/listen needs `notifications`.")
@@ -52,7 +52,7 @@ def listen(gateway: Gateway, inbound: Inbound) -> None:
     wishes = _decode_wishes(inbound.members["notifications"])
     wanted = (wishes.tools_list_changed, wishes.prompts_list_changed, wishes.resources_list_changed)
     kinds = [name for name, wish in zip(CHANGES, wanted, strict=True) if wish]
-    subscription = Listen(
+    subscription = ListenSubscription(
         id=inbound.id, route=inbound.route, kinds=frozenset(CHANGES[name] for name in kinds), followed={}
     )
     inbound.session.listens[inbound.id] = subscription
@@ -68,15 +68,17 @@ def listen(gateway: Gateway, inbound: Inbound) -> None:
         "notifications/subscriptions/acknowledged", {"notifications": Raw(jsonrpc.encode(told))}
     )
     for uri, where in honoured.items():
-        where.suite.child.admit(Follower(inbound, subscription, uri, where))
+        where.suite.child.admit(ListenWaiter(inbound, subscription, uri, where))
 
 
-class Follower(Errand):
+class ListenWaiter(DelegatedWaiter):
     """A resource that a modern host listens to, while its child is started for it."""
 
     __slots__ = ("found", "inbound", "listen", "uri")
 
-    def __init__(self, inbound: Inbound, listen: Listen, uri: str, found: Found) -> None:
+    def __init__(
+        self, inbound: IncomingRequest, listen: ListenSubscription, uri: str, found: ResolvedName
+    ) -> None:
         super().__init__(inbound)
         self.inbound = inbound
         self.listen = listen
@@ -89,36 +91,36 @@ class Follower(Errand):
             self.inbound.session.listens.get(self.listen.id) is self.listen
             and self.uri not in self.listen.followed
         ):
-            self.listen.followed[self.uri] = Followed(child, self.found.name)
+            self.listen.followed[self.uri] = FollowedResource(child, self.found.name)
             child.following.follow(self.found.name)
 
     def refused(self, problem: Failure) -> None:
         """A child that cannot be started changes nothing either."""
 
 
-class Subscribe(Forward):
+class Subscribe(ForwardedRequest):
     """`resources/subscribe` of a handshake-era host."""
 
     __slots__ = ("resource",)
 
-    def __init__(self, inbound: Inbound, found: Found) -> None:
+    def __init__(self, inbound: IncomingRequest, found: ResolvedName) -> None:
         super().__init__(
             inbound,
             found.suite,
             "resources/subscribe",
             {**inbound.members, "uri": Raw(jsonrpc.encode(found.name))},
         )
-        self.resource = Followed(found.suite.child, found.name)
+        self.resource = FollowedResource(found.suite.child, found.name)
 
     def admitted(self, child: Child) -> None:
         """A modern child is followed by listening to it, any other is asked."""
-        self.resource = Followed(child, self.resource.uri)
+        self.resource = FollowedResource(child, self.resource.uri)
         if child.modern:
             child.following.follow(self.resource.uri, self._followed)
         else:
             super().admitted(child)
 
-    def answered(self, answer: Message) -> None:
+    def answered(self, answer: RpcMessage) -> None:
         """Where the child agrees, it is followed."""
         if jsonrpc.error_in(answer) is None and self.wanted and self._note():
             self.child.following.follow(self.resource.uri, asked=True)
@@ -144,7 +146,7 @@ class Subscribe(Forward):
         return True
 
 
-def unsubscribe(gateway: Gateway, inbound: Inbound) -> None:
+def unsubscribe(gateway: Gateway, inbound: IncomingRequest) -> None:
     """The host no longer follows a resource; the child hears of it when nobody does."""
     followed = inbound.session.followed.pop(inbound.text("uri"), None)
     if followed is not None:

@@ -12,12 +12,12 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.child import MAX_BACKLOG, Child
-from switchboard_mcp.children.waiter import Visitor
+from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, tool_result
 from switchboard_mcp.gateway.request import HostRequest
-from switchboard_mcp.gateway.session import Route, Session
+from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.message_meta import Meta
 from switchboard_mcp.suites import introspect
 from switchboard_mcp.suites.fuzzy import nearest
@@ -47,7 +47,7 @@ class SuiteRequest(HostRequest):
     __slots__ = ("params",)
 
     def __init__(
-        self, session: Session, route: Route, host_id: bytes, suite: ChildSuite, params: PlainParams
+        self, session: Session, route: ReplyChannel, host_id: bytes, suite: ChildSuite, params: PlainParams
     ) -> None:
         self.session = session
         self.route = route
@@ -70,7 +70,7 @@ class SuiteRequest(HostRequest):
         self.finish(tool_result(self.child.blamed(problem, self.session.principal)))
 
 
-class Introspection(SuiteRequest):
+class IntrospectCall(SuiteRequest):
     """`action: introspect`."""
 
     __slots__ = ()
@@ -95,7 +95,7 @@ class Introspection(SuiteRequest):
             introspect.ToolView(tool.name, tool.description or "", tool.input_schema)
             for tool in map(Tool.readable, suite.permitted(child.offer.known_tools()))
         ]
-        ask = introspect.Ask(asked.subtool, asked.query, asked.verbosity, asked.cursor)
+        ask = introspect.IntrospectRequest(asked.subtool, asked.query, asked.verbosity, asked.cursor)
         answer = introspect.answer(child.name, views, ask, suite.introspection, child.offer.instructions)
         if isinstance(answer, Failure):
             self.refused(answer)
@@ -134,7 +134,7 @@ class SubtoolCall(SuiteRequest):
                 self.refused(blocked)
                 return
             # Since a child may change its tools without telling.
-            child.look_for(asked.subtool, SecondLook(self))
+            child.look_for(asked.subtool, RelistThenCall(self))
             return
         id = next_id()
         args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
@@ -165,7 +165,7 @@ class SubtoolCall(SuiteRequest):
         """What must be the same when a modern host comes back with input."""
         return fingerprint(self.params.name, self.asked)
 
-    def answered(self, answer: Message) -> None:
+    def answered(self, answer: RpcMessage) -> None:
         """The child's result goes to the host as it came; its JSON-RPC error becomes a failure a model can act on."""
         if answer.error is not UNSET or answer.result is UNSET:
             error = jsonrpc.error_in(answer)
@@ -221,7 +221,7 @@ class SubtoolCall(SuiteRequest):
         )
 
 
-class Retried(SubtoolCall):
+class ResumedCall(SubtoolCall):
     """A call that brings a state which is not ours: the child's own, where the child is one that gives any."""
 
     __slots__ = ()
@@ -235,7 +235,7 @@ class Retried(SubtoolCall):
             self.finish_with_error(jsonrpc.encode(told))
 
 
-class SecondLook(Visitor):
+class RelistThenCall(ReadyWaiter):
     """A call whose subtool was not on the list, once the list has been fetched again."""
 
     __slots__ = ("call",)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.json import encode
 
-from switchboard_mcp.children.catalog import Knowledge
+from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.gateway.suite_tools import SHAPES
 from switchboard_mcp.suites.introspect import ToolView
-from switchboard_mcp.suites.savings import Server, Weight, weigh
+from switchboard_mcp.suites.savings import ServerTools, Weight, weigh
 from switchboard_mcp.suites.tokens import estimate
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 UNKNOWN = Weight(0, 0, 0.0)
 
 
-class Weighed:
+class SuiteCost:
     """The weight of a suite, and the tools it was taken from."""
 
-    def __init__(self, weight: Weight, knowledge: Knowledge | None) -> None:
+    def __init__(self, weight: Weight, knowledge: ServerSnapshot | None) -> None:
         self.weight = weight
         self._tools = knowledge.tools if knowledge is not None else None
 
     @classmethod
-    def of(cls, suite: ChildSuite) -> Weighed:
+    def of(cls, suite: ChildSuite) -> SuiteCost:
         """Measure; of a child of which nothing is known, nothing."""
         knowledge = suite.child.knowledge
         if knowledge is None:
@@ -40,7 +40,7 @@ class Weighed:
             for tool in suite.permitted(suite.child.offer.known_tools())
         ]
         shown = encode(suite.descriptor(SHAPES[0]))
-        server = Server(suite.source, views, shown, suite.child.offer.instructions)
+        server = ServerTools(suite.source, views, shown, suite.child.offer.instructions)
         return cls(weigh(server, estimate, suite.introspection), knowledge)
 
     def holds(self, suite: ChildSuite) -> bool:

@@ -16,7 +16,7 @@ from switchboard_mcp.children.catalog import Annotations, Tool
 from switchboard_mcp.suites.summary import summarise
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.session import Route, Session
+    from switchboard_mcp.gateway.session import ReplyChannel, Session
     from switchboard_mcp.gateway.suite_calls import PlainParams
 
 INPUT_SCHEMA = Raw(
@@ -68,7 +68,7 @@ class Suite(Protocol):
     def descriptor(self, shape: Shape) -> dict[str, object]:
         """The suite tool as `tools/list` shows it."""
 
-    def begin(self, session: Session, route: Route, id: bytes, params: PlainParams) -> None:
+    def begin(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Serve a call whose arguments are settled.
 
         Answers once, on the route. While it is under way it stands in `session.under_way`, to be cancelled.

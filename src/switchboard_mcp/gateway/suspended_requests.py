@@ -14,11 +14,11 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
-from switchboard_mcp.gateway.incoming import Inbound
+from switchboard_mcp.gateway.incoming import IncomingRequest
 from switchboard_mcp.gateway.request import Encode, HostRequest
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta
-from switchboard_mcp.transport.base import Link
+from switchboard_mcp.transport.base import MessageTransport
 
 # A host that does not come back for its parked request within this time has given up.
 PARKED_S = 600.0
@@ -34,7 +34,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 class Origin(Struct, frozen=True):
     """Where a child's question came from."""
 
-    link: Link
+    link: MessageTransport
     id: bytes
 
     def answer(self, result: Raw | bytes) -> None:
@@ -46,14 +46,14 @@ class Origin(Struct, frozen=True):
         self.link.send(jsonrpc.error(self.id, code, message))
 
 
-class Waiting(Struct):
+class WaitingQuestion(Struct):
     """A question for the host, and who asks it."""
 
     origin: Origin
     question: dict[str, object]
 
 
-class Parked:
+class SuspendedRequest:
     """A request in the lot. Without a call in the child it is `fresh`: its return is a call like the first."""
 
     __slots__ = ("asking", "count", "fingerprint", "fresh", "outcome", "request", "state", "timer", "waiting")
@@ -64,13 +64,13 @@ class Parked:
         self.fresh = fresh
         self.state = ""
         self.count = 0
-        self.waiting: dict[str, Waiting] = {}
+        self.waiting: dict[str, WaitingQuestion] = {}
         self.outcome: tuple[Encode, Raw | bytes] | None = None
         self.asking: TimerHandle | None = None
         self.timer: TimerHandle | None = None
 
 
-class Return(Enum):
+class ResumeResult(Enum):
     """What a request is that brings a state."""
 
     DEALT_WITH = "dealt with"
@@ -78,25 +78,25 @@ class Return(Enum):
     FOREIGN = "foreign"  # the state is not one of ours
 
 
-class Lot:
+class SuspendedRequests:
     """See the module."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._parked: dict[str, Parked] = {}  # by state
-        self._asked: dict[Origin, Parked] = {}  # by what is asked and not answered
+        self._parked: dict[str, SuspendedRequest] = {}  # by state
+        self._asked: dict[Origin, SuspendedRequest] = {}  # by what is asked and not answered
         self._prefix = ""
 
     def park(self, request: HostRequest, origin: Origin, method: str, params: Raw | UnsetType) -> None:
         """A child asks in the middle of a modern host's request."""
-        parked: Parked | None = getattr(request, "parked", None)
+        parked: SuspendedRequest | None = getattr(request, "parked", None)
         if parked is None:
-            parked = request.parked = Parked(request)
+            parked = request.parked = SuspendedRequest(request)
         if self._full or len(parked.waiting) >= MOST_WAITING:
             origin.refuse(INTERNAL_ERROR, "Too many questions wait for an answer.")
             return
         parked.count += 1
-        parked.waiting[f"q{parked.count}"] = Waiting(origin, client_requests.embedded(method, params))
+        parked.waiting[f"q{parked.count}"] = WaitingQuestion(origin, client_requests.embedded(method, params))
         self._asked[origin] = parked
         request.allow(PARKED_S * 2)
         if request.wanted and parked.asking is None:
@@ -106,21 +106,21 @@ class Lot:
         """A child wants URLs to be visited before it is called again; False where there is no room to ask."""
         if self._full:
             return False
-        self._send(Parked(request, fresh=True), wanted)
+        self._send(SuspendedRequest(request, fresh=True), wanted)
         return True
 
     def come_back(
-        self, inbound: Inbound, fingerprint: bytes, given: Raw | UnsetType, input: Raw | UnsetType
-    ) -> Return:
+        self, inbound: IncomingRequest, fingerprint: bytes, given: Raw | UnsetType, input: Raw | UnsetType
+    ) -> ResumeResult:
         """A modern host may bring a state, and input with it."""
         if given is UNSET or not inbound.modern:
-            return Return.FOREIGN
+            return ResumeResult.FOREIGN
         state = message_meta.text_of(given)
         if state is None:
             raise msgspec.ValidationError("`requestState` must be the text that was given")
         responses = {} if input is UNSET else _decode_object(input)
         if not self._prefix or not state.startswith(self._prefix):
-            return Return.FOREIGN
+            return ResumeResult.FOREIGN
         parked = self._parked.get(state)
         if parked is None or not _same(parked, inbound, fingerprint):
             inbound.refuse(INVALID_PARAMS, "Unknown or expired requestState.")
@@ -128,13 +128,13 @@ class Lot:
             inbound.refuse(INVALID_REQUEST, "A request with this id is still under way.")
         elif parked.fresh:
             self._release(parked)
-            return Return.FRESH
+            return ResumeResult.FRESH
         else:
             self._release(parked)
             self._go_on(parked, inbound, responses)
-        return Return.DEALT_WITH
+        return ResumeResult.DEALT_WITH
 
-    def _go_on(self, parked: Parked, inbound: Inbound, responses: dict[str, Raw]) -> None:
+    def _go_on(self, parked: SuspendedRequest, inbound: IncomingRequest, responses: dict[str, Raw]) -> None:
         for key, response in responses.items():
             if key in parked.waiting and message_meta.is_object(response):
                 origin = parked.waiting.pop(key).origin
@@ -162,7 +162,7 @@ class Lot:
 
     def drop(self, request: HostRequest, why: str) -> None:
         """The child is done with a request: what it asked needs no answer. Its host may still come back for it."""
-        parked: Parked | None = getattr(request, "parked", None)
+        parked: SuspendedRequest | None = getattr(request, "parked", None)
         if parked is not None:
             if parked.asking is not None:
                 parked.asking.cancel()
@@ -174,7 +174,7 @@ class Lot:
 
     def forget(self, request: HostRequest) -> None:
         """Nobody will come back for a request."""
-        parked: Parked | None = getattr(request, "parked", None)
+        parked: SuspendedRequest | None = getattr(request, "parked", None)
         if parked is not None:
             self._release(parked)
 
@@ -189,14 +189,14 @@ class Lot:
     def _full(self) -> bool:
         return len(self._parked) >= MOST_PARKED
 
-    def _ask(self, parked: Parked) -> None:
+    def _ask(self, parked: SuspendedRequest) -> None:
         parked.asking = None
         if not parked.request.wanted:  # the child did not wait for its answers
             self.drop(parked.request, "The request is over.")
         elif parked.waiting:
             self._send(parked, {key: waiting.question for key, waiting in parked.waiting.items()})
 
-    def _send(self, parked: Parked, wanted: dict[str, dict[str, object]]) -> None:
+    def _send(self, parked: SuspendedRequest, wanted: dict[str, dict[str, object]]) -> None:
         from secrets import token_urlsafe
 
         if not self._prefix:  # of this process alone: a child may be another Switchboard
@@ -210,12 +210,12 @@ class Lot:
             jsonrpc.result(request.host_id, message_meta.ask_for_input(wanted, parked.state))
         )
 
-    def _release(self, parked: Parked) -> None:
+    def _release(self, parked: SuspendedRequest) -> None:
         self._parked.pop(parked.state, None)
         if parked.timer is not None:
             parked.timer.cancel()
 
-    def _forget(self, parked: Parked, why: str) -> None:
+    def _forget(self, parked: SuspendedRequest, why: str) -> None:
         self._release(parked)
         if parked.outcome is not None:
             self.drop(parked.request, why)
@@ -223,7 +223,7 @@ class Lot:
             parked.request.cancel(why)
 
 
-def _same(parked: Parked, inbound: Inbound, fingerprint: bytes) -> bool:
+def _same(parked: SuspendedRequest, inbound: IncomingRequest, fingerprint: bytes) -> bool:
     """Whether a request is the parked one come back."""
     whose = parked.request.session.principal
     return whose == inbound.session.principal and parked.fingerprint == fingerprint

@@ -13,12 +13,19 @@ from weakref import WeakKeyDictionary
 from msgspec import UNSET, Meta, Struct
 
 from switchboard_mcp import __version__
-from switchboard_mcp.children.recent_errors import Mishap, Recent
+from switchboard_mcp.children.recent_errors import RecentError, RecentErrors
 from switchboard_mcp.config.models import HOUSE_NAME
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.status import ChildStatus, children
-from switchboard_mcp.gateway.tool_search import Finder, Match
-from switchboard_mcp.inprocess.app import Caller, Request, Resource, Sitting, Tool, Voice
+from switchboard_mcp.gateway.tool_search import SubtoolMatch, ToolSearch
+from switchboard_mcp.inprocess.app import (
+    ClientIdentity,
+    ClientSession,
+    Notifier,
+    Resource,
+    ToolRequest,
+    ToolSpec,
+)
 from switchboard_mcp.suites.fuzzy import nearest
 
 if TYPE_CHECKING:
@@ -55,7 +62,7 @@ class RecentArgs(Struct, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=50, description="how many, at most")] = 10
 
 
-class Hit(Struct, frozen=True, omit_defaults=True):
+class FindMatch(Struct, frozen=True, omit_defaults=True):
     """One subtool, ready to be called: in its suite, or as a tool of its own."""
 
     signature: str
@@ -65,16 +72,16 @@ class Hit(Struct, frozen=True, omit_defaults=True):
     tool: str = ""
 
 
-class Found(Struct, frozen=True, omit_defaults=True, rename="camel"):
+class FindResult(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The answer of `find`."""
 
-    matches: list[Hit]
+    matches: list[FindMatch]
     next: str
     not_searched: list[str] = []
     """Suites of which nothing is known yet: introspect one to have it searched."""
 
 
-class Told(Struct, frozen=True):
+class StatusResult(Struct, frozen=True):
     """The answer of `status`."""
 
     version: str
@@ -93,13 +100,13 @@ class Error(Struct, frozen=True, omit_defaults=True, rename="camel"):
     hint: str = ""
 
 
-class Errors(Struct, frozen=True):
+class RecentErrorsResult(Struct, frozen=True):
     """The answer of `recent`."""
 
     errors: list[Error]
 
 
-class House:
+class SwitchboardServer:
     """See the module. Is a `program.Program`."""
 
     name = HOUSE_NAME
@@ -107,32 +114,32 @@ class House:
     resources: Sequence[Resource] = ()
     gateway: Gateway  # which has this as a child, so that it comes later
 
-    def __init__(self, recent: Recent) -> None:
+    def __init__(self, recent: RecentErrors) -> None:
         self.recent = recent
-        self._finders: WeakKeyDictionary[View, Finder] = WeakKeyDictionary()
+        self._finders: WeakKeyDictionary[View, ToolSearch] = WeakKeyDictionary()
 
     @property
-    def tools(self) -> Sequence[Tool]:
+    def tools(self) -> Sequence[ToolSpec]:
         """All of them."""
         return TOOLS
 
-    async def sit(self, voice: Voice, caller: Caller) -> Guest:
+    async def sit(self, voice: Notifier, caller: ClientIdentity) -> SwitchboardSession:
         """One more client."""
-        return Guest(self, caller.principal)
+        return SwitchboardSession(self, caller.principal)
 
-    def finder(self, view: View) -> Finder:
+    def finder(self, view: View) -> ToolSearch:
         """The search over what one kind of client sees."""
         finder = self._finders.get(view)
         if finder is None:
-            finder = self._finders[view] = Finder()
+            finder = self._finders[view] = ToolSearch()
         finder.refresh(_others(view))
         return finder
 
 
-class Guest(Sitting):
+class SwitchboardSession(ClientSession):
     """One client, and what it may see."""
 
-    def __init__(self, house: House, principal: str) -> None:
+    def __init__(self, house: SwitchboardServer, principal: str) -> None:
         self.house = house
         self.principal = principal
 
@@ -142,7 +149,7 @@ class Guest(Sitting):
         return self.house.gateway.view_of(self.principal)
 
 
-async def find(guest: Guest, asked: FindArgs, request: Request) -> Found:
+async def find(guest: SwitchboardSession, asked: FindArgs, request: ToolRequest) -> FindResult:
     """The subtools that fit, best first."""
     view = guest.view
     matches = guest.house.finder(view).find(asked.query, asked.limit)
@@ -153,16 +160,18 @@ async def find(guest: Guest, asked: FindArgs, request: Request) -> Found:
         CALL_SUITE if any(hit.suite for hit in hits) else "",
         CALL_TOOL if any(h.tool for h in hits) else "",
     ]
-    return Found(hits, " ".join(filter(None, said)) or NOTHING, unknown)
+    return FindResult(hits, " ".join(filter(None, said)) or NOTHING, unknown)
 
 
-def _hit(match: Match, tool: str) -> Hit:
+def _hit(match: SubtoolMatch, tool: str) -> FindMatch:
     if tool:
-        return Hit(match.signature, match.summary, tool=tool)
-    return Hit(match.signature, match.summary, suite=match.suite, subtool=match.subtool)
+        return FindMatch(match.signature, match.summary, tool=tool)
+    return FindMatch(match.signature, match.summary, suite=match.suite, subtool=match.subtool)
 
 
-async def status(guest: Guest, asked: StatusArgs, request: Request) -> Told | Failure:
+async def status(
+    guest: SwitchboardSession, asked: StatusArgs, request: ToolRequest
+) -> StatusResult | Failure:
     """How the children are."""
     suites = _others(guest.view)
     if asked.suite:
@@ -171,25 +180,25 @@ async def status(guest: Guest, asked: StatusArgs, request: Request) -> Told | Fa
             near = nearest(asked.suite, [suite.name for suite in suites])
             return failure("unknown_tool", f"There is no suite '{asked.suite}'.", nearest=near)
         suites = wanted
-    return Told(__version__, children(suites, guest.principal))
+    return StatusResult(__version__, children(suites, guest.principal))
 
 
-async def recent(guest: Guest, asked: RecentArgs, request: Request) -> Errors:
+async def recent(guest: SwitchboardSession, asked: RecentArgs, request: ToolRequest) -> RecentErrorsResult:
     """What went wrong lately, the latest first."""
     house, shown = guest.house, {suite.source: suite for suite in guest.view.suites.values()}
     now = house.recent.now()
     seen = [mishap for mishap in house.recent.seen_by(guest.principal) if _is_shown(mishap, shown)]
-    return Errors([_error(mishap, now) for mishap in seen[: asked.limit]])
+    return RecentErrorsResult([_error(mishap, now) for mishap in seen[: asked.limit]])
 
 
-def _is_shown(mishap: Mishap, suites: dict[str, ChildSuite]) -> bool:
+def _is_shown(mishap: RecentError, suites: dict[str, ChildSuite]) -> bool:
     child, subtool = mishap.problem.child, mishap.problem.subtool
     if child is UNSET or child not in suites:
         return False
     return subtool is UNSET or suites[child].access.permits(subtool)
 
 
-def _error(mishap: Mishap, now: float) -> Error:
+def _error(mishap: RecentError, now: float) -> Error:
     problem = mishap.problem
     return Error(
         seconds_ago=max(0, round(now - mishap.at)),
@@ -208,21 +217,21 @@ def _others(view: View) -> list[ChildSuite]:
 
 
 TOOLS = (
-    Tool(
+    ToolSpec(
         name="find",
         description="Find the subtools for a task, over all suites: names and signatures, ready to be called.",
         takes=FindArgs,
         serve=find,
         read_only=True,
     ),
-    Tool(
+    ToolSpec(
         name="status",
         description="How each suite's server is: known, started, healthy, calls, tokens saved.",
         takes=StatusArgs,
         serve=status,
         read_only=True,
     ),
-    Tool(
+    ToolSpec(
         name="recent",
         description="What went wrong lately, with what to do about it.",
         takes=RecentArgs,

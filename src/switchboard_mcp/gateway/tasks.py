@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.transport.rpc import Inquiry, next_id
+from switchboard_mcp.transport.rpc import AwaitedRequest, next_id
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.request import HostRequest
@@ -53,4 +53,4 @@ def cancel_task(request: HostRequest) -> None:
     peer = request.child.peer
     if task is not None and peer is not None:
         params = jsonrpc.encode({"taskId": task})
-        peer.send(Inquiry(request.session.desk.loop, "tasks/cancel", params, request.child.timeout_s))
+        peer.send(AwaitedRequest(request.session.desk.loop, "tasks/cancel", params, request.child.timeout_s))

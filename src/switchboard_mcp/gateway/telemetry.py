@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.config.telemetry import Telemetry as Settings
+from switchboard_mcp.config.telemetry import TelemetrySettings as Settings
 from switchboard_mcp.errors import KINDS, refused
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.observability.metrics import Timings, Value
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from switchboard_mcp.gateway.child_suite import ChildSuite
-    from switchboard_mcp.gateway.incoming import Inbound
-    from switchboard_mcp.gateway.session import Route
+    from switchboard_mcp.gateway.incoming import IncomingRequest
+    from switchboard_mcp.gateway.session import ReplyChannel
     from switchboard_mcp.gateway.suite_calls import PlainParams
     from switchboard_mcp.observability.tracing import OpenTelemetry
 
@@ -53,7 +53,7 @@ class Telemetry:
         """Watch what goes to the children of these suites."""
         if self.timings is not None or self.otel is not None:
             for suite in suites:
-                suite.watch = Watch(suite, self.timings, self.otel)
+                suite.watch = RequestObserver(suite, self.timings, self.otel)
 
     def report(self, collect: Callable[[], list[Value]], loop: AbstractEventLoop) -> None:
         """Report what is counted elsewhere. Reports are made in a thread, while what is counted belongs to the loop."""
@@ -81,7 +81,7 @@ class Telemetry:
             await wait_for(done.wait(), CLOSE_WITHIN_S)
 
 
-class Watch:
+class RequestObserver:
     """Watches the requests of one child."""
 
     def __init__(self, suite: ChildSuite, timings: Timings | None, otel: OpenTelemetry | None) -> None:
@@ -90,21 +90,21 @@ class Watch:
         self.otel = otel
         self._suite = suite.name
 
-    def call(self, route: Route, id: bytes, params: PlainParams) -> Route:
+    def call(self, route: ReplyChannel, id: bytes, params: PlainParams) -> ReplyChannel:
         """A call of the suite tool begins; gives the road that its answer is to take."""
         asked = params.arguments
         looks = asked.action == "introspect"
         method = "introspect" if looks else "tools/call"
-        watched = WatchedRoute(self, route, id, method)
+        watched = ObservedChannel(self, route, id, method)
         if self.otel is not None:
             tool = self._suite if looks else asked.subtool
             meta = watched.trace("tools/call", tool, {"gen_ai.tool.name": tool}, params.meta)
             params.meta = meta
         return watched
 
-    def request(self, inbound: Inbound, name: str) -> None:
+    def request(self, inbound: IncomingRequest, name: str) -> None:
         """A request that goes to the child as it is begins; `name` is what the child calls the thing it is about."""
-        watched = WatchedRoute(self, inbound.route, inbound.id, inbound.method)
+        watched = ObservedChannel(self, inbound.route, inbound.id, inbound.method)
         if self.otel is not None:
             kind = inbound.method.partition("/")[0]
             told = {"gen_ai.tool.name": name} if kind == "tools" else {"gen_ai.prompt.name": name}
@@ -113,18 +113,18 @@ class Watch:
             inbound.meta = watched.trace(inbound.method, target, told, inbound.meta)
         inbound.route = watched
 
-    def abandoned(self, route: Route) -> None:
+    def abandoned(self, route: ReplyChannel) -> None:
         """Nobody waits for the answer any more."""
-        if isinstance(route, WatchedRoute):
+        if isinstance(route, ObservedChannel):
             route.over("cancelled")
 
 
-class WatchedRoute:
+class ObservedChannel:
     """The road back to one request."""
 
     __slots__ = ("_began", "_id", "_method", "_open", "_route", "_span", "_told", "_watch")
 
-    def __init__(self, watch: Watch, route: Route, id: bytes, method: str) -> None:
+    def __init__(self, watch: RequestObserver, route: ReplyChannel, id: bytes, method: str) -> None:
         self._watch = watch
         self._route = route
         self._id = id

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from msgspec import Raw
 
-from switchboard_mcp.children.catalog import Knowledge
+from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.gateway.child_suite import ChildSuite, Found, shown_directly
+from switchboard_mcp.gateway.child_suite import ChildSuite, ResolvedName, shown_directly
 from switchboard_mcp.gateway.suite_tools import MAX_LIST_BYTES, Suite, list_tools
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import versions
@@ -34,7 +34,7 @@ CAPABILITIES: dict[str, dict[str, bool]] = {
 OF_ONE_ERA = {"tasks": False, "extensions": True}
 
 
-class Listing:
+class ToolListCache:
     """See the module."""
 
     def __init__(self, suites: Mapping[str, ChildSuite], tools: Mapping[str, Suite], log: Log) -> None:
@@ -42,8 +42,8 @@ class Listing:
         self._tools = tools
         self._log = log
         self._listed: dict[bool, bytes] = {}
-        self._direct: dict[str, Found] | None = None
-        self._known: list[Knowledge | None] = []
+        self._direct: dict[str, ResolvedName] | None = None
+        self._known: list[ServerSnapshot | None] = []
 
     def forget(self) -> None:
         """A child offers something else now."""
@@ -61,7 +61,7 @@ class Listing:
             self._listed[modern] = listed
         return self._listed[modern]
 
-    def direct(self) -> dict[str, Found]:
+    def direct(self) -> dict[str, ResolvedName]:
         """Tools of children shown directly, by the name a host uses."""
         self._look()
         if self._direct is None:
@@ -71,7 +71,7 @@ class Listing:
                 for tool in suite.own_tools() if suite.shows_own("tools/list") else ():
                     name = clear_of(taken, tool.name, suite.child.name)
                     taken.add(name)
-                    self._direct[name] = Found(suite, tool.name)
+                    self._direct[name] = ResolvedName(suite, tool.name)
         return self._direct
 
     def _shown(self) -> list[Suite]:

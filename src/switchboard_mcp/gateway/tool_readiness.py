@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import INVALID_REQUEST, Failure
-from switchboard_mcp.gateway.incoming import Inbound
-from switchboard_mcp.gateway.request_context import Errand
+from switchboard_mcp.gateway.incoming import IncomingRequest
+from switchboard_mcp.gateway.request_context import DelegatedWaiter
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 GREETING_S = 3.0
 
 
-class RollCall(Errand):
+class ToolListBarrier(DelegatedWaiter):
     """Waits until each of several children is ready or has failed. Meanwhile the request is under way."""
 
     __slots__ = ("_inbound", "_left", "_method", "_then")
 
-    def __init__(self, inbound: Inbound, method: str, count: int, then: Callable[[], None]) -> None:
+    def __init__(self, inbound: IncomingRequest, method: str, count: int, then: Callable[[], None]) -> None:
         super().__init__(inbound)
         self._inbound = inbound
         self._method = method
@@ -58,7 +58,7 @@ class RollCall(Errand):
 
 
 def when_known(
-    gateway: Gateway, inbound: Inbound, method: str, then: Callable[[], None], *, soon: bool = False
+    gateway: Gateway, inbound: IncomingRequest, method: str, then: Callable[[], None], *, soon: bool = False
 ) -> None:
     """Go on when every child shown directly has told what it offers, or failed to; or `soon` in any case."""
     suites = inbound.session.view.suites.values()
@@ -69,7 +69,7 @@ def when_known(
     if inbound.under_way:
         inbound.refuse(INVALID_REQUEST, "A request with this id is still under way.")
         return
-    roll = inbound.session.under_way[inbound.id] = RollCall(
+    roll = inbound.session.under_way[inbound.id] = ToolListBarrier(
         inbound, method, len(strangers), partial(gateway.attempt, inbound, then)
     )
     if soon:

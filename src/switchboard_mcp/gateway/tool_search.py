@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.gateway.child_suite import ChildSuite
 from switchboard_mcp.suites.introspect import ToolView
-from switchboard_mcp.suites.search import Entry, Index
+from switchboard_mcp.suites.search import Index, SearchDocument
 from switchboard_mcp.suites.signature import signature
 from switchboard_mcp.suites.summary import summarise
 
@@ -25,7 +25,7 @@ SUMMARY_CHARS = 120
 DOC_CHARS = 30
 
 
-class Match(Struct, frozen=True, rename="camel"):
+class SubtoolMatch(Struct, frozen=True, rename="camel"):
     """One subtool, with all it takes to call it."""
 
     suite: str
@@ -35,19 +35,19 @@ class Match(Struct, frozen=True, rename="camel"):
     score: float
 
 
-class Place(Struct, frozen=True):
+class IndexedTool(Struct, frozen=True):
     """Where an indexed tool stands."""
 
     suite: str
     tool: ToolView
 
 
-class Finder:
+class ToolSearch:
     """Searches what it was given last; `refresh` looks whether that is still so."""
 
     def __init__(self) -> None:
         self._known: list[State] = []
-        self._places: list[Place] = []
+        self._places: list[IndexedTool] = []
         self._index = Index([])
 
     def refresh(self, suites: Iterable[ChildSuite]) -> None:
@@ -57,16 +57,16 @@ class Finder:
         if len(known) == len(self._known) and all(map(_same, known, self._known)):
             return
         self._known = known
-        places: list[Place] = []
-        entries: list[Entry] = []
+        places: list[IndexedTool] = []
+        entries: list[SearchDocument] = []
         for suite in suites:
             for tool in suite.permitted(suite.child.offer.known_tools()):
                 view = _view(tool)
-                places.append(Place(suite.name, view))
+                places.append(IndexedTool(suite.name, view))
                 entries.append(entry(view, suite.child.name, suite.description))
         self._places, self._index = places, Index(entries)
 
-    def find(self, query: str, limit: int, doc_chars: int = DOC_CHARS) -> list[Match]:
+    def find(self, query: str, limit: int, doc_chars: int = DOC_CHARS) -> list[SubtoolMatch]:
         """The best matches, best first."""
         hits = self._index.search(query, limit)
         return [match(self._places[hit.place], hit.score, doc_chars) for hit in hits]
@@ -81,15 +81,15 @@ def _same(one: State, other: State) -> bool:
     return one[0] is other[0] and one[1] is other[1] and one[2] == other[2]
 
 
-def entry(tool: ToolView, server: str, about: str = "") -> Entry:
+def entry(tool: ToolView, server: str, about: str = "") -> SearchDocument:
     """A tool as the search sees it."""
-    return Entry(tool.name, tool.description, server, about, parameter_words(tool))
+    return SearchDocument(tool.name, tool.description, server, about, parameter_words(tool))
 
 
-def match(place: Place, score: float, doc_chars: int = DOC_CHARS) -> Match:
+def match(place: IndexedTool, score: float, doc_chars: int = DOC_CHARS) -> SubtoolMatch:
     """A hit as it is shown: the next step is a call."""
     tool = place.tool
-    return Match(
+    return SubtoolMatch(
         suite=place.suite,
         subtool=tool.name,
         signature=signature(_schema(tool), doc_chars),

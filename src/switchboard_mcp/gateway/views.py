@@ -11,7 +11,7 @@ from collections.abc import Callable
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.child_suite import ChildSuite
 from switchboard_mcp.gateway.suite_tools import Suite
-from switchboard_mcp.gateway.tool_list import Listing
+from switchboard_mcp.gateway.tool_list import ToolListCache
 from switchboard_mcp.observability.log import Log
 
 # Whether a child may be heard of: its name, and that of its suite.
@@ -33,7 +33,7 @@ class View:
         # Whether any child may have its own tools listed: the others need not be asked with each call.
         self.has_own_tools = any(suite.exposure != "suite" or suite.pins for suite in suites.values())
         self.absent: dict[str, Failure] = {}
-        self.listing = Listing(self.suites, self.tools, log)
+        self.listing = ToolListCache(self.suites, self.tools, log)
 
     def shows(self, child: str) -> bool:
         """Whether anything of a child is seen."""

@@ -20,7 +20,7 @@ _REF = "#/$defs/{name}"
 Notify = Callable[[str, bytes], None]
 
 
-class Request:
+class ToolRequest:
     """One tool call under way, as its tool sees it."""
 
     __slots__ = ("_notify", "_token")
@@ -36,7 +36,7 @@ class Request:
             self._notify("notifications/progress", jsonrpc.encode(told))
 
 
-class Sitting(Protocol):
+class ClientSession(Protocol):
     """What a program remembers of one client. As it stands: nothing, and there are no resources."""
 
     async def read(self, uri: str) -> object:
@@ -53,10 +53,10 @@ class Sitting(Protocol):
 
 
 # Sitting and arguments are of the program's and the tool's own types.
-Serve = Callable[[Any, Any, Request], Awaitable[object]]
+Serve = Callable[[Any, Any, ToolRequest], Awaitable[object]]
 
 
-class Tool(Struct, frozen=True, kw_only=True):
+class ToolSpec(Struct, frozen=True, kw_only=True):
     """One row of a table of tools. `takes` is the shape of its arguments, and what its schema is made of."""
 
     name: str
@@ -106,7 +106,7 @@ class Resource(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     mime_type: str = ""
 
 
-class Voice(Protocol):
+class Notifier(Protocol):
     """How a program tells a client what it did not ask for."""
 
     def updated(self, uri: str) -> None:
@@ -116,14 +116,14 @@ class Voice(Protocol):
         """A log message for the client."""
 
 
-class Caller(Struct, frozen=True):
+class ClientIdentity(Struct, frozen=True):
     """Who a client is, as far as its connection says: a name, and whether all that comes over it is of one client."""
 
     principal: str = ""
     one: bool = True
 
 
-class Program(Protocol):
+class ServerApp(Protocol):
     """What a server in this process is."""
 
     @property
@@ -135,21 +135,21 @@ class Program(Protocol):
         """How its tools are used together."""
 
     @property
-    def tools(self) -> Sequence[Tool]:
+    def tools(self) -> Sequence[ToolSpec]:
         """Its tools."""
 
     @property
     def resources(self) -> Sequence[Resource]:
         """Its resources and templates."""
 
-    async def sit(self, voice: Voice, caller: Caller) -> Sitting:
+    async def sit(self, voice: Notifier, caller: ClientIdentity) -> ClientSession:
         """One more client."""
 
 
-class Menu:
+class ToolTable:
     """What a program offers, written once for all its clients."""
 
-    def __init__(self, program: Program, version: str) -> None:
+    def __init__(self, program: ServerApp, version: str) -> None:
         self.program = program
         self.tools = {tool.name: tool for tool in program.tools}
         self.listed = [tool.listed for tool in program.tools]

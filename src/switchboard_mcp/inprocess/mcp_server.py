@@ -23,12 +23,12 @@ from switchboard_mcp.errors import (
     rpc_error,
     tool_result,
 )
-from switchboard_mcp.inprocess.app import Caller, Menu, Request, Sitting, Tool
+from switchboard_mcp.inprocess.app import ClientIdentity, ClientSession, ToolRequest, ToolSpec, ToolTable
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.framing import Noise, Oversized
-from switchboard_mcp.protocol.jsonrpc import Malformed, Message
-from switchboard_mcp.transport.base import Link
-from switchboard_mcp.transport.rpc import Call, Cancelled, Peer
+from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
+from switchboard_mcp.transport.base import MessageTransport
+from switchboard_mcp.transport.rpc import Cancelled, Peer, PendingRequest
 
 UPDATED = "notifications/resources/updated"
 
@@ -48,14 +48,14 @@ _decode_uri = msgspec.json.Decoder(_UriParams).decode
 _decode_cancelled = msgspec.json.Decoder(Cancelled).decode
 
 
-class Server:
+class InProcessServer:
     """One client's server. `start_task` owns what it does meanwhile, `wrong` hears of faults of ours."""
 
     def __init__(
         self,
         loop: AbstractEventLoop,
-        link: Link,
-        menu: Menu,
+        link: MessageTransport,
+        menu: ToolTable,
         start_task: Callable[[Coroutine[Any, Any, None]], Task[None]],
         wrong: Callable[[str, BaseException], None],
     ) -> None:
@@ -63,12 +63,12 @@ class Server:
         self._start_task = start_task
         self._wrong = wrong
         self._peer = Peer(loop, link, self)
-        self._sitting: Sitting
+        self._sitting: ClientSession
         self._working: dict[bytes, Task[None]] = {}
         self._followed: frozenset[str] = frozenset()
         self._over = False
 
-    async def open(self, caller: Caller) -> None:
+    async def open(self, caller: ClientIdentity) -> None:
         """Begin to listen."""
         self._sitting = await self._menu.program.sit(self, caller)
         self._peer.start()
@@ -92,7 +92,7 @@ class Server:
             self._peer.link.close()
             await self._sitting.leave()
 
-    def requested(self, message: Message) -> None:
+    def requested(self, message: RpcMessage) -> None:
         """The client asks."""
         assert message.id is not UNSET
         id, method = bytes(message.id), str(message.method)
@@ -118,7 +118,7 @@ class Server:
         task = self._working[id] = self._start_task(self._contained(id, method, work))
         task.add_done_callback(lambda _task: self._working.pop(id, None))
 
-    def notified(self, message: Message) -> None:
+    def notified(self, message: RpcMessage) -> None:
         """The client tells; only of a request that it no longer wants."""
         if message.method == "notifications/cancelled" and message.params is not UNSET:
             wanted = _decode_cancelled(message.params).request_id
@@ -133,10 +133,10 @@ class Server:
         """The client has gone."""
         self._start_task(self.close())
 
-    def too_large(self, call: Call, size: int) -> None:
+    def too_large(self, call: PendingRequest, size: int) -> None:
         """We ask nothing."""
 
-    def unreadable(self, call: Call, reason: str) -> None:
+    def unreadable(self, call: PendingRequest, reason: str) -> None:
         """We ask nothing."""
 
     def call_tool(self, id: bytes, params: Raw) -> Coroutine[Any, Any, bytes] | None:
@@ -153,7 +153,7 @@ class Server:
             told = failure("arguments_invalid", f"{tool.name}: {problem}.", schema=tool.schema)
             self._peer.link.send(jsonrpc.result(id, tool_result(told)))
             return None
-        request = Request(self._peer.notify, asked.meta.get("progressToken", UNSET))
+        request = ToolRequest(self._peer.notify, asked.meta.get("progressToken", UNSET))
         return self._use(tool, arguments, request)
 
     def read_resource(self, id: bytes, params: Raw) -> Coroutine[Any, Any, bytes]:
@@ -173,7 +173,7 @@ class Server:
         self._sitting.followed(uris)
         self._peer.link.send(jsonrpc.result(id, b"{}"))
 
-    async def _use(self, tool: Tool, arguments: Struct, request: Request) -> bytes:
+    async def _use(self, tool: ToolSpec, arguments: Struct, request: ToolRequest) -> bytes:
         try:
             outcome = await tool.serve(self._sitting, arguments, request)
         except SwitchboardError as problem:
@@ -228,9 +228,9 @@ class _Refused(Exception):  # noqa: N818 - it never leaves this module
         self.code = code
 
 
-SERVED: dict[str, Callable[[Server, bytes, Raw], Coroutine[Any, Any, bytes] | None]] = {
-    "tools/call": Server.call_tool,
-    "resources/read": Server.read_resource,
-    "resources/subscribe": Server.subscribe,
-    "resources/unsubscribe": Server.unsubscribe,
+SERVED: dict[str, Callable[[InProcessServer, bytes, Raw], Coroutine[Any, Any, bytes] | None]] = {
+    "tools/call": InProcessServer.call_tool,
+    "resources/read": InProcessServer.read_resource,
+    "resources/subscribe": InProcessServer.subscribe,
+    "resources/unsubscribe": InProcessServer.unsubscribe,
 }

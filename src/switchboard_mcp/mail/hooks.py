@@ -18,10 +18,10 @@ from msgspec import Struct
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.agent_names import agent_name, is_agent_name
 from switchboard_mcp.mail.location import AGENT, FOLDER
-from switchboard_mcp.mail.messages import Letter
+from switchboard_mcp.mail.messages import StoredMessage
 from switchboard_mcp.mail.store import claims, dropped_files, find
 from switchboard_mcp.mail.store.clocks import system_clocks
-from switchboard_mcp.mail.store.directory import Tree, Visit
+from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.dropped_files import Inbox
 from switchboard_mcp.system.processes import is_running
 
@@ -36,7 +36,7 @@ MOST_REPEATS = 3
 _MOST_ANCESTORS = 64
 
 
-class Call(Struct):
+class HookInput(Struct):
     """What a host tells its hooks on stdin, as far as it matters here."""
 
     event: str = ""
@@ -46,12 +46,12 @@ class Call(Struct):
     turn_id: str = ""
 
 
-def read_call(stream: BinaryIO) -> Call:
+def read_call(stream: BinaryIO) -> HookInput:
     """What the host says; nothing where nobody says anything, or something else."""
     data = b""
     with suppress(OSError, ValueError):
         if stream.isatty():
-            return Call()
+            return HookInput()
         number = stream.fileno()
         while len(data) < MOST_CALL_BYTES and select.select([number], [], [], PATIENCE_S)[0]:
             part = os.read(number, 65_536)
@@ -61,10 +61,10 @@ def read_call(stream: BinaryIO) -> Call:
     try:
         said = msgspec.json.decode(data or b"{}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Call()
+        return HookInput()
     if not isinstance(said, dict):
-        return Call()
-    return Call(
+        return HookInput()
+    return HookInput(
         event=_text(said, "hook_event_name"),
         session=_text(said, "session_id"),
         cwd=_text(said, "cwd"),
@@ -78,7 +78,7 @@ def _text(said: dict[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def agent_of(workspace: str, said: str, environ: Mapping[str, str], call: Call) -> str:
+def agent_of(workspace: str, said: str, environ: Mapping[str, str], call: HookInput) -> str:
     """Whom the hook is run for: as it was told, else who registered from this host; empty where nobody knows."""
     name = said or environ.get(AGENT, "")
     if name:
@@ -144,13 +144,13 @@ class Unread(Struct):
     """What waits for an agent: how much, the first of it, and a mark that changes when it does."""
 
     count: int = 0
-    letters: list[Letter] = []
+    letters: list[StoredMessage] = []
     mark: str = ""
 
 
 def unread(workspace: str, agent: str) -> Unread:
     """What waits. Dropped files are delivered first; a folder that cannot be read or written is no host's concern."""
-    tree = Tree(workspace, system_clocks())
+    tree = StoreDirectory(workspace, system_clocks())
     if not os.path.isdir(os.path.join(tree.path, "inbox", agent)):
         return Unread()
     try:
@@ -170,7 +170,7 @@ def unread(workspace: str, agent: str) -> Unread:
         tree.close()
 
 
-def _first(visit: Visit, agent: str, inbox: Inbox) -> Unread:
+def _first(visit: Transaction, agent: str, inbox: Inbox) -> Unread:
     entries = claims.in_turn(inbox)
     newest = max((entry.stem.order for entry in entries), default=0)
     letters = list(find.letters(visit, agent, entries[:SHOWN]))
@@ -191,7 +191,7 @@ def told(agent: str, waiting: Unread) -> str:
     return "\n".join(lines)
 
 
-def _line(letter: Letter) -> str:
+def _line(letter: StoredMessage) -> str:
     message = letter.message
     said = message.metadata.get("subject")
     # A line of a stranger is not put before a model.

@@ -41,7 +41,7 @@ MOST_ATTACHMENT_BYTES: Final = 67_108_864
 MOST_METADATA_BYTES: Final = 65_536
 
 
-class Message(Struct, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class MailMessage(Struct, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One message, as its file has it."""
 
     id: str
@@ -128,10 +128,10 @@ class Sent(Struct, rename="camel", kw_only=True):
     """An earlier message with the same idempotency key was found, and `id` is its."""
 
 
-class Letter(Struct, rename="camel", kw_only=True):
+class StoredMessage(Struct, rename="camel", kw_only=True):
     """A message where it was found."""
 
-    message: Message
+    message: MailMessage
     place: Place
     order: int
     """Grows with every message of the workspace: what `after` compares."""
@@ -145,7 +145,7 @@ class Letter(Struct, rename="camel", kw_only=True):
 class Claimed(Struct, rename="camel", kw_only=True):
     """A message that is the claimer's until `expires_at`."""
 
-    message: Message
+    message: MailMessage
     order: int
     fence: int
     """Grows with every claim. Hand it on to whatever must not be done twice, and to `ack`."""
@@ -156,7 +156,7 @@ class Claimed(Struct, rename="camel", kw_only=True):
     """How often it was claimed, this time included: more than once, and somebody has not settled it."""
 
 
-class Dead(Struct, rename="camel", kw_only=True):
+class DeadLetter(Struct, rename="camel", kw_only=True):
     """A dead letter."""
 
     agent: str
@@ -165,7 +165,7 @@ class Dead(Struct, rename="camel", kw_only=True):
     file: str
     reason: str = ""
     at: str = ""
-    message: Message | None = None
+    message: MailMessage | None = None
     """Where it is one that can be read."""
 
 
@@ -192,4 +192,4 @@ class Delivery(Struct, rename="camel", kw_only=True):
 
 # Looks at every message before it is accepted, sent or dropped (`message.verified` tells which). It returns the
 # message as it shall be stored, or why it may not be. Runs in the writer's thread: it may read files and is quick.
-Gate = Callable[[Message], "Message | Failure"]
+Gate = Callable[[MailMessage], "MailMessage | Failure"]

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.mail.messages import Gate, Message
+from switchboard_mcp.mail.messages import Gate, MailMessage
 from switchboard_mcp.mail.roles import file_name, read_role
 
 FOLDER = "personas"
@@ -30,7 +30,7 @@ class _State(Struct):
     agents: dict[str, _Agent] = {}
 
 
-class Text(Struct, frozen=True):
+class PersonaText(Struct, frozen=True):
     """A persona, and the file to edit for another."""
 
     text: str
@@ -46,13 +46,13 @@ class Personas:
         self._kept: dict[str, tuple[object, bytes]] = {}
         self._state: tuple[bytes, _State] = (b"", _State())
 
-    def of(self, role: str) -> Text:
+    def of(self, role: str) -> PersonaText:
         """The persona of a role. Blocking."""
         name = f"{file_name(role)}.md"
         own = self._read(os.path.join(self._folder, FOLDER, name))
         found = own or self._read(os.path.join(BUNDLED, name))
         text = found[:MOST_BYTES].decode("utf-8", "replace").strip()
-        return Text(text, os.path.join(os.path.basename(self._folder), FOLDER, name), bool(own))
+        return PersonaText(text, os.path.join(os.path.basename(self._folder), FOLDER, name), bool(own))
 
     def role(self, agent: str) -> str:
         """The role of an agent, or an empty string. Blocking."""
@@ -65,7 +65,7 @@ class Personas:
         held = self._state[1].agents.get(agent)
         return held.role if held is not None else ""
 
-    def gate(self, message: Message) -> Message | Failure:
+    def gate(self, message: MailMessage) -> MailMessage | Failure:
         """The message with the persona of its recipient's role, or of the one that it names itself."""
         if message.persona or message.action not in ACTIONS:
             return message

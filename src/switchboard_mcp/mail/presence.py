@@ -33,7 +33,7 @@ _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Waiting(Struct, rename="camel", frozen=True):
+class UnclaimedMail(Struct, rename="camel", frozen=True):
     """Mail in an inbox that nobody has claimed."""
 
     unread: int = 0
@@ -41,7 +41,7 @@ class Waiting(Struct, rename="camel", frozen=True):
     starving: bool = False
 
 
-class Stay(Struct, frozen=True):
+class RemotePresence(Struct, frozen=True):
     """Where somebody lives who does not live on this machine, as the bus says; `seen` is when it was last active."""
 
     node: str
@@ -49,7 +49,7 @@ class Stay(Struct, frozen=True):
     seen: float = 0.0
 
 
-class Hold(Struct):
+class PresenceLock(Struct):
     """A name that is ours as long as this is kept."""
 
     fd: int
@@ -69,7 +69,7 @@ class Presence:
     def __init__(self, folder: str) -> None:
         self._root = folder
 
-    def hold(self, agent: str) -> Hold | None:
+    def hold(self, agent: str) -> PresenceLock | None:
         """Be this agent; None while another process is. Raises OSError where nothing can be locked."""
         with self._open(agent) as file:
             for attempt in range(TRIES):
@@ -80,7 +80,7 @@ class Presence:
                         time.sleep(BETWEEN_S)
                 else:
                     os.utime(file.fd)
-                    return Hold(file.keep())
+                    return PresenceLock(file.keep())
         return None
 
     def beat(self, agent: str) -> None:
@@ -109,7 +109,7 @@ class Presence:
         left = bool(pid) or found.st_atime < 1
         return ("online" if recent and not left else "offline"), found.st_mtime
 
-    def elsewhere(self, agent: str) -> Stay | None:
+    def elsewhere(self, agent: str) -> RemotePresence | None:
         """Where the agent lives; None where that is here."""
         try:
             with open(os.path.join(self._root, ELSEWHERE, agent), "rb") as file:
@@ -117,23 +117,23 @@ class Presence:
         except OSError:
             return None
         try:
-            return decode(data, type=Stay)
+            return decode(data, type=RemotePresence)
         except (DecodeError, UnicodeDecodeError):
-            return Stay(node="")
+            return RemotePresence(node="")
 
-    def waiting(self, agent: str, starving_s: float) -> Waiting:
+    def waiting(self, agent: str, starving_s: float) -> UnclaimedMail:
         """What lies in its inbox, and whether somebody should be worried."""
         inbox = os.path.join(self._root, "inbox", agent)
         try:
             names = [name for name in os.listdir(inbox) if name.startswith("msg_") and name.endswith(".json")]
         except OSError:
-            return Waiting()
+            return UnclaimedMail()
         if not names:
-            return Waiting()
+            return UnclaimedMail()
         came = _time(os.path.join(inbox, min(names)))  # names begin with when they were written
         age = max(0.0, time.time() - came) if came else 0.0
         told = _time(os.path.join(self._root, FOLDER, agent + WOKEN)) >= came
-        return Waiting(len(names), round(age, 1), age >= starving_s and not told)
+        return UnclaimedMail(len(names), round(age, 1), age >= starving_s and not told)
 
     def _touch(self, name: str) -> None:
         with suppress(OSError), self._open(name) as file:  # a sign of life that cannot be given is none

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.agent_registry import Agent
-from switchboard_mcp.mail.messages import Claimed, Letter, Message
+from switchboard_mcp.mail.messages import Claimed, MailMessage, StoredMessage
 from switchboard_mcp.mail.presence import Presence
 
 if TYPE_CHECKING:
-    from switchboard_mcp.mail.server import Desk
-    from switchboard_mcp.mail.store.store import Post
+    from switchboard_mcp.mail.server import MailServer
+    from switchboard_mcp.mail.store.store import MessageStore
 
 # Enough to see what a message is about; the whole comes with claiming it.
 PREVIEW_CHARS = 280
 
 
-def brief(letter: Letter) -> dict[str, object]:
+def brief(letter: StoredMessage) -> dict[str, object]:
     """A message of which only the beginning is shown."""
     message = letter.message
     cut = len(message.payload) > PREVIEW_CHARS
@@ -48,7 +48,7 @@ def whole(claimed: Claimed) -> dict[str, object]:
     return {**told, "deliveries": claimed.deliveries} if claimed.deliveries > 1 else told
 
 
-def full(message: Message) -> dict[str, object]:
+def full(message: MailMessage) -> dict[str, object]:
     """All of a message."""
     told: dict[str, object] = {
         "id": message.id,
@@ -73,7 +73,7 @@ def full(message: Message) -> dict[str, object]:
     return told | _circumstances(message)
 
 
-def _circumstances(message: Message) -> dict[str, object]:
+def _circumstances(message: MailMessage) -> dict[str, object]:
     told: dict[str, object] = {}
     if message.reply_to:
         told["replyTo"] = message.reply_to
@@ -86,12 +86,12 @@ def _circumstances(message: Message) -> dict[str, object]:
     return told
 
 
-async def described(desk: Desk) -> list[dict[str, object]]:
+async def described(desk: MailServer) -> list[dict[str, object]]:
     """Everybody, as a desk knows them."""
     return await everybody(await desk.post(), desk.presence, desk.starving_s)
 
 
-async def everybody(post: Post, presence: Presence, starving_s: float) -> list[dict[str, object]]:
+async def everybody(post: MessageStore, presence: Presence, starving_s: float) -> list[dict[str, object]]:
     """Every agent: those with an entry in the state, and those who only have an inbox."""
     state = await post.state()
     known = {name: Agent(kind="chat", interface="files") for name in await post.agents()}

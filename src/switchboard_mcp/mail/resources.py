@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from switchboard_mcp.errors import failure
 from switchboard_mcp.inprocess.app import Resource
 from switchboard_mcp.mail.presentation import brief, described
-from switchboard_mcp.mail.store.store import Change
+from switchboard_mcp.mail.store.store import MailboxChange
 
 if TYPE_CHECKING:
-    from switchboard_mcp.mail.server import Desk
-    from switchboard_mcp.mail.session import Seat
+    from switchboard_mcp.mail.server import MailServer
+    from switchboard_mcp.mail.session import AgentSession
 
 AGENTS = "switchboard://agents"
 INBOX = "switchboard://inbox/"
@@ -42,14 +42,14 @@ RESOURCES = (
 )
 
 
-def concerns(change: Change, uri: str, agent: str) -> bool:
+def concerns(change: MailboxChange, uri: str, agent: str) -> bool:
     """Whether a resource is another after a change of files, and for this agent's eyes."""
     if change.kind == "inbox":
         return uri == INBOX + change.agent == INBOX + agent
     return change.kind == "state" and (uri == AGENTS or uri.startswith(WORKFLOW))
 
 
-async def read(seat: Seat, uri: str) -> object:
+async def read(seat: AgentSession, uri: str) -> object:
     """What a resource holds; None where there is no such."""
     if uri == AGENTS:
         return {"agents": await described(seat.desk)}
@@ -65,7 +65,7 @@ async def read(seat: Seat, uri: str) -> object:
     return None
 
 
-async def _workflow(desk: Desk, agent: str) -> dict[str, object]:
+async def _workflow(desk: MailServer, agent: str) -> dict[str, object]:
     from switchboard_mcp.mail.workflows.engine import run_of  # Only where somebody looks.
     from switchboard_mcp.mail.workflows.notifications import shown
 
@@ -73,7 +73,7 @@ async def _workflow(desk: Desk, agent: str) -> dict[str, object]:
     return {"agent": agent, "workflow": None if run is None else shown(run, agent)}
 
 
-async def inbox(desk: Desk, agent: str, limit: int = MOST_LETTERS, after: int = 0) -> dict[str, object]:
+async def inbox(desk: MailServer, agent: str, limit: int = MOST_LETTERS, after: int = 0) -> dict[str, object]:
     """What waits for an agent, each message in brief."""
     post = await desk.post()
     letters = await post.peek(agent, limit=limit, after=after)

@@ -12,19 +12,19 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from switchboard_mcp.config.mail import Mail
+from switchboard_mcp.config.mail import MailSettings
 from switchboard_mcp.errors import SwitchboardError, refused
-from switchboard_mcp.inprocess.app import Caller, Resource, Tool, Voice
+from switchboard_mcp.inprocess.app import ClientIdentity, Notifier, Resource, ToolSpec
 from switchboard_mcp.mail import resources
 from switchboard_mcp.mail.agent_names import agent_name
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import Delivery
 from switchboard_mcp.mail.personas import Personas
-from switchboard_mcp.mail.presence import Hold, Presence, Waiting
+from switchboard_mcp.mail.presence import Presence, PresenceLock, UnclaimedMail
 from switchboard_mcp.mail.roles import OVERSEER
-from switchboard_mcp.mail.session import Seat
+from switchboard_mcp.mail.session import AgentSession
 from switchboard_mcp.mail.store.delivery_rules import gates
-from switchboard_mcp.mail.store.store import Change, Post
+from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
 from switchboard_mcp.observability.log import Log
 
 StartTask = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
@@ -42,7 +42,7 @@ INSTRUCTIONS = (
 )
 
 
-class Desk:
+class MailServer:
     """See the module. Is a `program.Program`."""
 
     name = "mail"
@@ -52,7 +52,7 @@ class Desk:
     def __init__(
         self,
         workspace: str,
-        settings: Mail,
+        settings: MailSettings,
         log: Log,
         start_task: StartTask,
         reserved: Iterable[str] = (),
@@ -63,7 +63,7 @@ class Desk:
         self.starving_s = settings.starving_ms / 1000
         self._keep_s = settings.keep_days * DAY_S
         self._pruned_at = -DAY_S
-        self.seats: list[Seat] = []
+        self.seats: list[AgentSession] = []
         self.reserved = frozenset(
             map(agent_name, (*reserved, OVERSEER))
         )  # for those who have a token of that name
@@ -73,7 +73,7 @@ class Desk:
         self._workspace = workspace
         self._log = log
         self._start_task = start_task
-        self._post: Post | None = None
+        self._post: MessageStore | None = None
         self._opening = asyncio.Lock()
         self._hush: Callable[[], None] | None = None
         self._look_out: asyncio.Task[None] | None = None
@@ -82,25 +82,27 @@ class Desk:
         self._closed = False
 
     @property
-    def tools(self) -> Sequence[Tool]:
+    def tools(self) -> Sequence[ToolSpec]:
         """All of them."""
         from switchboard_mcp.mail.tools.table import TOOLS  # Only when somebody opens the suite.
 
         return TOOLS
 
-    async def sit(self, voice: Voice, caller: Caller) -> Seat:
+    async def sit(self, voice: Notifier, caller: ClientIdentity) -> AgentSession:
         """One more client."""
-        seat = Seat(self, voice, caller)
+        seat = AgentSession(self, voice, caller)
         self.seats.append(seat)
         return seat
 
-    async def post(self) -> Post:
+    async def post(self) -> MessageStore:
         """The store, opened once. Where it cannot be opened, every try says why."""
         async with self._opening:
             if self._closed:
                 raise refused("shutting_down", "Switchboard is stopping; the mail desk with it.")
             if self._post is None:
-                post = await Post.open(self._workspace, gates=gates(self._workspace), report=self._delivered)
+                post = await MessageStore.open(
+                    self._workspace, gates=gates(self._workspace), report=self._delivered
+                )
                 self._post = post
                 self._hush = post.subscribe(self._changed)
                 self._look_out = self._start_task(self._look_after())
@@ -118,14 +120,14 @@ class Desk:
                 post, self._post = self._post, None
                 await post.close()
 
-    def vacate(self, agent: str, newcomer: Seat) -> Hold | None:
+    def vacate(self, agent: str, newcomer: AgentSession) -> PresenceLock | None:
         """Whoever was this agent in this process is it no longer; what it held is handed on."""
         for seat in self.seats:
             if seat is not newcomer and seat.named == agent and not seat.caller.principal:
                 return seat.give_way()
         return None
 
-    def shared_hold(self, agent: str, newcomer: Seat) -> bool:
+    def shared_hold(self, agent: str, newcomer: AgentSession) -> bool:
         """Whether another client of the same principal is here: then both are the one agent."""
         return any(seat is not newcomer and seat.named == agent for seat in self.seats)
 
@@ -150,7 +152,7 @@ class Desk:
         """An agent has been told that there is mail, or has looked."""
         self._start_task(asyncio.to_thread(self.presence.woken, agent))
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: MailboxChange) -> None:
         """Something is new in the files, by whomever."""
         for seat in self.seats:
             seat.hear(change)
@@ -216,7 +218,7 @@ class Desk:
                     seat.voice.say("warning", told)
 
 
-def starvation(agent: str, waiting: Waiting) -> str:
+def starvation(agent: str, waiting: UnclaimedMail) -> str:
     """What is said of mail that nobody was told of."""
     return (
         f"{waiting.unread} message(s) wait for '{agent}', the oldest for {waiting.oldest_s:.0f} s, and nobody was "

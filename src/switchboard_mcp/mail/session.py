@@ -13,16 +13,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
-from switchboard_mcp.inprocess.app import Caller, Voice
+from switchboard_mcp.inprocess.app import ClientIdentity, Notifier
 from switchboard_mcp.mail import agent_registry, location, presence, resources
 from switchboard_mcp.mail.agent_names import agent_name
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import Claimed
-from switchboard_mcp.mail.presence import Hold
-from switchboard_mcp.mail.store.store import Change
+from switchboard_mcp.mail.presence import PresenceLock
+from switchboard_mcp.mail.store.store import MailboxChange
 
 if TYPE_CHECKING:
-    from switchboard_mcp.mail.server import Desk
+    from switchboard_mcp.mail.server import MailServer
 
 # A sign of life says when, to about this; each costs a look at the disk.
 BEAT_S = 5.0
@@ -30,16 +30,16 @@ BEAT_S = 5.0
 MOST_FENCES = 1_000
 
 
-class Seat:
+class AgentSession:
     """One client. Is a `program.Sitting`. `named` is the agent it is, empty before it has said so."""
 
-    def __init__(self, desk: Desk, voice: Voice, caller: Caller) -> None:
+    def __init__(self, desk: MailServer, voice: Notifier, caller: ClientIdentity) -> None:
         self.desk = desk
         self.voice = voice
         self.caller = caller
         self.named = ""
         self.fences: dict[str, int] = {}  # of what it has claimed last, by message
-        self._hold: Hold | None = None
+        self._hold: PresenceLock | None = None
         self._replaced = False
         self._following: frozenset[str] = frozenset()
         self._beaten = 0.0
@@ -115,7 +115,7 @@ class Seat:
         self.named, self._hold, self._replaced = name, hold, False
         desk.outlooks.pop(name, None)
 
-    def give_way(self) -> Hold | None:
+    def give_way(self) -> PresenceLock | None:
         """Another connection is this agent now."""
         hold, self._hold = self._hold, None
         self.named, self._replaced = "", True
@@ -142,7 +142,7 @@ class Seat:
         """The client wants to hear of these."""
         self._following = uris
 
-    def hear(self, change: Change) -> None:
+    def hear(self, change: MailboxChange) -> None:
         """Something has changed: tell the client what it follows of it."""
         for uri in self._following:
             if resources.concerns(change, uri, self.named):

@@ -35,7 +35,7 @@ _RESET = "\x1b[0m"
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-class Record(Struct):
+class LogRecord(Struct):
     """One event on its way through the chain."""
 
     time: float
@@ -50,7 +50,7 @@ class Sink(Struct):
 
     threshold: int
     redactor: Redactor | None
-    render: Callable[[Record], bytes]
+    render: Callable[[LogRecord], bytes]
     write: Write
     clock: Callable[[], float]
     dropped: int = 0
@@ -106,7 +106,7 @@ class Log:
         sink = self._sink
         if LEVELS[level] < sink.threshold:
             return
-        record = Record(sink.clock(), level, event, plain_fields({**self._fields, **fields}), sink.dropped)
+        record = LogRecord(sink.clock(), level, event, plain_fields({**self._fields, **fields}), sink.dropped)
         if sink.redactor is not None:
             redact(record, sink.redactor)
         if sink.write(sink.render(record)) is False:
@@ -138,24 +138,24 @@ def _strange(value: object) -> object:
     return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else str(value)
 
 
-def redact(record: Record, redactor: Redactor) -> None:
+def redact(record: LogRecord, redactor: Redactor) -> None:
     """Mask secrets in event and fields."""
     record.event = redactor.text(record.event)
     masked = redactor.value(record.fields)
     record.fields = masked if isinstance(masked, dict) else {}
 
 
-def render_text(record: Record) -> bytes:
+def render_text(record: LogRecord) -> bytes:
     """A line for people: time, level, event, then `name=value`."""
     return _text_line(record, "", "")
 
 
-def render_colour(record: Record) -> bytes:
+def render_colour(record: LogRecord) -> bytes:
     """The same with the level in colour, for a terminal."""
     return _text_line(record, _COLOURS[record.level], _RESET)
 
 
-def render_json(record: Record) -> bytes:
+def render_json(record: LogRecord) -> bytes:
     """A line for programs: one object with time, level, event, and the fields."""
     seconds = int(record.time // 1)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
@@ -207,7 +207,7 @@ def _is_writable(descriptor: int) -> bool:
     return any(events & select.POLLOUT for _, events in poll.poll(0))
 
 
-def _text_line(record: Record, before: str, after: str) -> bytes:
+def _text_line(record: LogRecord, before: str, after: str) -> bytes:
     stamp = time.strftime("%H:%M:%S", time.localtime(record.time))
     parts = [stamp, f"{before}{record.level}{after}", _escaped(record.event)]
     if record.dropped:

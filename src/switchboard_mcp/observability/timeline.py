@@ -20,7 +20,7 @@ BOUNDS = tuple(0.05 * 2 ** (step / 4) for step in range(97))
 MOST_TIMES = 256
 
 
-class Tally:
+class ChildTimeline:
     """What was seen of one child."""
 
     __slots__ = ("calls", "errors", "times")
@@ -36,7 +36,7 @@ class Tally:
         return round(ordered[round((len(ordered) - 1) * part)], 2)
 
 
-class Point(Struct, array_like=True, frozen=True):
+class TimelinePoint(Struct, array_like=True, frozen=True):
     """One span: its begin (ms) and width (s), its calls and how many failed, and how long they took (ms)."""
 
     at: int
@@ -65,10 +65,10 @@ class Span:
         self.errors += finer.errors
         self.bins = [mine + its for mine, its in zip(self.bins, finer.bins, strict=True)]
 
-    def point(self) -> Point:
+    def point(self) -> TimelinePoint:
         """As it is told."""
         p50, p95 = percentile(self.bins, 0.5), percentile(self.bins, 0.95)
-        return Point(self.at * 1000, self.until - self.at, self.calls, self.errors, p50, p95)
+        return TimelinePoint(self.at * 1000, self.until - self.at, self.calls, self.errors, p50, p95)
 
 
 class Timeline:
@@ -76,7 +76,7 @@ class Timeline:
 
     def __init__(self) -> None:
         self._spans = [Span(0, 0) for _ in TIERS]
-        self._closed: list[deque[Point]] = [deque(maxlen=most) for _, most in TIERS]
+        self._closed: list[deque[TimelinePoint]] = [deque(maxlen=most) for _, most in TIERS]
 
     def add(self, at_s: float, ms: float, failed: bool) -> None:
         """One call has ended."""
@@ -87,14 +87,14 @@ class Timeline:
         span.errors += failed
         span.bins[bisect_left(BOUNDS, ms)] += 1
 
-    def now(self) -> Point | None:
+    def now(self) -> TimelinePoint | None:
         """The newest span, which may still grow; None before the first call."""
         span = self._spans[0]
         return span.point() if span.calls else None
 
-    def points(self) -> list[Point]:
+    def points(self) -> list[TimelinePoint]:
         """All that is known, oldest first, each time once and as fine as it is kept."""
-        told: list[Point] = []
+        told: list[TimelinePoint] = []
         begin_ms = None
         for tier, closed in enumerate(self._closed):
             span = self._spans[tier]

@@ -29,7 +29,7 @@ PROSE_PARTS = frozenset({"description", "title", "$comment"})
 ROOTS = {"inputSchema": "parameter", "outputSchema": "result"}
 
 
-class Change(Struct, frozen=True, omit_defaults=True):
+class ToolChange(Struct, frozen=True, omit_defaults=True):
     """One difference. `tool` is empty where it is about the whole child."""
 
     tool: str
@@ -55,24 +55,24 @@ class Change(Struct, frozen=True, omit_defaults=True):
 
 def compare_tools(
     before: Mapping[str, Members], after: Mapping[str, Members], what: str = "tool"
-) -> Iterator[Change]:
+) -> Iterator[ToolChange]:
     """All differences between two lists of tools, or of `what` else, by name."""
     for name in sorted({*before, *after}):
         shown = name if what == "tool" else f"{what} {name}"
         if name not in after:
-            yield Change(shown, what, "removed")
+            yield ToolChange(shown, what, "removed")
         elif name not in before:
             described = after[name].get("description")
-            yield Change(shown, what, "added", after=str(described or ""))
+            yield ToolChange(shown, what, "added", after=str(described or ""))
         else:
             yield from compare(shown, before[name], after[name])
 
 
-def compare(tool: str, before: Members, after: Members) -> Iterator[Change]:
+def compare(tool: str, before: Members, after: Members) -> Iterator[ToolChange]:
     """All differences between two normal forms of one tool."""
     if UNREADABLE in before or UNREADABLE in after:
         if dict(before) != dict(after):
-            yield Change(tool, "its definition, of which a part cannot be read, has changed", "changed")
+            yield ToolChange(tool, "its definition, of which a part cannot be read, has changed", "changed")
         return
     for name in ("title", "description"):
         yield from _text(tool, name, before.get(name), after.get(name))
@@ -81,10 +81,10 @@ def compare(tool: str, before: Members, after: Members) -> Iterator[Change]:
     yield from _members(tool, "annotation", before.get("annotations"), after.get("annotations"))
     old, new = _json(before.get("arguments")), _json(after.get("arguments"))
     if old != new:
-        yield Change(tool, "arguments", "changed", old, new)
+        yield ToolChange(tool, "arguments", "changed", old, new)
 
 
-def compare_text(part: str, before: str, after: str) -> Iterator[Change]:
+def compare_text(part: str, before: str, after: str) -> Iterator[ToolChange]:
     """The difference between two texts of the child itself, such as its instructions."""
     yield from _text("", part, before, after)
 
@@ -132,7 +132,7 @@ class _Schemas:
         self.tool = tool
         self.what = what
 
-    def compare(self, before: object, after: object, path: str, depth: int) -> Iterator[Change]:
+    def compare(self, before: object, after: object, path: str, depth: int) -> Iterator[ToolChange]:
         if _same(before, after):
             return
         if not (isinstance(before, dict) and isinstance(after, dict)) or depth > MAX_DEPTH:
@@ -157,26 +157,26 @@ class _Schemas:
             elif key in PROSE_PARTS:
                 yield from _text(self.tool, self._of(key, path), old, new)
             elif key in SETS and isinstance(old, list) and isinstance(new, list):
-                yield Change(self.tool, self._of(key, path), "changed", _less(old, new), _less(new, old))
+                yield ToolChange(self.tool, self._of(key, path), "changed", _less(old, new), _less(new, old))
             else:
                 yield self._changed(self._of(key, path), old, new)
 
     def _properties(
         self, old: Members, new: Members, before: Members, after: Members, path: str, depth: int
-    ) -> Iterator[Change]:
+    ) -> Iterator[ToolChange]:
         for name in sorted({*old, *new}):
             place = _join(path, name)
             if name not in new:
-                yield Change(self.tool, self._place(place), "removed")
+                yield ToolChange(self.tool, self._place(place), "removed")
             elif name not in old:
                 needed = ", required" if name in _names(after.get("required")) else ""
-                yield Change(self.tool, self._place(place), "added", after=f"{_kind(new[name])}{needed}")
+                yield ToolChange(self.tool, self._place(place), "added", after=f"{_kind(new[name])}{needed}")
             else:
                 yield from self.compare(old[name], new[name], place, depth + 1)
 
     def _required(
         self, old: object, new: object, before: Members, after: Members, path: str
-    ) -> Iterator[Change]:
+    ) -> Iterator[ToolChange]:
         known = _names(list(_object(before.get("properties")))) & _names(
             list(_object(after.get("properties")))
         )
@@ -186,14 +186,14 @@ class _Schemas:
                 **_object(after.get("properties")),
             }:
                 now = "is required now" if name in _names(new) else "is no longer required"
-                yield Change(self.tool, f"{self._place(_join(path, name))} {now}", "changed")
+                yield ToolChange(self.tool, f"{self._place(_join(path, name))} {now}", "changed")
 
-    def _changed(self, part: str, old: object, new: object) -> Change:
+    def _changed(self, part: str, old: object, new: object) -> ToolChange:
         if new is None:
-            return Change(self.tool, part, "removed", before=_json(old))
+            return ToolChange(self.tool, part, "removed", before=_json(old))
         if old is None:
-            return Change(self.tool, part, "added", after=_json(new))
-        return Change(self.tool, part, "changed", _json(old), _json(new))
+            return ToolChange(self.tool, part, "added", after=_json(new))
+        return ToolChange(self.tool, part, "changed", _json(old), _json(new))
 
     def _place(self, path: str) -> str:
         return f"{self.what} '{path}'"
@@ -202,24 +202,26 @@ class _Schemas:
         return f"{key} of {self._place(path)}" if path else f"{key} of the {self.what} schema"
 
 
-def _text(tool: str, part: str, before: object, after: object) -> Iterator[Change]:
+def _text(tool: str, part: str, before: object, after: object) -> Iterator[ToolChange]:
     old, new = before if before is not None else "", after if after is not None else ""
     if not (isinstance(old, str) and isinstance(new, str)):
         if old != new:
-            yield Change(tool, part, "changed", _json(old), _json(new))
+            yield ToolChange(tool, part, "changed", _json(old), _json(new))
     elif one_line(old) != one_line(new):
         kind: Kind = "added" if not old.strip() else "removed" if not new.strip() else "changed"
-        yield Change(tool, part, kind, old, new, prose=True)
+        yield ToolChange(tool, part, kind, old, new, prose=True)
 
 
-def _members(tool: str, what: str, before: object, after: object) -> Iterator[Change]:
+def _members(tool: str, what: str, before: object, after: object) -> Iterator[ToolChange]:
     old, new = _object(before), _object(after)
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
             yield from (
                 _text(tool, f"{what} {name}", old.get(name), new.get(name))
                 if isinstance(old.get(name), str) and isinstance(new.get(name), str)
-                else [Change(tool, f"{what} {name}", "changed", _json(old.get(name)), _json(new.get(name)))]
+                else [
+                    ToolChange(tool, f"{what} {name}", "changed", _json(old.get(name)), _json(new.get(name)))
+                ]
             )
 
 

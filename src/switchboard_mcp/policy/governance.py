@@ -16,29 +16,29 @@ from switchboard_mcp.config.approvals import approvals_file, platform_here, read
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
 from switchboard_mcp.config.variables import expand, missing
 from switchboard_mcp.errors import Failure, failure, refused
-from switchboard_mcp.policy.launch.files import Look
-from switchboard_mcp.policy.launch.rules import Guard
+from switchboard_mcp.policy.launch.files import FileInspector
+from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.policy.launch.text_rules import HANDED_ON, NEVER_SET, STEERING
 
 ENABLED = "SWITCHBOARD_MCP_ENABLED"
 LOCK = "switchboard.lock.json"
 
 
-class Posture(Struct, frozen=True):
+class GovernedWorkspace(Struct, frozen=True):
     """A governed workspace: `workspace` has only the children that exist; `disabled` is why nothing is routed yet."""
 
     workspace: Workspace
-    guard: Guard
+    guard: LaunchPolicy
     disabled: Failure | None
 
 
-def take_posture(workspace: Workspace, environ: Mapping[str, str]) -> Posture:
+def take_posture(workspace: Workspace, environ: Mapping[str, str]) -> GovernedWorkspace:
     """Judge every child. Nothing is started, and no program is read. Taking it twice changes nothing."""
     guard = make_guard(workspace, environ)
     children: list[ChildSpec] = []
     absent = dict(workspace.absent)
     warnings = list(workspace.warnings)
-    look = Look()
+    look = FileInspector()
     for spec in workspace.children:
         problem = None if workspace.judged else judge_child(spec, guard, look)
         if problem is None:
@@ -47,7 +47,7 @@ def take_posture(workspace: Workspace, environ: Mapping[str, str]) -> Posture:
             absent[spec.name] = problem
             warnings.append(_warning(spec, problem))
     governed = structs.replace(workspace, children=children, warnings=warnings, absent=absent, judged=True)
-    return Posture(governed, guard, None if is_enabled(environ) else disabled(workspace))
+    return GovernedWorkspace(governed, guard, None if is_enabled(environ) else disabled(workspace))
 
 
 def _warning(spec: ChildSpec, problem: Failure) -> ConfigWarning:
@@ -69,12 +69,12 @@ def disabled(workspace: Workspace) -> Failure:
     )
 
 
-def make_guard(workspace: Workspace, environ: Mapping[str, str]) -> Guard:
+def make_guard(workspace: Workspace, environ: Mapping[str, str]) -> LaunchPolicy:
     """The judge of a workspace. Raises `config_invalid` where settings or approvals cannot be used."""
     _check_settings(workspace)
     file = approvals_file(workspace.folder)
     _check_owners(workspace, file)
-    return Guard(
+    return LaunchPolicy(
         read_approvals(file),
         file,
         workspace.config.governance,
@@ -89,7 +89,7 @@ def make_guard(workspace: Workspace, environ: Mapping[str, str]) -> Guard:
 
 def _check_owners(workspace: Workspace, approvals: str) -> None:
     """What decides what runs is written by nobody else, as what runs is."""
-    look = Look()
+    look = FileInspector()
     for path in (workspace.source, approvals, os.path.join(workspace.folder, LOCK)):
         problem = look.flaw(path) if path and os.path.lexists(path) else ""
         if problem:
@@ -98,7 +98,7 @@ def _check_owners(workspace: Workspace, approvals: str) -> None:
             raise refused("config_invalid", told, hint=hint)
 
 
-def judge_child(spec: ChildSpec, guard: Guard, look: Look | None = None) -> Failure | None:
+def judge_child(spec: ChildSpec, guard: LaunchPolicy, look: FileInspector | None = None) -> Failure | None:
     """Why a child does not exist, its entry being as it is written."""
     if spec.kind not in ("stdio", "http", "sse", "ws"):
         return None  # part of Switchboard itself

@@ -28,7 +28,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
 
 
-class Question(Struct):
+class ClientRequest(Struct):
     """One thing that is asked."""
 
     method: str
@@ -54,7 +54,7 @@ class _Needed(Struct, rename="camel"):
     required_capabilities: Capability = {}
 
 
-read_question = msgspec.json.Decoder(Question).decode
+read_question = msgspec.json.Decoder(ClientRequest).decode
 _decode_elicitation = msgspec.json.Decoder(_Elicitation).decode
 _decode_needed = msgspec.json.Decoder(_Needed).decode
 _decode_urls = msgspec.json.Decoder(_UrlElicitations).decode
@@ -109,7 +109,7 @@ def embedded(method: str, params: Raw | UnsetType) -> dict[str, object]:
     return question
 
 
-def pushed(question: Question, id: str) -> bytes:
+def pushed(question: ClientRequest, id: str) -> bytes:
     """The params of a modern question as a handshake-era client wants them; `id` marks it where that era needs it."""
     members = {} if question.params is UNSET else _decode_object(question.params)
     if question.method == "elicitation/create" and _mode(question.params) == "url":

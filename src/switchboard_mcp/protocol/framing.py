@@ -43,7 +43,7 @@ class Oversized(Struct, frozen=True):
 Piece = bytes | Noise | Oversized
 
 
-class Splitter:
+class FrameDecoder:
     """One direction of one stream. `headers` tells whether the last message came with `Content-Length`."""
 
     __slots__ = ("_fresh", "_head", "_length", "_need", "_parts", "_size", "_tail", "headers", "limit")

@@ -15,7 +15,7 @@ from typing import Any, final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 
 VERSION, METHOD, NAME, PARAM = "mcp-protocol-version", "mcp-method", "mcp-name", "mcp-param-"
 MARK = "x-mcp-header"
@@ -34,7 +34,7 @@ _MAP = frozenset({"patternProperties", "dependentSchemas", "$defs", "definitions
 
 
 @final
-class Mirror(Struct, frozen=True):
+class HeaderMirror(Struct, frozen=True):
     """An argument that is repeated in a header: the way to it, and the header's name."""
 
     path: tuple[str, ...]
@@ -42,7 +42,7 @@ class Mirror(Struct, frozen=True):
 
 
 @final
-class Unmirrorable(Struct, frozen=True):
+class InvalidMirror(Struct, frozen=True):
     """Why the marks of a schema are invalid. Such a tool must not be offered over HTTP."""
 
     reason: str
@@ -74,7 +74,7 @@ _decode_params = msgspec.json.Decoder(_Params).decode
 _decode = msgspec.json.Decoder().decode
 
 
-def of_request(message: Message, mirrors: Mapping[str, tuple[Mirror, ...]]) -> dict[str, str]:
+def of_request(message: RpcMessage, mirrors: Mapping[str, tuple[HeaderMirror, ...]]) -> dict[str, str]:
     """The headers that go with a request, none where its body does not name its version (the handshake era).
 
     `mirrors` has the marked arguments by tool.
@@ -101,7 +101,7 @@ def of_request(message: Message, mirrors: Mapping[str, tuple[Mirror, ...]]) -> d
     return headers
 
 
-def of_arguments(arguments: object, marked: tuple[Mirror, ...]) -> dict[str, str]:
+def of_arguments(arguments: object, marked: tuple[HeaderMirror, ...]) -> dict[str, str]:
     """The headers that repeat the marked ones of a call's arguments. What is not there, or null, has none."""
     headers = {}
     for mirror in marked:
@@ -146,7 +146,7 @@ def decode_value(value: str) -> str | None:
         return None
 
 
-def find_mirrors(schema: bytes | Raw) -> tuple[Mirror, ...] | Unmirrorable:
+def find_mirrors(schema: bytes | Raw) -> tuple[HeaderMirror, ...] | InvalidMirror:
     """The marked arguments of an input schema, or why its marks are invalid."""
     if MARK.encode() not in bytes(schema):
         return ()
@@ -154,21 +154,21 @@ def find_mirrors(schema: bytes | Raw) -> tuple[Mirror, ...] | Unmirrorable:
         root = _decode(schema)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ()
-    found: dict[str, Mirror] = {}
+    found: dict[str, HeaderMirror] = {}
     for path, node in _positions(root):
         if MARK not in node:
             continue
         name = node[MARK]
         where = ".".join(path) if path else "the schema"
         if not path:
-            return Unmirrorable(f"{MARK} stands where no argument can be found for it")
+            return InvalidMirror(f"{MARK} stands where no argument can be found for it")
         if not isinstance(name, str) or not re.fullmatch(_TOKEN, name):
-            return Unmirrorable(f"{MARK} of {where} is no name for a header")
+            return InvalidMirror(f"{MARK} of {where} is no name for a header")
         if node.get("type") not in MARKABLE:
-            return Unmirrorable(f"{MARK} of {where} needs the type string, integer or boolean")
+            return InvalidMirror(f"{MARK} of {where} needs the type string, integer or boolean")
         if name.lower() in found:
-            return Unmirrorable(f"{MARK} of {where} is the same as that of another argument")
-        found[name.lower()] = Mirror(path, name)
+            return InvalidMirror(f"{MARK} of {where} is the same as that of another argument")
+        found[name.lower()] = HeaderMirror(path, name)
     return tuple(found.values())
 
 

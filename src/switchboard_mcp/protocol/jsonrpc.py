@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 
-class Message(Struct, gc=False):
+class RpcMessage(Struct, gc=False):
     """A request, a notification or a response."""
 
     id: Raw | UnsetType = UNSET
@@ -40,14 +40,14 @@ class Malformed(Struct, frozen=True):
 
 
 # The bare reading of an envelope, which raises what `parse` makes a value of.
-decode = msgspec.json.Decoder(Message).decode
+decode = msgspec.json.Decoder(RpcMessage).decode
 _decode_batch = msgspec.json.Decoder(list[Raw]).decode
 _decode_error = msgspec.json.Decoder(RpcError).decode
 encode = msgspec.json.encode
 NO_RESULT = Raw(b'{"code":-32603,"message":"No result."}')
 
 
-def parse(data: bytes) -> Message | Malformed:
+def parse(data: bytes) -> RpcMessage | Malformed:
     """Read one envelope."""
     try:
         return decode(data)
@@ -74,7 +74,7 @@ def parse_error(error: Raw) -> RpcError:
         return RpcError(message=bytes(error)[:200].decode("utf-8", "replace"))
 
 
-def error_in(answer: Message) -> Raw | None:
+def error_in(answer: RpcMessage) -> Raw | None:
     """The error of a response, however it is put; None where there is a result."""
     if answer.error is not UNSET and bytes(answer.error) != b"null":
         return answer.error

@@ -48,7 +48,7 @@ CACHE_HINTS = b',"ttlMs":0,"cacheScope":"private"'
 MODERN_MEMBERS = ("resultType", "ttlMs", "cacheScope")
 
 
-class Problem(Struct, frozen=True):
+class MetaError(Struct, frozen=True):
     """Why an envelope is refused."""
 
     code: int
@@ -66,19 +66,19 @@ def capabilities(meta: Meta | UnsetType, greeted: bytes) -> bytes:
     return bytes(meta[CAPABILITIES]) if meta is not UNSET and CAPABILITIES in meta else greeted
 
 
-def check(meta: Meta) -> Problem | None:
+def check(meta: Meta) -> MetaError | None:
     """What is wrong with the envelope of a modern request."""
     version = text_of(meta.get(VERSION))
     if version is None:
-        return Problem(INVALID_PARAMS, f"_meta: {VERSION} must be a string.")
+        return MetaError(INVALID_PARAMS, f"_meta: {VERSION} must be a string.")
     if version not in MODERN_VERSIONS:
         data = Raw(_encode({"supported": list(MODERN_VERSIONS), "requested": version}))
-        return Problem(UNSUPPORTED_VERSION, f"Unsupported protocol version '{version}'.", data)
+        return MetaError(UNSUPPORTED_VERSION, f"Unsupported protocol version '{version}'.", data)
     capabilities = meta.get(CAPABILITIES)
     if capabilities is None or not is_object(capabilities):
-        return Problem(INVALID_PARAMS, f"_meta: {CAPABILITIES} must be an object.")
+        return MetaError(INVALID_PARAMS, f"_meta: {CAPABILITIES} must be an object.")
     if LEVEL in meta and text_of(meta[LEVEL]) not in LEVELS:
-        return Problem(INVALID_PARAMS, f"_meta: {LEVEL} must be one of {', '.join(LEVELS)}.")
+        return MetaError(INVALID_PARAMS, f"_meta: {LEVEL} must be one of {', '.join(LEVELS)}.")
     return None
 
 

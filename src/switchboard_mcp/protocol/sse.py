@@ -23,7 +23,7 @@ from switchboard_mcp.protocol.framing import (
 
 
 @final
-class Event(Struct, frozen=True):
+class ServerSentEvent(Struct, frozen=True):
     """One event. Its data is empty where the event only carried an id or a time to wait."""
 
     name: str
@@ -72,11 +72,11 @@ class EventStream:
         self._after_cr = False
         self._fresh = True  # nothing has come yet
 
-    def feed(self, data: bytes) -> list[Event | Oversized]:
+    def feed(self, data: bytes) -> list[ServerSentEvent | Oversized]:
         """All events that `data` completes."""
         if not data:
             return []
-        out: list[Event | Oversized] = []
+        out: list[ServerSentEvent | Oversized] = []
         *lines, rest = self._unify(data).split(b"\n")
         for line in lines:
             self._keep(line)
@@ -111,7 +111,7 @@ class EventStream:
         self._data.clear()
         self._line = [b":"]  # so that the end of this line is not taken for a blank one
 
-    def _end_line(self, out: list[Event | Oversized]) -> None:
+    def _end_line(self, out: list[ServerSentEvent | Oversized]) -> None:
         line = self._line[0] if len(self._line) == 1 else b"".join(self._line)
         self._line.clear()
         if self._fresh:
@@ -142,12 +142,12 @@ class EventStream:
             return
         self._seen = True
 
-    def _end_event(self, out: list[Event | Oversized]) -> None:
+    def _end_event(self, out: list[ServerSentEvent | Oversized]) -> None:
         self.last_id = self._id
         if self._size > self.limit:
             out.append(Oversized(self._size, self._head, self._tail))
         elif self._seen:
-            out.append(Event(self._name or "message", b"\n".join(self._data)))
+            out.append(ServerSentEvent(self._name or "message", b"\n".join(self._data)))
         self._name = ""
         self._data.clear()
         self._size = 0

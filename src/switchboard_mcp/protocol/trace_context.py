@@ -10,7 +10,7 @@ import re
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 
 KEYS = ("traceparent", "tracestate", "baggage")
 _PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
@@ -31,7 +31,7 @@ class _Params(Struct):
 _decode_params = msgspec.json.Decoder(_Params).decode
 
 
-def of_request(message: Message) -> dict[str, str]:
+def of_request(message: RpcMessage) -> dict[str, str]:
     """The headers that repeat the trace of a request; none where it names no trace, or not in the form of one."""
     if message.params is UNSET or b'"traceparent"' not in bytes(message.params):
         return {}

@@ -20,7 +20,7 @@ from switchboard_mcp.redaction.redactor import MASK, MAX_DEPTH
 MIN_VALUE = 3
 
 
-class Masks(Struct, frozen=True):
+class ArgumentMasks(Struct, frozen=True):
     """The patterns of one suite, one expression for all."""
 
     pattern: re.Pattern[str]
@@ -87,10 +87,10 @@ def masked_args(patterns: Sequence[str], args: bytes) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def compile_masks(patterns: tuple[str, ...]) -> Masks | None:
+def compile_masks(patterns: tuple[str, ...]) -> ArgumentMasks | None:
     """The masks of a suite; None where it has none."""
     whole = [_expression(pattern) for pattern in patterns if pattern]
-    return Masks(re.compile("|".join(whole), re.IGNORECASE | re.DOTALL)) if whole else None
+    return ArgumentMasks(re.compile("|".join(whole), re.IGNORECASE | re.DOTALL)) if whole else None
 
 
 def _expression(pattern: str) -> str:

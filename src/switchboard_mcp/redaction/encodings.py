@@ -29,7 +29,7 @@ _SHORT = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _URL_SAFE = str.maketrans("+/", "-_")
 
 
-class Form(Struct, frozen=True, order=True):
+class EncodedForm(Struct, frozen=True, order=True):
     """A text to look for, and how many characters beside it hold a part of the secret too."""
 
     text: str
@@ -37,19 +37,19 @@ class Form(Struct, frozen=True, order=True):
     after: int = 0
 
 
-class Layer(Struct, frozen=True):
+class UnescapedText(Struct, frozen=True):
     """A text with one layer of escapes taken out. Character `i` came from `starts[i]` up to `starts[i + 1]`."""
 
     text: str
     starts: list[int]
 
 
-def forms(value: str) -> list[Form]:
+def forms(value: str) -> list[EncodedForm]:
     """Everything to look for where `value` is secret."""
     data = value.encode("utf-8", "surrogatepass")
-    found = {value: Form(value)}
+    found = {value: EncodedForm(value)}
     for text in _spellings(value, data):
-        found.setdefault(text, Form(text))
+        found.setdefault(text, EncodedForm(text))
     for form in _in_base64(data):
         found.setdefault(form.text, form)
     return sorted(found.values(), key=lambda form: (-len(form.text), form.text))
@@ -66,7 +66,7 @@ def _spellings(value: str, data: bytes) -> Iterator[str]:
         yield data.hex().upper()
 
 
-def _in_base64(data: bytes) -> Iterator[Form]:
+def _in_base64(data: bytes) -> Iterator[EncodedForm]:
     """Inside anything that was encoded: three alignments, in each the characters that depend on nothing else."""
     for shift in range(3):
         encoded = b2a_base64(bytes(shift) + data, newline=False).rstrip(b"=").decode()
@@ -76,11 +76,11 @@ def _in_base64(data: bytes) -> Iterator[Form]:
         middle = encoded[first:last]
         if len(middle) >= MIN_ENCODED:
             before, after = int(8 * shift % 6 != 0), int(bits % 6 != 0)
-            yield Form(middle, before, after)
-            yield Form(middle.translate(_URL_SAFE), before, after)
+            yield EncodedForm(middle, before, after)
+            yield EncodedForm(middle.translate(_URL_SAFE), before, after)
 
 
-def layers(text: str) -> Iterator[Layer]:
+def layers(text: str) -> Iterator[UnescapedText]:
     """The text with its escapes taken out, layer by layer; nothing where it has none."""
     starts = list(range(len(text) + 1)) if "%" in text or "\\" in text else []
     for _ in range(MAX_LAYERS):
@@ -93,7 +93,7 @@ def layers(text: str) -> Iterator[Layer]:
         text, starts = opened.text, opened.starts
 
 
-def _opened(text: str, starts: list[int]) -> Layer:
+def _opened(text: str, starts: list[int]) -> UnescapedText:
     parts: list[str] = []
     places: list[int] = []
     end = 0
@@ -112,7 +112,7 @@ def _opened(text: str, starts: list[int]) -> Layer:
         end = found.end()
     parts.append(text[end:])
     places += starts[end:]
-    return Layer("".join(parts), places)
+    return UnescapedText("".join(parts), places)
 
 
 def _unescaped(found: re.Match[str]) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.redaction.encodings import Form, forms, layers
+from switchboard_mcp.redaction.encodings import EncodedForm, forms, layers
 
 MASK = "[redacted]"
 # Shorter values would mask parts of ordinary words in every line.
@@ -103,7 +103,7 @@ class Redactor:
         self.version = 0  # another number means that more is secret now
         self._registered: set[str] = set()
         self._recent: dict[str, None] = {}
-        self._forms: tuple[Form, ...] | None = ()  # made when something is masked for the first time
+        self._forms: tuple[EncodedForm, ...] | None = ()  # made when something is masked for the first time
 
     def register(self, value: str) -> None:
         """From now on hide `value` wherever it stands: in longer text, in addresses, in base64, in JSON inside JSON."""
@@ -260,7 +260,7 @@ def _blanked(value: object, depth: int) -> object:
     return MASK
 
 
-def _spans(text: str, wanted: Iterable[Form]) -> Iterator[tuple[int, int]]:
+def _spans(text: str, wanted: Iterable[EncodedForm]) -> Iterator[tuple[int, int]]:
     for form in wanted:
         size = len(form.text)
         start = text.find(form.text)

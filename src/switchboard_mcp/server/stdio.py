@@ -8,7 +8,7 @@ import os
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.observability.log import Log
-from switchboard_mcp.transport.flow_control import Valve
+from switchboard_mcp.transport.flow_control import FlowControl
 from switchboard_mcp.transport.stdio import Cork, PipeLink
 
 # While answers are still owed after stdin has ended, how often to look whether anybody can read them.
@@ -27,10 +27,10 @@ def take_over_stdio() -> tuple[int, int]:
     return read_fd, write_fd
 
 
-class StdioFront:
+class StdioServer:
     """Serves one host until it closes its end and has its answers."""
 
-    def __init__(self, gateway: Gateway, cork: Cork, valve: Valve, log: Log) -> None:
+    def __init__(self, gateway: Gateway, cork: Cork, valve: FlowControl, log: Log) -> None:
         self._gateway = gateway
         self._valve = valve
         self._log = log

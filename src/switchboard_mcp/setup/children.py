@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct, structs
 
 from switchboard_mcp.config import mail
-from switchboard_mcp.config.entries import Place, read_entry
+from switchboard_mcp.config.entries import EntryLocation, read_entry
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
 from switchboard_mcp.config.variables import secrets
 from switchboard_mcp.errors import refused
 from switchboard_mcp.redaction.redactor import Redactor, is_secret_name
 from switchboard_mcp.setup.descriptions import describe
-from switchboard_mcp.setup.dialects import Server
+from switchboard_mcp.setup.dialects import HostServer
 
 FOLDER = ".switchboard"
 FILE = ".mcp.json"
@@ -33,7 +33,7 @@ _LONG = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
 _SHORTEST_SECRET = 5
 
 
-class Home(Struct, frozen=True):
+class ChildrenFolder(Struct, frozen=True):
     """Where children are put. `up` leads from the file of a child to its workspace, so that both can be moved."""
 
     folder: str
@@ -46,9 +46,9 @@ class Home(Struct, frozen=True):
         return f"{self.folder}/*/{FILE}"
 
 
-OWN = Home(f"{FOLDER}/mcps", "../../..", 0o600)
+OWN = ChildrenFolder(f"{FOLDER}/mcps", "../../..", 0o600)
 # What is kept with the project, for everybody who works on it.
-TEAM = Home("mcps", "../..", 0o644)
+TEAM = ChildrenFolder("mcps", "../..", 0o644)
 
 
 class Literal(Struct, frozen=True):
@@ -65,12 +65,12 @@ def safe_name(name: str) -> str:
     return found or "server"
 
 
-def child_path(workspace: str, name: str, home: Home = OWN) -> str:
+def child_path(workspace: str, name: str, home: ChildrenFolder = OWN) -> str:
     """Where the file of a child is put."""
     return os.path.join(workspace, *home.folder.split("/"), name, FILE)
 
 
-def child_text(name: str, server: Server, workspace: str, home: Home = OWN) -> bytes:
+def child_text(name: str, server: HostServer, workspace: str, home: ChildrenFolder = OWN) -> bytes:
     """The file of a child."""
     known = describe(server.command, server.args, server.url)
     entry: dict[str, object] = {"name": name}
@@ -99,16 +99,16 @@ def child_text(name: str, server: Server, workspace: str, home: Home = OWN) -> b
     return (json.dumps(entry, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def problem_of(name: str, server: Server, workspace: str) -> str:
+def problem_of(name: str, server: HostServer, workspace: str) -> str:
     """Why Switchboard would leave this child out; empty where it takes it."""
     warnings: list[ConfigWarning] = []
     path = child_path(workspace, name)
     entry = json.loads(child_text(name, structs.replace(server, disabled=False), workspace))
-    spec = read_entry(entry, Place(path, "", os.path.dirname(path)), warnings)
+    spec = read_entry(entry, EntryLocation(path, "", os.path.dirname(path)), warnings)
     return "" if spec is not None else "; ".join(f"{each.key}: {each.message}" for each in warnings)
 
 
-def _spec(server: Server) -> ChildSpec:
+def _spec(server: HostServer) -> ChildSpec:
     """The server as the rest of Switchboard sees it."""
     return ChildSpec(
         name="",
@@ -122,10 +122,10 @@ def _spec(server: Server) -> ChildSpec:
     )
 
 
-def server_of(spec: ChildSpec, config: Config, workspace: str) -> Server:
+def server_of(spec: ChildSpec, config: Config, workspace: str) -> HostServer:
     """A child that is there already, to be compared with what is found elsewhere."""
     suite = config.suites.get(spec.name)
-    return Server(
+    return HostServer(
         kind="stdio" if spec.kind == "builtin" else spec.kind,
         command=spec.command,
         args=spec.args,
@@ -138,7 +138,7 @@ def server_of(spec: ChildSpec, config: Config, workspace: str) -> Server:
     )
 
 
-def shown(server: Server) -> str:
+def shown(server: HostServer) -> str:
     """What a server runs or where it is, with secrets masked."""
     redactor = Redactor()
     for value in secrets(_spec(server), {}):
@@ -150,7 +150,7 @@ def shown(server: Server) -> str:
     return redactor.text(" ".join(masked))
 
 
-def literals(server: Server) -> list[Literal]:
+def literals(server: HostServer) -> list[Literal]:
     """Secrets that are written out."""
     found = list(_literals(server))
     return [
@@ -158,7 +158,7 @@ def literals(server: Server) -> list[Literal]:
     ]
 
 
-def _literals(server: Server) -> Iterator[Literal]:
+def _literals(server: HostServer) -> Iterator[Literal]:
     for name, value in server.env.items():
         if _is_secret(name, value):
             yield Literal(f"env.{name}", name, value)
@@ -176,7 +176,7 @@ def _literals(server: Server) -> Iterator[Literal]:
         masked = Redactor().text(value)
         if masked != value and not _REFERENCE.search(value) and "://" not in value:
             yield Literal("args", "SECRET", value)
-    for value in secrets(_spec(Server(kind="http", url=server.url)), {}):
+    for value in secrets(_spec(HostServer(kind="http", url=server.url)), {}):
         if not _REFERENCE.search(value):
             yield Literal("url", "SECRET", value)
 
@@ -195,7 +195,9 @@ def _looks_random(word: str) -> bool:
     return bool(_LONG.fullmatch(word)) and sum(character.isdigit() for character in word) >= 4
 
 
-def without_literals(name: str, server: Server, taken: Mapping[str, str]) -> tuple[Server, dict[str, str]]:
+def without_literals(
+    name: str, server: HostServer, taken: Mapping[str, str]
+) -> tuple[HostServer, dict[str, str]]:
     """The server with `${VAR}` where a secret was written out, and the values of those variables."""
     values: dict[str, str] = {}
     for each in literals(server):
@@ -244,7 +246,7 @@ def with_secrets(data: bytes, values: Mapping[str, str]) -> bytes:
     return data + "".join(f"{name}='{value}'\n" for name, value in sorted(fresh.items())).encode()
 
 
-def demand_found(config: Config, source: str, home: Home = OWN) -> None:
+def demand_found(config: Config, source: str, home: ChildrenFolder = OWN) -> None:
     """Refuse where the settings would not find a child that is put into its folder."""
     if home.glob not in config.discover_globs:
         told = f"{source}: discoverGlobs leaves out {home.glob}, where children are put."

@@ -17,7 +17,7 @@ from msgspec import Struct
 PATH = os.path.join(os.path.dirname(__file__), "mcp-descriptions.json")
 
 
-class Known(Struct, frozen=True):
+class KnownServer(Struct, frozen=True):
     """One server of the library: how it is recognised, and what is said of it."""
 
     packages: list[str]
@@ -29,7 +29,7 @@ class Known(Struct, frozen=True):
 class Library(Struct, frozen=True):
     """The whole file."""
 
-    mcps: dict[str, Known]
+    mcps: dict[str, KnownServer]
 
 
 @lru_cache(maxsize=1)
@@ -39,7 +39,7 @@ def library() -> Library:
         return msgspec.json.decode(file.read(), type=Library)
 
 
-def describe(command: str, args: Sequence[str], url: str = "") -> Known | None:
+def describe(command: str, args: Sequence[str], url: str = "") -> KnownServer | None:
     """What is known of a server with this command line, or at this address."""
     names = {_bare(word) for word in (command, *args)}
     host = re.sub(r"^[a-z]+://", "", url).partition("/")[0].rpartition("@")[2].partition(":")[0].lower()

@@ -48,7 +48,7 @@ _TIMEOUTS: dict[str, tuple[str, int]] = {
 _WITHHELD = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|KEY|AUTH|CREDENTIAL|CREDS|PRIVATE|CERT", re.IGNORECASE)
 
 
-class Server(Struct, frozen=True, kw_only=True):
+class HostServer(Struct, frozen=True, kw_only=True):
     """One server, whichever host it came from. `cwd` is empty or absolute."""
 
     kind: Kind
@@ -74,10 +74,10 @@ class Server(Struct, frozen=True, kw_only=True):
         )  # fmt: skip
 
 
-class Reading(Struct, frozen=True, kw_only=True):
+class EntryReading(Struct, frozen=True, kw_only=True):
     """What became of an entry: a server, or why it stays. `passes` are variables the host hands down to it."""
 
-    server: Server | None = None
+    server: HostServer | None = None
     stays: str = ""
     # Where it is Switchboard itself: the folder it serves, or `.` where it serves whatever folder it is started in.
     serves: str = ""
@@ -89,18 +89,18 @@ class _StaysError(Exception):
     pass
 
 
-def read_entry(host: Host, raw: object, fields: Mapping[str, str]) -> Reading:
+def read_entry(host: Host, raw: object, fields: Mapping[str, str]) -> EntryReading:
     """An entry of a host."""
     if not isinstance(raw, dict):
-        return Reading(stays="it is no entry that can be read")
+        return EntryReading(stays="it is no entry that can be read")
     try:
         entry = _flattened(raw)
         if folder := served(entry):
-            return Reading(serves=folder, stays="it is Switchboard")
+            return EntryReading(serves=folder, stays="it is Switchboard")
         _demand_movable(host, entry)
         return _read(host, entry, fields)
     except (_StaysError, CannotSayError) as problem:
-        return Reading(stays=str(problem))
+        return EntryReading(stays=str(problem))
 
 
 def served(entry: Mapping[str, object]) -> str:
@@ -144,7 +144,7 @@ def _demand_movable(host: Host, entry: Mapping[str, object]) -> None:
         raise _StaysError("it is managed by the host")
 
 
-def _read(host: Host, entry: Mapping[str, object], fields: Mapping[str, str]) -> Reading:
+def _read(host: Host, entry: Mapping[str, object], fields: Mapping[str, str]) -> EntryReading:
     def said(value: object) -> str:
         return translate(_text(value), host.syntax, fields)
 
@@ -166,7 +166,7 @@ def _read(host: Host, entry: Mapping[str, object], fields: Mapping[str, str]) ->
             "what was approved for it beforehand counts no longer: the host will ask for Switchboard's tools"
         )
     command = said(words[0]) if words else ""
-    server = Server(
+    server = HostServer(
         kind=kind,
         command=command,
         args=[said(word) for word in (*words[1:], *_words(entry.get("args")))],
@@ -185,7 +185,7 @@ def _read(host: Host, entry: Mapping[str, object], fields: Mapping[str, str]) ->
         timeout_ms=_timeout(host, entry),
         description=_text(entry.get("description") or ""),
     )
-    return Reading(server=server, notes=notes, passes=passes)
+    return EntryReading(server=server, notes=notes, passes=passes)
 
 
 def _kind(host: Host, entry: Mapping[str, object], url: str, has_program: bool) -> Kind:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct, structs
 
 from switchboard_mcp.config.documents import Unreadable
-from switchboard_mcp.setup.dialects import Reading, read_entry
+from switchboard_mcp.setup.dialects import EntryReading, read_entry
 from switchboard_mcp.setup.edit import formats
 from switchboard_mcp.setup.edit.formats import Format
 from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
-from switchboard_mcp.setup.hosts import ANY_FILE, HOSTS, SERVERS, Host, Spot
+from switchboard_mcp.setup.hosts import ANY_FILE, HOSTS, SERVERS, ConfigLocation, Host
 from switchboard_mcp.setup.journal import read
 from switchboard_mcp.setup.paths import Places, candidates, filled, key_of, paths_of
 
@@ -36,7 +36,7 @@ _GUESSES: tuple[tuple[tuple[str, ...], str], ...] = (
 MAX_BYTES = 64 * 1024 * 1024
 
 
-class Source(Struct, frozen=True, kw_only=True):
+class ServerMap(Struct, frozen=True, kw_only=True):
     """One map of servers in one file. `data` is the whole file as it was read; None where there is none yet."""
 
     host: Host
@@ -53,30 +53,30 @@ class Source(Struct, frozen=True, kw_only=True):
         return formats.decode(self.data or b"")
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class DiscoveredServer(Struct, frozen=True, kw_only=True):
     """One entry in one file."""
 
-    source: Source
+    source: ServerMap
     name: str
-    reading: Reading
+    reading: EntryReading
 
 
-class Survey(Struct, kw_only=True):
+class Discovery(Struct, kw_only=True):
     """Everything that was found. `troubles` are files that could not be read, each with what to do."""
 
-    sources: list[Source]
-    findings: list[Finding]
+    sources: list[ServerMap]
+    findings: list[DiscoveredServer]
     troubles: list[str]
 
 
 def look(
     here: Places, hosts: Sequence[str], files: Sequence[str], *, named: bool, team: bool = False
-) -> Survey:
+) -> Discovery:
     """Look into the files of these hosts, and into files that were named. A host that was `named` may have none yet.
 
     For a `team`, only files of the project count.
     """
-    survey = Survey(sources=[], findings=[], troubles=[])
+    survey = Discovery(sources=[], findings=[], troubles=[])
     for path in files:
         _look_at_named(os.path.abspath(path), here, survey)
     for host in HOSTS:
@@ -102,7 +102,7 @@ def read_bytes(path: str) -> bytes | Unreadable | None:
         return Unreadable(f"cannot be read ({problem.strerror}). Check its permissions.")
 
 
-def _look_at(host: Host, spot: Spot, path: str, here: Places, survey: Survey) -> None:
+def _look_at(host: Host, spot: ConfigLocation, path: str, here: Places, survey: Discovery) -> None:
     data = read_bytes(path)
     if data is None:
         return
@@ -120,7 +120,7 @@ def _look_at(host: Host, spot: Spot, path: str, here: Places, survey: Survey) ->
         if spot.scope == "local" and not formats.servers(text, spot.form, key):
             return
         _take(
-            Source(
+            ServerMap(
                 host=host, scope=spot.scope, path=path, form=spot.form, key=key, data=data, shared=spot.shared
             ),
             here,
@@ -130,7 +130,7 @@ def _look_at(host: Host, spot: Spot, path: str, here: Places, survey: Survey) ->
         survey.troubles.append(f"{host.title}: {path} {problem} It is left alone.")
 
 
-def _take(source: Source, here: Places, survey: Survey) -> None:
+def _take(source: ServerMap, here: Places, survey: Discovery) -> None:
     if any(other.path == source.path and other.key == source.key for other in survey.sources):
         return
     found = formats.servers(source.text, source.form, source.key)
@@ -140,7 +140,7 @@ def _take(source: Source, here: Places, survey: Survey) -> None:
         reading = read_entry(source.host, raw, here.fields)
         if reading.server is not None and name in off:
             reading = structs.replace(reading, server=structs.replace(reading.server, disabled=True))
-        survey.findings.append(Finding(source=source, name=name, reading=reading))
+        survey.findings.append(DiscoveredServer(source=source, name=name, reading=reading))
 
 
 def _is_bare(text: str) -> bool:
@@ -151,7 +151,7 @@ def _is_bare(text: str) -> bool:
     )
 
 
-def _switched_off(source: Source, found: Iterable[str], here: Places) -> set[str]:
+def _switched_off(source: ServerMap, found: Iterable[str], here: Places) -> set[str]:
     """Names that are switched off outside of their entries."""
     if source.host.name == "gemini":
         mcp = formats.servers(source.text, "json", ("mcp",))
@@ -161,7 +161,7 @@ def _switched_off(source: Source, found: Iterable[str], here: Places) -> set[str
     return _off_in_claude(source, here) if source.host.name == "claude-code" else set()
 
 
-def _off_in_claude(source: Source, here: Places) -> set[str]:
+def _off_in_claude(source: ServerMap, here: Places) -> set[str]:
     """Servers are switched off by project, in Claude Code's own file and in its settings."""
     off: set[str] = set()
     if source.scope != "project":
@@ -182,7 +182,7 @@ def _names(value: object) -> set[str]:
     return {name for name in value if isinstance(name, str)} if isinstance(value, list) else set()
 
 
-def _add_absent(host: Host, spots: Sequence[Spot], here: Places, survey: Survey) -> None:
+def _add_absent(host: Host, spots: Sequence[ConfigLocation], here: Places, survey: Discovery) -> None:
     """A host that was asked for and has no file yet gets one."""
     for spot in spots:
         paths = [path for path in candidates(spot, here) if "*" not in path]
@@ -190,7 +190,7 @@ def _add_absent(host: Host, spots: Sequence[Spot], here: Places, survey: Survey)
             key = key_of(spot.keys[0] if () in spot.keys else spot.keys[-1], here.fields) or SERVERS
             form = spot.form
             survey.sources.append(
-                Source(
+                ServerMap(
                     host=host,
                     scope=spot.scope,
                     path=os.path.realpath(paths[0]),
@@ -202,7 +202,7 @@ def _add_absent(host: Host, spots: Sequence[Spot], here: Places, survey: Survey)
             return
 
 
-def _look_at_named(path: str, here: Places, survey: Survey) -> None:
+def _look_at_named(path: str, here: Places, survey: Discovery) -> None:
     real = os.path.realpath(path)
     for host in HOSTS:
         for spot in host.spots:
@@ -226,7 +226,7 @@ def _look_at_named(path: str, here: Places, survey: Survey) -> None:
         _take(source, here, survey)
 
 
-def guess(path: str, data: bytes) -> Source | None:
+def guess(path: str, data: bytes) -> ServerMap | None:
     """Whose form a file has that no host is known to have."""
     text = formats.decode(data)
     form = formats.format_of(path)
@@ -238,9 +238,9 @@ def guess(path: str, data: bytes) -> Source | None:
             found = _servers_or_none(text, each, key)
             if found:
                 host = by_name["continue"] if each == "yaml-list" else by_name.get(name, ANY_FILE)
-                return Source(host=host, scope="file", path=path, form=each, key=key, data=data)
+                return ServerMap(host=host, scope="file", path=path, form=each, key=key, data=data)
     if form == "json" and _is_bare(text):
-        return Source(host=ANY_FILE, scope="file", path=path, form="json", key=(), data=data)
+        return ServerMap(host=ANY_FILE, scope="file", path=path, form="json", key=(), data=data)
     return None
 
 

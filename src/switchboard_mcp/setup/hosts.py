@@ -18,7 +18,7 @@ Platform = Literal["linux", "darwin", "win32"]
 SERVERS = ("mcpServers",)
 
 
-class Spot(Struct, frozen=True):
+class ConfigLocation(Struct, frozen=True):
     """One place where a host keeps servers. Of its `paths` the first that exists counts, with `*` all that match.
 
     Of its `keys` the first that is there counts; the last is the one that is written where there is none.
@@ -38,7 +38,7 @@ class Host(Struct, frozen=True, kw_only=True):
 
     name: str
     title: str
-    spots: tuple[Spot, ...]
+    spots: tuple[ConfigLocation, ...]
     syntax: Syntax
     # How it finds out about a change.
     restart: str
@@ -68,13 +68,13 @@ HOSTS: tuple[Host, ...] = (
         name="claude-code",
         title="Claude Code",
         spots=(
-            Spot("user", CLAUDE_FILE),
+            ConfigLocation("user", CLAUDE_FILE),
             # It knows a project by its real path, in a repository by the root.
             *(
-                Spot("local", CLAUDE_FILE, (("projects", folder, "mcpServers"),))
+                ConfigLocation("local", CLAUDE_FILE, (("projects", folder, "mcpServers"),))
                 for folder in ("{workspace}", "{real}", "{repository}")
             ),
-            Spot(
+            ConfigLocation(
                 "project",
                 ("{workspace}/.mcp.json",),
                 shared="Copilot CLI and other hosts read this file too",
@@ -96,8 +96,8 @@ HOSTS: tuple[Host, ...] = (
         name="claude-desktop",
         title="Claude Desktop",
         spots=(
-            Spot("user", ("{support}/Claude/claude_desktop_config.json",), platforms=("darwin",)),
-            Spot(
+            ConfigLocation("user", ("{support}/Claude/claude_desktop_config.json",), platforms=("darwin",)),
+            ConfigLocation(
                 "user",
                 (
                     "{LOCALAPPDATA}/Packages/Claude_pzs8sxrjxfjjc/LocalCache/Roaming/Claude/claude_desktop_config.json",
@@ -105,7 +105,7 @@ HOSTS: tuple[Host, ...] = (
                 ),
                 platforms=("win32",),
             ),
-            Spot("user", ("{config}/Claude/claude_desktop_config.json",), platforms=("linux",)),
+            ConfigLocation("user", ("{config}/Claude/claude_desktop_config.json",), platforms=("linux",)),
         ),
         syntax="none",
         restart="quit it fully, then start it",
@@ -114,8 +114,8 @@ HOSTS: tuple[Host, ...] = (
         name="cursor",
         title="Cursor",
         spots=(
-            Spot("user", ("{home}/.cursor/mcp.json",)),
-            Spot("project", ("{workspace}/.cursor/mcp.json",)),
+            ConfigLocation("user", ("{home}/.cursor/mcp.json",)),
+            ConfigLocation("project", ("{workspace}/.cursor/mcp.json",)),
         ),
         syntax="prefixed",
         restart="reload the window",
@@ -133,12 +133,12 @@ HOSTS: tuple[Host, ...] = (
         title="VS Code",
         spots=(
             *(
-                Spot(scope, (f"{home}/{folder}/User/mcp.json",), VSCODE, platforms=(platform,))
+                ConfigLocation(scope, (f"{home}/{folder}/User/mcp.json",), VSCODE, platforms=(platform,))
                 for scope, folder in (("user", "Code"), ("insiders", "Code - Insiders"))
                 for home, platform in APPLICATION_DATA
             ),
-            Spot("remote", ("{home}/.vscode-server/data/User/mcp.json",), VSCODE),
-            Spot("project", ("{workspace}/.vscode/mcp.json",), VSCODE),
+            ConfigLocation("remote", ("{home}/.vscode-server/data/User/mcp.json",), VSCODE),
+            ConfigLocation("project", ("{workspace}/.vscode/mcp.json",), VSCODE),
         ),
         syntax="prefixed",
         restart="trust it when asked",
@@ -153,8 +153,8 @@ HOSTS: tuple[Host, ...] = (
         name="windsurf",
         title="Windsurf",
         spots=(
-            Spot("user", ("{home}/.codeium/windsurf/mcp_config.json",)),
-            Spot("jetbrains", ("{home}/.codeium/mcp_config.json",)),
+            ConfigLocation("user", ("{home}/.codeium/windsurf/mcp_config.json",)),
+            ConfigLocation("jetbrains", ("{home}/.codeium/mcp_config.json",)),
         ),
         syntax="prefixed",
         restart="refresh the servers in its settings",
@@ -163,8 +163,8 @@ HOSTS: tuple[Host, ...] = (
         name="codex",
         title="Codex",
         spots=(
-            Spot("user", ("{CODEX_HOME}/config.toml", "{home}/.codex/config.toml"), CODEX, "toml"),
-            Spot("project", ("{workspace}/.codex/config.toml",), CODEX, "toml"),
+            ConfigLocation("user", ("{CODEX_HOME}/config.toml", "{home}/.codex/config.toml"), CODEX, "toml"),
+            ConfigLocation("project", ("{workspace}/.codex/config.toml",), CODEX, "toml"),
         ),
         syntax="none",
         restart="start a new session",
@@ -175,8 +175,8 @@ HOSTS: tuple[Host, ...] = (
         name="gemini",
         title="Gemini CLI",
         spots=(
-            Spot("user", ("{home}/.gemini/settings.json",)),
-            Spot("project", ("{workspace}/.gemini/settings.json",)),
+            ConfigLocation("user", ("{home}/.gemini/settings.json",)),
+            ConfigLocation("project", ("{workspace}/.gemini/settings.json",)),
         ),
         syntax="dollar",
         restart="start a new session",
@@ -193,9 +193,9 @@ HOSTS: tuple[Host, ...] = (
         name="zed",
         title="Zed",
         spots=(
-            Spot("user", ("{config}/zed/settings.json",), ZED, platforms=("linux", "darwin")),
-            Spot("user", ("{APPDATA}/Zed/settings.json",), ZED, platforms=("win32",)),
-            Spot("project", ("{workspace}/.zed/settings.json",), ZED),
+            ConfigLocation("user", ("{config}/zed/settings.json",), ZED, platforms=("linux", "darwin")),
+            ConfigLocation("user", ("{APPDATA}/Zed/settings.json",), ZED, platforms=("win32",)),
+            ConfigLocation("project", ("{workspace}/.zed/settings.json",), ZED),
         ),
         syntax="none",
         restart="nothing to do",
@@ -206,9 +206,9 @@ HOSTS: tuple[Host, ...] = (
         name="continue",
         title="Continue",
         spots=(
-            Spot("user", ("{home}/.continue/config.yaml",), form="yaml-list"),
-            Spot("project", ("{workspace}/.continue/mcpServers/*.yaml",), form="yaml-list"),
-            Spot("project", ("{workspace}/.continue/mcpServers/*.json",)),
+            ConfigLocation("user", ("{home}/.continue/config.yaml",), form="yaml-list"),
+            ConfigLocation("project", ("{workspace}/.continue/mcpServers/*.yaml",), form="yaml-list"),
+            ConfigLocation("project", ("{workspace}/.continue/mcpServers/*.json",)),
         ),
         syntax="continue",
         restart="reload the window",
@@ -217,7 +217,7 @@ HOSTS: tuple[Host, ...] = (
         name="cline",
         title="Cline",
         spots=(
-            Spot(
+            ConfigLocation(
                 "user",
                 (
                     "{CLINE_MCP_SETTINGS_PATH}",
@@ -235,8 +235,8 @@ HOSTS: tuple[Host, ...] = (
         name="copilot",
         title="Copilot CLI",
         spots=(
-            Spot("user", ("{COPILOT_HOME}/mcp-config.json", "{home}/.copilot/mcp-config.json")),
-            Spot("project", ("{workspace}/.github/mcp.json",)),
+            ConfigLocation("user", ("{COPILOT_HOME}/mcp-config.json", "{home}/.copilot/mcp-config.json")),
+            ConfigLocation("project", ("{workspace}/.github/mcp.json",)),
         ),
         syntax="dollar",
         restart="start a new session",
@@ -251,8 +251,8 @@ HOSTS: tuple[Host, ...] = (
         name="goose",
         title="Goose",
         spots=(
-            Spot("user", ("{config}/goose/config.yaml",), GOOSE, "yaml", ("linux", "darwin")),
-            Spot("user", ("{APPDATA}/Block/goose/config/config.yaml",), GOOSE, "yaml", ("win32",)),
+            ConfigLocation("user", ("{config}/goose/config.yaml",), GOOSE, "yaml", ("linux", "darwin")),
+            ConfigLocation("user", ("{APPDATA}/Block/goose/config/config.yaml",), GOOSE, "yaml", ("win32",)),
         ),
         syntax="none",
         restart="start a new session",
@@ -263,17 +263,17 @@ HOSTS: tuple[Host, ...] = (
         name="opencode",
         title="opencode",
         spots=(
-            Spot("user", ("{config}/opencode/opencode.json",), OPENCODE),
-            Spot("user", ("{config}/opencode/opencode.jsonc",), OPENCODE),
-            Spot("user", ("{OPENCODE_CONFIG}",), OPENCODE),
-            Spot(
+            ConfigLocation("user", ("{config}/opencode/opencode.json",), OPENCODE),
+            ConfigLocation("user", ("{config}/opencode/opencode.jsonc",), OPENCODE),
+            ConfigLocation("user", ("{OPENCODE_CONFIG}",), OPENCODE),
+            ConfigLocation(
                 "user",
                 ("{APPDATA}/opencode/opencode.json", "{APPDATA}/opencode/opencode.jsonc"),
                 OPENCODE,
                 platforms=("win32",),
             ),
-            Spot("project", ("{workspace}/opencode.json",), OPENCODE),
-            Spot("project", ("{workspace}/opencode.jsonc",), OPENCODE),
+            ConfigLocation("project", ("{workspace}/opencode.json",), OPENCODE),
+            ConfigLocation("project", ("{workspace}/opencode.jsonc",), OPENCODE),
         ),
         syntax="opencode",
         restart="start a new session",
@@ -292,7 +292,7 @@ HOSTS: tuple[Host, ...] = (
         name="amp",
         title="Amp",
         spots=(
-            Spot(
+            ConfigLocation(
                 "user",
                 (
                     "{config}/amp/settings.json",
@@ -301,7 +301,7 @@ HOSTS: tuple[Host, ...] = (
                 ),
                 (("amp.mcpServers",),),
             ),
-            Spot(
+            ConfigLocation(
                 "project",
                 ("{workspace}/.amp/settings.json", "{workspace}/.amp/settings.jsonc"),
                 (("amp.mcpServers",),),
@@ -315,8 +315,8 @@ HOSTS: tuple[Host, ...] = (
         name="warp",
         title="Warp",
         spots=(
-            Spot("user", ("{home}/.warp/.mcp.json",), (SERVERS, ())),
-            Spot("project", ("{workspace}/.warp/.mcp.json",), (SERVERS, ())),
+            ConfigLocation("user", ("{home}/.warp/.mcp.json",), (SERVERS, ())),
+            ConfigLocation("project", ("{workspace}/.warp/.mcp.json",), (SERVERS, ())),
         ),
         syntax="none",
         restart="start the server in its settings",

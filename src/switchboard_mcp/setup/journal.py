@@ -37,7 +37,7 @@ class Edit(Struct, kw_only=True, rename="camel"):
     entry: str
 
 
-class Change(Struct, kw_only=True):
+class FileChange(Struct, kw_only=True):
     """One file before and after. `mode` is that of a new file; an old one keeps its own."""
 
     path: str
@@ -47,12 +47,12 @@ class Change(Struct, kw_only=True):
     edits: list[Edit] = []
 
     @classmethod
-    def creating(cls, path: str, data: bytes, *, mode: int) -> Change:
+    def creating(cls, path: str, data: bytes, *, mode: int) -> FileChange:
         """A file that is not there yet."""
         return cls(path=path, before=None, after=data, mode=mode)
 
 
-class Record(Struct, kw_only=True, rename="camel"):
+class JournalEntry(Struct, kw_only=True, rename="camel"):
     """One file in the journal. Hashes are of whole files; `backup` is the name of the copy."""
 
     path: str
@@ -68,16 +68,16 @@ class Journal(Struct, kw_only=True, rename="camel"):
     version: int = VERSION
     state: State = "begun"
     command: str = "init"
-    records: list[Record] = []
+    records: list[JournalEntry] = []
 
 
-class Run(Struct, kw_only=True):
+class JournalRun(Struct, kw_only=True):
     """A journal and the folder it is in."""
 
     folder: str
     journal: Journal
 
-    def backup(self, record: Record) -> bytes:
+    def backup(self, record: JournalEntry) -> bytes:
         """A file as it was."""
         with open(os.path.join(self.folder, record.backup), "rb") as file:
             return file.read()
@@ -98,17 +98,17 @@ def encode(journal: Journal) -> bytes:
     return msgspec.json.format(msgspec.json.encode(journal), indent=2) + b"\n"
 
 
-def runs(workspace: str) -> list[Run]:
+def runs(workspace: str) -> list[JournalRun]:
     """All runs of a workspace, oldest first. A folder without a journal is of a run that changed nothing."""
     home = os.path.join(workspace, FOLDER)
-    found: list[Run] = []
+    found: list[JournalRun] = []
     for name in sorted(os.listdir(home)) if os.path.isdir(home) else []:
         folder = os.path.join(home, name)
         data = read(os.path.join(folder, FILE))
         if data is None:
             continue
         try:
-            found.append(Run(folder=folder, journal=msgspec.json.decode(data, type=Journal)))
+            found.append(JournalRun(folder=folder, journal=msgspec.json.decode(data, type=Journal)))
         except msgspec.MsgspecError as problem:
             told = f"{os.path.join(folder, FILE)} cannot be read: {problem}."
             hint = "The copies beside it are your files as they were; put them back by hand."
@@ -116,7 +116,7 @@ def runs(workspace: str) -> list[Run]:
     return found
 
 
-def begin(workspace: str, changes: Sequence[Change]) -> Run:
+def begin(workspace: str, changes: Sequence[FileChange]) -> JournalRun:
     """Write the journal of a run; after this everything can be taken back."""
     private_folder(os.path.join(workspace, ".switchboard"))
     home = os.path.join(workspace, FOLDER)
@@ -124,14 +124,14 @@ def begin(workspace: str, changes: Sequence[Change]) -> Run:
     numbers = [int(name) for name in os.listdir(home) if name.isdecimal()]
     folder = os.path.join(home, f"{max(numbers, default=0) + 1:04d}")
     private_folder(folder)
-    records: list[Record] = []
+    records: list[JournalEntry] = []
     for number, change in enumerate(changes):
         backup = ""
         if change.before is not None:
             backup = f"{number:03d}-{os.path.basename(change.path).lstrip('.')}"
             write(os.path.join(folder, backup), change.before, 0o600)
         records.append(
-            Record(
+            JournalEntry(
                 path=change.path,
                 before=digest(change.before),
                 after=digest(change.after),
@@ -139,12 +139,12 @@ def begin(workspace: str, changes: Sequence[Change]) -> Run:
                 edits=change.edits,
             )
         )
-    run = Run(folder=folder, journal=Journal(records=records))
+    run = JournalRun(folder=folder, journal=Journal(records=records))
     run.mark("begun")
     return run
 
 
-def perform(changes: Sequence[Change], run: Run) -> None:
+def perform(changes: Sequence[FileChange], run: JournalRun) -> None:
     """Make every change; stops where a file is no longer what it was when it was looked at."""
     for number, change in enumerate(changes):
         if digest(read(change.path)) != digest(change.before):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from switchboard_mcp.setup.hosts import Platform, Spot
+from switchboard_mcp.setup.hosts import ConfigLocation, Platform
 
 _FIELD = re.compile(r"\{([A-Za-z_]+)\}")
 # Where one of these is set, the file it leads to is the only one that counts.
@@ -77,7 +77,7 @@ def key_of(key: tuple[str, ...], fields: Mapping[str, str]) -> tuple[str, ...] |
     return None if any(not name for name in found) else found
 
 
-def paths_of(spot: Spot, here: Places) -> list[str]:
+def paths_of(spot: ConfigLocation, here: Places) -> list[str]:
     """The files of a spot that exist."""
     if here.platform not in spot.platforms:
         return []
@@ -89,7 +89,7 @@ def paths_of(spot: Spot, here: Places) -> list[str]:
     return []
 
 
-def candidates(spot: Spot, here: Places) -> list[str]:
+def candidates(spot: ConfigLocation, here: Places) -> list[str]:
     """The files of a spot, whether they exist or not. An override that is set is the only one."""
     paths = [path for text in spot.paths if (path := filled(text, here.fields))]
     overridden = any(

@@ -15,7 +15,7 @@ from switchboard_mcp.setup.children import (
     FOLDER,
     OWN,
     SECRETS,
-    Home,
+    ChildrenFolder,
     child_path,
     child_text,
     known_secrets,
@@ -24,12 +24,12 @@ from switchboard_mcp.setup.children import (
     with_secrets,
     without_literals,
 )
-from switchboard_mcp.setup.dialects import ENTRY_NAME, Server, anywhere, switchboard_entry
-from switchboard_mcp.setup.discovery import Finding, Source, Survey
+from switchboard_mcp.setup.dialects import ENTRY_NAME, HostServer, anywhere, switchboard_entry
+from switchboard_mcp.setup.discovery import DiscoveredServer, Discovery, ServerMap
 from switchboard_mcp.setup.edit import formats, jsonc_edit
 from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
 from switchboard_mcp.setup.hosts import ANY_FILE
-from switchboard_mcp.setup.journal import Change, Edit, read
+from switchboard_mcp.setup.journal import Edit, FileChange, read
 from switchboard_mcp.setup.variables import references
 from switchboard_mcp.system.atomic_write import GITIGNORE
 
@@ -40,7 +40,7 @@ OWN_VARIABLES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STAT
 class Outcome(Struct, kw_only=True):
     """What happens to one entry: it becomes `child`, or it stays and says why."""
 
-    finding: Finding
+    finding: DiscoveredServer
     child: str = ""
     stays: str = ""
     joins: str = ""  # The entry that this child was made from first, where it is another.
@@ -55,14 +55,14 @@ class NewChild(Struct, kw_only=True):
     """A child to be made."""
 
     name: str
-    server: Server
+    server: HostServer
     passes: list[str] = []
 
 
-class Present(Struct, frozen=True, kw_only=True):
+class ExistingSetup(Struct, frozen=True, kw_only=True):
     """What the workspace has already: children by name, and names that are taken."""
 
-    children: dict[str, Server]
+    children: dict[str, HostServer]
     names: set[str]
 
 
@@ -71,7 +71,7 @@ class Plan(Struct, kw_only=True):
 
     outcomes: list[Outcome]
     children: list[NewChild]
-    changes: list[Change]
+    changes: list[FileChange]
     troubles: list[str]
     variables: list[str]
     secrets: dict[str, str]
@@ -82,7 +82,7 @@ class Plan(Struct, kw_only=True):
         return [outcome for outcome in self.outcomes if outcome.moves]
 
 
-def decide(survey: Survey, present: Present, workspace: str) -> tuple[list[Outcome], list[NewChild]]:
+def decide(survey: Discovery, present: ExistingSetup, workspace: str) -> tuple[list[Outcome], list[NewChild]]:
     """Which entry becomes which child."""
     outcomes: list[Outcome] = []
     made: dict[str, NewChild] = {}
@@ -110,11 +110,11 @@ def decide(survey: Survey, present: Present, workspace: str) -> tuple[list[Outco
     return outcomes, list(made.values())
 
 
-def _same(server: Server, children: Mapping[str, Server]) -> str | None:
+def _same(server: HostServer, children: Mapping[str, HostServer]) -> str | None:
     return next((name for name, other in children.items() if other.identity == server.identity), None)
 
 
-def _joined(child: NewChild, server: Server, passes: Sequence[str]) -> NewChild:
+def _joined(child: NewChild, server: HostServer, passes: Sequence[str]) -> NewChild:
     """Where one host uses a server and another has it switched off, it is used."""
     first = child.server
     times = [each for each in (first.timeout_ms, server.timeout_ms) if each is not None]
@@ -128,7 +128,7 @@ def _joined(child: NewChild, server: Server, passes: Sequence[str]) -> NewChild:
     return NewChild(name=child.name, server=merged, passes=[*child.passes, *passes])
 
 
-def _free_name(finding: Finding, taken: set[str]) -> str:
+def _free_name(finding: DiscoveredServer, taken: set[str]) -> str:
     name = safe_name(finding.name)
     if name not in taken:
         return name
@@ -138,7 +138,7 @@ def _free_name(finding: Finding, taken: set[str]) -> str:
     )
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class SetupOptions(Struct, frozen=True, kw_only=True):
     """What the person wants."""
 
     workspace: str
@@ -147,7 +147,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     # What a host runs. Where it is empty, each gets one that is good on everybody's machine.
     command: list[str]
     environ: Mapping[str, str]
-    home: Home = OWN
+    home: ChildrenFolder = OWN
     move_secrets: bool = False
     enable: tuple[str, ...] = ()
     # Hosts that get an entry also where nothing is moved from them.
@@ -155,7 +155,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 def make_plan(
-    survey: Survey, outcomes: Sequence[Outcome], children: Sequence[NewChild], wanted: Settings
+    survey: Discovery, outcomes: Sequence[Outcome], children: Sequence[NewChild], wanted: SetupOptions
 ) -> Plan:
     """What every file becomes."""
     used = {outcome.child for outcome in outcomes}
@@ -178,16 +178,16 @@ def make_plan(
     for child in kept:
         path = child_path(folder, child.name, wanted.home)
         text = child_text(child.name, child.server, folder, wanted.home)
-        plan.changes.append(Change.creating(path, text, mode=wanted.home.mode))
+        plan.changes.append(FileChange.creating(path, text, mode=wanted.home.mode))
     ignore = os.path.join(folder, FOLDER, ".gitignore")
     if not os.path.exists(ignore):
-        plan.changes.append(Change.creating(ignore, GITIGNORE, mode=0o644))
+        plan.changes.append(FileChange.creating(ignore, GITIGNORE, mode=0o644))
     if values:
         path = os.path.join(folder, SECRETS)
         before = read(path)
         after = with_secrets(before or b"", values)
         if after != before:
-            plan.changes.append(Change(path=path, before=before, after=after, mode=0o600))
+            plan.changes.append(FileChange(path=path, before=before, after=after, mode=0o600))
     plan.changes += [*_config_change(kept, wanted, plan), *hosts]
     return plan
 
@@ -219,17 +219,19 @@ def move_secrets(children: Sequence[NewChild], known: Mapping[str, str]) -> dict
     return values
 
 
-def _host_changes(survey: Survey, outcomes: Sequence[Outcome], plan: Plan, wanted: Settings) -> list[Change]:
+def _host_changes(
+    survey: Discovery, outcomes: Sequence[Outcome], plan: Plan, wanted: SetupOptions
+) -> list[FileChange]:
     """The files of the hosts, each once, whatever changes in it."""
     keepers = _keepers(survey, outcomes, wanted)
-    by_path: dict[str, Change] = {}
+    by_path: dict[str, FileChange] = {}
     spoilt: dict[str, str] = {}
     for source in survey.sources:
         names = [each.finding.name for each in outcomes if each.moves and each.finding.source is source]
         entry = _entry_name(survey, source, names, wanted) if any(each is source for each in keepers) else ""
         if (not names and not entry) or source.path in spoilt:
             continue
-        change = by_path.get(source.path) or Change(
+        change = by_path.get(source.path) or FileChange(
             path=source.path, before=source.data, after=source.data or b"", mode=0o600
         )
         try:
@@ -246,7 +248,7 @@ def _host_changes(survey: Survey, outcomes: Sequence[Outcome], plan: Plan, wante
 
 
 def _edited(
-    data: bytes, source: Source, names: Sequence[str], entry: str, plan: Plan, wanted: Settings
+    data: bytes, source: ServerMap, names: Sequence[str], entry: str, plan: Plan, wanted: SetupOptions
 ) -> bytes:
     needed = [*plan.variables, *(name for name in OWN_VARIABLES if wanted.environ.get(name))]
     command = wanted.command or anywhere(source.host)
@@ -257,7 +259,7 @@ def _edited(
     return text.encode()
 
 
-def _entry_name(survey: Survey, source: Source, names: Sequence[str], wanted: Settings) -> str:
+def _entry_name(survey: Discovery, source: ServerMap, names: Sequence[str], wanted: SetupOptions) -> str:
     """One name for all; where the host has it for another folder already, this folder's name is added."""
     taken = {
         finding.name
@@ -279,11 +281,11 @@ def _leave(path: str, reason: str, plan: Plan) -> None:
     plan.children[:] = [child for child in plan.children if child.name in used]
 
 
-def _keepers(survey: Survey, outcomes: Sequence[Outcome], wanted: Settings) -> list[Source]:
+def _keepers(survey: Discovery, outcomes: Sequence[Outcome], wanted: SetupOptions) -> list[ServerMap]:
     """The file of each host that gets the entry: the first something moves from. A file that several hosts read gets
     its own, and no host gets a second one beside an entry that it has.
     """
-    found: list[Source] = []
+    found: list[ServerMap] = []
     done = {
         finding.source.host.name
         for finding in survey.findings
@@ -310,11 +312,11 @@ def _keepers(survey: Survey, outcomes: Sequence[Outcome], wanted: Settings) -> l
     return found
 
 
-def _is_here(finding: Finding, wanted: Settings) -> bool:
+def _is_here(finding: DiscoveredServer, wanted: SetupOptions) -> bool:
     return finding.reading.serves in (".", wanted.workspace)
 
 
-def _config_change(children: Sequence[NewChild], wanted: Settings, plan: Plan) -> list[Change]:
+def _config_change(children: Sequence[NewChild], wanted: SetupOptions, plan: Plan) -> list[FileChange]:
     """Settings that belong to the move: which tools of a child were allowed, and suites that are switched on."""
     filters = {
         child.name: {
@@ -340,7 +342,7 @@ def _config_change(children: Sequence[NewChild], wanted: Settings, plan: Plan) -
         plan.troubles.append(f"{path} {problem} Put in by hand: {', '.join((*filters, *wanted.enable))}.")
         return []
     after = text.encode()
-    return [] if after == before else [Change(path=path, before=before, after=after, mode=0o644)]
+    return [] if after == before else [FileChange(path=path, before=before, after=after, mode=0o644)]
 
 
 def _set(

@@ -18,7 +18,7 @@ from switchboard_mcp.setup.paths import Places, matching
 MAX_BYTES = 4 * 1024 * 1024
 
 
-class Trace(Struct, frozen=True, rename="camel"):
+class ServerReference(Struct, frozen=True, rename="camel"):
     """One place that names a server."""
 
     host: str
@@ -28,20 +28,20 @@ class Trace(Struct, frozen=True, rename="camel"):
     name: str
 
 
-def traces(host: Host, names: Sequence[str], here: Places) -> list[Trace]:
+def traces(host: Host, names: Sequence[str], here: Places) -> list[ServerReference]:
     """Where the files of a host name these servers."""
-    found: list[Trace] = []
+    found: list[ServerReference] = []
     for path in matching(host.rules, here):
         for number, line in enumerate(_lines(path), 1):
             found += (
-                Trace(host.name, _kind(line, path), path, number, name)
+                ServerReference(host.name, _kind(line, path), path, number, name)
                 for name in names
                 if _names(host, name, line)
             )
     for path in matching(host.logins, here):
         text = "\n".join(_lines(path))
         found += (
-            Trace(host.name, "login", path, 0, name)
+            ServerReference(host.name, "login", path, 0, name)
             for name in names
             if re.search(rf'"{re.escape(name)}(?:\||")', text)
         )

@@ -17,31 +17,31 @@ from msgspec import Struct
 from switchboard_mcp.setup.children import FOLDER, TEAM
 from switchboard_mcp.setup.edit import formats, jsonc_edit
 from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
-from switchboard_mcp.setup.journal import FRESH, Record, Run, digest, read, remove, runs, write
+from switchboard_mcp.setup.journal import FRESH, JournalEntry, JournalRun, digest, read, remove, runs, write
 
 # restored: the old bytes are back; merged: the edits since were kept; removed: a file of ours is gone;
 # nothing: it is as it was already; kept: it was edited since, and is left as it is.
 Verdict = Literal["restored", "merged", "removed", "nothing", "kept"]
 
 
-class Step(Struct, kw_only=True):
+class RevertStep(Struct, kw_only=True):
     """What happens to one file. `data` is what it becomes; `remarks` what a person should know."""
 
-    run: Run
-    record: Record
+    run: JournalRun
+    record: JournalEntry
     verdict: Verdict
     data: bytes | None = None
     remarks: list[str] = []
 
 
-def active(found: Sequence[Run]) -> list[Run]:
+def active(found: Sequence[JournalRun]) -> list[JournalRun]:
     """The runs that can be taken back, newest first."""
     return [run for run in reversed(found) if run.journal.state != "reverted"]
 
 
-def plan_undo(taken: Sequence[Run]) -> list[Step]:
+def plan_undo(taken: Sequence[JournalRun]) -> list[RevertStep]:
     """What taking all these runs back means, newest first. Reads files, writes nothing."""
-    steps: list[Step] = []
+    steps: list[RevertStep] = []
     now: dict[str, bytes | None] = {}
     for run in taken:
         for record in reversed(run.journal.records):
@@ -53,23 +53,25 @@ def plan_undo(taken: Sequence[Run]) -> list[Step]:
     return steps
 
 
-def _step(run: Run, record: Record, current: bytes | None) -> Step:
+def _step(run: JournalRun, record: JournalEntry, current: bytes | None) -> RevertStep:
     state = digest(current)
     if state == record.before:
-        return Step(run=run, record=record, verdict="nothing", data=current)
+        return RevertStep(run=run, record=record, verdict="nothing", data=current)
     existed = bool(record.before)
     if state == record.after:
         data = run.backup(record) if existed else None
-        return Step(run=run, record=record, verdict="restored" if existed else "removed", data=data)
+        return RevertStep(run=run, record=record, verdict="restored" if existed else "removed", data=data)
     if current is None:
         told = "it is gone; it is not brought back" if existed else "it is gone already"
-        return Step(run=run, record=record, verdict="kept" if existed else "nothing", remarks=[told])
+        return RevertStep(run=run, record=record, verdict="kept" if existed else "nothing", remarks=[told])
     if not record.edits:
-        return Step(run=run, record=record, verdict="kept", data=current, remarks=["it was edited since"])
+        return RevertStep(
+            run=run, record=record, verdict="kept", data=current, remarks=["it was edited since"]
+        )
     return _merge(run, record, current)
 
 
-def _merge(run: Run, record: Record, current: bytes) -> Step:
+def _merge(run: JournalRun, record: JournalEntry, current: bytes) -> RevertStep:
     """Only our own changes are taken back."""
     remarks = ["it was edited since; only what was moved is put back"]
     try:
@@ -89,8 +91,8 @@ def _merge(run: Run, record: Record, current: bytes) -> Step:
     except BeyondEditingError as problem:
         copy = os.path.join(run.folder, record.backup)
         told = f"it was edited since, and {problem} Put back by hand what you need from {copy}"
-        return Step(run=run, record=record, verdict="kept", data=current, remarks=[told])
-    return Step(run=run, record=record, verdict="merged", data=text.encode(), remarks=remarks)
+        return RevertStep(run=run, record=record, verdict="kept", data=current, remarks=[told])
+    return RevertStep(run=run, record=record, verdict="merged", data=text.encode(), remarks=remarks)
 
 
 def take_back_interrupted(workspace: str) -> bool:
@@ -100,7 +102,7 @@ def take_back_interrupted(workspace: str) -> bool:
     return bool(begun)
 
 
-def perform_undo(steps: Sequence[Step], workspace: str) -> None:
+def perform_undo(steps: Sequence[RevertStep], workspace: str) -> None:
     """Do it, then forget the runs; copies are kept where something could not be put back."""
     for step in steps:
         remove(step.record.path + FRESH)

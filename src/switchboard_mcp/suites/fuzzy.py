@@ -19,9 +19,9 @@ def rank(query: str, documents: Sequence[tuple[str, str]], floor: float = 0.0) -
     Only documents that share a word with the query are returned, and of these only such as reach `floor` times the best
     score.
     """
-    from switchboard_mcp.suites.search import Entry, Index  # Only where somebody searches.
+    from switchboard_mcp.suites.search import Index, SearchDocument  # Only where somebody searches.
 
-    index = Index([Entry(name, text) for name, text in documents])
+    index = Index([SearchDocument(name, text) for name, text in documents])
     return [hit.place for hit in index.search(query, floor=floor)]
 
 

@@ -42,7 +42,7 @@ class ToolView(Struct, frozen=True):
     input_schema: Raw | UnsetType = UNSET
 
 
-class Ask(Struct, frozen=True):
+class IntrospectRequest(Struct, frozen=True):
     """What the host wants to see; empty means it did not say."""
 
     subtool: str = ""
@@ -51,7 +51,7 @@ class Ask(Struct, frozen=True):
     cursor: str = ""
 
 
-class Settings(Struct, frozen=True):
+class IntrospectSettings(Struct, frozen=True):
     """How the suite is configured to answer."""
 
     mode: str = "summary"
@@ -110,7 +110,11 @@ class _Plan(Struct, frozen=True):
 
 
 def answer(
-    child: str, tools: Sequence[ToolView], ask: Ask, settings: Settings, instructions: str = ""
+    child: str,
+    tools: Sequence[ToolView],
+    ask: IntrospectRequest,
+    settings: IntrospectSettings,
+    instructions: str = "",
 ) -> bytes | Failure:
     """The introspect answer as compact JSON, or why there is none."""
     if ask.verbosity and ask.verbosity not in VERBOSITIES:
@@ -127,7 +131,7 @@ def answer(
     return _Pages(plan, settings, instructions if plan.start == 0 else "").best()
 
 
-def _one(child: str, tools: Sequence[ToolView], name: str, settings: Settings) -> bytes | Failure:
+def _one(child: str, tools: Sequence[ToolView], name: str, settings: IntrospectSettings) -> bytes | Failure:
     """One tool in full, whatever it costs."""
     tool = next((tool for tool in tools if tool.name == name), None)
     if tool is None:
@@ -143,7 +147,9 @@ def _one(child: str, tools: Sequence[ToolView], name: str, settings: Settings) -
     return _assemble([_entry(tool, None, FORCED["full"], settings)], {"detail": "full"})
 
 
-def _plan(child: str, tools: Sequence[ToolView], ask: Ask, settings: Settings) -> _Plan | Failure:
+def _plan(
+    child: str, tools: Sequence[ToolView], ask: IntrospectRequest, settings: IntrospectSettings
+) -> _Plan | Failure:
     place = _Place(query=ask.query)
     if ask.cursor:
         read = _read_cursor(ask.cursor)
@@ -172,7 +178,7 @@ def _plan(child: str, tools: Sequence[ToolView], ask: Ask, settings: Settings) -
 class _Pages:
     """Finds the step of detail that fits. Each schema is decoded once, however many steps are tried."""
 
-    def __init__(self, plan: _Plan, settings: Settings, instructions: str) -> None:
+    def __init__(self, plan: _Plan, settings: IntrospectSettings, instructions: str) -> None:
         self.plan = plan
         self.settings = settings
         self.instructions = instructions
@@ -249,7 +255,7 @@ class _Pages:
         return tail
 
 
-def _entry(tool: ToolView, schema: object, level: Level, settings: Settings) -> bytes:
+def _entry(tool: ToolView, schema: object, level: Level, settings: IntrospectSettings) -> bytes:
     """One tool in the given detail."""
     shown: dict[str, object] = {"name": tool.name}
     if level.detail == "full":

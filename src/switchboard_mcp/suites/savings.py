@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from switchboard_mcp.suites import introspect
-from switchboard_mcp.suites.introspect import VERBOSITIES, Ask, Settings, ToolView
+from switchboard_mcp.suites.introspect import VERBOSITIES, IntrospectRequest, IntrospectSettings, ToolView
 
 Count = Callable[[bytes], int]
 
@@ -31,7 +31,7 @@ WRAPPING_TOKENS = 10
 LOOKING_UP = b'{"action":"introspect","subtool":""}'
 
 
-class Server(Struct, frozen=True):
+class ServerTools(Struct, frozen=True):
     """One server: what it offers, and its suite tool as hosts see it."""
 
     name: str
@@ -98,10 +98,10 @@ def flat_listing(tools: Iterable[ToolView]) -> list[bytes]:
     ]
 
 
-def measure(server: Server, count: Count, settings: Settings) -> Costs:
+def measure(server: ServerTools, count: Count, settings: IntrospectSettings) -> Costs:
     """Count the tokens of one server in every way it can be shown."""
     flat = [count(tool) for tool in flat_listing(server.tools)]
-    opened = _answer(server, Ask(), settings)
+    opened = _answer(server, IntrospectRequest(), settings)
     detail = str(msgspec.json.decode(opened).get("detail", ""))
     # Names alone do not tell how to call: a tool is looked up first, in full.
     lookup = count(LOOKING_UP) + sum(flat) / len(flat) if detail == "names" and flat else 0.0
@@ -113,7 +113,8 @@ def measure(server: Server, count: Count, settings: Settings) -> Costs:
         introspect=count(OPENING) + count(opened),
         detail=detail,
         verbosities={
-            name: count(_answer(server, Ask(verbosity=name), settings)) for name in reversed(VERBOSITIES)
+            name: count(_answer(server, IntrospectRequest(verbosity=name), settings))
+            for name in reversed(VERBOSITIES)
         },
         lookup=lookup,
     )
@@ -138,13 +139,13 @@ class Weight(Struct, frozen=True):
         return 0 < self.flat <= self.expected
 
 
-def weigh(server: Server, count: Count, settings: Settings) -> Weight:
+def weigh(server: ServerTools, count: Count, settings: IntrospectSettings) -> Weight:
     """What one server costs, flat and behind a suite."""
     flat = [count(tool) for tool in flat_listing(server.tools)]
     suite = count(server.descriptor)
     if not flat:
         return Weight(0, suite, 0.0)
-    answer = _answer(server, Ask(), settings)
+    answer = _answer(server, IntrospectRequest(), settings)
     named = msgspec.json.decode(answer, type=_Detail).detail == "names"
     lookup = count(LOOKING_UP) + sum(flat) / len(flat) if named else 0.0
     return Weight(sum(flat), suite, count(OPENING) + count(answer) + lookup)
@@ -154,7 +155,7 @@ class _Detail(Struct):
     detail: str = ""
 
 
-def _answer(server: Server, ask: Ask, settings: Settings) -> bytes:
+def _answer(server: ServerTools, ask: IntrospectRequest, settings: IntrospectSettings) -> bytes:
     answer = introspect.answer(server.name, server.tools, ask, settings, server.instructions)
     assert isinstance(answer, bytes)  # there is neither a cursor nor a name in what is asked
     return answer

@@ -39,7 +39,7 @@ SIMILAR = 0.5
 COMMON = 1_000
 
 
-class Entry(Struct, frozen=True):
+class SearchDocument(Struct, frozen=True):
     """One tool as the search sees it."""
 
     name: str
@@ -50,7 +50,7 @@ class Entry(Struct, frozen=True):
     parameters: str = ""
 
 
-class Hit(Struct, frozen=True):
+class SearchHit(Struct, frozen=True):
     """The place of an entry among those indexed, and how well it fits."""
 
     place: int
@@ -60,7 +60,7 @@ class Hit(Struct, frozen=True):
 class Index:
     """See the module."""
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(self, entries: Sequence[SearchDocument]) -> None:
         self.size = len(entries)
         self._known: dict[str, str] = {}  # the same words come again and again
         self._rarity: dict[str, float] = {}
@@ -69,7 +69,7 @@ class Index:
         self._vocabulary: list[str] = []
         self._pieces: dict[str, list[str]] = {}
 
-    def search(self, query: str, limit: int = 0, floor: float = 0.0) -> list[Hit]:
+    def search(self, query: str, limit: int = 0, floor: float = 0.0) -> list[SearchHit]:
         """The entries that match, best first; equals keep their order.
 
         Only such as share a word with the query, and of these only such as reach `floor` times the best score.
@@ -81,11 +81,11 @@ class Index:
         for place in self._dated & scores.keys():
             scores[place] *= DATED_WORTH
         least = max(scores.values()) * floor
-        hits = [Hit(place, score) for place, score in scores.items() if score >= least]
+        hits = [SearchHit(place, score) for place, score in scores.items() if score >= least]
         hits.sort(key=lambda hit: (-hit.score, hit.place))
         return hits[:limit] if limit else hits
 
-    def _weighed(self, entries: Sequence[Entry]) -> dict[str, dict[int, float]]:
+    def _weighed(self, entries: Sequence[SearchDocument]) -> dict[str, dict[int, float]]:
         """For each stem, what it adds to the score of each entry it stands in."""
         rows = [self._fields(entry) for entry in entries]
         average = {
@@ -107,7 +107,7 @@ class Index:
                 holders[place] = rarity * weight / (weight + SATURATION)
         return postings
 
-    def _fields(self, entry: Entry) -> dict[str, list[str]]:
+    def _fields(self, entry: SearchDocument) -> dict[str, list[str]]:
         first, rest = _halves(entry.description)
         return {
             "name": self._stems(entry.name),

@@ -20,7 +20,7 @@ Congested = Callable[[bool], None]
 Lost = Callable[[bytes, Failure], None]
 
 
-class Link(Protocol):
+class MessageTransport(Protocol):
     """One connection. Callbacks run on the event loop, never from within `send`."""
 
     def start(self, receive: Receive, closed: Closed, odd: Odd) -> None:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from switchboard_mcp.transport.base import Link
+from switchboard_mcp.transport.base import MessageTransport
 
 
-class Valve:
+class FlowControl:
     """Pauses and resumes all its links; one that joins while it is shut is paused too."""
 
     __slots__ = ("_links", "_shut")
 
     def __init__(self) -> None:
-        self._links: set[Link] = set()
+        self._links: set[MessageTransport] = set()
         self._shut = False
 
-    def add(self, link: Link) -> None:
+    def add(self, link: MessageTransport) -> None:
         """Mind one more link."""
         self._links.add(link)
         if self._shut:
             link.pause()
 
-    def discard(self, link: Link) -> None:
+    def discard(self, link: MessageTransport) -> None:
         """Mind it no longer."""
         self._links.discard(link)
 

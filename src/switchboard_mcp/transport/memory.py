@@ -8,7 +8,7 @@ from collections import deque
 from switchboard_mcp.transport.base import Closed, Odd, Receive
 
 
-class MemoryLink:
+class MemoryTransport:
     """See `link.Link`."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
@@ -20,7 +20,7 @@ class MemoryLink:
         self._open = True  # for sending
         self._listening = True
         self._scheduled = False
-        self.other: MemoryLink
+        self.other: MemoryTransport
         self._receive: Receive
         self._closed: Closed
 
@@ -87,8 +87,8 @@ class MemoryLink:
             self._schedule()  # one message that fails must not take the others with it
 
 
-def pair(loop: AbstractEventLoop) -> tuple[MemoryLink, MemoryLink]:
+def pair(loop: AbstractEventLoop) -> tuple[MemoryTransport, MemoryTransport]:
     """Two joined ends."""
-    left, right = MemoryLink(loop), MemoryLink(loop)
+    left, right = MemoryTransport(loop), MemoryTransport(loop)
     left.other, right.other = right, left
     return left, right

@@ -20,8 +20,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.framing import Noise, Oversized
-from switchboard_mcp.protocol.jsonrpc import Malformed, Message
-from switchboard_mcp.transport.base import Link
+from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
+from switchboard_mcp.transport.base import MessageTransport
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ def clock(loop: AbstractEventLoop) -> Callable[[], float]:
     return monotonic if type(loop).time is BaseEventLoop.time else loop.time
 
 
-class Call:
+class PendingRequest:
     """One request under way. Subclasses say what becomes of its answer; exactly one of the three ends it."""
 
     __slots__ = ("deadline", "id", "message", "timeout")
@@ -55,7 +55,7 @@ class Call:
         self.timeout = timeout
         self.deadline = 0.0
 
-    def answered(self, answer: Message) -> None:
+    def answered(self, answer: RpcMessage) -> None:
         """The other side has answered, with a result or an error."""
         raise NotImplementedError
 
@@ -71,7 +71,7 @@ class Call:
         """The other side reports progress."""
 
 
-class Inquiry(Call):
+class AwaitedRequest(PendingRequest):
     """A call whose answer is awaited."""
 
     __slots__ = ("cancellable", "future")
@@ -88,9 +88,9 @@ class Inquiry(Call):
         id = next_id()
         super().__init__(id, jsonrpc.request(id, method, params), timeout)
         self.cancellable = cancellable
-        self.future: Future[Message | Failure | None] = loop.create_future()
+        self.future: Future[RpcMessage | Failure | None] = loop.create_future()
 
-    def answered(self, answer: Message) -> None:
+    def answered(self, answer: RpcMessage) -> None:
         """Hand the answer over."""
         self._settle(answer)
 
@@ -102,18 +102,18 @@ class Inquiry(Call):
         """Hand over nothing."""
         self._settle(None)
 
-    def _settle(self, value: Message | Failure | None) -> None:
+    def _settle(self, value: RpcMessage | Failure | None) -> None:
         if not self.future.done():
             self.future.set_result(value)
 
 
-class Listener(Protocol):
+class PeerListener(Protocol):
     """Who owns a peer hears what is no answer."""
 
-    def requested(self, message: Message) -> None:
+    def requested(self, message: RpcMessage) -> None:
         """The other side asks something."""
 
-    def notified(self, message: Message) -> None:
+    def notified(self, message: RpcMessage) -> None:
         """The other side tells something."""
 
     def babbled(self, noise: Noise | Oversized | Malformed) -> None:
@@ -122,10 +122,10 @@ class Listener(Protocol):
     def link_closed(self) -> None:
         """The other side is gone. Open calls are still open: the owner knows why, and calls `fail_all`."""
 
-    def too_large(self, call: Call, size: int) -> None:
+    def too_large(self, call: PendingRequest, size: int) -> None:
         """The answer to `call` was larger than any message may be."""
 
-    def unreadable(self, call: Call, reason: str) -> None:
+    def unreadable(self, call: PendingRequest, reason: str) -> None:
         """The answer to `call` is no JSON, or nested too deeply."""
 
 
@@ -148,9 +148,9 @@ _decode_progress = msgspec.json.Decoder(ProgressHead).decode
 class Peer:
     """One side of a JSON-RPC conversation."""
 
-    def __init__(self, loop: AbstractEventLoop, link: Link, listener: Listener) -> None:
+    def __init__(self, loop: AbstractEventLoop, link: MessageTransport, listener: PeerListener) -> None:
         self.link = link
-        self.pending: dict[bytes, Call] = {}
+        self.pending: dict[bytes, PendingRequest] = {}
         self.answers = 0
         self._loop = loop
         self._listener = listener
@@ -163,7 +163,7 @@ class Peer:
         """Begin to listen."""
         self.link.start(self.receive, self._listener.link_closed, self._odd)
 
-    def send(self, call: Call) -> None:
+    def send(self, call: PendingRequest) -> None:
         """Send a request and watch for its answer."""
         call.deadline = deadline = self._now() + call.timeout
         self.pending[call.id] = call
@@ -173,9 +173,9 @@ class Peer:
 
     async def inquire(
         self, method: str, params: bytes, timeout: float, *, cancellable: bool = True
-    ) -> Message | Failure | None:
+    ) -> RpcMessage | Failure | None:
         """Send a request and await its answer; None when it came too late."""
-        call = Inquiry(self._loop, method, params, timeout, cancellable=cancellable)
+        call = AwaitedRequest(self._loop, method, params, timeout, cancellable=cancellable)
         self.send(call)
         try:
             return await call.future
@@ -187,7 +187,7 @@ class Peer:
         """Send a notification."""
         self.link.send(jsonrpc.notification(method, params))
 
-    def cancel(self, call: Call, reason: str) -> bool:
+    def cancel(self, call: PendingRequest, reason: str) -> bool:
         """Forget a call and tell the other side to stop; False where it was over already."""
         if self.pending.pop(call.id, None) is None:
             return False
@@ -202,7 +202,7 @@ class Peer:
         """Whether the other side has work to do for us."""
         return any(not call.lasting for call in self.pending.values())
 
-    def allow(self, call: Call, seconds: float) -> None:
+    def allow(self, call: PendingRequest, seconds: float) -> None:
         """Give a call so much time from now on, be it more than it had or less."""
         call.deadline = deadline = self._now() + seconds
         if call.id in self.pending and deadline < self._wake:
@@ -278,11 +278,11 @@ class Peer:
         else:
             self._listener.babbled(malformed)
 
-    def _meant(self, head: bytes, tail: bytes) -> Call | None:
+    def _meant(self, head: bytes, tail: bytes) -> PendingRequest | None:
         """Take out the call that an answer was meant for of which only the ends can be read."""
         return self.pending.pop(jsonrpc.find_id(head, tail), None) if jsonrpc.is_answer(head) else None
 
-    def _progress(self, message: Message) -> None:
+    def _progress(self, message: RpcMessage) -> None:
         if message.params is UNSET:
             return
         try:

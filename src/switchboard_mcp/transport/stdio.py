@@ -13,7 +13,7 @@ import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 
-from switchboard_mcp.protocol.framing import MAX_MESSAGE_BYTES, Piece, Splitter
+from switchboard_mcp.protocol.framing import MAX_MESSAGE_BYTES, FrameDecoder, Piece
 from switchboard_mcp.transport.base import Closed, Congested, Odd, Receive
 
 READ_BYTES = 65_536  # one default pipe; larger reads were measured to be slower
@@ -66,7 +66,7 @@ class PipeLink:
         self._congested = congested
         self._broken = broken
         self._on_error = on_error
-        self._splitter = Splitter(limit)
+        self._splitter = FrameDecoder(limit)
         self._pieces: list[Piece] = []  # being delivered
         self._out: list[bytes] = []  # queued, with their framing
         self._unsent: memoryview | None = None  # what the pipe did not take of the last write

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.ask.anthropic_api import CONTROLS, ApiModel, api_names, write_schema
-from switchboard_mcp.ask.models import Brief, Correction, Results, Talk
-from switchboard_mcp.ask.plan import Offered, Step, Turn
-from switchboard_mcp.config.ask import Ask
+from switchboard_mcp.ask.anthropic_api import CONTROLS, AnthropicModel, api_names, write_schema
+from switchboard_mcp.ask.models import Conversation, Correction, InitialPrompt, Results
+from switchboard_mcp.ask.plan import ModelTurn, Offered, PlanStep
+from switchboard_mcp.config.ask import AskSettings
 from switchboard_mcp.errors import SwitchboardError
 from tests.e2e.messages_api import Breaks, Fails, MessagesApi, Says, messages_api, text, use
 
@@ -28,15 +28,15 @@ def api() -> Iterator[MessagesApi]:
 
 
 @asynccontextmanager
-async def talking(api: MessagesApi, **settings: Any) -> AsyncIterator[Talk]:
-    model = ApiModel(Ask(base_url=api.url, **settings), "sk-test")
+async def talking(api: MessagesApi, **settings: Any) -> AsyncIterator[Conversation]:
+    model = AnthropicModel(AskSettings(base_url=api.url, **settings), "sk-test")
     try:
-        yield model.talk(Brief("files", "Be careful.", OFFERED, "Request: read a"))
+        yield model.talk(InitialPrompt("files", "Be careful.", OFFERED, "Request: read a"))
     finally:
         await model.close()
 
 
-async def first(api: MessagesApi) -> Turn:
+async def first(api: MessagesApi) -> ModelTurn:
     async with talking(api) as talk:
         return (await talk.begin(1_000)).turn
 
@@ -52,7 +52,7 @@ async def test_the_subtools_are_its_tools_and_what_is_always_the_same_is_cached(
     api.answers.append(Says([use("read_file", {"path": "a"}), DONE], cached=7))
     async with talking(api, effort="low") as talk:
         reply = await talk.begin(1_000)
-    assert reply.turn == Turn(steps=[Step("read.file", {"path": "a"})], done=True)
+    assert reply.turn == ModelTurn(steps=[PlanStep("read.file", {"path": "a"})], done=True)
     assert (reply.usage.read, reply.usage.written, reply.usage.cached) == (100, 20, 7)
     (request,) = api.requests
     assert [tool["name"] for tool in request["tools"]] == [
@@ -78,7 +78,7 @@ async def test_results_and_corrections_go_to_the_tools_they_belong_to(api: Messa
         assert reply.turn.later == ["read.file", "write"]
         await talk.go_on(Correction(["'read.file', path: is missing."]), 1_000)
         reply = await talk.go_on(Results(["== data =="]), 1_000)
-    assert reply.turn == Turn(done=True, message="It is a.")
+    assert reply.turn == ModelTurn(done=True, message="It is a.")
     last = api.requests[-1]["messages"]
     assert [message["role"] for message in last] == ["user", "assistant", "user", "assistant", "user"]
     assert [(block["tool_use_id"], block["is_error"]) for block in last[2]["content"]] == [
@@ -95,24 +95,24 @@ async def test_results_and_corrections_go_to_the_tools_they_belong_to(api: Messa
 @pytest.mark.parametrize(
     ("answer", "turn"),
     [
-        (Says([use("plan_cannot", {"why": "no mail"})]), Turn(cannot="no mail")),
-        (Says([use("plan_unclear", {})]), Turn(unclear="no question given.")),
-        (Says([text("You could …")], "end_turn"), Turn(message="You could …")),
-        (Says([], "refusal"), Turn(cannot="the model declines to plan it.")),
+        (Says([use("plan_cannot", {"why": "no mail"})]), ModelTurn(cannot="no mail")),
+        (Says([use("plan_unclear", {})]), ModelTurn(unclear="no question given.")),
+        (Says([text("You could …")], "end_turn"), ModelTurn(message="You could …")),
+        (Says([], "refusal"), ModelTurn(cannot="the model declines to plan it.")),
         (
             Says([text("wri")], "max_tokens"),
-            Turn(message="wri", odd="The answer was cut off: it is too long."),
+            ModelTurn(message="wri", odd="The answer was cut off: it is too long."),
         ),
-        (Says([use("no_such", {})]), Turn(steps=[Step("no_such", {})])),
+        (Says([use("no_such", {})]), ModelTurn(steps=[PlanStep("no_such", {})])),
         (
             Says([use("write", ["x"])]),
-            Turn(steps=[Step("write", {})], odd="The arguments of 'write' are no object."),
+            ModelTurn(steps=[PlanStep("write", {})], odd="The arguments of 'write' are no object."),
         ),
-        (Says([use("plan_later", {"subtools": "write"})]), Turn(later=[])),
+        (Says([use("plan_later", {"subtools": "write"})]), ModelTurn(later=[])),
     ],
 )
 async def test_whatever_a_model_says_becomes_a_turn_to_be_judged(
-    api: MessagesApi, answer: Says, turn: Turn
+    api: MessagesApi, answer: Says, turn: ModelTurn
 ) -> None:
     api.answers.append(answer)
     assert await first(api) == turn
@@ -180,11 +180,11 @@ async def test_an_answer_that_breaks_off_or_makes_no_sense_is_a_failure_of_the_s
 
 
 async def test_a_service_that_is_not_there_is_told_with_what_to_check(api: MessagesApi) -> None:
-    model = ApiModel(Ask(base_url="http://127.0.0.1:9"), "sk-test")
+    model = AnthropicModel(AskSettings(base_url="http://127.0.0.1:9"), "sk-test")
     client = (await model.client()).with_options(max_retries=0)
     model._client = client  # the pauses between tries are of no interest here
     with pytest.raises(SwitchboardError) as problem:
-        await model.talk(Brief("files", "", OFFERED, "x")).begin(100)
+        await model.talk(InitialPrompt("files", "", OFFERED, "x")).begin(100)
     await model.close()
     assert problem.value.failure.message == "The model's service cannot be reached."
     assert "ask.baseUrl" in str(problem.value.failure.hint)

@@ -12,11 +12,11 @@ from switchboard_mcp.ask.plan import (
     Finished,
     Frame,
     Go,
+    ModelTurn,
     Offered,
+    PlanStep,
     SendBack,
-    Step,
-    Stop,
-    Turn,
+    StopPlan,
     judge,
     to_confirm,
 )
@@ -31,11 +31,11 @@ OFFERED = {
     )
 }
 FRESH = Frame(4)
-READ = Step("read_file", {"path": "a"})
+READ = PlanStep("read_file", {"path": "a"})
 
 
 def verdict(frame: Frame = FRESH, **turn: Any) -> Any:
-    return judge(Turn(**turn), OFFERED, frame)
+    return judge(ModelTurn(**turn), OFFERED, frame)
 
 
 def test_steps_that_fulfil_the_request_are_run() -> None:
@@ -51,8 +51,8 @@ def test_what_is_needed_later_is_said_before_anything_is_read() -> None:
 @pytest.mark.parametrize(
     ("turn", "told"),
     [
-        ({"steps": [Step("read_fil", {})], "done": True}, "Did you mean read_file"),
-        ({"steps": [Step("read_file", {})], "done": True}, "'read_file', path: is missing."),
+        ({"steps": [PlanStep("read_fil", {})], "done": True}, "Did you mean read_file"),
+        ({"steps": [PlanStep("read_file", {})], "done": True}, "'read_file', path: is missing."),
         ({"steps": [READ]}, "Say whether the request is done"),
         ({"steps": [READ], "later": ["drop_tables"]}, "There is no subtool 'drop_tables', named for later."),
         ({"message": "You could call read_file."}, "Do not describe"),
@@ -65,7 +65,7 @@ def test_a_turn_that_does_not_hold_is_sent_back_once(turn: dict[str, Any], told:
     assert isinstance(first, SendBack)
     assert told in first.problems[0]
     second = verdict(Frame(4, sent_back=True), **turn)
-    assert isinstance(second, Stop)
+    assert isinstance(second, StopPlan)
     assert second.code == "ask_plan_invalid"
     assert told in second.message
 
@@ -73,7 +73,7 @@ def test_a_turn_that_does_not_hold_is_sent_back_once(turn: dict[str, Any], told:
 def test_what_was_not_planned_from_the_request_is_not_run_once_results_have_been_read() -> None:
     frame = Frame(4, frozenset({"read_file"}))
     assert verdict(frame, steps=[READ], done=True) == Go([READ], True, frozenset({"read_file"}))
-    injected = verdict(frame, steps=[Step("delete_file", {"path": "a"})], later=["delete_file"])
+    injected = verdict(frame, steps=[PlanStep("delete_file", {"path": "a"})], later=["delete_file"])
     assert isinstance(injected, SendBack)
     assert "no part of the plan" in injected.problems[0]
 
@@ -84,7 +84,7 @@ def test_after_results_a_model_may_say_that_all_is_done() -> None:
 
 def test_more_steps_than_are_left_are_not_begun() -> None:
     stopped = verdict(Frame(1), steps=[READ, READ], done=True)
-    assert isinstance(stopped, Stop)
+    assert isinstance(stopped, StopPlan)
     assert stopped.code == "ask_limit"
 
 
@@ -94,7 +94,7 @@ def test_more_steps_than_are_left_are_not_begun() -> None:
 )
 def test_a_model_may_give_up_and_nothing_runs(turn: dict[str, Any], code: str) -> None:
     stopped = verdict(steps=[READ], done=True, **turn)
-    assert isinstance(stopped, Stop)
+    assert isinstance(stopped, StopPlan)
     assert stopped.code == code
 
 
@@ -107,22 +107,22 @@ def test_a_model_may_give_up_and_nothing_runs(turn: dict[str, Any], code: str) -
     ],
 )
 def test_a_person_is_asked_about_what_the_setting_names(rule: Any, asked: list[str]) -> None:
-    steps = [Step(name, {}) for name in OFFERED]
+    steps = [PlanStep(name, {}) for name in OFFERED]
     found = to_confirm(steps, OFFERED, rule, lambda name: False)
     assert [step.subtool for step in found] == asked
     assert to_confirm(steps, OFFERED, rule, lambda name: True) == []
 
 
 def test_a_subtool_that_says_nothing_of_itself_counts_as_destructive() -> None:
-    assert to_confirm([Step("x", {})], {"x": Offered("x")}, "destructive", lambda name: False)
+    assert to_confirm([PlanStep("x", {})], {"x": Offered("x")}, "destructive", lambda name: False)
 
 
 NAMES = st.sampled_from([*OFFERED, "delete_all", ""])
 STEPS = st.builds(
-    Step, NAMES, st.dictionaries(st.sampled_from(["path", "x"]), st.text(max_size=2), max_size=2)
+    PlanStep, NAMES, st.dictionaries(st.sampled_from(["path", "x"]), st.text(max_size=2), max_size=2)
 )
 TURNS = st.builds(
-    Turn,
+    ModelTurn,
     steps=st.lists(STEPS, max_size=6),
     done=st.booleans(),
     later=st.none() | st.lists(NAMES, max_size=3),
@@ -136,7 +136,7 @@ FRAMES = st.builds(
 
 @given(TURNS, FRAMES)
 def test_whatever_a_model_says_only_offered_and_planned_steps_run_and_never_too_many(
-    turn: Turn, frame: Frame
+    turn: ModelTurn, frame: Frame
 ) -> None:
     result = judge(turn, OFFERED, frame)
     if isinstance(result, Go):

@@ -10,13 +10,15 @@ import pytest
 from msgspec import Raw
 
 from switchboard_mcp.ask.host_access import HostConsent, choose
-from switchboard_mcp.ask.models import Brief, CannotAskError, Correction, Results
-from switchboard_mcp.ask.plan import Offered, Step, Turn
-from switchboard_mcp.ask.sampling import HostModel, read_turn
+from switchboard_mcp.ask.models import CannotAskError, Correction, InitialPrompt, Results
+from switchboard_mcp.ask.plan import ModelTurn, Offered, PlanStep
+from switchboard_mcp.ask.sampling import SamplingModel, read_turn
 from switchboard_mcp.errors import SwitchboardError, failure
 
-BRIEF = Brief("files", "Be careful.", [Offered("read", "Reads.", {"type": "object"})], "Request: read a")
-DELETE = [Step("delete", {"path": "a"})]
+BRIEF = InitialPrompt(
+    "files", "Be careful.", [Offered("read", "Reads.", {"type": "object"})], "Request: read a"
+)
+DELETE = [PlanStep("delete", {"path": "a"})]
 
 
 class Host:
@@ -47,9 +49,9 @@ def said(text: str) -> dict[str, Any]:
 
 async def test_the_conversation_grows_and_every_host_can_carry_it() -> None:
     host = Host(said('{"steps":[{"subtool":"read"}],"done":true}'), said("{}"), said("{}"))
-    talk = HostModel(host.ask).talk(BRIEF)
+    talk = SamplingModel(host.ask).talk(BRIEF)
     reply = await talk.begin(500)
-    assert reply.turn == Turn(steps=[Step("read", {})], done=True)
+    assert reply.turn == ModelTurn(steps=[PlanStep("read", {})], done=True)
     assert reply.model == "m"
     assert reply.usage.read > 50
     assert reply.usage.written > 5
@@ -68,12 +70,12 @@ async def test_the_conversation_grows_and_every_host_can_carry_it() -> None:
 @pytest.mark.parametrize(
     ("text", "turn"),
     [
-        ('{"cannot": "no"}', Turn(cannot="no")),
-        ('Sure!\n```json\n{"unclear": "which?"}\n```\nDone.', Turn(unclear="which?")),
-        ('{"steps":[],"later":["a"],"message":"m"}', Turn(later=["a"], message="m")),
+        ('{"cannot": "no"}', ModelTurn(cannot="no")),
+        ('Sure!\n```json\n{"unclear": "which?"}\n```\nDone.', ModelTurn(unclear="which?")),
+        ('{"steps":[],"later":["a"],"message":"m"}', ModelTurn(later=["a"], message="m")),
     ],
 )
-def test_the_plan_is_found_in_whatever_stands_around_it(text: str, turn: Turn) -> None:
+def test_the_plan_is_found_in_whatever_stands_around_it(text: str, turn: ModelTurn) -> None:
     assert read_turn(text) == turn
 
 
@@ -94,13 +96,13 @@ def test_what_is_no_plan_is_odd(text: str) -> None:
 )
 async def test_a_host_that_does_not_lend_its_model_is_told_apart(answer: object, code: str) -> None:
     with pytest.raises(SwitchboardError) as problem:
-        await HostModel(Host(answer).ask).talk(BRIEF).begin(100)
+        await SamplingModel(Host(answer).ask).talk(BRIEF).begin(100)
     assert problem.value.failure.code == code
 
 
 async def test_content_in_several_blocks_is_one_text() -> None:
     blocks = [{"type": "text", "text": '{"do'}, {"type": "image"}, {"type": "text", "text": 'ne":true}'}]
-    reply = await HostModel(Host({"content": blocks, "model": ""}).ask).talk(BRIEF).begin(100)
+    reply = await SamplingModel(Host({"content": blocks, "model": ""}).ask).talk(BRIEF).begin(100)
     assert reply.turn.done
     assert reply.model == "host"
 

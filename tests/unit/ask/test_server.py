@@ -13,12 +13,12 @@ import pytest
 from msgspec import Raw
 
 from switchboard_mcp.ask.models import CannotAskError
-from switchboard_mcp.ask.plan import Offered, Step
+from switchboard_mcp.ask.plan import Offered, PlanStep
 from switchboard_mcp.ask.server import AskingServer
 from switchboard_mcp.ask.wrapper_app import Wrapper
-from switchboard_mcp.config.ask import Ask
+from switchboard_mcp.config.ask import AskSettings
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.inprocess.app import Caller, Menu
+from switchboard_mcp.inprocess.app import ClientIdentity, ToolTable
 from switchboard_mcp.protocol.framing import Oversized
 from switchboard_mcp.transport import memory
 
@@ -34,7 +34,7 @@ class Box:
     async def offered(self) -> list[Offered]:
         return [Offered("read", schema={}, read_only=True)]
 
-    async def call(self, step: Step) -> bytes:
+    async def call(self, step: PlanStep) -> bytes:
         return RESULT
 
     async def listed(self) -> list[Raw]:
@@ -47,7 +47,7 @@ class Box:
 class Client:
     """The other end of the link."""
 
-    def __init__(self, link: memory.MemoryLink) -> None:
+    def __init__(self, link: memory.MemoryTransport) -> None:
         self._link = link
         self._heard: asyncio.Queue[Json] = asyncio.Queue()
         link.start(lambda data: self._heard.put_nowait(json.loads(data)), lambda: None, lambda piece: None)
@@ -70,16 +70,16 @@ async def serving(
     loop, gone = asyncio.get_running_loop(), asyncio.Event()
     ours, theirs = memory.pair(loop)
     box = Box()
-    program = Wrapper(box, Ask())
+    program = Wrapper(box, AskSettings())
 
     def wrong(where: str, problem: BaseException) -> None:
         raise AssertionError(where) from problem
 
     async with asyncio.TaskGroup() as tasks:
         start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = tasks.create_task
-        menu = Menu(program, "1")
+        menu = ToolTable(program, "1")
         server = AskingServer(loop, theirs, menu, start, wrong, gone.set, box if through else None)
-        await server.open(Caller())
+        await server.open(ClientIdentity())
         client = Client(ours)
         client.send(id=0, method="initialize", params={"capabilities": capabilities or {}})
         assert (await client.hear())["result"]["serverInfo"]["name"] == "notes"

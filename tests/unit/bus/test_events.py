@@ -8,12 +8,12 @@ from typing import Any, cast
 import msgspec
 
 from switchboard_mcp.bus import node as nodes
-from switchboard_mcp.bus.client import Fields, Wire
-from switchboard_mcp.bus.events import Events
-from switchboard_mcp.config.audit import Audit as Settings
+from switchboard_mcp.bus.client import BusClient, Fields
+from switchboard_mcp.bus.events import EventPublisher
+from switchboard_mcp.config.audit import AuditSettings as Settings
 from switchboard_mcp.mail.messages import Draft
-from switchboard_mcp.mail.store.store import Post, State
-from switchboard_mcp.observability.audit.record import Audit
+from switchboard_mcp.mail.store.store import MessageStore, State
+from switchboard_mcp.observability.audit.record import AuditLog
 from switchboard_mcp.redaction.redactor import Redactor
 
 
@@ -31,7 +31,7 @@ class Stream:
 
 
 def record(folder: Path, *outcomes: str) -> None:
-    audit = Audit(Settings(), str(folder), Redactor(), masks={}, deny=False, warn=lambda problem: None)
+    audit = AuditLog(Settings(), str(folder), Redactor(), masks={}, deny=False, warn=lambda problem: None)
     audit.start()
     for outcome in outcomes:
         audit.record("child", child="github", outcome=outcome)
@@ -41,13 +41,14 @@ def record(folder: Path, *outcomes: str) -> None:
 async def test_lines_of_the_record_and_receipts_are_told_once_and_in_order(tmp_path: Path) -> None:
     record(tmp_path, "started", "failed")
     stream = Stream()
-    async with await Post.open(str(tmp_path), watch=False) as post:
+    async with await MessageStore.open(str(tmp_path), watch=False) as post:
         await post.register("bob")
         sent = await post.send(Draft(action="execute", payload=""), sender="ada", recipient="bob")
         me = await post.work(nodes.identify)
         # Each as after another start.
         tellers = [
-            Events(post, cast(Wire, stream), me, str(tmp_path / ".switchboard/audit")) for _ in range(3)
+            EventPublisher(post, cast(BusClient, stream), me, str(tmp_path / ".switchboard/audit"))
+            for _ in range(3)
         ]
         for events in tellers[:2]:
             await events.pump()
@@ -70,9 +71,12 @@ async def test_what_could_not_be_told_is_told_later(tmp_path: Path) -> None:
     record(tmp_path, "started")
     stream = Stream()
     stream.away = True
-    async with await Post.open(str(tmp_path), watch=False) as post:
-        events = Events(
-            post, cast(Wire, stream), await post.work(nodes.identify), str(tmp_path / ".switchboard/audit")
+    async with await MessageStore.open(str(tmp_path), watch=False) as post:
+        events = EventPublisher(
+            post,
+            cast(BusClient, stream),
+            await post.work(nodes.identify),
+            str(tmp_path / ".switchboard/audit"),
         )
         try:
             await events.pump()
@@ -97,7 +101,7 @@ async def test_every_step_of_a_workflow_is_told_however_many_there_were_since_th
     ]
     stages = [("submit", "running"), ("review", "running"), ("conclude", "running"), ("conclude", "finished")]
 
-    async with await Post.open(str(tmp_path), watch=False) as post:
+    async with await MessageStore.open(str(tmp_path), watch=False) as post:
         me = await post.work(nodes.identify)
         for run, made in (("quick", [3]), ("slow", [0, 1, 1, 3])):
             for count in made:
@@ -105,7 +109,7 @@ async def test_every_step_of_a_workflow_is_told_however_many_there_were_since_th
                 now = {"phase": phase, "status": status, "steps": steps[:count]}
                 entry = {"startedBy": "lead", "startedAt": "t0", **now}
                 await post.update(partial(put, run=run, entry=entry))
-                await Events(post, cast(Wire, stream), me, "").pump()
+                await EventPublisher(post, cast(BusClient, stream), me, "").pump()
     for run in ("quick", "slow"):
         told = [each for each in stream.told if each["subject"] == run]
         assert [(each["phase"], each["outcome"]) for each in told] == stages
@@ -120,9 +124,9 @@ async def test_every_step_of_a_workflow_is_told_however_many_there_were_since_th
 
 async def test_steps_that_are_none_are_no_trouble(tmp_path: Path) -> None:
     stream = Stream()
-    async with await Post.open(str(tmp_path), watch=False) as post:
+    async with await MessageStore.open(str(tmp_path), watch=False) as post:
         for run, steps in (("words", ["x"]), ("number", 3), ("none", None)):
             entry = {"phase": "submit", "status": "running", "steps": steps}
             await post.update(partial(put, run=run, entry=entry))
-        await Events(post, cast(Wire, stream), await post.work(nodes.identify), "").pump()
+        await EventPublisher(post, cast(BusClient, stream), await post.work(nodes.identify), "").pump()
     assert {each["subject"] for each in stream.told} == {"words", "number", "none"}

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from switchboard_mcp.bus import node as nodes
-from switchboard_mcp.bus.client import Entry, Fields, Wire
-from switchboard_mcp.bus.node import Node
+from switchboard_mcp.bus.client import BusClient, Fields, StreamEntry
+from switchboard_mcp.bus.node import BusNode
 from switchboard_mcp.bus.sender import Outward
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.messages import Draft
-from switchboard_mcp.mail.store.directory import Visit
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.store import MessageStore
 
 NODE = "4ee06bf53968"
 FAR = {"alice": NODE}
@@ -40,24 +40,24 @@ class Disk:
         self._save = nodes.save
         monkeypatch.setattr(nodes, "save", self.save)
 
-    def save(self, visit: Visit, name: str, value: object, *, durable: bool) -> None:
+    def save(self, visit: Transaction, name: str, value: object, *, durable: bool) -> None:
         if self.full:
             raise OSError(28, "No space left on device")
         self._save(visit, name, value, durable=durable)
 
 
-def outward(post: Post, stream: Stream, me: Node) -> Outward:
+def outward(post: MessageStore, stream: Stream, me: BusNode) -> Outward:
     """As after a start."""
-    return Outward(post, cast(Wire, stream), me, lambda step: None)
+    return Outward(post, cast(BusClient, stream), me, lambda step: None)
 
 
-async def send(post: Post, text: str) -> None:
+async def send(post: MessageStore, text: str) -> None:
     await post.send(Draft(action="status_update", payload=text), sender="bob", recipient="alice")
 
 
-async def stored(out: Outward, me: Node, upto: int) -> None:
+async def stored(out: Outward, me: BusNode, upto: int) -> None:
     fields = {"kind": "stored", "from": NODE, "epoch": me.epoch, "upto": str(upto)}
-    await out.hear(Entry("1-1", {name: value.encode() for name, value in fields.items()}))
+    await out.hear(StreamEntry("1-1", {name: value.encode() for name, value in fields.items()}))
 
 
 @pytest.mark.parametrize("starts_anew", [False, True])
@@ -65,7 +65,7 @@ async def test_a_number_is_given_once_though_the_disk_was_full_when_it_was_to_be
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts_anew: bool
 ) -> None:
     stream, disk = Stream(), Disk(monkeypatch)
-    async with await Post.open(str(tmp_path), watch=False) as post:
+    async with await MessageStore.open(str(tmp_path), watch=False) as post:
         await post.register("alice")
         me = await post.work(nodes.identify)
         out = outward(post, stream, me)

@@ -12,14 +12,14 @@ from msgspec import Struct
 from switchboard_mcp.children.builtin import BuiltinChild
 from switchboard_mcp.children.catalog import Catalog
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.lifecycle import State
-from switchboard_mcp.children.waiter import Passing, Visitor
+from switchboard_mcp.children.waiter import Passing, ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.inprocess.app import Caller, Request, Resource, Tool, Voice
+from switchboard_mcp.inprocess.app import ClientIdentity, Notifier, Resource, ToolRequest, ToolSpec
 from switchboard_mcp.observability.log import Log
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.transport.stdio import Cork
 
@@ -29,7 +29,7 @@ class Nothing(Struct):
 
 
 class Guest:
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: ClientIdentity) -> None:
         self.caller = caller
         self.left = asyncio.Event()
 
@@ -43,20 +43,20 @@ class Guest:
         self.left.set()
 
 
-async def whoami(guest: Guest, asked: Nothing, request: Request) -> object:
+async def whoami(guest: Guest, asked: Nothing, request: ToolRequest) -> object:
     return {"principal": guest.caller.principal}
 
 
 class Parlour:
     name = "parlour"
     instructions = "Ask who you are."
-    tools = (Tool(name="whoami", description="Who you are.", takes=Nothing, serve=whoami),)
+    tools = (ToolSpec(name="whoami", description="Who you are.", takes=Nothing, serve=whoami),)
     resources = (Resource(name="r", description="R.", uri_template="x://{r}"),)
 
     def __init__(self) -> None:
         self.guests: list[Guest] = []
 
-    async def sit(self, voice: Voice, caller: Caller) -> Guest:
+    async def sit(self, voice: Notifier, caller: ClientIdentity) -> Guest:
         self.guests.append(Guest(caller))
         return self.guests[-1]
 
@@ -68,7 +68,7 @@ class Host:
         self.principal = principal
 
 
-class Guestbook(Visitor):
+class Guestbook(ReadyWaiter):
     """A request of a host."""
 
     def __init__(self, home: object) -> None:
@@ -106,7 +106,7 @@ async def house() -> AsyncIterator[House]:
         def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
             return tasks.create_task(work)
 
-        services = Services(
+        services = ChildContext(
             loop=asyncio.get_running_loop(),
             launcher=None,  # type: ignore[arg-type]  # no process is started
             cork=Cork(),
@@ -141,10 +141,13 @@ async def test_each_host_has_its_own_and_is_known_by_its_connection() -> None:
         first = await built_in.visit(ada)
         assert await built_in.visit(ada) is first
         assert await built_in.visit(anybody) is not first
-        assert [guest.caller for guest in built_in.program.guests] == [Caller("ada"), Caller("")]
+        assert [guest.caller for guest in built_in.program.guests] == [
+            ClientIdentity("ada"),
+            ClientIdentity(""),
+        ]
         assert first.peer is not None
         answer = await first.peer.inquire("tools/call", b'{"name":"whoami"}', 5)
-        assert isinstance(answer, Message)
+        assert isinstance(answer, RpcMessage)
         assert b'"principal":"ada"' in bytes(answer.result)  # type: ignore[arg-type]  # there is one
 
 
@@ -154,8 +157,8 @@ async def test_requests_without_a_session_are_one_client_for_each_name_and_nobod
         assert await built_in.visit(Passing("ada")) is first
         await built_in.visit(Passing(""))
         assert [guest.caller for guest in built_in.program.guests] == [
-            Caller("ada", one=True),
-            Caller("", one=False),
+            ClientIdentity("ada", one=True),
+            ClientIdentity("", one=False),
         ]
 
 

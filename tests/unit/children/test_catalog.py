@@ -13,7 +13,7 @@ from switchboard_mcp.children.catalog import (
     LONGEST_KEPT_S,
     MOST_ENTRIES,
     Catalog,
-    Knowledge,
+    ServerSnapshot,
     tidy,
 )
 from switchboard_mcp.config.models import ChildSpec
@@ -45,7 +45,7 @@ def test_what_was_told_lately_is_fresh_and_what_was_told_long_ago_is_not(
 ) -> None:
     catalog, kid = Catalog("", clock), spec(tmp_path)
     assert not catalog.is_fresh(kid, DAY_S)
-    catalog.remember(kid, Knowledge())
+    catalog.remember(kid, ServerSnapshot())
     clock.now += DAY_S - 1
     assert catalog.is_fresh(kid, DAY_S)
     clock.now += 2
@@ -55,14 +55,14 @@ def test_what_was_told_lately_is_fresh_and_what_was_told_long_ago_is_not(
 
 def test_a_clock_that_was_set_back_makes_nothing_fresh(tmp_path: Path, clock: Clock) -> None:
     catalog, kid = Catalog("", clock), spec(tmp_path)
-    catalog.remember(kid, Knowledge())
+    catalog.remember(kid, ServerSnapshot())
     clock.now -= 10
     assert not catalog.is_fresh(kid, DAY_S)
 
 
 def test_the_age_is_that_of_the_file_for_the_next_run(tmp_path: Path, clock: Clock) -> None:
     folder, kid = tmp_path / "cache", spec(tmp_path)
-    Catalog(str(folder)).remember(kid, Knowledge())
+    Catalog(str(folder)).remember(kid, ServerSnapshot())
     (file,) = folder.iterdir()
     os.utime(file, (clock.now - 100, clock.now - 100))
     later = Catalog(str(folder), clock)
@@ -74,7 +74,7 @@ def test_the_age_is_that_of_the_file_for_the_next_run(tmp_path: Path, clock: Clo
 def test_a_script_that_is_newer_makes_it_stale(tmp_path: Path, clock: Clock, args: list[str]) -> None:
     (tmp_path / "server.py").touch()
     catalog, kid = Catalog("", clock), spec(tmp_path, *args)
-    catalog.remember(kid, Knowledge())
+    catalog.remember(kid, ServerSnapshot())
     assert catalog.is_fresh(kid, DAY_S)
     os.utime(tmp_path / "server.py", (clock.now + 1, clock.now + 1))
     assert not catalog.is_fresh(kid, DAY_S)
@@ -83,7 +83,7 @@ def test_a_script_that_is_newer_makes_it_stale(tmp_path: Path, clock: Clock, arg
 def test_a_program_that_is_newer_makes_it_stale(tmp_path: Path, clock: Clock) -> None:
     (tmp_path / "run").touch()
     catalog, kid = Catalog("", clock), spec(tmp_path, command="./run")
-    catalog.remember(kid, Knowledge())
+    catalog.remember(kid, ServerSnapshot())
     os.utime(tmp_path / "run", (clock.now + 1, clock.now + 1))
     assert not catalog.is_fresh(kid, DAY_S)
 
@@ -91,9 +91,9 @@ def test_a_program_that_is_newer_makes_it_stale(tmp_path: Path, clock: Clock) ->
 def test_two_children_of_one_name_are_kept_apart_and_forgotten_one_by_one(tmp_path: Path) -> None:
     catalog = Catalog("")
     old, new = spec(tmp_path, "a"), spec(tmp_path, "b")
-    catalog.remember(old, Knowledge(instructions="old"))
+    catalog.remember(old, ServerSnapshot(instructions="old"))
     assert catalog.recall(new) is None
-    catalog.remember(new, Knowledge(instructions="new"))
+    catalog.remember(new, ServerSnapshot(instructions="new"))
     catalog.forget(old)
     known = catalog.recall(new)
     assert known is not None
@@ -129,5 +129,5 @@ def test_writing_tidies_up_once(tmp_path: Path) -> None:
     (tmp_path / "old").touch()
     os.utime(tmp_path / "old", (1, 1))
     catalog = Catalog(str(tmp_path))
-    catalog.remember(spec(tmp_path), Knowledge())
+    catalog.remember(spec(tmp_path), ServerSnapshot())
     assert len(list(tmp_path.iterdir())) == 1

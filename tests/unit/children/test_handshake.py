@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.children.catalog import Knowledge, read_tools
-from switchboard_mcp.children.handshake import Listed, WrongEra, fetch_list, shake_hands
+from switchboard_mcp.children.catalog import ServerSnapshot, read_tools
+from switchboard_mcp.children.handshake import Listed, UnsupportedVersion, fetch_list, shake_hands
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol.framing import Noise, Oversized
-from switchboard_mcp.protocol.jsonrpc import Malformed, Message
+from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.transport import memory
-from switchboard_mcp.transport.rpc import Call, Peer
+from switchboard_mcp.transport.rpc import Peer, PendingRequest
 
 Json = dict[str, Any]
 Answer = Callable[[str, Json], Json | None]
@@ -34,12 +34,12 @@ DISCOVERY = {
 class Listener:
     """Hears nothing that matters here."""
 
-    def requested(self, message: Message) -> None: ...
-    def notified(self, message: Message) -> None: ...
+    def requested(self, message: RpcMessage) -> None: ...
+    def notified(self, message: RpcMessage) -> None: ...
     def babbled(self, noise: Noise | Oversized | Malformed) -> None: ...
     def link_closed(self) -> None: ...
-    def too_large(self, call: Call, size: int) -> None: ...
-    def unreadable(self, call: Call, reason: str) -> None: ...
+    def too_large(self, call: PendingRequest, size: int) -> None: ...
+    def unreadable(self, call: PendingRequest, reason: str) -> None: ...
 
 
 class Server:
@@ -64,7 +64,7 @@ class Server:
     def methods(self) -> list[str]:
         return [method for method, _ in self.heard]
 
-    async def meet(self, limit_s: float = 10) -> Knowledge | Failure | WrongEra | None:
+    async def meet(self, limit_s: float = 10) -> ServerSnapshot | Failure | UnsupportedVersion | None:
         return await shake_hands(self.peer, "kid", limit_s)
 
 
@@ -95,7 +95,7 @@ def modern_only(refusal: Json) -> Answer:
 async def test_a_child_of_both_eras_is_greeted_in_the_handshake_era() -> None:
     server = Server(of_both_eras)
     knowledge = await server.meet()
-    assert isinstance(knowledge, Knowledge)
+    assert isinstance(knowledge, ServerSnapshot)
     assert server.methods == ["initialize", "notifications/initialized", "tools/list"]
     assert (knowledge.protocol, knowledge.server.name, "logging" in knowledge.capabilities) == (
         "2025-11-25",
@@ -109,7 +109,7 @@ async def test_a_child_of_both_eras_is_greeted_in_the_handshake_era() -> None:
 async def test_a_child_that_knows_no_handshake_is_spoken_to_without_one(code: int) -> None:
     server = Server(modern_only(error(code, data={"supported": ["2026-07-28"], "requested": "2025-11-25"})))
     knowledge = await server.meet()
-    assert isinstance(knowledge, Knowledge)
+    assert isinstance(knowledge, ServerSnapshot)
     assert server.methods == ["initialize", "server/discover", "tools/list"]
     assert (
         knowledge.protocol,
@@ -158,7 +158,7 @@ async def test_a_child_that_wants_another_era_and_cannot_go_back_is_to_be_met_an
     refusal = error(-32022, "not this version")
     server = Server(lambda method, params: refusal if method == "initialize" else error(-32600))
     outcome = await server.meet()
-    assert isinstance(outcome, WrongEra)
+    assert isinstance(outcome, UnsupportedVersion)
     assert "not this version" in outcome.problem.message
 
 

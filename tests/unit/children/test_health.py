@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from switchboard_mcp.children.lifecycle import GOVERNED_RULES, OPEN_RULES, Health, State, rules
-from switchboard_mcp.config.health import Health as Settings
+from switchboard_mcp.config.health import HealthSettings as Settings
 from tests.unit.gateway.board import Board, FakeChild, Host, Json, Script
 
 PROBE_S = OPEN_RULES.probe_s

@@ -12,14 +12,14 @@ from typing import cast
 import pytest
 
 from switchboard_mcp.children import remote_transport
-from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.launch import Launched, launch
 from switchboard_mcp.children.supervisor import Supervisor
-from switchboard_mcp.config.governance import Governance
+from switchboard_mcp.config.governance import GovernanceSettings
 from switchboard_mcp.config.models import ChildSpec, Config, Workspace
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.policy.launch.files import Mark, seal
-from switchboard_mcp.policy.launch.rules import Approved
+from switchboard_mcp.policy.launch.files import FileIdentity, seal
+from switchboard_mcp.policy.launch.rules import ApprovedLaunch
 from tests.unit.policy.launch.launching import Place
 
 SOURCE = Path(__file__).parents[3] / "src" / "switchboard_mcp"
@@ -57,16 +57,16 @@ class FakeLauncher:
 
 
 class FakeGuard:
-    def __init__(self, marks: tuple[Mark, ...]) -> None:
+    def __init__(self, marks: tuple[FileIdentity, ...]) -> None:
         self.marks = marks
 
-    def approve(self, spec: ChildSpec) -> Approved:
-        return Approved(["/approved/tool"], {"ONLY": "this"}, "/approved", self.marks)
+    def approve(self, spec: ChildSpec) -> ApprovedLaunch:
+        return ApprovedLaunch(["/approved/tool"], {"ONLY": "this"}, "/approved", self.marks)
 
 
-def services(launcher: FakeLauncher, guard: object = None) -> Services:
+def services(launcher: FakeLauncher, guard: object = None) -> ChildContext:
     environ = {"HOME": "/home/ada", "SWITCHBOARD_BUS_URL": "redis://:secret@redis"}
-    return cast(Services, SimpleNamespace(launcher=launcher, guard=guard, environ=environ))
+    return cast(ChildContext, SimpleNamespace(launcher=launcher, guard=guard, environ=environ))
 
 
 def start(launcher: FakeLauncher, guard: object = None) -> Launched | Failure:
@@ -106,7 +106,7 @@ def test_a_remote_child_is_not_connected_to_without_an_approval(tmp_path: Path) 
     place = Place(tmp_path)
     spec = ChildSpec(name="far", source="file", kind="http", url="https://mcp.example.com/")
     # Without an approval nothing else of the services is looked at, let alone a connection made.
-    lonely = cast(Services, SimpleNamespace(guard=place.guard()))
+    lonely = cast(ChildContext, SimpleNamespace(guard=place.guard()))
     outcome = asyncio.run(remote_transport.connect(spec, lonely))
     assert isinstance(outcome, Failure)
     assert outcome.code == "child_not_allowed"
@@ -114,7 +114,10 @@ def test_a_remote_child_is_not_connected_to_without_an_approval(tmp_path: Path) 
 
 def test_a_governed_workspace_without_a_guard_has_no_children() -> None:
     workspace = Workspace(
-        folder="/", config=Config(governance=Governance(mode="governed")), children=[SPEC], warnings=[]
+        folder="/",
+        config=Config(governance=GovernanceSettings(mode="governed")),
+        children=[SPEC],
+        warnings=[],
     )
     with pytest.raises(ValueError, match="without a guard"):
         Supervisor(workspace, services(FakeLauncher()))

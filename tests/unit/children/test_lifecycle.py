@@ -11,9 +11,9 @@ from switchboard_mcp.children.lifecycle import (
     PACKAGE_RUNNERS,
     TRANSITIONS,
     Action,
-    Event,
     Health,
-    Rules,
+    HealthRules,
+    LifecycleEvent,
     State,
     setback,
     start_limit_ms,
@@ -28,50 +28,55 @@ RECOVERY = (State.PROBATION, State.READY)
 # A call comes in every state; too early it can only be after a failure, since only failures set a time to retry.
 # A start ends while STARTING; a crash is heard of while it runs; the sweep tells READY and IDLE apart. A child is
 # doubted when a call to it takes too long, which is no call of an idle one; from then on it is probed.
-POSSIBLE: dict[State, set[Event]] = {
-    State.CONFIGURED: {Event.NEED},
+POSSIBLE: dict[State, set[LifecycleEvent]] = {
+    State.CONFIGURED: {LifecycleEvent.NEED},
     State.STARTING: {
-        Event.NEED,
-        Event.UP,
-        Event.UP_AGAIN,
-        Event.FAULT,
-        Event.CRASH,
-        Event.CRASHED_OUT,
-        Event.TOLD,
+        LifecycleEvent.NEED,
+        LifecycleEvent.UP,
+        LifecycleEvent.UP_AGAIN,
+        LifecycleEvent.FAULT,
+        LifecycleEvent.CRASH,
+        LifecycleEvent.CRASHED_OUT,
+        LifecycleEvent.TOLD,
     },
     State.READY: {
-        Event.NEED,
-        Event.DOUBT,
-        Event.ALIVE,
-        Event.SILENT,
-        Event.QUIET,
-        Event.CRASH,
-        Event.CRASHED_OUT,
+        LifecycleEvent.NEED,
+        LifecycleEvent.DOUBT,
+        LifecycleEvent.ALIVE,
+        LifecycleEvent.SILENT,
+        LifecycleEvent.QUIET,
+        LifecycleEvent.CRASH,
+        LifecycleEvent.CRASHED_OUT,
     },
     State.PROBATION: {
-        Event.NEED,
-        Event.TRUSTED,
-        Event.DOUBT,
-        Event.ALIVE,
-        Event.SILENT,
-        Event.EXPIRE,
-        Event.CRASH,
-        Event.CRASHED_OUT,
+        LifecycleEvent.NEED,
+        LifecycleEvent.TRUSTED,
+        LifecycleEvent.DOUBT,
+        LifecycleEvent.ALIVE,
+        LifecycleEvent.SILENT,
+        LifecycleEvent.EXPIRE,
+        LifecycleEvent.CRASH,
+        LifecycleEvent.CRASHED_OUT,
     },
     State.UNHEALTHY: {
-        Event.NEED,
-        Event.DOUBT,
-        Event.ALIVE,
-        Event.SILENT,
-        Event.CRASH,
-        Event.CRASHED_OUT,
+        LifecycleEvent.NEED,
+        LifecycleEvent.DOUBT,
+        LifecycleEvent.ALIVE,
+        LifecycleEvent.SILENT,
+        LifecycleEvent.CRASH,
+        LifecycleEvent.CRASHED_OUT,
     },
-    State.IDLE: {Event.NEED, Event.EXPIRE, Event.CRASH, Event.CRASHED_OUT},
-    State.STOPPING: {Event.NEED, Event.GONE},
-    State.STOPPED: {Event.NEED},
-    State.BACKOFF: {Event.NEED, Event.EARLY},
-    State.FAILED: {Event.NEED, Event.EARLY},
-    State.QUARANTINED: {Event.NEED, Event.EARLY},
+    State.IDLE: {
+        LifecycleEvent.NEED,
+        LifecycleEvent.EXPIRE,
+        LifecycleEvent.CRASH,
+        LifecycleEvent.CRASHED_OUT,
+    },
+    State.STOPPING: {LifecycleEvent.NEED, LifecycleEvent.GONE},
+    State.STOPPED: {LifecycleEvent.NEED},
+    State.BACKOFF: {LifecycleEvent.NEED, LifecycleEvent.EARLY},
+    State.FAILED: {LifecycleEvent.NEED, LifecycleEvent.EARLY},
+    State.QUARANTINED: {LifecycleEvent.NEED, LifecycleEvent.EARLY},
 }
 
 
@@ -97,7 +102,7 @@ class TestTable:
         assert State.READY in reachable(state)
 
     def test_every_event_and_every_action_is_in_the_table(self) -> None:
-        assert {event for _, event in TRANSITIONS} == set(Event)
+        assert {event for _, event in TRANSITIONS} == set(LifecycleEvent)
         assert {action for _, action in TRANSITIONS.values()} == set(Action)
 
     def test_a_process_is_started_exactly_on_the_way_into_starting(self) -> None:
@@ -111,7 +116,7 @@ class TestTable:
 
     def test_a_call_is_never_lost(self) -> None:
         kept = {Action.START, Action.WAIT, Action.SEND, Action.REJECT}
-        assert {TRANSITIONS[state, Event.NEED][1] for state in State} <= kept
+        assert {TRANSITIONS[state, LifecycleEvent.NEED][1] for state in State} <= kept
 
     def test_a_call_is_sent_only_to_a_child_that_is_up(self) -> None:
         senders = {before for (before, _), (_, action) in TRANSITIONS.items() if action is Action.SEND}
@@ -127,7 +132,7 @@ class TestTable:
         assert ways == {State.UNHEALTHY, State.PROBATION, State.BACKOFF, State.QUARANTINED}
         assert {
             event for (before, event), (after, _) in TRANSITIONS.items() if (before, after) == RECOVERY
-        } == {Event.TRUSTED}
+        } == {LifecycleEvent.TRUSTED}
 
     def test_every_state_has_a_health_and_every_health_a_state(self) -> None:
         assert set(HEALTH) == set(State)
@@ -135,8 +140,8 @@ class TestTable:
 
     def test_only_a_child_without_work_is_stopped(self) -> None:
         assert [key for key, (_, action) in TRANSITIONS.items() if action is Action.STOP] == [
-            (State.IDLE, Event.EXPIRE),
-            (State.PROBATION, Event.EXPIRE),
+            (State.IDLE, LifecycleEvent.EXPIRE),
+            (State.PROBATION, LifecycleEvent.EXPIRE),
         ]
 
     def test_the_owner_of_a_child_applies_every_event(self) -> None:
@@ -146,26 +151,28 @@ class TestTable:
             for node in ast.walk(ast.parse(OWNER.replace("from __future__ import annotations", "")))
             if isinstance(node, ast.Attribute)
             and isinstance(node.value, ast.Name)
-            and node.value.id == "Event"
+            and node.value.id == "LifecycleEvent"
         }
         judged = {setback(failures).event.name for failures in range(1, 10)}
-        assert named | judged == set(Event.__members__)
+        assert named | judged == set(LifecycleEvent.__members__)
 
 
 class TestSetback:
     def test_the_first_restart_is_free_then_the_wait_doubles_until_quarantine(self) -> None:
         judged = [setback(failures) for failures in range(1, 8)]
         assert [verdict.wait_s for verdict in judged] == [0, 1, 2, 4, 60, 60, 60]
-        assert [verdict.event for verdict in judged] == [Event.CRASH] * 4 + [Event.CRASHED_OUT] * 3
+        assert [verdict.event for verdict in judged] == [LifecycleEvent.CRASH] * 4 + [
+            LifecycleEvent.CRASHED_OUT
+        ] * 3
 
     def test_quarantine_comes_with_the_fifth_failure(self) -> None:
-        assert setback(FAILURES_TO_QUARANTINE - 1).event is Event.CRASH
-        assert setback(FAILURES_TO_QUARANTINE).event is Event.CRASHED_OUT
+        assert setback(FAILURES_TO_QUARANTINE - 1).event is LifecycleEvent.CRASH
+        assert setback(FAILURES_TO_QUARANTINE).event is LifecycleEvent.CRASHED_OUT
 
     def test_how_many_failures_and_how_long_is_up_to_the_rules(self) -> None:
-        rules = Rules(failures=2, quarantine_s=7)
-        assert setback(1, rules).event is Event.CRASH
-        assert setback(2, rules).event is Event.CRASHED_OUT
+        rules = HealthRules(failures=2, quarantine_s=7)
+        assert setback(1, rules).event is LifecycleEvent.CRASH
+        assert setback(2, rules).event is LifecycleEvent.CRASHED_OUT
         assert setback(2, rules).wait_s == 7
 
     def test_a_count_that_makes_no_sense_costs_no_wait(self) -> None:

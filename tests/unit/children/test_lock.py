@@ -12,7 +12,7 @@ import pytest
 from msgspec import Raw
 
 from switchboard_mcp.children import lock
-from switchboard_mcp.children.catalog import Knowledge, Server, read_tools
+from switchboard_mcp.children.catalog import ServerIdentity, ServerSnapshot, read_tools
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import SwitchboardError
@@ -30,9 +30,9 @@ READ: Json = {
 }
 
 
-def told(*tools: Json, **more: Any) -> Knowledge:
-    return Knowledge(
-        server=Server("s", "1"),
+def told(*tools: Json, **more: Any) -> ServerSnapshot:
+    return ServerSnapshot(
+        server=ServerIdentity("s", "1"),
         protocol="2025-11-25",
         capabilities={"tools": Raw(b"{}"), "logging": Raw(b"{}")},
         tools=[Raw(json.dumps(tool).encode()) for tool in tools or (READ,)],

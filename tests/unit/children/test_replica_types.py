@@ -8,11 +8,11 @@ import pytest
 
 from switchboard_mcp.children import admin
 from switchboard_mcp.children.lifecycle import FAILURES_TO_QUARANTINE, Health, State
-from switchboard_mcp.children.replica_types import Meter, Replicas, Verdict
+from switchboard_mcp.children.replica_types import CallMeter, RemoteQuarantine, Replicas
 from switchboard_mcp.config.models import ChildSpec
 from tests.unit.gateway.board import Board, FakeChild, Json
 
-VERDICT = Verdict("b", 5, "Child 'kid' died.", 40.0)
+VERDICT = RemoteQuarantine("b", 5, "Child 'kid' died.", 40.0)
 
 
 class Others(Replicas):
@@ -21,11 +21,11 @@ class Others(Replicas):
     reachable = True
 
     def __init__(self) -> None:
-        self.word: Verdict | None = None
+        self.word: RemoteQuarantine | None = None
         self.asked = 0
         self.heard: list[tuple[object, ...]] = []
 
-    def count(self, meter: Meter) -> None:
+    def count(self, meter: CallMeter) -> None:
         raise AssertionError
 
     def gave_up(self, spec: ChildSpec, failures: int, problem: str, for_s: float) -> None:
@@ -34,7 +34,7 @@ class Others(Replicas):
     def trusts(self, spec: ChildSpec) -> None:
         self.heard.append((spec.name, "trusted"))
 
-    async def verdict(self, spec: ChildSpec) -> Verdict | None:
+    async def verdict(self, spec: ChildSpec) -> RemoteQuarantine | None:
         self.asked += 1
         return self.word
 
@@ -93,7 +93,7 @@ def test_each_call_asks_again_so_that_the_end_is_noticed_before_its_time(
 ) -> None:
     kid, others.word = board.child(), VERDICT
     problem(board)
-    others.word = Verdict("b", 5, "Child 'kid' died.", 20.0)
+    others.word = RemoteQuarantine("b", 5, "Child 'kid' died.", 20.0)
     assert problem(board)["retryAfterMs"] == 20_000
     others.word = None
     assert problem(board, kid) == {}

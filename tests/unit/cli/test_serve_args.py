@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard_mcp.app import Options
+from switchboard_mcp.app import CommandOptions
 from switchboard_mcp.cli.serve_args import CHOICES, parse
 from switchboard_mcp.observability.log import LEVELS
 
@@ -10,16 +10,19 @@ from switchboard_mcp.observability.log import LEVELS
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], Options()),
-        (["serve"], Options()),
-        (["--workspace", "w"], Options(workspace="w")),
-        (["serve", "--workspace=w", "--config", "c"], Options(workspace="w", config="c")),
-        (["--workspace", "w", "serve", "--log-level", "debug"], Options(workspace="w", log_level="debug")),
-        (["--log-format", "json"], Options(log_style="json")),
-        (["--workspace", "serve"], Options(workspace="serve")),
+        ([], CommandOptions()),
+        (["serve"], CommandOptions()),
+        (["--workspace", "w"], CommandOptions(workspace="w")),
+        (["serve", "--workspace=w", "--config", "c"], CommandOptions(workspace="w", config="c")),
+        (
+            ["--workspace", "w", "serve", "--log-level", "debug"],
+            CommandOptions(workspace="w", log_level="debug"),
+        ),
+        (["--log-format", "json"], CommandOptions(log_style="json")),
+        (["--workspace", "serve"], CommandOptions(workspace="serve")),
     ],
 )
-def test_plain_serving_is_understood_without_a_parser(arguments: list[str], expected: Options) -> None:
+def test_plain_serving_is_understood_without_a_parser(arguments: list[str], expected: CommandOptions) -> None:
     assert parse(arguments) == expected
 
 

@@ -4,25 +4,25 @@ import pytest
 
 from switchboard_mcp.cli.console import Styled
 from switchboard_mcp.cli.live import fit
-from switchboard_mcp.cli.start_all import Board, Connected, Report, Subtool
+from switchboard_mcp.cli.start_all import Connected, StartProgress, StartReport, SubtoolLine
 from switchboard_mcp.errors import failure
 
 
 def test_the_board_shows_who_is_still_waited_for_first() -> None:
-    board = Board(["ada", "bo", "c"])
+    board = StartProgress(["ada", "bo", "c"])
     board.started("ada")
     board.started("bo")
     board.finished(
-        Report(
+        StartReport(
             child="ada",
             suite="ada_suite",
             source="f",
             ok=True,
-            connected=Connected(handshake_ms=5, protocol="p", server="s", subtools=[Subtool("t")]),
+            connected=Connected(handshake_ms=5, protocol="p", server="s", subtools=[SubtoolLine("t")]),
         )
     )
     problem = failure("command_not_found", "Child 'c': gone.\nReally.", child="c")
-    board.finished(Report(child="c", suite="c_suite", source="f", ok=False, error=problem))
+    board.finished(StartReport(child="c", suite="c_suite", source="f", ok=False, error=problem))
     lines = [line.text for line in board.frame("*")]
     assert lines == ["* bo   starting, 0 s", "✓ ada  1 subtool", "✗ c    Child 'c': gone. Really."]
 

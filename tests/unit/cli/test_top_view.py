@@ -5,7 +5,7 @@ import os
 import pytest
 
 from switchboard_mcp.cli.console import visible_width
-from switchboard_mcp.cli.top_view import SORTS, Glance, draw, spell
+from switchboard_mcp.cli.top_view import SORTS, TopState, draw, spell
 
 NOW = 10_000.0
 ROWS: list[dict[str, object]] = [
@@ -29,10 +29,10 @@ ROWS: list[dict[str, object]] = [
 ]
 
 
-def glance(count: int = 3) -> Glance:
+def glance(count: int = 3) -> TopState:
     rows = [dict(ROWS[place % 3], id=str(place), suite=f"s{place}_suite") for place in range(count)]
     about = {"version": "1.0", "startedAt": (NOW - 61) * 1000, "sessions": 2, "hostsServed": 3}
-    return Glance("http://127.0.0.1:1", about, {str(row["id"]): row for row in rows})
+    return TopState("http://127.0.0.1:1", about, {str(row["id"]): row for row in rows})
 
 
 def test_a_pipe_gets_everything_in_plain_lines_of_any_length() -> None:
@@ -86,7 +86,7 @@ def test_on_a_narrow_terminal_the_figures_stay_and_what_is_wrong_stands_below() 
 
 
 def test_without_suites_it_says_how_to_get_some() -> None:
-    assert any("switchboard init" in line for line in draw(Glance(), NOW))
+    assert any("switchboard init" in line for line in draw(TopState(), NOW))
 
 
 def test_the_calls_of_the_last_minutes_are_drawn_and_failed_ones_stand_out() -> None:

@@ -10,7 +10,7 @@ import pytest
 from switchboard_mcp.config.approvals import (
     Approval,
     Approvals,
-    Pin,
+    FilePin,
     approvals_file,
     read_approvals,
     render,
@@ -28,7 +28,7 @@ APPROVALS = Approvals(
             args=["-y", "pkg", "*"],
             launch=["/usr/bin/node", "${workspace}/index.js"],
             replaces=2,
-            files=[Pin(path="/usr/bin/node", sha256="a" * 64, real="/opt/node")],
+            files=[FilePin(path="/usr/bin/node", sha256="a" * 64, real="/opt/node")],
             env=["TOKEN"],
             env_values={"NODE_OPTIONS": "--no-warnings"},
         ),

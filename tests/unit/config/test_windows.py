@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard_mcp.config.audit import Audit
-from switchboard_mcp.config.governance import Governance
-from switchboard_mcp.config.mail import Mail
+from switchboard_mcp.config.audit import AuditSettings
+from switchboard_mcp.config.governance import GovernanceSettings
+from switchboard_mcp.config.mail import MailSettings
 from switchboard_mcp.config.models import Config, Workspace
 from switchboard_mcp.config.windows import refuse_what_is_missing
 from switchboard_mcp.errors import SwitchboardError
@@ -17,9 +17,13 @@ def workspace(config: Config) -> Workspace:
 @pytest.mark.parametrize(
     ("config", "http", "told"),
     [
-        (Config(mail=Mail(enabled=True)), False, "/w/c.json: mail.enabled"),
-        (Config(audit=Audit(enabled=True)), False, "/w/c.json: audit.enabled"),
-        (Config(governance=Governance(mode="governed")), False, "/w/c.json: governance.mode 'governed'"),
+        (Config(mail=MailSettings(enabled=True)), False, "/w/c.json: mail.enabled"),
+        (Config(audit=AuditSettings(enabled=True)), False, "/w/c.json: audit.enabled"),
+        (
+            Config(governance=GovernanceSettings(mode="governed")),
+            False,
+            "/w/c.json: governance.mode 'governed'",
+        ),
         (Config(), True, "serve --http"),
     ],
 )

@@ -12,10 +12,10 @@ from typing import Any
 
 from switchboard_mcp.children.catalog import Catalog, Tool
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.connection import Carrier
-from switchboard_mcp.children.context import Services
-from switchboard_mcp.children.per_session import IsolatedChild
-from switchboard_mcp.config.models import ChildSpec, Config, Suite
+from switchboard_mcp.children.connection import ChildTransport
+from switchboard_mcp.children.context import ChildContext
+from switchboard_mcp.children.per_session import PerSessionChild
+from switchboard_mcp.config.models import ChildSpec, Config, SuiteSettings
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.session import Session
@@ -48,7 +48,7 @@ class ClockLoop(asyncio.SelectorEventLoop):
 class Server:
     """One run of a child. It introduces itself and lists what it has; everything else is up to the test."""
 
-    def __init__(self, child: FakeChild, link: memory.MemoryLink) -> None:
+    def __init__(self, child: FakeChild, link: memory.MemoryTransport) -> None:
         self.child = child
         self.link = link
         self.heard: list[Json] = []
@@ -112,7 +112,7 @@ class MemoryCarrier:
     pid = 0
     lost: Lost
 
-    def __init__(self, name: str, link: memory.MemoryLink) -> None:
+    def __init__(self, name: str, link: memory.MemoryTransport) -> None:
         self.name = name
         self.link = link
 
@@ -144,7 +144,7 @@ class FakeChild(Child):
     runs: list[Server]
     carriers: list[MemoryCarrier]
 
-    async def _carrier(self, spec: ChildSpec, limit_s: float) -> Carrier:
+    async def _carrier(self, spec: ChildSpec, limit_s: float) -> ChildTransport:
         near, far = memory.pair(self._services.loop)
         self.runs.append(Server(self, far))
         carrier = MemoryCarrier(self.name, near)
@@ -179,7 +179,7 @@ class FakeChild(Child):
         return None
 
 
-class FakeIsolated(IsolatedChild):
+class FakeIsolated(PerSessionChild):
     """An isolated child whose processes are in memory."""
 
     make: Callable[[], FakeChild]
@@ -303,7 +303,7 @@ class Board:
         self.loop = ClockLoop()
         self.tasks: set[asyncio.Task[None]] = set()
         self.errors: list[bytes] = []
-        self.services = Services(
+        self.services = ChildContext(
             loop=self.loop,
             launcher=None,  # type: ignore[arg-type]  # no process is started
             cork=Cork(),
@@ -315,7 +315,7 @@ class Board:
             start_task=self._start_task,
         )
         self.children: dict[str, Child] = {}
-        self.suites: dict[str, Suite] = {}
+        self.suites: dict[str, SuiteSettings] = {}
         self._gateway: Gateway | None = None
         self._settling = False
         self._ids = iter(range(1001, 100_000))
@@ -341,12 +341,12 @@ class Board:
         **suite: Any,
     ) -> FakeChild:
         """One more child; before the first host. `script` may answer first: an empty answer is silence."""
-        self.suites[name] = Suite(**suite)
+        self.suites[name] = SuiteSettings(**suite)
         return self._add(name, self._maker(name, era, tools, lists, capabilities, script))
 
     def isolated(self, name: str = "kid", era: str = "legacy", most: int = 16, **suite: Any) -> FakeIsolated:
         """A child of which each host has its own."""
-        self.suites[name] = Suite(isolation="session", isolation_max=most, **suite)
+        self.suites[name] = SuiteSettings(isolation="session", isolation_max=most, **suite)
         child = FakeIsolated(_spec(name), self.config, self.services, most)
         child.make, child.made = self._maker(name, era, None, None, None, None), []
         self.children[name] = child

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from switchboard_mcp.config.ask import Used
-from switchboard_mcp.gateway.ask_metrics import Sums, values
+from switchboard_mcp.config.ask import AskUsage
+from switchboard_mcp.gateway.ask_metrics import AskTotals, values
 from switchboard_mcp.observability.metrics import METRICS, render
 
 
@@ -16,8 +16,10 @@ def told(**used: object) -> Raw:
 
 
 def test_requests_are_summed_by_what_they_came_to() -> None:
-    sums = Sums()
-    used = Used(outcome="ok", turns=2, input_tokens=100, output_tokens=20, cached_tokens=7, total_ms=1500.0)
+    sums = AskTotals()
+    used = AskUsage(
+        outcome="ok", turns=2, input_tokens=100, output_tokens=20, cached_tokens=7, total_ms=1500.0
+    )
     sums.add(Raw(msgspec.json.encode(used)))
     sums.add(told(outcome="ask_limit", turns=1, inputTokens=50, modelMs=250))
     written = render(values({"memory": sums})).decode()
@@ -34,14 +36,14 @@ def test_requests_are_summed_by_what_they_came_to() -> None:
 
 
 def test_every_value_has_the_labels_of_its_metric() -> None:
-    sums = Sums()
+    sums = AskTotals()
     sums.add(told(outcome="ok"))
     for value in values({"memory": sums}):
         assert tuple(value.labels) == METRICS[value.metric].labels
 
 
 def test_a_child_cannot_make_up_labels_nor_count_down() -> None:
-    sums = Sums()
+    sums = AskTotals()
     for number in range(100):
         sums.add(told(outcome=f"made up {number}", turns=-5, inputTokens=-100, totalMs=-1))
     assert sums.outcomes == {"other": 100}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from switchboard_mcp.config.models import Config
-from switchboard_mcp.config.models import Suite as SuiteConfig
+from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
 from switchboard_mcp.errors import failure
 from switchboard_mcp.gateway.governed import govern
 from tests.unit.gateway.board import Board

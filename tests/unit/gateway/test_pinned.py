@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from switchboard_mcp.children.catalog import Knowledge
+from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.children.lock import lock_child
 from switchboard_mcp.children.pinning import Pins
 from switchboard_mcp.config.lockfile import LockFile
@@ -24,7 +24,7 @@ class PinnedBoard(Board):
 
     def lock(self, child: FakeChild, *tools: Json, governed: bool = False, **more: Any) -> None:
         """Pin a child; before its first use. What it is pinned to need not be what it has."""
-        known = Knowledge(tools=[Raw(json.dumps(tool).encode()) for tool in tools], **more)
+        known = ServerSnapshot(tools=[Raw(json.dumps(tool).encode()) for tool in tools], **more)
         locked = LockFile(schema_version=1, children={child.name: lock_child(child.spec, FOLDER, known)})
         self.services.pins = Pins(locked, FOLDER, self.services.log, governed=governed)
         child.offer.__init__(child.spec, self.services, child.timeout_s)  # type: ignore[misc]  # anew, with its pins
@@ -123,7 +123,7 @@ def test_prompts_of_a_locked_child_shown_directly_are_still_asked_for(board: Pin
 
 def test_a_child_of_ones_own_is_looked_at_without_a_process(board: PinnedBoard) -> None:
     child = board.isolated()
-    known = Knowledge(tools=[Raw(json.dumps(ECHO).encode())])
+    known = ServerSnapshot(tools=[Raw(json.dumps(ECHO).encode())])
     locked = LockFile(schema_version=1, children={"kid": lock_child(child.spec, FOLDER, known)})
     board.services.pins = Pins(locked, FOLDER, board.services.log, governed=True)
     child.offer.__init__(child.spec, board.services, child.timeout_s)  # type: ignore[misc]  # anew, with its pins

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from switchboard_mcp.config.limits import Limits
+from switchboard_mcp.config.limits import LimitSettings
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.config.profiles import Profile
 from switchboard_mcp.errors import failure
@@ -138,7 +138,7 @@ def test_a_profile_can_be_that_of_everybody_who_has_none(board: Board) -> None:
 
 def test_limits_and_the_record_hold_for_what_a_profile_shows(board: Board) -> None:
     kid = board.child(tools=[READ, WRITE])
-    recorder = chained(board, limits=Limits(concurrent=1, queue=0))
+    recorder = chained(board, limits=LimitSettings(concurrent=1, queue=0))
     ada = profiled(board, Profile(expose={"kid": Expose(allow=["read"])}))
     ada.call("write")
     ada.call("read")

@@ -8,15 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from switchboard_mcp.children.supervisor import Supervisor
-from switchboard_mcp.config.mail import Mail
+from switchboard_mcp.config.mail import MailSettings
 from switchboard_mcp.config.models import (
     ChildSpec,
     Config,
     ConfigWarning,
     Expose,
-    Http,
-    Introspection,
-    Suite,
+    HttpSettings,
+    IntrospectionSettings,
+    SuiteSettings,
     Timeouts,
     Workspace,
 )
@@ -124,7 +124,7 @@ def test_a_suite_that_is_as_it_was_keeps_what_it_remembers(board: Board) -> None
     board.child()
     board.child("other")
     before = dict(board.gateway.all)
-    board.suites["other"] = Suite(expose=Expose(deny=["echo"]))
+    board.suites["other"] = SuiteSettings(expose=Expose(deny=["echo"]))
     fresh = board.gateway.adopt(board.children.values(), board.config)
     assert list(fresh) == ["other_suite"]
     assert board.gateway.all["kid_suite"] is before["kid_suite"]
@@ -133,7 +133,7 @@ def test_a_suite_that_is_as_it_was_keeps_what_it_remembers(board: Board) -> None
 def test_a_changed_profile_counts_for_hosts_that_are_here(board: Board) -> None:
     token = {"ada": Token(token="x" * 20, profile="p")}
     current = workspace(
-        Config(profiles={"p": Profile()}, http=Http(tokens=dict(token))), spec("docs"), spec("shell")
+        Config(profiles={"p": Profile()}, http=HttpSettings(tokens=dict(token))), spec("docs"), spec("shell")
     )
     running = parts(board, current)
     ada = board.host(principal="ada")
@@ -145,7 +145,9 @@ def test_a_changed_profile_counts_for_hosts_that_are_here(board: Board) -> None:
 
 def test_a_token_that_was_taken_away_shows_nothing_until_the_next_start(board: Board) -> None:
     current = workspace(
-        Config(profiles={"p": Profile()}, http=Http(tokens={"ada": Token(token="x" * 20, profile="p")})),
+        Config(
+            profiles={"p": Profile()}, http=HttpSettings(tokens={"ada": Token(token="x" * 20, profile="p")})
+        ),
         spec("docs"),
     )
     running = parts(board, current)
@@ -175,9 +177,9 @@ def test_children_that_are_as_they_were_stay_and_the_others_are_exchanged(board:
     "config",
     [
         Config(timeouts=Timeouts(rpc_ms=5)),
-        Config(suites={"kid": Suite(rpc_ms=5)}),
-        Config(suites={"kid": Suite(isolation="session")}),
-        Config(introspection=Introspection(fresh_ms=0)),
+        Config(suites={"kid": SuiteSettings(rpc_ms=5)}),
+        Config(suites={"kid": SuiteSettings(isolation="session")}),
+        Config(introspection=IntrospectionSettings(fresh_ms=0)),
     ],
 )
 def test_settings_that_a_child_is_made_with_exchange_it(board: Board, config: Config) -> None:
@@ -191,7 +193,7 @@ def test_settings_that_a_child_is_made_with_exchange_it(board: Board, config: Co
 def test_what_only_counts_at_a_start_stays_as_it_was(board: Board) -> None:
     running = parts(board, workspace(None, spec("kid")))
     mail = ChildSpec(name="mail", source="test", key="mail", kind="builtin")
-    renew(running, workspace(Config(mail=Mail(enabled=True)), spec("kid"), mail))
+    renew(running, workspace(Config(mail=MailSettings(enabled=True)), spec("kid"), mail))
     assert running.workspace.config.mail.enabled is False
     assert list(running.supervisor.children) == ["kid"]
 

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from switchboard_mcp.gateway.status import children
-from switchboard_mcp.observability.timeline import Tally
+from switchboard_mcp.observability.timeline import ChildTimeline
 from tests.unit.gateway.board import Board
 
 
-def seen(calls: int, errors: int) -> Tally:
-    tally = Tally()
+def seen(calls: int, errors: int) -> ChildTimeline:
+    tally = ChildTimeline()
     tally.calls, tally.errors = calls, errors
     tally.times.extend([1.0] * calls)
     return tally

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from switchboard_mcp.gateway.session import Route, Session
+from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.gateway.suite_calls import PlainParams
 from switchboard_mcp.gateway.suite_tools import Suite
 from tests.unit.gateway.board import EVERYTHING, Board
@@ -15,7 +15,7 @@ FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {
 class Answers:
     """A road that keeps what is answered on it, and passes it on."""
 
-    def __init__(self, route: Route, kept: list[bytes]) -> None:
+    def __init__(self, route: ReplyChannel, kept: list[bytes]) -> None:
         self.send = route.send
         self._route = route
         self._kept = kept
@@ -34,7 +34,7 @@ class Watched:
         self.calls: list[str] = []
         self.answers: list[bytes] = []
 
-    def begin(self, session: Session, route: Route, id: bytes, params: PlainParams) -> None:
+    def begin(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
         self.calls.append(params.arguments.subtool)
         self.inner.begin(session, Answers(route, self.answers), id, params)
 

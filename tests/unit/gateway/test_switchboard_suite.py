@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from switchboard_mcp.children.builtin import BuiltinChild
-from switchboard_mcp.children.recent_errors import MOST, Recent
+from switchboard_mcp.children.recent_errors import MOST, RecentErrors
 from switchboard_mcp.config.models import HOUSE_NAME, ChildSpec, Config, Expose
 from switchboard_mcp.config.profiles import Profile
 from switchboard_mcp.errors import failure
 from switchboard_mcp.gateway.profiles import apply
-from switchboard_mcp.gateway.switchboard_suite import House
+from switchboard_mcp.gateway.switchboard_suite import SwitchboardServer
 from tests.unit.gateway.board import Board, Host, Json
 
 ISSUE: Json = {
@@ -32,8 +32,8 @@ class Home:
 
     def __init__(self, board: Board) -> None:
         self.board = board
-        self.recent = board.services.recent = Recent(board.loop.time)
-        self.house = House(self.recent)
+        self.recent = board.services.recent = RecentErrors(board.loop.time)
+        self.house = SwitchboardServer(self.recent)
         board.services.programs = {HOUSE_NAME: self.house}
         spec = ChildSpec(name=HOUSE_NAME, source="test", kind="builtin", description="Find.")
         board.children[HOUSE_NAME] = BuiltinChild(spec, Config(), board.services)
@@ -184,7 +184,7 @@ def test_recent_tells_everybody_of_a_child_that_crashed_unless_it_is_hidden(home
 
 def test_the_memory_is_short_and_counts_what_repeats() -> None:
     now = [0.0]
-    recent = Recent(lambda: now[0])
+    recent = RecentErrors(lambda: now[0])
     for number in range(MOST + 5):
         recent.note(failure("child_crashed", f"{number}", child="kid"))
     now[0] = 7.0

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from switchboard_mcp.errors import SwitchboardError, failure
-from switchboard_mcp.inprocess.app import Caller, Menu, Request, Resource, Tool, Voice
-from switchboard_mcp.inprocess.mcp_server import Server
+from switchboard_mcp.inprocess.app import ClientIdentity, Notifier, Resource, ToolRequest, ToolSpec, ToolTable
+from switchboard_mcp.inprocess.mcp_server import InProcessServer
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.transport import memory
 
@@ -42,7 +42,7 @@ class Nothing(Struct, forbid_unknown_fields=True):
 class Guest:
     """A client, as the program sees it."""
 
-    def __init__(self, server: Voice, principal: str) -> None:
+    def __init__(self, server: Notifier, principal: str) -> None:
         self.server = server
         self.principal = principal
         self.following: frozenset[str] = frozenset()
@@ -64,24 +64,24 @@ class Guest:
         self.left = True
 
 
-async def greet(guest: Guest, asked: Greet, request: Request) -> object:
+async def greet(guest: Guest, asked: Greet, request: ToolRequest) -> object:
     request.progress(1, 2, "half way")
     return {"hello": asked.who, "from": guest.principal, "times": asked.how_often}
 
 
-async def refuse(guest: Guest, asked: Nothing, request: Request) -> object:
+async def refuse(guest: Guest, asked: Nothing, request: ToolRequest) -> object:
     return failure("usage", "Not today.", nearest=["tomorrow"])
 
 
-async def give_up(guest: Guest, asked: Nothing, request: Request) -> object:
+async def give_up(guest: Guest, asked: Nothing, request: ToolRequest) -> object:
     raise SwitchboardError(failure("usage", "Not today."))
 
 
-async def fall(guest: Guest, asked: Nothing, request: Request) -> object:
+async def fall(guest: Guest, asked: Nothing, request: ToolRequest) -> object:
     raise RuntimeError("the inside of it")
 
 
-async def dawdle(guest: Guest, asked: Nothing, request: Request) -> object:
+async def dawdle(guest: Guest, asked: Nothing, request: ToolRequest) -> object:
     guest.begun.set()
     try:
         await asyncio.Event().wait()
@@ -95,11 +95,11 @@ class Program:
     name = "parlour"
     instructions = "Greet people."
     tools = (
-        Tool(name="greet", description="Greets.", takes=Greet, serve=greet, read_only=True),
-        Tool(name="refuse", description="Refuses.", takes=Nothing, serve=refuse, destructive=True),
-        Tool(name="give_up", description="Gives up.", takes=Nothing, serve=give_up, idempotent=True),
-        Tool(name="fall", description="Falls.", takes=Nothing, serve=fall),
-        Tool(name="dawdle", description="Dawdles.", takes=Nothing, serve=dawdle),
+        ToolSpec(name="greet", description="Greets.", takes=Greet, serve=greet, read_only=True),
+        ToolSpec(name="refuse", description="Refuses.", takes=Nothing, serve=refuse, destructive=True),
+        ToolSpec(name="give_up", description="Gives up.", takes=Nothing, serve=give_up, idempotent=True),
+        ToolSpec(name="fall", description="Falls.", takes=Nothing, serve=fall),
+        ToolSpec(name="dawdle", description="Dawdles.", takes=Nothing, serve=dawdle),
     )
     resources = (
         Resource(name="one", description="One.", uri="x://one", mime_type="application/json"),
@@ -109,7 +109,7 @@ class Program:
     def __init__(self) -> None:
         self.guests: list[Guest] = []
 
-    async def sit(self, server: Voice, caller: Caller) -> Guest:
+    async def sit(self, server: Notifier, caller: ClientIdentity) -> Guest:
         self.guests.append(Guest(server, caller.principal))
         return self.guests[-1]
 
@@ -117,7 +117,7 @@ class Program:
 class Client:
     """The other end of the link."""
 
-    def __init__(self, link: memory.MemoryLink, guest: Guest) -> None:
+    def __init__(self, link: memory.MemoryTransport, guest: Guest) -> None:
         self.link = link
         self.guest = guest
         self.heard: asyncio.Queue[Json] = asyncio.Queue()
@@ -154,10 +154,14 @@ async def client(principal: str = "") -> AsyncIterator[Client]:
         def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
             return tasks.create_task(work)
 
-        server = Server(
-            loop, theirs, Menu(program, "1"), start, lambda where, problem: wrong.append((where, problem))
+        server = InProcessServer(
+            loop,
+            theirs,
+            ToolTable(program, "1"),
+            start,
+            lambda where, problem: wrong.append((where, problem)),
         )
-        await server.open(Caller(principal))
+        await server.open(ClientIdentity(principal))
         found = Client(ours, program.guests[0])
         found.wrong = wrong
         yield found
@@ -303,7 +307,7 @@ async def test_when_the_client_goes_its_calls_end_and_the_program_hears_of_it() 
 
 
 def test_a_schema_with_parts_keeps_them() -> None:
-    tool = Tool(name="t", description="", takes=Whole, serve=greet)
+    tool = ToolSpec(name="t", description="", takes=Whole, serve=greet)
     schema = msgspec.json.decode(tool.schema)
     assert schema["properties"]["parts"]["items"] == {"$ref": "#/$defs/Part"}
     assert "Part" in schema["$defs"]

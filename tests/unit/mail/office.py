@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from switchboard_mcp.config.mail import Mail
-from switchboard_mcp.inprocess.app import Caller, Menu
-from switchboard_mcp.inprocess.mcp_server import Server
-from switchboard_mcp.mail.server import Desk
+from switchboard_mcp.config.mail import MailSettings
+from switchboard_mcp.inprocess.app import ClientIdentity, ToolTable
+from switchboard_mcp.inprocess.mcp_server import InProcessServer
+from switchboard_mcp.mail.server import MailServer
 from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc
@@ -40,7 +40,7 @@ class Hours:
 class Client:
     """One host's connection to the desk."""
 
-    def __init__(self, link: memory.MemoryLink, server: Server) -> None:
+    def __init__(self, link: memory.MemoryTransport, server: InProcessServer) -> None:
         self.server = server
         self._link = link
         self._ids = iter(range(1, 1_000_000))
@@ -130,7 +130,7 @@ class Lines:
 class Office:
     """A desk, and how one comes to it."""
 
-    def __init__(self, desk: Desk, menu: Menu, tasks: asyncio.TaskGroup, log: Lines) -> None:
+    def __init__(self, desk: MailServer, menu: ToolTable, tasks: asyncio.TaskGroup, log: Lines) -> None:
         self.desk = desk
         self.log = log
         self._menu = menu
@@ -140,8 +140,8 @@ class Office:
     async def client(self, principal: str = "", *, one: bool = True) -> Client:
         loop = asyncio.get_running_loop()
         ours, theirs = memory.pair(loop)
-        server = Server(loop, theirs, self._menu, self._tasks.create_task, self._wrong)
-        await server.open(Caller(principal, one=one))
+        server = InProcessServer(loop, theirs, self._menu, self._tasks.create_task, self._wrong)
+        await server.open(ClientIdentity(principal, one=one))
         self.clients.append(Client(ours, server))
         return self.clients[-1]
 
@@ -157,7 +157,7 @@ class Office:
 
 @asynccontextmanager
 async def office(
-    workspace: Path, settings: Mail | None = None, reserved: tuple[str, ...] = ()
+    workspace: Path, settings: MailSettings | None = None, reserved: tuple[str, ...] = ()
 ) -> AsyncIterator[Office]:
     """A desk of its own process, as it were."""
     log = Lines()
@@ -166,8 +166,10 @@ async def office(
         def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
             return tasks.create_task(work)
 
-        desk = Desk(str(workspace), settings or Mail(enabled=True), Log(write=log.add), start, reserved)
-        opened = Office(desk, Menu(desk, "1"), tasks, log)
+        desk = MailServer(
+            str(workspace), settings or MailSettings(enabled=True), Log(write=log.add), start, reserved
+        )
+        opened = Office(desk, ToolTable(desk, "1"), tasks, log)
         try:
             yield opened
         finally:

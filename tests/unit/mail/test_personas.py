@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.mail.messages import Message
+from switchboard_mcp.mail.messages import MailMessage
 from switchboard_mcp.mail.personas import MOST_BYTES, Personas
 from switchboard_mcp.mail.roles import ROLES
 
 
-def message(**more: Any) -> Message:
+def message(**more: Any) -> MailMessage:
     given: dict[str, Any] = {
         "id": "msg_1_a",
         "action": "delegate_task",
@@ -22,16 +22,16 @@ def message(**more: Any) -> Message:
         "payload": "p",
         "created_at": "2026-01-01T00:00:00Z",
     }
-    return Message(**(given | more))
+    return MailMessage(**(given | more))
 
 
 def give_role(folder: Path, role: str) -> None:
     (folder / "state.json").write_text(json.dumps({"agents": {"ada": {"role": role}}}))
 
 
-def persona_of(personas: Personas, letter: Message) -> str | None:
+def persona_of(personas: Personas, letter: MailMessage) -> str | None:
     passed = personas.gate(letter)
-    assert isinstance(passed, Message)
+    assert isinstance(passed, MailMessage)
     return passed.persona
 
 

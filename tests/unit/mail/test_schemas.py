@@ -7,7 +7,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from switchboard_mcp.mail.messages import ACTIONS, Message, Receipt
+from switchboard_mcp.mail.messages import ACTIONS, MailMessage, Receipt
 from switchboard_mcp.mail.store.filenames import Stem
 from switchboard_mcp.mail.store.signing import sealed
 from tests.conftest import published_schema
@@ -40,7 +40,7 @@ def validator(name: str) -> jsonschema.Draft202012Validator:
 
 
 @pytest.mark.parametrize(
-    ("name", "example", "shape"), [("message", MESSAGE, Message), ("receipt", RECEIPT, Receipt)]
+    ("name", "example", "shape"), [("message", MESSAGE, MailMessage), ("receipt", RECEIPT, Receipt)]
 )
 def test_the_documents_own_examples_fit_and_keep_every_key(
     name: str, example: dict[str, Any], shape: type[msgspec.Struct]
@@ -51,7 +51,7 @@ def test_the_documents_own_examples_fit_and_keep_every_key(
 
 
 def test_what_the_desk_writes_fits() -> None:
-    message = msgspec.convert({**MESSAGE, "metadata": {"verified": True, "priority": "high"}}, Message)
+    message = msgspec.convert({**MESSAGE, "metadata": {"verified": True, "priority": "high"}}, MailMessage)
     validator("message").validate(json.loads(sealed(b"key", Stem(1, "0" * 16), message)))
 
 

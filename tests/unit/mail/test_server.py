@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.config.mail import Mail
+from switchboard_mcp.config.mail import MailSettings
 from tests.unit.mail.office import office
 
 
@@ -162,7 +162,7 @@ async def test_mail_that_waits_while_nobody_was_woken_is_warned_of_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("switchboard_mcp.mail.server.LOOK_AGAIN_S", 0.0)
-    async with office(tmp_path, Mail(enabled=True, starving_ms=400)) as desk:
+    async with office(tmp_path, MailSettings(enabled=True, starving_ms=400)) as desk:
         ada, _ = await desk.agent("ada"), await desk.agent("bob")
         await ada.call("send_message", recipient="bob", action="delegate_task", payload="p")
         inbox = tmp_path / ".switchboard" / "inbox" / "bob"

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from switchboard_mcp.config.approvals import Approvals, write_approvals
-from switchboard_mcp.config.governance import Governance
+from switchboard_mcp.config.governance import GovernanceSettings
 from switchboard_mcp.config.models import ChildSpec, Config, Workspace
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.policy.governance import ENABLED, is_enabled, take_posture
@@ -17,7 +17,7 @@ def workspace(place: Place, *children: ChildSpec, **governance: Any) -> Workspac
     write_approvals(place.file, Approvals(children={"good": place.approval}))
     return Workspace(
         folder=str(place.folder),
-        config=Config(governance=Governance(mode="governed", **governance)),
+        config=Config(governance=GovernanceSettings(mode="governed", **governance)),
         children=list(children),
         warnings=[],
         source=str(place.folder / "switchboard.config.json"),

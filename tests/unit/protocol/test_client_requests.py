@@ -7,7 +7,7 @@ import pytest
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.protocol import client_requests
-from switchboard_mcp.protocol.client_requests import TASKS, Question
+from switchboard_mcp.protocol.client_requests import TASKS, ClientRequest
 
 Json = dict[str, Any]
 URL = {"mode": "url", "message": "m", "url": "https://x"}
@@ -86,11 +86,11 @@ def test_a_question_without_params_stays_without() -> None:
 def test_a_modern_question_gets_what_the_handshake_era_needs(
     method: str, params: Json, expected: Json
 ) -> None:
-    assert json.loads(client_requests.pushed(Question(method, raw(params)), "id")) == expected
+    assert json.loads(client_requests.pushed(ClientRequest(method, raw(params)), "id")) == expected
 
 
 def test_a_modern_question_without_params_gets_empty_ones() -> None:
-    assert client_requests.pushed(Question("roots/list"), "id") == b"{}"
+    assert client_requests.pushed(ClientRequest("roots/list"), "id") == b"{}"
 
 
 def test_urls_that_an_error_wants_visited_become_questions() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.protocol import framing
-from switchboard_mcp.protocol.framing import BOM, KEPT_OF_OVERSIZED, Noise, Oversized, Piece, Splitter
+from switchboard_mcp.protocol.framing import BOM, KEPT_OF_OVERSIZED, FrameDecoder, Noise, Oversized, Piece
 from switchboard_mcp.protocol.jsonrpc import find_id
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
@@ -24,7 +24,7 @@ def headed(body: bytes, header: bytes = b"Content-Length: %d\r\n\r\n") -> bytes:
 
 def split(chunks: Iterable[bytes], limit: int = framing.MAX_MESSAGE_BYTES) -> list[Piece]:
     """All pieces of a stream, in the order they came out."""
-    splitter = Splitter(limit)
+    splitter = FrameDecoder(limit)
     out: list[Piece] = []
     for chunk in chunks:
         out += splitter.feed(chunk)
@@ -125,7 +125,7 @@ class TestChunking:
         assert split(chunks, limit) == split([data], limit) == split(bytewise(data), limit)
 
     def test_several_messages_in_one_chunk_come_out_together(self) -> None:
-        assert Splitter().feed(PING + b"\n" + ANSWER + b"\n" + headed(NOTE) + PING + b"\n") == [
+        assert FrameDecoder().feed(PING + b"\n" + ANSWER + b"\n" + headed(NOTE) + PING + b"\n") == [
             PING,
             ANSWER,
             NOTE,
@@ -133,12 +133,12 @@ class TestChunking:
         ]
 
     def test_a_message_is_given_out_as_soon_as_its_newline_is_there(self) -> None:
-        splitter = Splitter()
+        splitter = FrameDecoder()
         assert splitter.feed(PING) == []
         assert splitter.feed(b"\n") == [PING]
 
     def test_a_body_is_given_out_with_its_last_byte(self) -> None:
-        splitter = Splitter()
+        splitter = FrameDecoder()
         assert splitter.feed(headed(PING)[:-1]) == []
         assert splitter.feed(PING[-1:]) == [PING]
 
@@ -231,12 +231,12 @@ class TestEndOfStream:
         assert split([PING + b"\nbye"]) == [PING, Noise(b"bye")]
 
     def test_nothing_follows_a_trailing_newline(self) -> None:
-        splitter = Splitter()
+        splitter = FrameDecoder()
         assert splitter.feed(PING + b"\n") == [PING]
         assert splitter.close() == []
 
     def test_an_empty_stream_is_empty(self) -> None:
-        assert Splitter().close() == []
+        assert FrameDecoder().close() == []
 
     @pytest.mark.parametrize("chop", [1, 10, len(ANSWER) - 1])
     def test_a_body_cut_off_is_noise_and_no_message(self, chop: int) -> None:
@@ -254,7 +254,7 @@ class TestEndOfStream:
         assert split([PING + b"\n" + end]) == [PING]
 
     def test_after_its_end_a_splitter_begins_anew(self) -> None:
-        splitter = Splitter(100)
+        splitter = FrameDecoder(100)
         for half in (
             headed(ANSWER)[:-1],
             ANSWER[:-1],
@@ -314,7 +314,7 @@ class TestOversized:
         assert piece.size == len(self.first())
 
     def test_what_is_thrown_away_is_not_kept_meanwhile(self) -> None:
-        splitter = Splitter(self.LIMIT)
+        splitter = FrameDecoder(self.LIMIT)
         for _ in range(1000):
             assert splitter.feed(self.FILL) == []
         assert (
@@ -323,7 +323,7 @@ class TestOversized:
         )
 
     def test_an_oversized_message_does_not_change_what_a_later_one_keeps(self) -> None:
-        splitter = Splitter(self.LIMIT)
+        splitter = FrameDecoder(self.LIMIT)
         splitter.feed(b"a" * 9000)
         splitter.feed(b"\n")
         (second,) = splitter.feed(b"b" * 3000) or splitter.feed(b"b" * 3000) or splitter.feed(b"\n")
@@ -334,7 +334,7 @@ class TestHeadersFlag:
     """Whoever answers in the framing it was asked in needs to know the last one."""
 
     def test_it_follows_the_messages(self) -> None:
-        splitter = Splitter()
+        splitter = FrameDecoder()
         assert not splitter.headers
         for data, expected in (
             (headed(PING), True),
@@ -346,7 +346,7 @@ class TestHeadersFlag:
             assert splitter.headers is expected
 
     def test_noise_and_halves_do_not_change_it(self) -> None:
-        splitter = Splitter()
+        splitter = FrameDecoder()
         splitter.feed(headed(PING))
         for data in (b"noise\n", b"\n", b"C", b"on", b"tent-Length: 5\r\n", b"\r\n", b"hell"):
             splitter.feed(data)
@@ -355,7 +355,7 @@ class TestHeadersFlag:
         assert splitter.headers
 
     def test_an_oversized_body_counts(self) -> None:
-        splitter = Splitter(50)
+        splitter = FrameDecoder(50)
         splitter.feed(headed(b"x" * 60))
         assert splitter.headers
 
@@ -364,7 +364,7 @@ class TestCost:
     @pytest.mark.parametrize("framed", [False, True], ids=["newline", "content-length"])
     def test_a_message_of_64_mib_passes_whole(self, framed: bool) -> None:
         message = b'{"jsonrpc":"2.0","id":1,"result":"' + b"z" * (64 << 20) + b'"}'
-        splitter = Splitter()
+        splitter = FrameDecoder()
         head = b"Content-Length: %d\r\n\r\n" % len(message) if framed else b""
         assert splitter.feed(head) == []
         view = memoryview(message)
@@ -393,7 +393,7 @@ def cpu_seconds(size: int, times: int, framed: bool, limit: int = framing.MAX_ME
     chunks = [stream[start : start + 65_536] for start in range(0, len(stream), 65_536)]
     best = float("inf")
     for _ in range(5):
-        splitter = Splitter(limit)
+        splitter = FrameDecoder(limit)
         began = time.process_time()
         found = sum(len(splitter.feed(chunk)) for chunk in chunks)
         best = min(best, time.process_time() - began)

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from mcp.shared import inbound
 
 from switchboard_mcp.protocol import http_headers, jsonrpc
-from switchboard_mcp.protocol.http_headers import Mirror, Unmirrorable
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.http_headers import HeaderMirror, InvalidMirror
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 
 META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
 
 
-def request(method: str, **params: object) -> Message:
+def request(method: str, **params: object) -> RpcMessage:
     data = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
     message = jsonrpc.parse(data)
-    assert isinstance(message, Message)
+    assert isinstance(message, RpcMessage)
     return message
 
 
@@ -66,7 +66,7 @@ class TestHeadersOfARequest:
         assert http_headers.of_request(request("tools/list", _meta=meta), {}) == {}
 
     def test_marked_arguments_are_repeated(self) -> None:
-        mirrors = {"query": (Mirror(("region",), "Region"), Mirror(("deep", "dry"), "Dry-Run"))}
+        mirrors = {"query": (HeaderMirror(("region",), "Region"), HeaderMirror(("deep", "dry"), "Dry-Run"))}
         message = request(
             "tools/call", _meta=META, name="query", arguments={"region": "eu west", "deep": {"dry": True}}
         )
@@ -82,7 +82,7 @@ class TestHeadersOfARequest:
         "arguments", [{}, {"region": None}, {"region": {}}, {"region": [1]}, {"deep": 5}, [], None, "text"]
     )
     def test_arguments_that_are_not_there_or_have_no_text_have_no_header(self, arguments: object) -> None:
-        mirrors = {"query": (Mirror(("region",), "Region"), Mirror(("deep", "dry"), "Dry-Run"))}
+        mirrors = {"query": (HeaderMirror(("region",), "Region"), HeaderMirror(("deep", "dry"), "Dry-Run"))}
         message = request("tools/call", _meta=META, name="query", arguments=arguments)
         assert not [
             name for name in http_headers.of_request(message, mirrors) if name.startswith("mcp-param-")
@@ -93,7 +93,7 @@ class TestHeadersOfARequest:
         [("", ""), (0, "0"), (-7, "-7"), (2**53 - 1, "9007199254740991"), (False, "false"), (True, "true")],
     )
     def test_values_are_written_plainly(self, value: object, text: str) -> None:
-        assert http_headers.of_arguments({"a": value}, (Mirror(("a",), "A"),)) == {"mcp-param-a": text}
+        assert http_headers.of_arguments({"a": value}, (HeaderMirror(("a",), "A"),)) == {"mcp-param-a": text}
 
     def test_a_number_of_ten_thousand_digits_has_no_header(self) -> None:
         assert http_headers.as_text(10**10_000) is None
@@ -141,7 +141,7 @@ class TestMarks:
         schema = marked(a=inner, c={"type": "boolean", "x-mcp-header": "C"})
         found = http_headers.find_mirrors(schema)
         assert isinstance(found, tuple)
-        assert set(found) == {Mirror(("a", "b"), "B"), Mirror(("c",), "C")}
+        assert set(found) == {HeaderMirror(("a", "b"), "B"), HeaderMirror(("c",), "C")}
 
     def test_an_argument_that_is_called_like_the_mark_is_no_mark(self) -> None:
         assert http_headers.find_mirrors(marked(**{"x-mcp-header": {"type": "string"}})) == ()
@@ -170,7 +170,7 @@ class TestMarks:
         ],
     )
     def test_invalid_marks_are_told_and_the_official_reader_agrees(self, schema: dict[str, Any]) -> None:
-        assert isinstance(http_headers.find_mirrors(json.dumps(schema).encode()), Unmirrorable)
+        assert isinstance(http_headers.find_mirrors(json.dumps(schema).encode()), InvalidMirror)
         assert inbound.find_invalid_x_mcp_header(schema) is not None
 
     def test_a_schema_that_cannot_be_read_has_no_marks(self) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.protocol.jsonrpc import Malformed, Message
+from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 
 IDS = [
     b"1",
@@ -28,9 +28,9 @@ IDS = [
 DEEP = b"[" * 100_000 + b"]" * 100_000
 
 
-def read(data: bytes) -> Message:
+def read(data: bytes) -> RpcMessage:
     message = jsonrpc.parse(data)
-    assert isinstance(message, Message)
+    assert isinstance(message, RpcMessage)
     return message
 
 
@@ -356,7 +356,7 @@ def test_an_answer_is_an_error_where_it_has_one_or_no_result(
     answer: dict[str, object], code: int | None
 ) -> None:
     message = jsonrpc.parse(json.dumps({"jsonrpc": "2.0", "id": 1, **answer}).encode())
-    assert isinstance(message, Message)
+    assert isinstance(message, RpcMessage)
     error = jsonrpc.error_in(message)
     assert code == (None if error is None else jsonrpc.parse_error(error).code)
 

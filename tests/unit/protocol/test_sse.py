@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from switchboard_mcp.protocol.framing import KEPT_OF_OVERSIZED, Oversized
 from switchboard_mcp.protocol.jsonrpc import find_id
-from switchboard_mcp.protocol.sse import Event, EventStream
+from switchboard_mcp.protocol.sse import EventStream, ServerSentEvent
 
 ANSWER = '{"jsonrpc":"2.0","id":2,"result":{"text":"naïve ☕ 🎉"}}'.encode()
 NOTE = b'{"jsonrpc":"2.0","method":"notifications/x"}'
 
 
-def events(chunks: Iterable[bytes], limit: int = 1 << 20) -> list[Event | Oversized]:
+def events(chunks: Iterable[bytes], limit: int = 1 << 20) -> list[ServerSentEvent | Oversized]:
     stream = EventStream(limit)
     return [event for chunk in chunks for event in stream.feed(chunk)]
 
@@ -30,17 +30,20 @@ def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
 
 
 # A stream with all that servers write, and what must come out.
-EVERYTHING: list[tuple[bytes, list[Event]]] = [
+EVERYTHING: list[tuple[bytes, list[ServerSentEvent]]] = [
     (b"\xef\xbb\xbf: hello\n\n", []),
-    (b"event: message\ndata: " + ANSWER + b"\n\n", [Event("message", ANSWER)]),
-    (b"event: message\r\ndata: " + NOTE + b"\r\n\r\n", [Event("message", NOTE)]),
-    (b"data:" + NOTE + b"\rid:7\r\r", [Event("message", NOTE)]),
+    (b"event: message\ndata: " + ANSWER + b"\n\n", [ServerSentEvent("message", ANSWER)]),
+    (b"event: message\r\ndata: " + NOTE + b"\r\n\r\n", [ServerSentEvent("message", NOTE)]),
+    (b"data:" + NOTE + b"\rid:7\r\r", [ServerSentEvent("message", NOTE)]),
     (b": ping - 2026-01-01 00:00:00\n\n\n\n", []),
-    (b"id: 8\nretry: 500\ndata:\n\n", [Event("message", b"")]),
-    (b"event: endpoint\ndata: /messages?session_id=1\n\n", [Event("endpoint", b"/messages?session_id=1")]),
-    (b"data: a\ndata:  b\ndata\nignored: x\nignored\n\n", [Event("message", b"a\n b\n")]),
-    (b"data: caf\xe9\n\n", [Event("message", b"caf\xe9")]),
-    (b"id: 9\n\n", [Event("message", b"")]),
+    (b"id: 8\nretry: 500\ndata:\n\n", [ServerSentEvent("message", b"")]),
+    (
+        b"event: endpoint\ndata: /messages?session_id=1\n\n",
+        [ServerSentEvent("endpoint", b"/messages?session_id=1")],
+    ),
+    (b"data: a\ndata:  b\ndata\nignored: x\nignored\n\n", [ServerSentEvent("message", b"a\n b\n")]),
+    (b"data: caf\xe9\n\n", [ServerSentEvent("message", b"caf\xe9")]),
+    (b"id: 9\n\n", [ServerSentEvent("message", b"")]),
 ]
 STREAM = b"".join(data for data, _ in EVERYTHING)
 EVENTS = [event for _, found in EVERYTHING for event in found]
@@ -60,10 +63,10 @@ class TestChunking:
     def test_an_event_comes_out_with_its_blank_line_and_not_before(self) -> None:
         stream = EventStream()
         assert stream.feed(b"data: 1\n") == []
-        assert stream.feed(b"\n") == [Event("message", b"1")]
+        assert stream.feed(b"\n") == [ServerSentEvent("message", b"1")]
 
     def test_what_the_end_of_the_stream_cuts_off_is_no_event(self) -> None:
-        assert events([b"data: 1\n\ndata: 2\n"]) == [Event("message", b"1")]
+        assert events([b"data: 1\n\ndata: 2\n"]) == [ServerSentEvent("message", b"1")]
 
 
 class TestTakingUpAgain:
@@ -98,7 +101,7 @@ class TestTakingUpAgain:
         stream.feed(b"id: 7\nretry: 5\n\nid: 8\nevent: odd\ndata: half")
         stream.restart()
         assert (stream.last_id, stream.retry_ms) == ("7", 5)
-        assert stream.feed(b"\xef\xbb\xbfdata: whole\n\n") == [Event("message", b"whole")]
+        assert stream.feed(b"\xef\xbb\xbfdata: whole\n\n") == [ServerSentEvent("message", b"whole")]
         assert stream.last_id == "7"
 
 
@@ -115,16 +118,20 @@ class TestLimit:
         assert find_id(huge.head, b"") == b"41"
         assert huge.head == self.HUGE[:KEPT_OF_OVERSIZED]
         assert huge.tail.endswith(b'xxx"}')
-        assert following == Event("message", b"next")
+        assert following == ServerSentEvent("message", b"next")
 
     def test_many_lines_of_data_count_together(self) -> None:
         data = b"data: " + b"x" * 100 + b"\n"
         huge, following = events([data * 100, b"\ndata: next\n\n"], limit=4096)
         assert isinstance(huge, Oversized)
-        assert following == Event("message", b"next")
+        assert following == ServerSentEvent("message", b"next")
 
     def test_an_event_at_the_limit_passes(self) -> None:
-        assert events([b"data:" + b"x" * 4091 + b"\n\n"], limit=4096) == [Event("message", b"x" * 4091)]
+        assert events([b"data:" + b"x" * 4091 + b"\n\n"], limit=4096) == [
+            ServerSentEvent("message", b"x" * 4091)
+        ]
 
     def test_comments_never_add_up_to_an_event_beyond_the_limit(self) -> None:
-        assert events([b": ping\n"] * 10_000 + [b"data: x\n\n"], limit=64) == [Event("message", b"x")]
+        assert events([b": ping\n"] * 10_000 + [b"data: x\n\n"], limit=64) == [
+            ServerSentEvent("message", b"x")
+        ]

@@ -5,15 +5,15 @@ import json
 import pytest
 
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.trace_context import of_request
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-def message(params: object) -> Message:
+def message(params: object) -> RpcMessage:
     found = jsonrpc.parse(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "m", "params": params}).encode())
-    assert isinstance(found, Message)
+    assert isinstance(found, RpcMessage)
     return found
 
 

@@ -17,7 +17,7 @@ from switchboard_mcp.setup.children import (
     with_secrets,
     without_literals,
 )
-from switchboard_mcp.setup.dialects import Server
+from switchboard_mcp.setup.dialects import HostServer
 
 KEY = "sk-proj-aB3dE5fG7hI9jK1lM3nO5pQ7rS9t"
 
@@ -37,7 +37,7 @@ def test_a_name_can_be_a_folder(name: str, safe: str) -> None:
 
 
 def test_the_file_of_a_child_is_in_the_dialect_that_switchboard_reads() -> None:
-    server = Server(
+    server = HostServer(
         kind="stdio", command="npx", args=["-y", "@modelcontextprotocol/server-memory"], env={"A": "b"}
     )
     written = json.loads(child_text("memory", server, "/w"))
@@ -49,7 +49,7 @@ def test_the_file_of_a_child_is_in_the_dialect_that_switchboard_reads() -> None:
     assert written["switchboardDescription"].startswith("Remember")
     assert written["cwd"] == "../../.."
     assert problem_of("memory", server, "/w") == ""
-    assert "NUL" in problem_of("x", Server(kind="stdio", command="a\0b"), "/w")
+    assert "NUL" in problem_of("x", HostServer(kind="stdio", command="a\0b"), "/w")
 
 
 @pytest.mark.parametrize(
@@ -57,29 +57,29 @@ def test_the_file_of_a_child_is_in_the_dialect_that_switchboard_reads() -> None:
     [("", "../.."), ("/w", "../.."), ("/w/a/b", "../../a/b"), ("/w/..a", "../../..a"), ("/other", "/other")],
 )
 def test_a_folder_within_the_workspace_is_written_without_where_that_is(cwd: str, written: str) -> None:
-    server = Server(kind="stdio", command="x", cwd=cwd)
+    server = HostServer(kind="stdio", command="x", cwd=cwd)
     assert json.loads(child_text("x", server, "/w", TEAM))["cwd"] == written
 
 
 @pytest.mark.parametrize(
     "server",
     [
-        Server(kind="stdio", command="x", args=["--api-key", KEY]),
-        Server(kind="stdio", command="x", args=[f"--token={KEY}"]),
-        Server(kind="stdio", command="x", args=["postgresql://u:pa55-word-x@h/db"]),
-        Server(kind="stdio", command="x", args=["0a1b2c3d4e5f60718293a4b5c6d7e8f9"]),
-        Server(kind="http", url="https://u:pa55-word-x@h/mcp"),
-        Server(kind="http", url=f"https://h/mcp?apiKey={KEY}"),
+        HostServer(kind="stdio", command="x", args=["--api-key", KEY]),
+        HostServer(kind="stdio", command="x", args=[f"--token={KEY}"]),
+        HostServer(kind="stdio", command="x", args=["postgresql://u:pa55-word-x@h/db"]),
+        HostServer(kind="stdio", command="x", args=["0a1b2c3d4e5f60718293a4b5c6d7e8f9"]),
+        HostServer(kind="http", url="https://u:pa55-word-x@h/mcp"),
+        HostServer(kind="http", url=f"https://h/mcp?apiKey={KEY}"),
     ],
 )
-def test_what_is_shown_of_a_server_has_no_secret(server: Server) -> None:
+def test_what_is_shown_of_a_server_has_no_secret(server: HostServer) -> None:
     told = shown(server)
     for secret in (KEY, "pa55-word-x", "0a1b2c3d4e5f60718293a4b5c6d7e8f9"):
         assert secret not in told
 
 
 def test_secrets_that_are_written_out_are_found_and_others_are_not() -> None:
-    server = Server(
+    server = HostServer(
         kind="stdio",
         command="x",
         args=["--api-key", KEY, "--port", "8080"],
@@ -94,13 +94,13 @@ def test_secrets_that_are_written_out_are_found_and_others_are_not() -> None:
 
 
 def test_a_variable_that_means_something_else_already_is_not_used() -> None:
-    server = Server(kind="stdio", command="x", env={"API_TOKEN": "second-value"})
+    server = HostServer(kind="stdio", command="x", env={"API_TOKEN": "second-value"})
     _, values = without_literals("b", server, {"API_TOKEN": "first-value"})
     assert values == {"B_API_TOKEN": "second-value"}
 
 
 def test_a_header_keeps_its_scheme() -> None:
-    server = Server(kind="http", url="https://h/mcp", headers={"Authorization": f"Bearer {KEY}"})
+    server = HostServer(kind="http", url="https://h/mcp", headers={"Authorization": f"Bearer {KEY}"})
     clean, values = without_literals("h", server, {})
     assert clean.headers == {"Authorization": "Bearer ${H_TOKEN}"}
     assert values == {"H_TOKEN": KEY}

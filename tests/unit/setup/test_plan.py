@@ -5,13 +5,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from switchboard_mcp.setup.dialects import Server
+from switchboard_mcp.setup.dialects import HostServer
 from switchboard_mcp.setup.discovery import look
 from switchboard_mcp.setup.hosts import BY_NAME
 from switchboard_mcp.setup.paths import places
-from switchboard_mcp.setup.plan import Plan, Present, Settings, decide, make_plan
+from switchboard_mcp.setup.plan import ExistingSetup, Plan, SetupOptions, decide, make_plan
 
-NOTHING = Present(children={}, names=set())
+NOTHING = ExistingSetup(children={}, names=set())
 
 
 class World:
@@ -30,11 +30,11 @@ class World:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps({"mcpServers": servers}))
 
-    def plan(self, present: Present = NOTHING, **more: Any) -> Plan:
+    def plan(self, present: ExistingSetup = NOTHING, **more: Any) -> Plan:
         folder = str(self.workspace)
         survey = look(places(folder, {"HOME": str(self.home)}, "linux"), list(BY_NAME), (), named=False)
         outcomes, children = decide(survey, present, folder)
-        wanted = Settings(
+        wanted = SetupOptions(
             workspace=folder,
             config=os.path.join(folder, "switchboard.config.json"),
             command=["/bin/switchboard", "--workspace", folder],
@@ -66,7 +66,7 @@ def test_different_servers_of_the_same_name_are_two_children(tmp_path: Path) -> 
 
 def test_a_child_that_is_there_already_is_not_made_again_and_never_overwritten(tmp_path: Path) -> None:
     world = World(tmp_path, cursor={"x": A, "y": B})
-    present = Present(children={"mine": Server(kind="stdio", command="a")}, names={"mine", "y"})
+    present = ExistingSetup(children={"mine": HostServer(kind="stdio", command="a")}, names={"mine", "y"})
     plan = world.plan(present)
     assert [child.name for child in plan.children] == ["y-cursor"]
     assert {outcome.child for outcome in plan.moving} == {"mine", "y-cursor"}
@@ -98,7 +98,7 @@ def test_a_host_that_has_the_entry_already_gets_no_second_one(tmp_path: Path) ->
 
 def test_a_server_that_is_called_switchboard_and_is_none_moves_like_any_other(tmp_path: Path) -> None:
     world = World(tmp_path, cursor={"switchboard": A})
-    present = Present(children={}, names={"switchboard"})
+    present = ExistingSetup(children={}, names={"switchboard"})
     plan = world.plan(present)
     assert [child.name for child in plan.children] == ["switchboard-cursor"]
     assert world.after(plan, ".cursor/mcp.json")["switchboard"]["command"] == "/bin/switchboard"

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.suites.introspect import PAGE_TOKENS, VERBOSITIES, Ask, Settings, ToolView, answer
+from switchboard_mcp.suites.introspect import (
+    PAGE_TOKENS,
+    VERBOSITIES,
+    IntrospectRequest,
+    IntrospectSettings,
+    ToolView,
+    answer,
+)
 from switchboard_mcp.suites.tokens import estimate
 
 SENT = b'{ "$schema": "x",  "type":"object", "title":"T", "properties":{"secret_path":{"type":"string"}} }'
@@ -38,11 +45,13 @@ def tools(count: int, parameters: int = 2) -> list[ToolView]:
 
 def ask(
     views: Sequence[ToolView],
-    request: Ask | None = None,
-    settings: Settings | None = None,
+    request: IntrospectRequest | None = None,
+    settings: IntrospectSettings | None = None,
     instructions: str = "",
 ) -> dict[str, Any]:
-    got = answer("demo", views, request or Ask(), settings or Settings(), instructions)
+    got = answer(
+        "demo", views, request or IntrospectRequest(), settings or IntrospectSettings(), instructions
+    )
     assert isinstance(got, bytes), got
     read: dict[str, Any] = json.loads(got)
     return read
@@ -52,8 +61,10 @@ def written(got: dict[str, Any]) -> bytes:
     return json.dumps(got, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def refusal(views: Sequence[ToolView], request: Ask, settings: Settings | None = None) -> Failure:
-    got = answer("demo", views, request, settings or Settings())
+def refusal(
+    views: Sequence[ToolView], request: IntrospectRequest, settings: IntrospectSettings | None = None
+) -> Failure:
+    got = answer("demo", views, request, settings or IntrospectSettings())
     assert isinstance(got, Failure), got
     return got
 
@@ -95,7 +106,7 @@ def test_a_small_suite_shows_compacted_schemas_and_summaries() -> None:
 )
 def test_detail_falls_until_the_whole_answer_fits(count: int, detail: str, keys: set[str]) -> None:
     views = tools(count)
-    got = answer("demo", views, Ask(), Settings())
+    got = answer("demo", views, IntrospectRequest(), IntrospectSettings())
     assert isinstance(got, bytes)
     assert estimate(got) <= 1200
     read = json.loads(got)
@@ -113,7 +124,10 @@ def test_less_than_schemas_says_how_to_ask_for_more() -> None:
 
 def test_parameter_docs_shrink_before_signatures_go() -> None:
     budgets = range(2000, 200, -10)
-    answers = [ask(tools(10, 3), settings=Settings("signature", budget_tokens=budget)) for budget in budgets]
+    answers = [
+        ask(tools(10, 3), settings=IntrospectSettings("signature", budget_tokens=budget))
+        for budget in budgets
+    ]
     lines = [got["tools"][0]["signature"] for got in answers if got["detail"] == "signature"]
     assert "What number 0 is good for in this call" in lines[0]
     assert lines[-1] == "(parameter_0: string, parameter_1?: string, parameter_2?: string)"
@@ -131,10 +145,12 @@ def test_what_does_not_fit_even_as_names_comes_in_pages() -> None:
     assert estimate(written(got)) <= 1200
 
 
-def walk(views: Sequence[ToolView], request: Ask, settings: Settings) -> list[dict[str, Any]]:
+def walk(
+    views: Sequence[ToolView], request: IntrospectRequest, settings: IntrospectSettings
+) -> list[dict[str, Any]]:
     pages = [ask(views, request, settings)]
     while "cursor" in pages[-1]:
-        pages.append(ask(views, Ask(cursor=pages[-1]["cursor"]), settings))
+        pages.append(ask(views, IntrospectRequest(cursor=pages[-1]["cursor"]), settings))
         assert len(pages) <= len(views)
     return pages
 
@@ -143,7 +159,7 @@ def walk(views: Sequence[ToolView], request: Ask, settings: Settings) -> list[di
 @pytest.mark.parametrize("mode", ["summary", "signature", "full", "redacted"])
 def test_pages_show_every_tool_once_in_the_childs_order(mode: str, verbosity: str) -> None:
     views = tools(450, parameters=6)
-    pages = walk(views, Ask(verbosity=verbosity), Settings(mode=mode))
+    pages = walk(views, IntrospectRequest(verbosity=verbosity), IntrospectSettings(mode=mode))
     assert list(itertools.chain.from_iterable(map(names, pages))) == [view.name for view in views]
     assert len({page["detail"] for page in pages}) == 1
     assert all(len(page["tools"]) <= 200 for page in pages)
@@ -152,18 +168,18 @@ def test_pages_show_every_tool_once_in_the_childs_order(mode: str, verbosity: st
 
 def test_a_page_always_holds_a_tool() -> None:
     huge = [tool(number, parameters=4000) for number in range(3)]
-    pages = walk(huge, Ask(verbosity="full"), Settings())
+    pages = walk(huge, IntrospectRequest(verbosity="full"), IntrospectSettings())
     assert [len(page["tools"]) for page in pages] == [1, 1, 1]
-    assert len(ask(tools(3), settings=Settings(budget_tokens=1))["tools"]) == 1
+    assert len(ask(tools(3), settings=IntrospectSettings(budget_tokens=1))["tools"]) == 1
 
 
 def test_a_forced_detail_is_cut_only_by_the_limits_of_a_page() -> None:
     views = tools(190, parameters=3)
-    got = answer("demo", views, Ask(verbosity="summary"), Settings())
+    got = answer("demo", views, IntrospectRequest(verbosity="summary"), IntrospectSettings())
     assert isinstance(got, bytes)
     assert 1200 < estimate(got) <= PAGE_TOKENS
-    assert len(ask(tools(150, 1), Ask(verbosity="signature"))["tools"]) == 150
-    assert len(ask(tools(300, 0), Ask(verbosity="names"))["tools"]) == 200
+    assert len(ask(tools(150, 1), IntrospectRequest(verbosity="signature"))["tools"]) == 150
+    assert len(ask(tools(300, 0), IntrospectRequest(verbosity="names"))["tools"]) == 200
 
 
 @given(
@@ -179,7 +195,9 @@ def test_a_forced_detail_is_cut_only_by_the_limits_of_a_page() -> None:
 def test_an_answer_with_more_than_one_tool_keeps_to_the_budget(
     views: list[ToolView], budget: int, mode: str, instructions: str
 ) -> None:
-    got = answer("demo", views, Ask(), Settings(mode=mode, budget_tokens=budget), instructions)
+    got = answer(
+        "demo", views, IntrospectRequest(), IntrospectSettings(mode=mode, budget_tokens=budget), instructions
+    )
     assert isinstance(got, bytes)
     read = json.loads(got)
     assert estimate(got) <= budget or len(read["tools"]) == 1
@@ -190,7 +208,7 @@ def test_an_answer_with_more_than_one_tool_keeps_to_the_budget(
 def test_many_small_tools_keep_to_the_budget_to_the_token(name: str) -> None:
     views = [ToolView(f"{name}{number}") for number in range(150)]
     for budget in range(400, 2400, 25):
-        got = answer("demo", views, Ask(), Settings(budget_tokens=budget))
+        got = answer("demo", views, IntrospectRequest(), IntrospectSettings(budget_tokens=budget))
         assert isinstance(got, bytes)
         assert estimate(got) <= budget
 
@@ -209,20 +227,22 @@ def test_many_small_tools_keep_to_the_budget_to_the_token(name: str) -> None:
 )
 @pytest.mark.parametrize("count", [1, 150])
 def test_verbosity_forces_the_detail(verbosity: str, keys: set[str], count: int) -> None:
-    got = ask(tools(count), Ask(verbosity=verbosity))
+    got = ask(tools(count), IntrospectRequest(verbosity=verbosity))
     assert got["detail"] == verbosity
     assert all(set(entry) == keys for entry in got["tools"])
 
 
 def test_an_unknown_verbosity_is_refused_with_the_known_ones() -> None:
-    refused = refusal(tools(1), Ask(verbosity="loud"))
+    refused = refusal(tools(1), IntrospectRequest(verbosity="loud"))
     assert refused.code == "bad_arguments"
     assert all(word in refused.message for word in ("demo", "loud", *VERBOSITIES))
 
 
 def test_one_subtool_comes_in_full_exactly_as_the_child_sent_it() -> None:
     view = ToolView("read", "Long  description. " * 400, Raw(SENT))
-    got = answer("demo", [*tools(3), view], Ask(subtool="read"), Settings(), "Read this first.")
+    got = answer(
+        "demo", [*tools(3), view], IntrospectRequest(subtool="read"), IntrospectSettings(), "Read this first."
+    )
     assert isinstance(got, bytes)
     assert SENT in got
     read = json.loads(got)
@@ -231,7 +251,7 @@ def test_one_subtool_comes_in_full_exactly_as_the_child_sent_it() -> None:
 
 
 def test_an_unknown_subtool_is_refused_with_the_nearest_names() -> None:
-    refused = refusal(tools(3), Ask(subtool="toolNumber1"))
+    refused = refusal(tools(3), IntrospectRequest(subtool="toolNumber1"))
     assert refused.code == "subtool_unknown"
     assert refused.nearest
     assert refused.nearest[0] == "tool_number_1"
@@ -244,19 +264,19 @@ def test_a_query_shows_what_matches_best_first() -> None:
         ToolView("create_issue", "Open an issue in a repository."),
         ToolView("list_issues", "Show the issues of a repository."),
     ]
-    got = ask(views, Ask(query="create an issue"))
+    got = ask(views, IntrospectRequest(query="create an issue"))
     assert names(got)[0] == "create_issue"
     assert "delete_file" not in names(got)
 
 
 def test_a_query_keeps_to_the_same_budget() -> None:
-    got = ask(tools(60), Ask(query="thing"))
+    got = ask(tools(60), IntrospectRequest(query="thing"))
     assert got["detail"] == "names"
     assert len(got["tools"]) == 60
 
 
 def test_a_query_without_a_match_says_so() -> None:
-    got = ask(tools(3), Ask(query="quantum"))
+    got = ask(tools(3), IntrospectRequest(query="quantum"))
     assert got["tools"] == []
     assert "No tool matches" in got["more"]
     assert "3" in got["more"]
@@ -264,10 +284,14 @@ def test_a_query_without_a_match_says_so() -> None:
 
 def test_a_cursor_carries_the_query() -> None:
     views = [*tools(300), ToolView("other", "Something else.")]
-    first = ask(views, Ask(query="thing well. done"), Settings(budget_tokens=300))
+    first = ask(views, IntrospectRequest(query="thing well. done"), IntrospectSettings(budget_tokens=300))
     assert first["total"] == 300
-    second = ask(views, Ask(cursor=first["cursor"]), Settings(budget_tokens=300))
-    again = ask(views, Ask(cursor=first["cursor"], query="thing well. done"), Settings(budget_tokens=300))
+    second = ask(views, IntrospectRequest(cursor=first["cursor"]), IntrospectSettings(budget_tokens=300))
+    again = ask(
+        views,
+        IntrospectRequest(cursor=first["cursor"], query="thing well. done"),
+        IntrospectSettings(budget_tokens=300),
+    )
     assert not set(names(first)) & set(names(second))
     assert again == second
 
@@ -276,24 +300,24 @@ def test_a_cursor_carries_the_query() -> None:
     "cursor", ["x", "0.", "-1.0", "999.", "١.0", "5", "f5.nonsense", "n", ".", "9" * 5000 + ".x"]
 )
 def test_a_cursor_nobody_gave_is_refused(cursor: str) -> None:
-    refused = refusal(tools(400), Ask(cursor=cursor))
+    refused = refusal(tools(400), IntrospectRequest(cursor=cursor))
     assert refused.code == "cursor_invalid"
     assert refused.child == "demo"
 
 
 def test_a_cursor_is_refused_once_the_tools_have_changed() -> None:
     cursor = ask(tools(400))["cursor"]
-    assert refusal(tools(401), Ask(cursor=cursor)).code == "cursor_invalid"
+    assert refusal(tools(401), IntrospectRequest(cursor=cursor)).code == "cursor_invalid"
 
 
 def test_a_cursor_of_another_query_is_refused() -> None:
-    cursor = ask(tools(400), Ask(query="thing"))["cursor"]
-    assert refusal(tools(400), Ask(cursor=cursor, query="well")).code == "cursor_invalid"
+    cursor = ask(tools(400), IntrospectRequest(query="thing"))["cursor"]
+    assert refusal(tools(400), IntrospectRequest(cursor=cursor, query="well")).code == "cursor_invalid"
 
 
 @given(st.text())
 def test_any_cursor_gets_an_answer_or_a_refusal(cursor: str) -> None:
-    got = answer("demo", tools(3), Ask(cursor=cursor), Settings())
+    got = answer("demo", tools(3), IntrospectRequest(cursor=cursor), IntrospectSettings())
     assert isinstance(got, bytes) == (cursor == "")
 
 
@@ -302,7 +326,7 @@ def test_any_cursor_gets_an_answer_or_a_refusal(cursor: str) -> None:
 
 def test_full_mode_shows_everything_as_the_child_sent_it() -> None:
     view = ToolView("read", "Two\n lines. " * 50, Raw(SENT))
-    got = answer("demo", [view], Ask(), Settings(mode="full"))
+    got = answer("demo", [view], IntrospectRequest(), IntrospectSettings(mode="full"))
     assert isinstance(got, bytes)
     assert SENT in got
     assert json.loads(got)["tools"][0]["description"] == view.description
@@ -310,23 +334,25 @@ def test_full_mode_shows_everything_as_the_child_sent_it() -> None:
 
 
 def test_signature_mode_starts_at_signatures() -> None:
-    got = ask(tools(1), settings=Settings(mode="signature"))
+    got = ask(tools(1), settings=IntrospectSettings(mode="signature"))
     assert got["detail"] == "signature"
-    assert ask(tools(60), settings=Settings(mode="signature"))["detail"] == "names"
+    assert ask(tools(60), settings=IntrospectSettings(mode="signature"))["detail"] == "names"
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        Ask(),
-        Ask(subtool="read"),
-        Ask(query="reads"),
-        *(Ask(verbosity=verbosity) for verbosity in VERBOSITIES),
+        IntrospectRequest(),
+        IntrospectRequest(subtool="read"),
+        IntrospectRequest(query="reads"),
+        *(IntrospectRequest(verbosity=verbosity) for verbosity in VERBOSITIES),
     ],
     ids=str,
 )
-def test_redacted_mode_never_shows_a_parameter(request_: Ask) -> None:
-    got = answer("demo", [ToolView("read", "Reads it.", Raw(SENT))], request_, Settings(mode="redacted"))
+def test_redacted_mode_never_shows_a_parameter(request_: IntrospectRequest) -> None:
+    got = answer(
+        "demo", [ToolView("read", "Reads it.", Raw(SENT))], request_, IntrospectSettings(mode="redacted")
+    )
     assert isinstance(got, bytes)
     assert b"secret_path" not in got
     read = json.loads(got)
@@ -337,8 +363,8 @@ def test_redacted_mode_never_shows_a_parameter(request_: Ask) -> None:
 
 def test_a_cursor_of_a_fuller_answer_does_not_open_redacted_mode() -> None:
     views = [ToolView(f"t{number}", "Does it.", Raw(SENT)) for number in range(900)]
-    cursor = ask(views, Ask(verbosity="full"))["cursor"]
-    got = answer("demo", views, Ask(cursor=cursor), Settings(mode="redacted"))
+    cursor = ask(views, IntrospectRequest(verbosity="full"))["cursor"]
+    got = answer("demo", views, IntrospectRequest(cursor=cursor), IntrospectSettings(mode="redacted"))
     assert isinstance(got, bytes)
     assert b"secret_path" not in got
 
@@ -346,7 +372,7 @@ def test_a_cursor_of_a_fuller_answer_does_not_open_redacted_mode() -> None:
 @pytest.mark.parametrize("limit", [1, 20, 160])
 @pytest.mark.parametrize("verbosity", ["", "names", "signature", "summary"])
 def test_no_summary_is_longer_than_configured(limit: int, verbosity: str) -> None:
-    got = ask(tools(4), Ask(verbosity=verbosity), Settings(summary_max_chars=limit))
+    got = ask(tools(4), IntrospectRequest(verbosity=verbosity), IntrospectSettings(summary_max_chars=limit))
     assert all(len(entry["summary"]) <= limit for entry in got["tools"])
 
 
@@ -356,7 +382,7 @@ def test_no_summary_is_longer_than_configured(limit: int, verbosity: str) -> Non
 def test_instructions_stand_on_the_first_page_alone() -> None:
     first = ask(tools(400), instructions="Always log in first.")
     assert first["instructions"] == "Always log in first."
-    second = ask(tools(400), Ask(cursor=first["cursor"]), instructions="Always log in first.")
+    second = ask(tools(400), IntrospectRequest(cursor=first["cursor"]), instructions="Always log in first.")
     assert "instructions" not in second
 
 
@@ -406,7 +432,7 @@ def test_a_child_without_tools_says_so_and_keeps_its_instructions() -> None:
 @pytest.mark.parametrize("verbosity", ["", *VERBOSITIES])
 def test_an_odd_schema_never_breaks_the_answer(schema: bytes, verbosity: str) -> None:
     views = [ToolView("odd", "Odd.", Raw(schema)), tool(1)]
-    got = answer("demo", views, Ask(verbosity=verbosity), Settings())
+    got = answer("demo", views, IntrospectRequest(verbosity=verbosity), IntrospectSettings())
     assert isinstance(got, bytes)
     assert b'"odd"' in got
     assert b'"tool_number_1"' in got
@@ -415,5 +441,7 @@ def test_an_odd_schema_never_breaks_the_answer(schema: bytes, verbosity: str) ->
 def test_a_tool_without_a_schema_takes_nothing() -> None:
     view = ToolView("bare")
     assert ask([view])["tools"] == [{"name": "bare", "inputSchema": {"type": "object"}}]
-    assert ask([view], Ask(verbosity="signature"))["tools"] == [{"name": "bare", "signature": "()"}]
-    assert ask([view], Ask(verbosity="full"))["tools"] == [{"name": "bare", "description": ""}]
+    assert ask([view], IntrospectRequest(verbosity="signature"))["tools"] == [
+        {"name": "bare", "signature": "()"}
+    ]
+    assert ask([view], IntrospectRequest(verbosity="full"))["tools"] == [{"name": "bare", "description": ""}]

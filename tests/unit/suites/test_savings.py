@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from switchboard_mcp.suites.introspect import Settings, ToolView
+from switchboard_mcp.suites.introspect import IntrospectSettings, ToolView
 from switchboard_mcp.suites.savings import (
     MOST_SETS,
     WRAPPING,
     WRAPPING_TOKENS,
     Costs,
-    Server,
+    ServerTools,
     Weight,
     flat_listing,
     measure,
@@ -33,8 +33,8 @@ def tool(number: int, parameters: int = 3) -> ToolView:
     return ToolView(f"tool_{number}", f"Does the {number}th thing.", schema)
 
 
-def server(name: str, tools: int, parameters: int = 3) -> Server:
-    return Server(
+def server(name: str, tools: int, parameters: int = 3) -> ServerTools:
+    return ServerTools(
         name, [tool(number, parameters) for number in range(tools)], b'{"name":"%b_suite"}' % name.encode()
     )
 
@@ -53,7 +53,7 @@ def test_the_base_line_is_name_description_and_schema_of_every_tool() -> None:
 
 
 def test_a_server_is_counted_in_every_way_it_can_be_shown() -> None:
-    measured = measure(server("big", 30), estimate, Settings())
+    measured = measure(server("big", 30), estimate, IntrospectSettings())
     assert measured.tools == 30
     assert measured.suite < measured.introspect < measured.flat
     assert list(measured.verbosities) == ["full", "summary", "signature", "names"]
@@ -61,8 +61,8 @@ def test_a_server_is_counted_in_every_way_it_can_be_shown() -> None:
 
 
 def test_looking_a_tool_up_costs_only_where_names_alone_were_told() -> None:
-    assert measure(server("small", 2), estimate, Settings()).lookup == 0
-    named = measure(server("huge", 150, 12), estimate, Settings())
+    assert measure(server("small", 2), estimate, IntrospectSettings()).lookup == 0
+    named = measure(server("huge", 150, 12), estimate, IntrospectSettings())
     assert named.detail == "names"
     assert named.lookup > named.flat / 150
 
@@ -102,7 +102,10 @@ def test_what_wrapping_a_call_costs_is_what_is_counted() -> None:
 def test_a_weight_is_what_the_measurement_says() -> None:
     for count in (2, 60, 150):
         one = server("any", count, 12)
-        measured, weight = measure(one, estimate, Settings()), weigh(one, estimate, Settings())
+        measured, weight = (
+            measure(one, estimate, IntrospectSettings()),
+            weigh(one, estimate, IntrospectSettings()),
+        )
         assert (weight.flat, weight.suite) == (measured.flat, measured.suite)
         assert weight.opening == measured.introspect + measured.lookup
 
@@ -125,5 +128,5 @@ def test_tools_are_listed_flat_where_that_costs_no_more_than_a_usual_session(
 
 
 def test_a_server_without_tools_weighs_nothing_but_its_suite_tool() -> None:
-    weight = weigh(server("empty", 0), estimate, Settings())
+    weight = weigh(server("empty", 0), estimate, IntrospectSettings())
     assert (weight.flat, weight.opening, weight.flat_is_cheaper) == (0, 0.0, False)

@@ -4,20 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard_mcp.suites.search import COMMON, Entry, Index
+from switchboard_mcp.suites.search import COMMON, Index, SearchDocument
 
 ENTRIES = [
-    Entry("create_issue", "Open a new issue in a repository. Labels are optional.", "github"),
-    Entry("search", "Search the encyclopedia for articles.", "wikipedia"),
-    Entry("search", "Look up places by name.", "maps", parameters="query radius latitude longitude"),
-    Entry("write_file", "Write text to a file.", "filesystem"),
-    Entry(
+    SearchDocument("create_issue", "Open a new issue in a repository. Labels are optional.", "github"),
+    SearchDocument("search", "Search the encyclopedia for articles.", "wikipedia"),
+    SearchDocument("search", "Look up places by name.", "maps", parameters="query radius latitude longitude"),
+    SearchDocument("write_file", "Write text to a file.", "filesystem"),
+    SearchDocument(
         "get_quote",
         "The latest price of a stock.",
         "finance",
         about="Markets, currencies and financial news.",
     ),
-    Entry("calculate", "Work out an expression.", "calculator"),
+    SearchDocument("calculate", "Work out an expression.", "calculator"),
 ]
 
 
@@ -49,14 +49,23 @@ def test_words_that_nobody_knows_find_nothing(query: str) -> None:
 
 
 def test_the_first_sentence_of_a_description_counts_more_than_the_rest() -> None:
-    index = Index([Entry("a", "Other things. Also weather."), Entry("b", "Weather. Also other things.")])
+    index = Index(
+        [
+            SearchDocument("a", "Other things. Also weather."),
+            SearchDocument("b", "Weather. Also other things."),
+        ]
+    )
     assert [hit.place for hit in index.search("weather")] == [1, 0]
 
 
 def test_the_word_itself_counts_more_than_a_rarer_one_that_means_nearly_the_same() -> None:
-    common = [Entry(f"tool_{number}", "Whatever was created.") for number in range(9)]
+    common = [SearchDocument(f"tool_{number}", "Whatever was created.") for number in range(9)]
     index = Index(
-        [*common, Entry("add_comment", "Write under an issue."), Entry("create_issue", "Open an issue.")]
+        [
+            *common,
+            SearchDocument("add_comment", "Write under an issue."),
+            SearchDocument("create_issue", "Open an issue."),
+        ]
     )
     assert index.search("create an issue")[0].place == len(common) + 1
 
@@ -68,18 +77,20 @@ def test_no_more_hits_than_asked_for_best_first() -> None:
 
 
 def test_a_word_that_all_tools_share_only_tells_the_found_apart() -> None:
-    many = [Entry(f"get_{number}", "Get a thing.") for number in range(COMMON + 1)]
-    index = Index([*many, Entry("get_weather", "Get the weather.")])
+    many = [SearchDocument(f"get_{number}", "Get a thing.") for number in range(COMMON + 1)]
+    index = Index([*many, SearchDocument("get_weather", "Get the weather.")])
     assert [hit.place for hit in index.search("get weather")] == [COMMON + 1]
     assert len(index.search("get")) == COMMON + 2
 
 
 texts = st.text(max_size=40)
-entries = st.lists(st.builds(Entry, texts, texts, texts, texts, texts), max_size=8)
+entries = st.lists(st.builds(SearchDocument, texts, texts, texts, texts, texts), max_size=8)
 
 
 @given(texts, entries)
-def test_any_text_is_searched_without_repeats_and_the_same_way_twice(query: str, known: list[Entry]) -> None:
+def test_any_text_is_searched_without_repeats_and_the_same_way_twice(
+    query: str, known: list[SearchDocument]
+) -> None:
     hits = Index(known).search(query)
     assert len({hit.place for hit in hits}) == len(hits)
     assert hits == Index(known).search(query)
@@ -87,7 +98,7 @@ def test_any_text_is_searched_without_repeats_and_the_same_way_twice(query: str,
 
 
 @given(entries.filter(bool))
-def test_a_tool_is_found_by_its_own_words(known: list[Entry]) -> None:
+def test_a_tool_is_found_by_its_own_words(known: list[SearchDocument]) -> None:
     from switchboard_mcp.suites.text_analysis import words
 
     if words(known[0].name):
@@ -97,6 +108,10 @@ def test_a_tool_is_found_by_its_own_words(known: list[Entry]) -> None:
 @pytest.mark.parametrize("said", ["Read a file. DEPRECATED: use the other.", "[deprecated] Read a file."])
 def test_what_is_deprecated_comes_after_what_took_its_place(said: str) -> None:
     index = Index(
-        [Entry("read_file", said), Entry("read_text_file", "Read a file as text."), Entry("x", "Else.")]
+        [
+            SearchDocument("read_file", said),
+            SearchDocument("read_text_file", "Read a file as text."),
+            SearchDocument("x", "Else."),
+        ]
     )
     assert [hit.place for hit in index.search("read a file")] == [1, 0]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from switchboard_mcp.protocol.framing import Noise, Oversized
-from switchboard_mcp.transport.base import Link
+from switchboard_mcp.transport.base import MessageTransport
 
 # Nothing here takes this long; a test that waits longer waits for what never comes.
 PATIENCE_S = 10.0
@@ -22,7 +22,7 @@ class Recorder:
         self.congestion: list[bool] = []
         self._news = asyncio.Event()
 
-    def listen(self, link: Link) -> None:
+    def listen(self, link: MessageTransport) -> None:
         link.start(self.receive, self.closed, self.hear_odd)
 
     def receive(self, message: bytes) -> None:

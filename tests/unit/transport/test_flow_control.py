@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from switchboard_mcp.transport.base import Link
-from switchboard_mcp.transport.flow_control import Valve
+from switchboard_mcp.transport.base import MessageTransport
+from switchboard_mcp.transport.flow_control import FlowControl
 
 
 class Tap:
@@ -18,9 +18,9 @@ class Tap:
 
 
 def test_all_links_are_held_back_and_let_go_together() -> None:
-    valve, taps = Valve(), [Tap(), Tap()]
+    valve, taps = FlowControl(), [Tap(), Tap()]
     for tap in taps:
-        valve.add(cast(Link, tap))
+        valve.add(cast(MessageTransport, tap))
     assert [tap.paused for tap in taps] == [False, False]
     valve.turn(shut=True)
     assert [tap.paused for tap in taps] == [True, True]
@@ -29,18 +29,18 @@ def test_all_links_are_held_back_and_let_go_together() -> None:
 
 
 def test_a_link_that_joins_while_it_is_shut_is_held_back_too() -> None:
-    valve, tap = Valve(), Tap()
+    valve, tap = FlowControl(), Tap()
     valve.turn(shut=True)
-    valve.add(cast(Link, tap))
+    valve.add(cast(MessageTransport, tap))
     assert tap.paused
     valve.turn(shut=False)
     assert not tap.paused
 
 
 def test_a_link_that_has_left_is_left_alone() -> None:
-    valve, tap = Valve(), Tap()
-    valve.add(cast(Link, tap))
-    valve.discard(cast(Link, tap))
-    valve.discard(cast(Link, tap))
+    valve, tap = FlowControl(), Tap()
+    valve.add(cast(MessageTransport, tap))
+    valve.discard(cast(MessageTransport, tap))
+    valve.discard(cast(MessageTransport, tap))
     valve.turn(shut=True)
     assert not tap.paused

@@ -10,10 +10,10 @@ from msgspec import UNSET, Raw
 
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.protocol.framing import Noise, Oversized, Piece, Splitter
-from switchboard_mcp.protocol.jsonrpc import Malformed, Message
+from switchboard_mcp.protocol.framing import FrameDecoder, Noise, Oversized, Piece
+from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.transport.base import Closed, Odd, Receive
-from switchboard_mcp.transport.rpc import AFTER_PAUSE_S, Call, Inquiry, Peer, next_id
+from switchboard_mcp.transport.rpc import AFTER_PAUSE_S, AwaitedRequest, Peer, PendingRequest, next_id
 
 T = TypeVar("T")
 GONE = failure("child_crashed", "Child 'a' is gone.", child="a")
@@ -77,15 +77,15 @@ class Script:
 
 class Listener:
     def __init__(self) -> None:
-        self.requests: list[Message] = []
-        self.notifications: list[Message] = []
+        self.requests: list[RpcMessage] = []
+        self.notifications: list[RpcMessage] = []
         self.babble: list[Noise | Oversized | Malformed] = []
         self.ends = 0
 
-    def requested(self, message: Message) -> None:
+    def requested(self, message: RpcMessage) -> None:
         self.requests.append(message)
 
-    def notified(self, message: Message) -> None:
+    def notified(self, message: RpcMessage) -> None:
         self.notifications.append(message)
 
     def babbled(self, noise: Noise | Oversized | Malformed) -> None:
@@ -94,14 +94,14 @@ class Listener:
     def link_closed(self) -> None:
         self.ends += 1
 
-    def too_large(self, call: Call, size: int) -> None:
+    def too_large(self, call: PendingRequest, size: int) -> None:
         call.failed(failure("message_too_large", f"{size} bytes"))
 
-    def unreadable(self, call: Call, reason: str) -> None:
+    def unreadable(self, call: PendingRequest, reason: str) -> None:
         call.failed(failure("child_protocol", reason))
 
 
-class Probe(Call):
+class Probe(PendingRequest):
     """A call that remembers how it ended: exactly once, or the test fails."""
 
     __slots__ = ("ends", "progress")
@@ -116,7 +116,7 @@ class Probe(Call):
     def number(self) -> int:
         return int(self.id)
 
-    def answered(self, answer: Message) -> None:
+    def answered(self, answer: RpcMessage) -> None:
         self.ends.append(json.loads(bytes(answer.result)) if answer.result is not UNSET else "no result")
 
     def failed(self, problem: Failure) -> None:
@@ -368,7 +368,7 @@ class TestUnreadableAnswers:
 
 
 def cut(message: bytes, framed: bool) -> list[Piece]:
-    splitter = Splitter(limit=1000)
+    splitter = FrameDecoder(limit=1000)
     return splitter.feed(
         b"Content-Length: %d\r\n\r\n%b" % (len(message), message) if framed else message + b"\n"
     )
@@ -639,7 +639,7 @@ class TestInquire:
         link.say(id=sent["id"], result=[1])
         loop.settle()
         answer = task.result()
-        assert isinstance(answer, Message)
+        assert isinstance(answer, RpcMessage)
         assert answer.result is not UNSET
         assert bytes(answer.result) == b"[1]"
 
@@ -665,10 +665,10 @@ class TestInquire:
         link.say(id=link.sent[0]["id"], result="late")
 
     def test_an_inquiry_settles_once(self, loop: ClockLoop) -> None:
-        inquiry = Inquiry(loop, "a", b"{}", 5)
+        inquiry = AwaitedRequest(loop, "a", b"{}", 5)
         inquiry.failed(GONE)
         inquiry.timed_out()
-        inquiry.answered(Message())
+        inquiry.answered(RpcMessage())
         assert inquiry.future.result() == GONE
 
 

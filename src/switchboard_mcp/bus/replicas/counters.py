@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from switchboard_mcp.bus.client import Wire
-from switchboard_mcp.config.bus import Bus
+from switchboard_mcp.bus.client import BusClient
+from switchboard_mcp.config.bus import BusSettings
 
 # Redis answers in milliseconds; beyond this it is taken for away, and calls go on without it.
 WITHIN_S = 1.0
@@ -38,7 +38,7 @@ return told
 """
 
 
-class Wish(Struct, frozen=True):
+class TokenRequest(Struct, frozen=True):
     """Calls that somebody would like to make."""
 
     key: str
@@ -47,14 +47,14 @@ class Wish(Struct, frozen=True):
     wanted: int
 
 
-class Ledger(Wire):
+class ReplicaCounters(BusClient):
     """See the module."""
 
-    def __init__(self, settings: Bus) -> None:
+    def __init__(self, settings: BusSettings) -> None:
         super().__init__(settings, answer_within_s=WITHIN_S)
         self._take = self._redis.register_script(TAKE)
 
-    async def take(self, wishes: Sequence[Wish]) -> list[tuple[int, float]]:
+    async def take(self, wishes: Sequence[TokenRequest]) -> list[tuple[int, float]]:
         """Of each wish how much is granted, and the seconds until there is more."""
         keys = [self.key("rate", wish.key) for wish in wishes]
         args = [part for wish in wishes for part in (wish.calls_per_minute, wish.burst, wish.wanted)]

@@ -17,8 +17,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.bus.replicas.counters import WITHIN_S, Ledger, Wish
-from switchboard_mcp.children.replica_types import Meter, Verdict
+from switchboard_mcp.bus.replicas.counters import WITHIN_S, ReplicaCounters, TokenRequest
+from switchboard_mcp.children.replica_types import CallMeter, RemoteQuarantine
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.observability.log import Log
@@ -28,7 +28,7 @@ T = TypeVar("T")
 # How long until it is looked for again: at first, and at most.
 PAUSE_S, MOST_PAUSE_S = 0.5, 5.0
 # Takes the way of every call, rights and memory included, and leaves nothing behind.
-PROBE = Wish("", 60_000, 1, 1)
+PROBE = TokenRequest("", 60_000, 1, 1)
 MOST_PROBLEM = 500
 
 
@@ -44,17 +44,17 @@ class Notice(Struct, frozen=True):
 class RedisReplicas:
     """See the module. Is a `children.replica_types.Replicas`."""
 
-    def __init__(self, name: str, ledger: Ledger, log: Log) -> None:
+    def __init__(self, name: str, ledger: ReplicaCounters, log: Log) -> None:
         self.name = name
         self.reachable = True
         self._ledger = ledger
         self._log = log
         self._token = os.urandom(6).hex()
-        self._meters: dict[Meter, None] = {}  # with calls that wait, in the order they came
+        self._meters: dict[CallMeter, None] = {}  # with calls that wait, in the order they came
         self._news: dict[str, tuple[float, bytes]] = {}  # of children: until when, and the notice, or none
         self._stirred = asyncio.Event()
 
-    def count(self, meter: Meter) -> None:
+    def count(self, meter: CallMeter) -> None:
         """Calls wait; the meter is told how many of them may go on."""
         self._meters[meter] = None
         self._stirred.set()
@@ -70,7 +70,7 @@ class RedisReplicas:
         self._news[entry(spec)] = (0.0, b"")
         self._stirred.set()
 
-    async def verdict(self, spec: ChildSpec) -> Verdict | None:
+    async def verdict(self, spec: ChildSpec) -> RemoteQuarantine | None:
         """What another one thinks of the child, where it should not be started."""
         found = await self._heard(self._ledger.notice(entry(spec))) if self.reachable else None
         if found is None:
@@ -81,7 +81,7 @@ class RedisReplicas:
             return None
         if notice.token == self._token:
             return None
-        return Verdict(notice.replica, notice.failures, notice.problem, found[1])
+        return RemoteQuarantine(notice.replica, notice.failures, notice.problem, found[1])
 
     async def run(self) -> None:
         """Until cancelled; whoever waits then is not forgotten."""
@@ -111,7 +111,9 @@ class RedisReplicas:
     async def _count(self) -> None:
         """One question for all that wait now."""
         meters, self._meters = self._meters, {}
-        wishes = [Wish(meter.key, meter.calls_per_minute, meter.burst, meter.ask()) for meter in meters]
+        wishes = [
+            TokenRequest(meter.key, meter.calls_per_minute, meter.burst, meter.ask()) for meter in meters
+        ]
         told = None
         try:
             if self.reachable:

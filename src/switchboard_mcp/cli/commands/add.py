@@ -22,7 +22,7 @@ from switchboard_mcp.setup.children import (
     RESERVED,
     SECRETS,
     TEAM,
-    Home,
+    ChildrenFolder,
     child_path,
     child_text,
     demand_found,
@@ -33,7 +33,7 @@ from switchboard_mcp.setup.children import (
     shown,
     with_secrets,
 )
-from switchboard_mcp.setup.dialects import Kind, Server
+from switchboard_mcp.setup.dialects import HostServer, Kind
 from switchboard_mcp.setup.discovery import look
 from switchboard_mcp.setup.edit import formats
 from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
@@ -86,13 +86,13 @@ def is_missing(command: str) -> bool:
     return bool(command) and not any(sign in command for sign in "/\\$") and which(command) is None
 
 
-def _server(asked: Invocation) -> Server:
+def _server(asked: Invocation) -> HostServer:
     given, program = asked.given, list(asked.given.program)
     if bool(program) == bool(given.url):
         told = "add: say either -- CMD [ARGS …] or --url URL."
         raise misuse(told, "`switchboard add --help` has examples.")
     if program:
-        return Server(
+        return HostServer(
             kind="stdio",
             command=program[0],
             args=program[1:],
@@ -102,7 +102,7 @@ def _server(asked: Invocation) -> Server:
         )
     older = given.url.partition("?")[0].rstrip("/").endswith("/sse")
     kind: Kind = given.type or ("ws" if given.url.startswith("ws") else "sse" if older else "http")
-    return Server(
+    return HostServer(
         kind=kind, url=given.url, headers=_pairs(given.header, "--header"), description=given.description
     )
 
@@ -119,7 +119,7 @@ def _pairs(words: list[str], flag: str) -> dict[str, str]:
     return pairs
 
 
-def _put(folder: str, name: str, server: Server, home: Home = OWN) -> str:
+def _put(folder: str, name: str, server: HostServer, home: ChildrenFolder = OWN) -> str:
     """Write the file of a child, and what its folder needs."""
     private_folder(os.path.join(folder, FOLDER))
     ignore = os.path.join(folder, FOLDER, ".gitignore")

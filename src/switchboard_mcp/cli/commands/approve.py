@@ -24,7 +24,7 @@ from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.features import note_decision
 from switchboard_mcp.policy.governance import make_guard
 from switchboard_mcp.policy.launch.approval import propose
-from switchboard_mcp.policy.launch.rules import Guard
+from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.fuzzy import meant
 
@@ -32,7 +32,7 @@ from switchboard_mcp.suites.fuzzy import meant
 SHOWN_DIGITS = 16
 
 
-class Standing(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ApprovalStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One child: whether it may run as it is, or why not."""
 
     child: str
@@ -61,7 +61,7 @@ def run(asked: Invocation) -> int:
     return code
 
 
-def approve(spec: ChildSpec, guard: Guard, asked: Invocation) -> int:
+def approve(spec: ChildSpec, guard: LaunchPolicy, asked: Invocation) -> int:
     """Show what would be approved; write it where that is wanted."""
     approval = propose(spec, guard, frozenset(asked.given.allow_env), ask=asked.given.ask)
     if isinstance(approval, Failure):
@@ -89,7 +89,7 @@ def approve(spec: ChildSpec, guard: Guard, asked: Invocation) -> int:
     return 0 if agreed else 1
 
 
-def revoke(child: str, guard: Guard, asked: Invocation) -> int:
+def revoke(child: str, guard: LaunchPolicy, asked: Invocation) -> int:
     """Take an approval back."""
     names = guard.approvals.names()
     if child not in names:
@@ -104,7 +104,7 @@ def revoke(child: str, guard: Guard, asked: Invocation) -> int:
     return 0
 
 
-def show_list(workspace: Workspace, guard: Guard, asked: Invocation, wrapped: set[str]) -> int:
+def show_list(workspace: Workspace, guard: LaunchPolicy, asked: Invocation, wrapped: set[str]) -> int:
     """Every child and every approval; 1 where a configured child may not run as it is."""
     standings = list(standings_of(workspace, guard, wrapped))
     if asked.as_json:
@@ -124,7 +124,7 @@ def show_list(workspace: Workspace, guard: Guard, asked: Invocation, wrapped: se
     return 1 if any(standing.error is not None for standing in standings) else 0
 
 
-def standings_of(workspace: Workspace, guard: Guard, wrapped: set[str]) -> Iterator[Standing]:
+def standings_of(workspace: Workspace, guard: LaunchPolicy, wrapped: set[str]) -> Iterator[ApprovalStatus]:
     """Children in the order of their names, then approvals that nobody uses. Everything pinned is read."""
     names = {spec.name for spec in workspace.children}
     for spec in sorted(workspace.children, key=lambda spec: spec.name):
@@ -140,11 +140,11 @@ def standings_of(workspace: Workspace, guard: Guard, wrapped: set[str]) -> Itera
         package = found.approval.package if found else ""
         if isinstance(outcome, Failure):
             state = "refused" if found else "not approved"
-            yield Standing(child=spec.name, state=state, package=package, error=outcome)
+            yield ApprovalStatus(child=spec.name, state=state, package=package, error=outcome)
         else:
-            yield Standing(child=spec.name, state="approved", package=package)
+            yield ApprovalStatus(child=spec.name, state="approved", package=package)
     for name in sorted(guard.approvals.names() - names):
-        yield Standing(child=name, state="unused")
+        yield ApprovalStatus(child=name, state="unused")
 
 
 def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
@@ -210,7 +210,7 @@ def _agrees(asked: Invocation) -> bool:
     return answer_to("Approve this? [y/N]") in YES
 
 
-def _write(guard: Guard, approvals: Approvals) -> None:
+def _write(guard: LaunchPolicy, approvals: Approvals) -> None:
     try:
         write_approvals(guard.file, approvals)
     except OSError as problem:

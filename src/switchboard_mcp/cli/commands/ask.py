@@ -11,19 +11,19 @@ import msgspec
 
 from switchboard_mcp.app import Switchboard
 from switchboard_mcp.app import run as run_loop
-from switchboard_mcp.ask.engine import Agreement, Party, Request, carry_out
+from switchboard_mcp.ask.engine import Agreement, AskRequest, Participants, carry_out
 from switchboard_mcp.ask.host_access import api_model, choose, find_key, line, warm
-from switchboard_mcp.ask.plan import Step
-from switchboard_mcp.ask.record import Record
+from switchboard_mcp.ask.plan import PlanStep
+from switchboard_mcp.ask.record import AskRecord
 from switchboard_mcp.cli.console import Console, one_line, plural
 from switchboard_mcp.cli.invocation import Invocation, find_suite, misuse, opened, show_warnings
-from switchboard_mcp.cli.local_client import Host, ToolResult, connected
+from switchboard_mcp.cli.local_client import LocalClient, ToolResult, connected
 from switchboard_mcp.cli.result_view import show_result
 from switchboard_mcp.cli.toolbox import SuiteToolbox, originals
 from switchboard_mcp.config.wrapped_children import own_folder, read_role
 from switchboard_mcp.errors import refused
 from switchboard_mcp.gateway.child_suite import ChildSuite
-from switchboard_mcp.gateway.tool_search import Finder
+from switchboard_mcp.gateway.tool_search import ToolSearch
 
 _decode_result = msgspec.json.Decoder(ToolResult).decode
 
@@ -38,7 +38,7 @@ def run(asked: Invocation) -> int:
     return show_result(told, record.steps[-1].subtool if record.steps else "ask", asked)
 
 
-async def gather(asked: Invocation) -> tuple[bytes, Record]:
+async def gather(asked: Invocation) -> tuple[bytes, AskRecord]:
     """From the sentence to its result."""
     query = " ".join(asked.given.words)
     workspace = originals(asked.options)
@@ -52,12 +52,12 @@ async def gather(asked: Invocation) -> tuple[bytes, Record]:
             suite = pick(switchboard, asked, query)
             async with connected(switchboard.gateway) as host:
 
-                async def meet() -> Host:
+                async def meet() -> LocalClient:
                     return host
 
                 if api is not None:
                     switchboard.services.start_task(warm(api))
-                party = Party(
+                party = Participants(
                     toolbox=SuiteToolbox(switchboard.gateway, suite.source, meet),
                     model=model,
                     consent=ShellConsent(asked.console, suite.child.name, yes=asked.given.yes),
@@ -65,7 +65,7 @@ async def gather(asked: Invocation) -> tuple[bytes, Record]:
                     trusted=lambda subtool: False,
                     role=read_role(own_folder(workspace.folder, suite.child.spec)),
                 )
-                request = Request(query, asked.given.context, asked.given.dry_run)
+                request = AskRequest(query, asked.given.context, asked.given.dry_run)
                 return await carry_out(request, party, lambda done, total, message: None)
     finally:
         if api is not None:
@@ -79,7 +79,7 @@ def pick(switchboard: Switchboard, asked: Invocation, query: str) -> ChildSuite:
         return find_suite(switchboard, asked.given.suite, asked.console)
     if len(suites) == 1:
         return next(iter(suites.values()))
-    finder = Finder()
+    finder = ToolSearch()
     finder.refresh(list(suites.values()))
     found = finder.find(query, 1)
     if found:
@@ -100,7 +100,7 @@ class ShellConsent:
         self._yes = yes
         self._asked = False
 
-    async def agree(self, steps: Sequence[Step], grave: Sequence[Step]) -> Agreement:
+    async def agree(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> Agreement:
         """Whether they may be run."""
         err = self._console.err
         for step in steps:
@@ -120,7 +120,7 @@ class ShellConsent:
         return "yes" if answer.strip().lower() in ("y", "yes") else "no"
 
 
-def show_cost(record: Record, console: Console) -> None:
+def show_cost(record: AskRecord, console: Console) -> None:
     """What it took, for a person."""
     use = record.use()
     if use.turns and console.err.is_terminal:

@@ -15,9 +15,9 @@ from switchboard_mcp.app import load
 from switchboard_mcp.cli.console import Screen, Styled, cut, one_line, plural, visible_width
 from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.errors import refused
-from switchboard_mcp.observability.audit.hash_chain import FAILED, Entry, fits
+from switchboard_mcp.observability.audit.hash_chain import FAILED, AuditEntry, fits
 from switchboard_mcp.observability.audit.reader import Reader
-from switchboard_mcp.observability.audit.verify import Verdict, verify
+from switchboard_mcp.observability.audit.verify import AuditVerdict, verify
 
 TAIL = 20
 # How soon a new record is shown.
@@ -51,7 +51,7 @@ def run(asked: Invocation) -> int:
         raise refused("audit_failed", told, hint=hint) from None
 
 
-def show_verdict(verdict: Verdict, folder: str, asked: Invocation) -> int:
+def show_verdict(verdict: AuditVerdict, folder: str, asked: Invocation) -> int:
     """Tell whether the chain holds, or where it is broken."""
     console = asked.console
     if asked.as_json:
@@ -73,13 +73,13 @@ def show_verdict(verdict: Verdict, folder: str, asked: Invocation) -> int:
     return 0
 
 
-def news(reader: Reader, asked: Invocation) -> Iterator[Entry]:
+def news(reader: Reader, asked: Invocation) -> Iterator[AuditEntry]:
     """What has come of what was asked for."""
     given = asked.given
     return (entry for entry in reader.news() if fits(entry, given.child, given.kind, given.outcome))
 
 
-def chosen(reader: Reader, asked: Invocation) -> Iterable[Entry]:
+def chosen(reader: Reader, asked: Invocation) -> Iterable[AuditEntry]:
     """The records asked for."""
     given = asked.given
     last = given.last or (TAIL if given.action == "tail" else 0)
@@ -103,7 +103,7 @@ def follow(reader: Reader, asked: Invocation) -> NoReturn:
         fresh = news(reader, asked)
 
 
-def show_entries(found: Iterable[Entry], asked: Invocation) -> int:
+def show_entries(found: Iterable[AuditEntry], asked: Invocation) -> int:
     """One line a record; as JSON one object a line."""
     out = asked.console.out
     if asked.as_json:
@@ -118,7 +118,7 @@ def show_entries(found: Iterable[Entry], asked: Invocation) -> int:
     return 0
 
 
-def row(entry: Entry) -> tuple[str | Styled, ...]:
+def row(entry: AuditEntry) -> tuple[str | Styled, ...]:
     """One record for people."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.at / 1000))
     outcome = entry.outcome or (f"{entry.count:,}" if entry.count else "")

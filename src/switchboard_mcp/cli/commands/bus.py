@@ -12,17 +12,17 @@ from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus import relay_status
-from switchboard_mcp.bus.client import Entry, Wire
+from switchboard_mcp.bus.client import BusClient, StreamEntry
 from switchboard_mcp.bus.connection_url import hide
-from switchboard_mcp.bus.relay import Relay
+from switchboard_mcp.bus.relay import BusRelay
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation
-from switchboard_mcp.config.bus import URL_VARIABLE, Bus, settled
+from switchboard_mcp.config.bus import URL_VARIABLE, BusSettings, settled
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail.store import remote_outbox
 from switchboard_mcp.mail.store.delivery_rules import gates
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
 
@@ -42,9 +42,9 @@ def run(asked: Invocation) -> int:
     return run_loop(lambda: commands[asked.given.action](workspace, settings, asked))
 
 
-async def _status(workspace: Workspace, settings: Bus, asked: Invocation) -> int:
+async def _status(workspace: Workspace, settings: BusSettings, asked: Invocation) -> int:
     relay = relay_status.read(workspace.folder)
-    wire = Wire(settings)
+    wire = BusClient(settings)
     told: dict[str, object] = {"relay": relay, "url": wire.shown, "redis": None}
     problem = relay_status.trouble(relay)
     try:
@@ -119,8 +119,8 @@ def _show(told: dict[str, object], problem: str, asked: Invocation) -> None:
             )
 
 
-async def _tail(workspace: Workspace, settings: Bus, asked: Invocation) -> int:
-    wire = Wire(settings)
+async def _tail(workspace: Workspace, settings: BusSettings, asked: Invocation) -> int:
+    wire = BusClient(settings)
     stream = asked.given.stream
     try:
         if stream == "in":
@@ -145,7 +145,7 @@ async def _tail(workspace: Workspace, settings: Bus, asked: Invocation) -> int:
         await wire.close()
 
 
-def _show_entry(entry: Entry, asked: Invocation) -> None:
+def _show_entry(entry: StreamEntry, asked: Invocation) -> None:
     fields = {name: value.decode("utf-8", "replace") for name, value in entry.fields.items()}
     if asked.as_json:
         asked.console.out.stream.write(msgspec.json.encode({"id": entry.id, **fields}).decode() + "\n")
@@ -158,16 +158,16 @@ def _short(value: str) -> str:
     return value if len(value) <= SHOWN_BYTES else value[: SHOWN_BYTES - 1] + "…"
 
 
-async def _relay(workspace: Workspace, settings: Bus, asked: Invocation) -> int:
+async def _relay(workspace: Workspace, settings: BusSettings, asked: Invocation) -> int:
     redactor = Redactor()
     hide(settings.url, redactor.register)
     log = Log(level=asked.given.log_level or "info", style=asked.options.log_style, redactor=redactor)
-    wire = Wire(settings)
+    wire = BusClient(settings)
     _demand_lock(workspace)
-    store = await Post.open(workspace.folder, gates=gates(workspace.folder))
+    store = await MessageStore.open(workspace.folder, gates=gates(workspace.folder))
     async with store as post, asyncio.TaskGroup() as tasks:
         audit = os.path.join(workspace.folder, workspace.config.audit.path)
-        running = tasks.create_task(Relay(post, wire, log, audit=audit).run())
+        running = tasks.create_task(BusRelay(post, wire, log, audit=audit).run())
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     return 0
@@ -181,10 +181,10 @@ def _demand_lock(workspace: Workspace) -> None:
     os.close(descriptor)
 
 
-async def _replay(workspace: Workspace, settings: Bus, asked: Invocation) -> int:
+async def _replay(workspace: Workspace, settings: BusSettings, asked: Invocation) -> int:
     if asked.given.node:
         return await _take_back(workspace, asked)
-    wire = Wire(settings)
+    wire = BusClient(settings)
     count = 0
     wanted = set(asked.given.ids)
     missing = set(wanted)
@@ -213,7 +213,7 @@ async def _replay(workspace: Workspace, settings: Bus, asked: Invocation) -> int
 
 async def _take_back(workspace: Workspace, asked: Invocation) -> int:
     _demand_lock(workspace)
-    async with await Post.open(workspace.folder, watch=False) as post:
+    async with await MessageStore.open(workspace.folder, watch=False) as post:
         shipped = (await post.work(remote_outbox.on_their_way)).get(asked.given.node, [])
         await post.work(lambda visit: remote_outbox.take_back(visit, shipped))
     return _said(len(shipped), "letter", "taken back", asked)

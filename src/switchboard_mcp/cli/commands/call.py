@@ -13,7 +13,7 @@ from msgspec import Raw
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Screen, Styled, cut, one_line
 from switchboard_mcp.cli.invocation import Invocation, find_suite, opened, usage_failure
-from switchboard_mcp.cli.live import Live
+from switchboard_mcp.cli.live import LiveDisplay
 from switchboard_mcp.cli.local_client import LogMessage, Progress, ToolResult, connected
 from switchboard_mcp.cli.result_view import show_result
 from switchboard_mcp.errors import Failure, SwitchboardError
@@ -41,9 +41,9 @@ async def gather(asked: Invocation, args: dict[str, Raw]) -> ToolResult:
     subtool = asked.given.subtool
     async with opened(asked) as switchboard:
         suite = find_suite(switchboard, asked.given.suite, asked.console)
-        status = Status(f"{suite.child.name} {subtool}")
+        status = CallProgress(f"{suite.child.name} {subtool}")
         screen = asked.console.err
-        with Live(screen, status.frame, enabled=asked.may_draw) as live:
+        with LiveDisplay(screen, status.frame, enabled=asked.may_draw) as live:
             async with connected(
                 switchboard.gateway, lambda message: show_log(message, screen, live)
             ) as host:
@@ -136,7 +136,7 @@ def _is_text(schema: object) -> bool:
     return schema.get("type") in ("string", ["string"], ["string", "null"])
 
 
-class Status:
+class CallProgress:
     """What a terminal shows while the subtool works."""
 
     def __init__(self, what: str) -> None:
@@ -159,7 +159,7 @@ class Status:
         return [Styled(" · ".join(parts))]
 
 
-def show_log(message: LogMessage, screen: Screen, live: Live) -> None:
+def show_log(message: LogMessage, screen: Screen, live: LiveDisplay) -> None:
     """What the child says meanwhile is for the person who waits; a script gets the answer alone."""
     if not screen.is_terminal or (message.level in LEVELS and LEVELS.index(message.level) < LOWEST_LOG_LEVEL):
         return

@@ -27,7 +27,7 @@ class Flag(Struct, frozen=True):
     path: str = ""
 
 
-class Entry(Struct, frozen=True):
+class CompletionEntry(Struct, frozen=True):
     """One command: its words, what it does, its flags, and the words that may follow it."""
 
     words: tuple[str, ...]
@@ -42,7 +42,7 @@ def run(asked: Invocation) -> int:
     return 0
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CompletionEntry]:
     """Every command as the parsers know it."""
     from switchboard_mcp.cli.commands.declarations import COMMANDS, command_of, parser_for
     from switchboard_mcp.cli.mail.declarations import MAIL
@@ -59,7 +59,9 @@ def entries() -> list[Entry]:
                 flags.append(_flag(action))
             elif action.choices and not choices:
                 choices = tuple(map(str, action.choices))
-        found.append(Entry(tuple(name.split()), _clause(command_of(name).summary), tuple(flags), choices))
+        found.append(
+            CompletionEntry(tuple(name.split()), _clause(command_of(name).summary), tuple(flags), choices)
+        )
     return found
 
 
@@ -83,13 +85,13 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def _groups(found: list[Entry]) -> Iterator[tuple[str, list[Entry]]]:
+def _groups(found: list[CompletionEntry]) -> Iterator[tuple[str, list[CompletionEntry]]]:
     """Commands of commands, such as those of `mail`."""
     for name in dict.fromkeys(entry.words[0] for entry in found if len(entry.words) > 1):
         yield name, [entry for entry in found if entry.words[0] == name and len(entry.words) > 1]
 
 
-def bash(found: list[Entry]) -> str:
+def bash(found: list[CompletionEntry]) -> str:
     """For bash: put it where bash-completion looks, or `source` it."""
     top = " ".join(entry.words[0] for entry in found if len(entry.words) == 1)
     lines = [
@@ -114,7 +116,7 @@ def bash(found: list[Entry]) -> str:
     return "\n".join([*lines, "  esac", "}", "complete -o default -F _switchboard switchboard", ""])
 
 
-def _bash_entry(entry: Entry) -> list[str]:
+def _bash_entry(entry: CompletionEntry) -> list[str]:
     values = []
     for flag in entry.flags:
         if flag.takes_value:
@@ -130,7 +132,7 @@ def _bash_entry(entry: Entry) -> list[str]:
     ]
 
 
-def zsh(found: list[Entry]) -> str:
+def zsh(found: list[CompletionEntry]) -> str:
     """For zsh: as `_switchboard` in a folder of `$fpath`."""
     lines = [
         "#compdef switchboard",
@@ -163,7 +165,7 @@ def zsh(found: list[Entry]) -> str:
     return "\n".join([*lines, "      esac", "      ;;", "  esac", "}", '_switchboard "$@"', ""])
 
 
-def _zsh_list(members: list[Entry], word: int, *, end: bool = True) -> list[str]:
+def _zsh_list(members: list[CompletionEntry], word: int, *, end: bool = True) -> list[str]:
     told = [
         f"        {_quoted(entry.words[word] + ':' + entry.summary.replace(':', ' '))}" for entry in members
     ]
@@ -171,7 +173,7 @@ def _zsh_list(members: list[Entry], word: int, *, end: bool = True) -> list[str]
     return ["      commands=(", *told, "      )", "      _describe command commands", *closing]
 
 
-def _zsh_entry(entry: Entry, indent: int) -> list[str]:
+def _zsh_entry(entry: CompletionEntry, indent: int) -> list[str]:
     specs = []
     for flag in entry.flags:
         told = flag.help.replace("[", "(").replace("]", ")").replace(":", " ")
@@ -186,7 +188,7 @@ def _zsh_entry(entry: Entry, indent: int) -> list[str]:
     return [" " * indent + "_arguments " + " ".join(specs)]
 
 
-def fish(found: list[Entry]) -> str:
+def fish(found: list[CompletionEntry]) -> str:
     """For fish: as `switchboard.fish` in a folder of completions."""
     groups = dict(_groups(found))
     lines = ["# Completions of switchboard for fish, made by `switchboard completions fish`."]

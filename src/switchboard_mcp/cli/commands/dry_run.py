@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Console, Screen, Styled, plural
 from switchboard_mcp.cli.invocation import Invocation, opened, show_no_children, show_warnings
-from switchboard_mcp.cli.start_all import Connected, Report, survey
+from switchboard_mcp.cli.start_all import Connected, StartReport, survey
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.errors import Failure, as_text
 
@@ -23,14 +23,14 @@ def run(asked: Invocation) -> int:
     return 0 if all(report.ok for report in reports) else 1
 
 
-async def gather(asked: Invocation) -> tuple[Workspace, list[Report]]:
+async def gather(asked: Invocation) -> tuple[Workspace, list[StartReport]]:
     """Connect to every child."""
     async with opened(asked) as switchboard:
         reports = await survey(switchboard, asked.console.err, draw=asked.may_draw)
     return switchboard.workspace, reports
 
 
-def show(workspace: Workspace, reports: Sequence[Report], console: Console) -> None:
+def show(workspace: Workspace, reports: Sequence[StartReport], console: Console) -> None:
     """One paragraph a child, then the sum."""
     show_warnings(workspace.warnings, console)
     out = console.out
@@ -46,7 +46,7 @@ def show(workspace: Workspace, reports: Sequence[Report], console: Console) -> N
     out.line(_sum(reports), "bold")
 
 
-def _show_connected(report: Report, seen: Connected, out: Screen) -> None:
+def _show_connected(report: StartReport, seen: Connected, out: Screen) -> None:
     denied = len(seen.subtools) - len(seen.allowed())
     counts = f"{plural(len(seen.subtools), 'subtool')}{f', {denied} denied' if denied else ''}"
     about = f"child {report.child} · {seen.server or 'unnamed server'} · {counts} · {seen.handshake_ms / 1000:.2f} s"
@@ -62,13 +62,13 @@ def _show_connected(report: Report, seen: Connected, out: Screen) -> None:
     )
 
 
-def _show_failed(report: Report, problem: Failure, out: Screen) -> None:
+def _show_failed(report: StartReport, problem: Failure, out: Screen) -> None:
     about = out.paint(f"child {report.child}", "dim")
     out.line(f"{out.paint('✗', 'red')} {out.paint(report.suite, 'bold')}  {about}")
     out.prose(as_text(problem), "    ")
 
 
-def _sum(reports: Sequence[Report]) -> str:
+def _sum(reports: Sequence[StartReport]) -> str:
     seen = [report.connected for report in reports if isinstance(report.connected, Connected)]
     subtools = sum(len(one.subtools) for one in seen)
     failed = len(reports) - len(seen)

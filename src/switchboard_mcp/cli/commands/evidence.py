@@ -16,7 +16,7 @@ from switchboard_mcp.config.variables import secrets
 from switchboard_mcp.errors import refused
 from switchboard_mcp.evidence import artifacts
 from switchboard_mcp.evidence.artifacts import FOLDER, METRICS, REPORT, STAMP, render, stamp
-from switchboard_mcp.evidence.collect import Gathered, gather
+from switchboard_mcp.evidence.collect import CollectedEvidence, gather
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.system.atomic_write import write_whole
 
@@ -99,7 +99,7 @@ def compared(folder: str, name: str, due: bytes) -> list[str]:
     return list(artifacts.differences(found, msgspec.json.decode(due))) or ["is written in another way"]
 
 
-def show(folder: str, gathered: Gathered, asked: Invocation) -> int:
+def show(folder: str, gathered: CollectedEvidence, asked: Invocation) -> int:
     """What was written, in a few lines; 1 where a check or a claim does not hold."""
     report, counters = gathered.report, gathered.metrics.counters
     failed = [check.name for check in report.checks if not check.ok and report.posture.deny_by_default]

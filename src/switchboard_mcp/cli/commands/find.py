@@ -9,15 +9,15 @@ from switchboard_mcp.cli.catalogs import named, read_catalog
 from switchboard_mcp.cli.console import Screen, Styled
 from switchboard_mcp.cli.invocation import Invocation, opened, show_warnings
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.gateway.tool_search import DOC_CHARS, Finder, Match, Place, entry, match
+from switchboard_mcp.gateway.tool_search import DOC_CHARS, IndexedTool, SubtoolMatch, ToolSearch, entry, match
 from switchboard_mcp.suites.search import Index
 
 
-class Found(Struct, frozen=True):
+class FindReport(Struct, frozen=True):
     """What `--json` prints."""
 
     query: str
-    matches: list[Match]
+    matches: list[SubtoolMatch]
     unknown: list[str]
     """Children of which nothing is known yet: they were not searched."""
 
@@ -26,7 +26,7 @@ def run(asked: Invocation) -> int:
     """Search and show; exit code 1 where nothing fits."""
     query = " ".join(asked.given.words)
     if asked.given.catalog:
-        found = Found(query, in_catalog(asked, query), [])
+        found = FindReport(query, in_catalog(asked, query), [])
     else:
         found = run_loop(lambda: in_suites(asked, query))
     if asked.as_json:
@@ -36,10 +36,10 @@ def run(asked: Invocation) -> int:
     return 0 if found.matches else 1
 
 
-def in_catalog(asked: Invocation, query: str) -> list[Match]:
+def in_catalog(asked: Invocation, query: str) -> list[SubtoolMatch]:
     """Search the servers of a catalog file."""
     servers = named(read_catalog(asked.given.catalog))
-    places = [Place(name, tool.view()) for name, server in servers.items() for tool in server.tools]
+    places = [IndexedTool(name, tool.view()) for name, server in servers.items() for tool in server.tools]
     index = Index(
         [entry(place.tool, place.suite, servers[place.suite].description or "") for place in places]
     )
@@ -52,20 +52,20 @@ def doc_chars(asked: Invocation) -> int:
     return DOC_CHARS if asked.as_json else 0
 
 
-async def in_suites(asked: Invocation, query: str) -> Found:
+async def in_suites(asked: Invocation, query: str) -> FindReport:
     """Search what the workspace's children are known to offer."""
     async with opened(asked) as switchboard:
         if switchboard.services.disabled is not None:
             raise SwitchboardError(switchboard.services.disabled)
         show_warnings(switchboard.workspace.warnings, asked.console)
         suites = list(switchboard.gateway.suites.values())
-        finder = Finder()
+        finder = ToolSearch()
         finder.refresh(suites)
         unknown = [suite.child.name for suite in suites if suite.child.knowledge is None]
-        return Found(query, finder.find(query, asked.given.limit, doc_chars(asked)), unknown)
+        return FindReport(query, finder.find(query, asked.given.limit, doc_chars(asked)), unknown)
 
 
-def show(found: Found, out: Screen) -> None:
+def show(found: FindReport, out: Screen) -> None:
     """A line for each match, with how to call it."""
     if not found.matches:
         out.line("Nothing fits these words.")

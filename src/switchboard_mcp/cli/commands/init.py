@@ -19,12 +19,12 @@ from switchboard_mcp.cli.invocation import LOOK_FIRST, YES, Invocation, answer_t
 from switchboard_mcp.config.load import JSON_NAME, load_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.setup.children import OWN, TEAM, demand_found, names_there, server_of
-from switchboard_mcp.setup.discovery import Survey, look
+from switchboard_mcp.setup.discovery import Discovery, look
 from switchboard_mcp.setup.hosts import ANY_FILE, BY_NAME
 from switchboard_mcp.setup.journal import begin, perform
 from switchboard_mcp.setup.paths import Places, places
-from switchboard_mcp.setup.plan import NewChild, Outcome, Plan, Present, Settings, decide, make_plan
-from switchboard_mcp.setup.references import Trace, traces
+from switchboard_mcp.setup.plan import ExistingSetup, NewChild, Outcome, Plan, SetupOptions, decide, make_plan
+from switchboard_mcp.setup.references import ServerReference, traces
 from switchboard_mcp.setup.revert import take_back_interrupted
 from switchboard_mcp.suites.fuzzy import meant
 
@@ -74,17 +74,17 @@ def initialise(asked: Invocation, ask: Ask) -> int:
     return 0
 
 
-def present(workspace: Workspace) -> Present:
+def present(workspace: Workspace) -> ExistingSetup:
     """What the workspace has already."""
     children = {
         spec.name: server_of(spec, workspace.config, workspace.folder)
         for spec in workspace.children
         if spec.kind != "builtin"
     }
-    return Present(children=children, names=names_there(workspace.folder, workspace.children))
+    return ExistingSetup(children=children, names=names_there(workspace.folder, workspace.children))
 
 
-def settings(asked: Invocation, workspace: Workspace, enable: tuple[str, ...]) -> Settings:
+def settings(asked: Invocation, workspace: Workspace, enable: tuple[str, ...]) -> SetupOptions:
     """What the person wants."""
     given, config = asked.given, asked.options.config
     if given.team and (given.command or config):
@@ -92,7 +92,7 @@ def settings(asked: Invocation, workspace: Workspace, enable: tuple[str, ...]) -
         raise misuse(told, "What a team shares must hold on every machine.")
     command = [given.command] if given.command else own_command()
     more = ["--config", os.path.abspath(config)] if config else []
-    return Settings(
+    return SetupOptions(
         workspace=workspace.folder,
         config=workspace.source or os.path.join(workspace.folder, JSON_NAME),
         command=[] if given.team else [*command, "--workspace", workspace.folder, *more],
@@ -166,8 +166,8 @@ def _features(asked: Invocation, workspace: Workspace, ask: Ask | None) -> tuple
     return tuple(wanted)
 
 
-def _traces(plan: Plan, here: Places) -> list[Trace]:
-    found: list[Trace] = []
+def _traces(plan: Plan, here: Places) -> list[ServerReference]:
+    found: list[ServerReference] = []
     for host in BY_NAME.values():
         names = {each.finding.name for each in plan.moving if each.finding.source.host is host}
         if names:
@@ -175,6 +175,6 @@ def _traces(plan: Plan, here: Places) -> list[Trace]:
     return found
 
 
-def decided(survey: Survey, workspace: Workspace) -> tuple[list[Outcome], list[NewChild]]:
+def decided(survey: Discovery, workspace: Workspace) -> tuple[list[Outcome], list[NewChild]]:
     """What would become of what was found, beside what the workspace has."""
     return decide(survey, present(workspace), workspace.folder)

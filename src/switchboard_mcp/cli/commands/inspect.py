@@ -19,7 +19,7 @@ from switchboard_mcp.cli.invocation import (
     show_no_children,
     show_warnings,
 )
-from switchboard_mcp.cli.live import Live
+from switchboard_mcp.cli.live import LiveDisplay
 from switchboard_mcp.cli.local_client import ToolResult, connected
 from switchboard_mcp.cli.result_view import error_of, show_error
 from switchboard_mcp.cli.start_all import survey
@@ -47,7 +47,7 @@ class SuiteInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     denied: int | None
 
 
-class Listing(Struct, frozen=True):
+class ToolListing(Struct, frozen=True):
     """What `list` shows: the tools as a host gets them, and what stands behind them."""
 
     folder: str
@@ -72,13 +72,13 @@ def run_list(asked: Invocation) -> int:
     return 1 if listing.failed else 0
 
 
-async def gather_listing(asked: Invocation) -> Listing:
+async def gather_listing(asked: Invocation) -> ToolListing:
     """Ask for the tools as a host does."""
     async with opened(asked) as switchboard, connected(switchboard.gateway) as host:
         workspace = switchboard.workspace
         failed = await refresh(switchboard, asked) if asked.given.refresh else {}
         children = [suite_info(suite) for suite in switchboard.gateway.suites.values()]
-        return Listing(workspace.folder, await host.list_tools(), children, workspace.warnings, failed)
+        return ToolListing(workspace.folder, await host.list_tools(), children, workspace.warnings, failed)
 
 
 async def refresh(switchboard: Switchboard, asked: Invocation) -> dict[str, Failure]:
@@ -110,7 +110,7 @@ def command_of(spec: ChildSpec) -> list[str]:
     return [mask(word) for word in (spec.command, *spec.args)] if spec.kind == "stdio" else []
 
 
-def show_listing(listing: Listing, asked: Invocation) -> None:
+def show_listing(listing: ToolListing, asked: Invocation) -> None:
     """A table of suites."""
     out = asked.console.out
     show_warnings(listing.warnings, asked.console)
@@ -146,7 +146,7 @@ def _count(info: SuiteInfo) -> Styled:
     return Styled(f"{info.subtools}{f' ({info.denied} denied)' if info.denied else ''}")
 
 
-class Answer(Struct, rename="camel"):
+class IntrospectResult(Struct, rename="camel"):
     """An introspect answer."""
 
     tools: list[dict[str, Any]] = []
@@ -176,7 +176,7 @@ def run_introspect(asked: Invocation) -> int:
     if asked.as_json:
         asked.console.out.json(text.encode())
     else:
-        answer = msgspec.json.decode(text, type=Answer)
+        answer = msgspec.json.decode(text, type=IntrospectResult)
         show_answer(found, answer, estimate(text), asked)
     return 0
 
@@ -195,7 +195,7 @@ async def _ask(switchboard: Switchboard, suite: ChildSuite, asked: Invocation) -
     def frame(spin: str) -> list[Styled]:
         return [Styled(f"{spin} starting {suite.child.name}")]
 
-    with Live(asked.console.err, frame, enabled=asked.may_draw):
+    with LiveDisplay(asked.console.err, frame, enabled=asked.may_draw):
         async with connected(switchboard.gateway) as host:
             return await host.call(suite.name, arguments)
 
@@ -204,7 +204,7 @@ def _text(result: ToolResult) -> str:
     return "".join(str(block.get("text", "")) for block in result.content)
 
 
-def show_answer(found: Opened, answer: Answer, tokens: int, asked: Invocation) -> None:
+def show_answer(found: Opened, answer: IntrospectResult, tokens: int, asked: Invocation) -> None:
     """The subtools in lines a person reads."""
     out = asked.console.out
     if asked.given.subtool:

@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.app import workspace_folder
-from switchboard_mcp.children.catalog import Knowledge
+from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.lock import (
     PROMPTS,
@@ -71,7 +71,7 @@ class Difference(Struct, frozen=True, omit_defaults=True):
     tool: str = ""
 
 
-class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LockReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How one child stands to its lock."""
 
     child: str
@@ -82,7 +82,7 @@ class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: Failure | UnsetType = UNSET
 
 
-class Seen(Struct, frozen=True):
+class CurrentTools(Struct, frozen=True):
     """What one child offers now, or why that is not known."""
 
     entry: LockedChild | None = None
@@ -150,24 +150,26 @@ def _refuse(name: str, workspace: Workspace, lock: LockFile, specs: Mapping[str,
     raise SwitchboardError(structs.replace(problem, nearest=near) if near else problem)
 
 
-async def look(asked: Invocation, workspace: Workspace, chosen: Sequence[ChildSpec]) -> dict[str, Seen]:
+async def look(
+    asked: Invocation, workspace: Workspace, chosen: Sequence[ChildSpec]
+) -> dict[str, CurrentTools]:
     """Start the children, all at once, and take down what they offer. Their lock does not stand in the way."""
     names = {spec.name for spec in chosen}
-    seen: dict[str, Seen] = {}
+    seen: dict[str, CurrentTools] = {}
     async with opened(asked, workspace, pinned=False) as switchboard:
         children = switchboard.supervisor.children
         skip = frozenset(children) - names
         for report in await survey(switchboard, asked.console.err, draw=asked.may_draw, skip=skip):
             child = children[report.child]
             if isinstance(report.error, Failure):
-                seen[report.child] = Seen(error=report.error)
+                seen[report.child] = CurrentTools(error=report.error)
             elif child.knowledge is not None:
                 told = await _all_told(child)
-                seen[report.child] = Seen(lock_child(child.spec, workspace.folder, told))
+                seen[report.child] = CurrentTools(lock_child(child.spec, workspace.folder, told))
     return seen
 
 
-async def _all_told(child: Child) -> Knowledge:
+async def _all_told(child: Child) -> ServerSnapshot:
     """What it has told in this run. Prompts follow in the background, since no call waits for them."""
     told = asyncio.Event()
     child.offer.when_fetched(PROMPTS, told.set, anew=True)
@@ -181,25 +183,25 @@ async def _all_told(child: Child) -> Knowledge:
 
 
 def judge(
-    path: str, lock: LockFile, seen: Mapping[str, Seen], accepted: frozenset[str], *, check: bool
-) -> list[Report]:
+    path: str, lock: LockFile, seen: Mapping[str, CurrentTools], accepted: frozenset[str], *, check: bool
+) -> list[LockReport]:
     """How each child that was looked at stands to the lock."""
-    reports: list[Report] = []
+    reports: list[LockReport] = []
     for name, one in seen.items():
         before, now = lock.children.get(name), one.entry
         if now is None:
             assert one.error is not None
-            reports.append(Report(child=name, status="failed", error=one.error))
+            reports.append(LockReport(child=name, status="failed", error=one.error))
             continue
         tools = len(now.tools)
         if before is None:
-            reports.append(Report(child=name, status="unlocked" if check else "locked", tools=tools))
+            reports.append(LockReport(child=name, status="unlocked" if check else "locked", tools=tools))
             continue
         changes = [Difference(change.told(), change.tool) for change in differences(before, now)]
         changes += _tampering(path, name, before)
         status: Status = "accepted" if changes and name in accepted else "drifted" if changes else "same"
         reports.append(
-            Report(child=name, status=status, tools=tools, changes=changes, remarks=remarks(before, now))
+            LockReport(child=name, status=status, tools=tools, changes=changes, remarks=remarks(before, now))
         )
     return reports
 
@@ -210,14 +212,16 @@ def _tampering(path: str, name: str, entry: LockedChild) -> list[Difference]:
     return [Difference(found.message)] if found is not None else []
 
 
-def leftovers(workspace: Workspace, lock: LockFile, *, check: bool) -> list[Report]:
+def leftovers(workspace: Workspace, lock: LockFile, *, check: bool) -> list[LockReport]:
     """Children that are locked, but neither configured any more nor waiting for an approval."""
     configured = {spec.name for spec in workspace.children} | set(workspace.absent)
     status: Status = "gone" if check else "removed"
-    return [Report(child=name, status=status) for name in lock.children if name not in configured]
+    return [LockReport(child=name, status=status) for name in lock.children if name not in configured]
 
 
-def _write(path: str, lock: LockFile, seen: Mapping[str, Seen], reports: Sequence[Report]) -> None:
+def _write(
+    path: str, lock: LockFile, seen: Mapping[str, CurrentTools], reports: Sequence[LockReport]
+) -> None:
     """Keep what may be kept. What has drifted stays as it was until it is accepted by name."""
     before = rendered(lock)
     for report in reports:
@@ -232,7 +236,7 @@ def _write(path: str, lock: LockFile, seen: Mapping[str, Seen], reports: Sequenc
         write_lock(path, lock)
 
 
-def show(workspace: Workspace, path: str, reports: Sequence[Report], asked: Invocation) -> None:
+def show(workspace: Workspace, path: str, reports: Sequence[LockReport], asked: Invocation) -> None:
     """One line a child, with what is different below it, then the sum and what to do."""
     console = asked.console
     show_warnings(workspace.warnings, console)
@@ -247,7 +251,7 @@ def show(workspace: Workspace, path: str, reports: Sequence[Report], asked: Invo
     _show_sum(path, reports, asked.given.check, console)
 
 
-def _show_one(report: Report, width: int, out: Screen) -> None:
+def _show_one(report: LockReport, width: int, out: Screen) -> None:
     mark, colour, words = MARKS[report.status]
     count = "" if isinstance(report.tools, UnsetType) else f" · {plural(report.tools, 'tool')}"
     name = out.paint(report.child.ljust(width), "bold")
@@ -279,7 +283,7 @@ def folded(changes: Sequence[Difference]) -> list[tuple[str, list[str]]]:
     return list(told.items())
 
 
-def _show_sum(path: str, reports: Sequence[Report], check: bool, console: Console) -> None:
+def _show_sum(path: str, reports: Sequence[LockReport], check: bool, console: Console) -> None:
     out = console.out
     drifted = [report.child for report in reports if report.status == "drifted"]
     missing = [report.child for report in reports if report.status in ("unlocked", "gone")]

@@ -86,10 +86,10 @@ async def log_in(spec: ChildSpec, asked: Invocation) -> tuple[str, bool]:
         wants_login,
         without_package,
     )
-    from switchboard_mcp.transport.http.base import Server
+    from switchboard_mcp.transport.http.base import RemoteServer
 
     try:
-        from switchboard_mcp.transport.http.client import WebClient
+        from switchboard_mcp.transport.http.client import HttpClient
         from switchboard_mcp.transport.http.http_errors import refusal, refusal_body
     except ImportError as problem:
         raise SwitchboardError(without_package(spec, problem)) from None
@@ -102,7 +102,7 @@ async def log_in(spec: ChildSpec, asked: Invocation) -> tuple[str, bool]:
         )
         raise misuse(told, "Take it out of the entry to log in.")
     redactor = Redactor()
-    server = Server(name=spec.name, url=spec.url, headers=spec.headers, redact=redactor.text)
+    server = RemoteServer(name=spec.name, url=spec.url, headers=spec.headers, redact=redactor.text)
     port = spec.oauth.callback_port if isinstance(spec.oauth, OAuthClient) else 0
     async with waiting(port, asked.console, browser=not asked.given.no_browser) as landing:
         auth = authorisation(spec, server, os.environ, redactor.register, landing.person())
@@ -110,7 +110,7 @@ async def log_in(spec: ChildSpec, asked: Invocation) -> tuple[str, bool]:
             raise refused(
                 "config_invalid", "There is no home to keep a login in.", hint="Set HOME or XDG_STATE_HOME."
             )
-        client = WebClient(server, auth)
+        client = HttpClient(server, auth)
         try:
             method, headers, body = _first_request(spec)
             async with client.stream(method, spec.url, headers, body) as response:
@@ -135,7 +135,7 @@ def _first_request(spec: ChildSpec) -> tuple[str, dict[str, str], bytes | None]:
     return "POST", {"content-type": "application/json", "accept": accepted}, message
 
 
-class Landing:
+class CallbackServer:
     """The place on this machine that the browser comes back to."""
 
     def __init__(self, port: int, console: Console, browser: bool) -> None:
@@ -206,7 +206,7 @@ class Landing:
 
 
 @asynccontextmanager
-async def waiting(port: int, console: Console, *, browser: bool) -> AsyncIterator[Landing]:
+async def waiting(port: int, console: Console, *, browser: bool) -> AsyncIterator[CallbackServer]:
     """A landing that listens on this machine alone."""
     try:
         listener = socket.create_server(("127.0.0.1", port))
@@ -214,7 +214,7 @@ async def waiting(port: int, console: Console, *, browser: bool) -> AsyncIterato
         told = f"Port {port} on this machine cannot be listened on: {problem.strerror}."
         hint = "Set another oauth.callbackPort, or end the program that uses it."
         raise refused("config_invalid", told, hint=hint) from problem
-    landing = Landing(listener.getsockname()[1], console, browser)
+    landing = CallbackServer(listener.getsockname()[1], console, browser)
     server = await asyncio.start_server(landing.receive, sock=listener, limit=LONGEST_LINE)
     async with server:
         yield landing

@@ -9,7 +9,7 @@ from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Screen, Styled, plural
 from switchboard_mcp.cli.invocation import LOOK_FIRST, YES, Invocation, answer_to, demand_person
 from switchboard_mcp.setup.journal import runs
-from switchboard_mcp.setup.revert import Step, active, perform_undo, plan_undo
+from switchboard_mcp.setup.revert import RevertStep, active, perform_undo, plan_undo
 
 STYLES = {"restored": "green", "merged": "yellow", "removed": "green", "kept": "yellow", "nothing": "dim"}
 
@@ -38,7 +38,7 @@ def run(asked: Invocation) -> int:
     return 1 if agreed and lost else 0
 
 
-def show(steps: list[Step], folder: str, out: Screen) -> None:
+def show(steps: list[RevertStep], folder: str, out: Screen) -> None:
     """What happens to each file."""
     if not steps:
         out.line(f"There is nothing to take back in {folder}.")

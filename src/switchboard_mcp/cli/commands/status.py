@@ -18,7 +18,7 @@ from switchboard_mcp.cli.top_view import COLOURS, ms, spell
 from switchboard_mcp.config.bus import settled
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.server.http import server_info, status_endpoint
-from switchboard_mcp.server.http.status_endpoint import ChildStatus, Status
+from switchboard_mcp.server.http.status_endpoint import ChildStatus, ServerStatus
 
 if TYPE_CHECKING:
     from switchboard_mcp.bus.relay_status import BusStatus
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 FOLDER = ".switchboard"
 
 
-class Served(Struct, frozen=True, rename="camel"):
+class RunningServer(Struct, frozen=True, rename="camel"):
     """The front that was asked."""
 
     url: str
     pid: int
     started_at: str
-    status: Status
+    status: ServerStatus
 
 
 def run(asked: Invocation) -> int:
@@ -82,7 +82,7 @@ def bus_line(bus: BusStatus) -> str:
     return f"bus: {told or 'connected'}; {lag}, {bus.backlog} to take in"
 
 
-def find(folder: str, console: Console | None = None) -> Served | None:
+def find(folder: str, console: Console | None = None) -> RunningServer | None:
     """The front that serves the workspace, and what it says."""
     info = server_info.read(folder)
     if info is None or not server_info.is_alive(info):
@@ -93,7 +93,7 @@ def find(folder: str, console: Console | None = None) -> Served | None:
         if console is not None:
             console.warn(f"Switchboard (process {info.pid}) serves here at {url}, and says nothing: {told}.")
         return None
-    return Served(url, info.pid, info.started_at, told)
+    return RunningServer(url, info.pid, info.started_at, told)
 
 
 async def _configured(asked: Invocation) -> list[ChildStatus]:
@@ -102,7 +102,7 @@ async def _configured(asked: Invocation) -> list[ChildStatus]:
         return status_endpoint.children(switchboard.gateway.suites.values())
 
 
-def show(served: Served | None, children: list[ChildStatus], folder: str, console: Console) -> None:
+def show(served: RunningServer | None, children: list[ChildStatus], folder: str, console: Console) -> None:
     """A table of children."""
     out = console.out
     if served is None:

@@ -26,11 +26,11 @@ from switchboard_mcp.mail.location import AGENT, FOLDER, WORKSPACE
 from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.mail.store import find
 from switchboard_mcp.mail.store.delivery_rules import gates
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.terminal import registry
 from switchboard_mcp.mail.terminal.mailbox import TerminalMail
-from switchboard_mcp.mail.terminal.registry import Entry, Place
-from switchboard_mcp.transport.process.pty import HANGUP_GRACE_S, Guard, StartError, Terminal, size_of
+from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease
+from switchboard_mcp.transport.process.pty import HANGUP_GRACE_S, StartError, Terminal, TerminalGuard, size_of
 
 TERMINAL = "SWITCHBOARD_TERMINAL"
 BEAT_S = 30.0
@@ -55,10 +55,10 @@ def run(asked: Invocation) -> int:
     if shutil.which(given.program[0]) is None:
         told = f"There is no program '{given.program[0]}'."
         raise refused("command_not_found", told, hint="Install it, or correct the name.")
-    return Session(asked, folder_of(asked), find.name_of(given.name)).run()
+    return TerminalSession(asked, folder_of(asked), find.name_of(given.name)).run()
 
 
-class Session:
+class TerminalSession:
     """One program from its start to its end."""
 
     def __init__(self, asked: Invocation, workspace: str, name: str) -> None:
@@ -72,7 +72,7 @@ class Session:
         """The program's exit code. Forks come first, before there are threads."""
         place = _place(self._workspace, self._name)
         attributes: list[Any] = termios.tcgetattr(0)
-        guard = Guard(os.dup(0), attributes)
+        guard = TerminalGuard(os.dup(0), attributes)
         terminal: Terminal | None = None
         try:
             environ = {**os.environ, AGENT: self._name, WORKSPACE: self._workspace, TERMINAL: self._name}
@@ -92,9 +92,9 @@ class Session:
             place.close()
             guard.dismiss()
 
-    async def _serve(self, terminal: Terminal, place: Place) -> int:
+    async def _serve(self, terminal: Terminal, place: TerminalLease) -> int:
         workspace, given = self._workspace, self._asked.given
-        entry = Entry(
+        entry = TerminalEntry(
             pid=os.getpid(),
             socket=place.address,
             allow_execute=given.allow_execute,
@@ -102,7 +102,7 @@ class Session:
             purpose=given.purpose,
             started_at=agent_registry.now(),
         )
-        async with await Post.open(workspace, gates=gates(workspace)) as post:
+        async with await MessageStore.open(workspace, gates=gates(workspace)) as post:
             await post.register(self._name)
             told = {
                 "kind": "terminal",
@@ -127,11 +127,11 @@ class Session:
     async def _pass_on(
         self,
         terminal: Terminal,
-        place: Place,
+        place: TerminalLease,
         desktop: Desktop,
         mail: TerminalMail,
-        entry: Entry,
-        post: Post,
+        entry: TerminalEntry,
+        post: MessageStore,
     ) -> int:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[int] = loop.create_future()
@@ -208,11 +208,11 @@ def _bury(terminal: Terminal) -> None:
             os.waitpid(terminal.pid, 0)
 
 
-def _place(workspace: str, name: str) -> Place:
+def _place(workspace: str, name: str) -> TerminalLease:
     """The terminal's own name, in a mailbox that is made where it is missing."""
     os.makedirs(os.path.join(workspace, FOLDER), mode=0o700, exist_ok=True)
     try:
-        return Place(os.path.join(workspace, FOLDER), name)
+        return TerminalLease(os.path.join(workspace, FOLDER), name)
     except OSError as problem:
         told = f"The terminal '{name}' cannot be set up in {workspace}/{FOLDER}: {problem.strerror}."
         raise refused("mail_not_stored", told) from None

@@ -18,8 +18,8 @@ from switchboard_mcp.cli.start_all import survey
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.child_suite import ChildSuite
 from switchboard_mcp.gateway.suite_tools import SHAPES, describe
-from switchboard_mcp.suites.introspect import VERBOSITIES, Settings, ToolView
-from switchboard_mcp.suites.savings import Costs, Count, Savings, Server, Spread, measure, summarise
+from switchboard_mcp.suites.introspect import VERBOSITIES, IntrospectSettings, ToolView
+from switchboard_mcp.suites.savings import Costs, Count, Savings, ServerTools, Spread, measure, summarise
 from switchboard_mcp.suites.suite_names import suite_names
 from switchboard_mcp.suites.tokens import estimate
 
@@ -29,7 +29,7 @@ BAR_CHARS = 40
 MOST_BARS = 30
 
 
-class Figures(Struct, frozen=True, rename="camel"):
+class TokenReport(Struct, frozen=True, rename="camel"):
     """What `--json` prints."""
 
     baseline: str
@@ -52,7 +52,7 @@ def run(asked: Invocation) -> int:
     given = asked.given
     count, tokenizer = counter(given.tokenizer)
     failed: dict[str, str] = {}
-    settings = Settings()
+    settings = IntrospectSettings()
     if given.catalog:
         servers = from_catalog(given.catalog)
     else:
@@ -93,7 +93,7 @@ def counter(wanted: str) -> tuple[Count, str]:
     return estimate, ESTIMATE
 
 
-def from_catalog(path: str) -> list[Server]:
+def from_catalog(path: str) -> list[ServerTools]:
     """The servers of a catalog file, each with the suite tool that Switchboard would show."""
     servers = []
     found = {name: server for name, server in named(read_catalog(path)).items() if server.tools}
@@ -102,11 +102,11 @@ def from_catalog(path: str) -> list[Server]:
         tools = [tool.view() for tool in server.tools]
         about = server.description or f"Tools of the MCP server '{name}'."
         shown = describe(suites[name], about, [tool.name for tool in tools], SHAPES[0])
-        servers.append(Server(name, tools, msgspec.json.encode(shown), server.instructions or ""))
+        servers.append(ServerTools(name, tools, msgspec.json.encode(shown), server.instructions or ""))
     return servers
 
 
-async def from_children(asked: Invocation) -> tuple[list[Server], Settings, dict[str, str]]:
+async def from_children(asked: Invocation) -> tuple[list[ServerTools], IntrospectSettings, dict[str, str]]:
     """The user's own children; those of which nothing is known yet are started once."""
     async with opened(asked) as switchboard:
         show_warnings(switchboard.workspace.warnings, asked.console)
@@ -118,23 +118,23 @@ async def from_children(asked: Invocation) -> tuple[list[Server], Settings, dict
             report.child: report.error.message for report in reports if isinstance(report.error, Failure)
         }
         servers = [of_suite(suite) for suite in suites if suite.child.knowledge is not None]
-        settings = suites[0].introspection if suites else Settings()
+        settings = suites[0].introspection if suites else IntrospectSettings()
         return servers, settings, failed
 
 
-def of_suite(suite: ChildSuite) -> Server:
+def of_suite(suite: ChildSuite) -> ServerTools:
     """A child as hosts see it: what is denied is not counted on either side."""
     knowledge = suite.child.knowledge
     tools = suite.permitted(suite.child.offer.known_tools())
     views = [ToolView(tool.name, tool.description or "", tool.input_schema) for tool in tools]
     shown = msgspec.json.encode(suite.descriptor(SHAPES[0]))
-    return Server(suite.child.name, views, shown, knowledge.instructions if knowledge else "")
+    return ServerTools(suite.child.name, views, shown, knowledge.instructions if knowledge else "")
 
 
-def gathered(costs: Sequence[Costs], savings: Savings, tokenizer: str, failed: dict[str, str]) -> Figures:
+def gathered(costs: Sequence[Costs], savings: Savings, tokenizer: str, failed: dict[str, str]) -> TokenReport:
     """Everything in one value."""
     flat, suites = sum(cost.flat for cost in costs), sum(cost.suite for cost in costs)
-    return Figures(
+    return TokenReport(
         baseline=BASELINE,
         tokenizer=tokenizer,
         servers=sorted(costs, key=lambda cost: -cost.flat),
@@ -151,7 +151,7 @@ def gathered(costs: Sequence[Costs], savings: Savings, tokenizer: str, failed: d
     )
 
 
-def show(figures: Figures, out: Screen) -> None:
+def show(figures: TokenReport, out: Screen) -> None:
     """A table, a bar chart, and what it comes to."""
     rows: list[tuple[Cell, ...]] = [
         (
@@ -189,13 +189,13 @@ def show(figures: Figures, out: Screen) -> None:
     show_failed(figures, out)
 
 
-def show_failed(figures: Figures, out: Screen) -> None:
+def show_failed(figures: TokenReport, out: Screen) -> None:
     """The children that could not be measured, and why."""
     for name, problem in figures.failed.items():
         out.line(f"✗ {name}: {problem}", "red")
 
 
-def bars(figures: Figures, out: Screen) -> None:
+def bars(figures: TokenReport, out: Screen) -> None:
     """Flat and suite side by side, the largest servers first."""
     shown = figures.servers[:MOST_BARS]
     longest = max((cost.flat for cost in shown), default=1) or 1

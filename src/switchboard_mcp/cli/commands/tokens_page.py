@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from switchboard_mcp.suites.introspect import VERBOSITIES
 
 if TYPE_CHECKING:
-    from switchboard_mcp.cli.commands.tokens import Figures
+    from switchboard_mcp.cli.commands.tokens import TokenReport
     from switchboard_mcp.suites.savings import Costs, Spread
 
 STYLE = """
@@ -29,7 +29,7 @@ td.bar { width: 30%; min-width: 8rem; }
 COLUMNS = ("server", "tools", "flat", "suite", "saved, %", "introspect", *VERBOSITIES, "")
 
 
-def page(figures: Figures) -> str:
+def page(figures: TokenReport) -> str:
     """The whole page."""
     longest = max((cost.flat for cost in figures.servers), default=1) or 1
     rows = "\n".join(_row(cost, longest) for cost in figures.servers)

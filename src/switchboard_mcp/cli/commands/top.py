@@ -21,7 +21,7 @@ import msgspec
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Screen
 from switchboard_mcp.cli.invocation import Invocation, misuse
-from switchboard_mcp.cli.top_view import ILL, SORTS, Glance, draw
+from switchboard_mcp.cli.top_view import ILL, SORTS, TopState, draw
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.server.http.server_info import ServerInfo
@@ -34,7 +34,7 @@ HOME, REST = "\x1b[H", "\x1b[J"
 KEYS = {"\x1b[A": "k", "\x1b[B": "j", "\x1b[5~": "b", "\x1b[6~": " ", "\x03": "q", "\x1b": "q"}
 
 
-class Feed:
+class ServerFeed:
     """What the server tells: all of it once, then what changes, read in a thread of its own."""
 
     def __init__(self, info: ServerInfo, token: str) -> None:
@@ -43,7 +43,7 @@ class Feed:
         self._stream: HTTPConnection | None = None
         self.news = threading.Event()
         self.over = ""
-        self.glance = Glance()
+        self.glance = TopState()
 
     def look(self) -> None:
         """All there is."""
@@ -52,7 +52,7 @@ class Feed:
         calls = self._get("/api/calls")["calls"]
         history = self._get("/api/history")["points"]
         url = f"http://{self._info.host}:{self._info.port}"
-        self.glance = Glance(url, about, {row["id"]: row for row in rows}, calls, history)
+        self.glance = TopState(url, about, {row["id"]: row for row in rows}, calls, history)
 
     def follow(self) -> None:
         """Listen until `close`."""
@@ -92,7 +92,7 @@ class Feed:
 
 def run(asked: Invocation) -> int:
     """Find the server; show it once, or until somebody presses q."""
-    feed = Feed(*_find(workspace_folder(asked.options)))
+    feed = ServerFeed(*_find(workspace_folder(asked.options)))
     feed.look()
     out = asked.console.out
     rows = feed.glance.rows.values()
@@ -107,7 +107,7 @@ def run(asked: Invocation) -> int:
     return 1 if any(row.get("health") in ILL for row in rows) else 0
 
 
-def watch(feed: Feed, out: Screen) -> None:
+def watch(feed: ServerFeed, out: Screen) -> None:
     """Redraw until q."""
     sort, first, held = 0, 0, False
     feed.follow()
@@ -134,7 +134,7 @@ def watch(feed: Feed, out: Screen) -> None:
         out.line(feed.over)
 
 
-def _key(feed: Feed) -> str:
+def _key(feed: ServerFeed) -> str:
     """A key that was pressed within the time of one picture; an empty text for none."""
     until = time.monotonic() + REDRAW_S
     while (left := until - time.monotonic()) > 0:

@@ -33,7 +33,7 @@ DESCRIPTIONS = "mcp-descriptions.json"
 HEAD = f"<!-- What the model behind `{SUBTOOL}` of '{{child}}' is told. Edit it as you like. ({{sum}}) -->"
 
 
-class Done(Struct, frozen=True):
+class WrapReport(Struct, frozen=True):
     """What `--json` prints."""
 
     child: str
@@ -76,7 +76,7 @@ def run(asked: Invocation) -> int:
     if backend != "host" and not find_key(os.environ):
         lent = ", or use a host that lends its own model" if backend == "auto" else ""
         words.append(f"{KEYS[0]} is not set here: set it where Switchboard is started{lent}.")
-    _show(asked, Done(spec.name, folder, files, kept), words)
+    _show(asked, WrapReport(spec.name, folder, files, kept), words)
     return 0
 
 
@@ -102,7 +102,7 @@ def run_unwrap(asked: Invocation) -> int:
     words = [f"Child '{spec.name}' is as it was."]
     if kept:
         words.append(f"{kept[0]} is not as it was written, and stays.")
-    _show(asked, Done(spec.name, folder, [], kept), words)
+    _show(asked, WrapReport(spec.name, folder, [], kept), words)
     return 0
 
 
@@ -220,7 +220,7 @@ def _wrapped_words(spec: ChildSpec, folder: str, kept: list[str]) -> list[str]:
     ]
 
 
-def _show(asked: Invocation, done: Done, words: list[str]) -> None:
+def _show(asked: Invocation, done: WrapReport, words: list[str]) -> None:
     if asked.as_json:
         asked.console.out.json(done)
         return

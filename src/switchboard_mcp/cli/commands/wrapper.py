@@ -23,20 +23,20 @@ from switchboard_mcp.ask.host_access import api_model, find_key, warm
 from switchboard_mcp.ask.server import AskingServer
 from switchboard_mcp.ask.wrapper_app import Wrapper
 from switchboard_mcp.cli.invocation import Invocation
-from switchboard_mcp.cli.local_client import Host
+from switchboard_mcp.cli.local_client import LocalClient
 from switchboard_mcp.cli.toolbox import SuiteToolbox, originals
 from switchboard_mcp.config.ask import SUBTOOL
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.wrapped_children import own_folder, read_role
 from switchboard_mcp.errors import KNOWN_FAILURE, SwitchboardError, refused
 from switchboard_mcp.gateway.reload import Reloader
-from switchboard_mcp.inprocess.app import Caller, Menu
+from switchboard_mcp.inprocess.app import ClientIdentity, ToolTable
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server.stdio import take_over_stdio
-from switchboard_mcp.transport.memory import MemoryLink, pair
+from switchboard_mcp.transport.memory import MemoryTransport, pair
 from switchboard_mcp.transport.stdio import PipeLink
 
 # What an original may ask for that only the host in front can give.
@@ -71,7 +71,7 @@ async def serve(asked: Invocation, workspace: Workspace, log: Log, redactor: Red
         toolbox = SuiteToolbox(switchboard.gateway, spec.name, relay.meet)
         program = Wrapper(toolbox, workspace.config.ask, role=role, api=api)
         relay.server = open_server(program, toolbox, switchboard, done.set)
-        await relay.server.open(Caller())
+        await relay.server.open(ClientIdentity())
         reloader = Reloader(switchboard, lambda: originals(asked.options, spec.name), asked.options.config)
         aside = [switchboard.services.start_task(reloader.run())]
         if api is not None:
@@ -104,21 +104,21 @@ def open_server(
         on_error=lambda problem: wrong("", problem),
     )
     through = toolbox if program.settings.passthrough else None
-    menu = Menu(program, __version__)
+    menu = ToolTable(program, __version__)
     return AskingServer(services.loop, link, menu, services.start_task, wrong, gone, through)
 
 
-class Relay(Host):
+class ClientRequestRelay(LocalClient):
     """The original's host, which passes on what that asks to the host in front."""
 
     server: AskingServer
 
-    def __init__(self, link: MemoryLink, start_task: StartTask) -> None:
+    def __init__(self, link: MemoryTransport, start_task: StartTask) -> None:
         super().__init__(link, None)
         self._start_task = start_task
         self._introduced = False
 
-    async def meet(self) -> Relay:
+    async def meet(self) -> ClientRequestRelay:
         """Shake hands, once it is known what the host in front can do; a second time there is nothing to do."""
         if not self._introduced:
             able = self.server.capabilities
@@ -127,11 +127,11 @@ class Relay(Host):
             self._introduced = True
         return self
 
-    def requested(self, message: Message) -> None:
+    def requested(self, message: RpcMessage) -> None:
         """The original asks."""
         self._start_task(self._pass_on(message))
 
-    async def _pass_on(self, message: Message) -> None:
+    async def _pass_on(self, message: RpcMessage) -> None:
         assert message.id is not UNSET
         params = message.params if message.params is not UNSET else Raw(b"{}")
         try:
@@ -143,13 +143,13 @@ class Relay(Host):
 
 
 @asynccontextmanager
-async def joined(switchboard: Switchboard) -> AsyncIterator[Relay]:
+async def joined(switchboard: Switchboard) -> AsyncIterator[ClientRequestRelay]:
     """A host of the Switchboard in this process, that has not shaken hands yet."""
     ours, theirs = pair(asyncio.get_running_loop())
     session = switchboard.gateway.attach(theirs, lambda _session: None)
     session.principal = SUBTOOL  # so that the record tells what was planned from what a host called itself
     try:
-        yield Relay(ours, switchboard.services.start_task)
+        yield ClientRequestRelay(ours, switchboard.services.start_task)
     finally:
         switchboard.gateway.close(session)
         ours.close()

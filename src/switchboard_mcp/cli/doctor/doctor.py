@@ -22,7 +22,7 @@ from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.cli.doctor.machine import machine_findings
 from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened
 from switchboard_mcp.cli.preflight import checks_of
-from switchboard_mcp.cli.start_all import Connected, Report, survey
+from switchboard_mcp.cli.start_all import Connected, StartReport, survey
 from switchboard_mcp.config.ask import SUBTOOL
 from switchboard_mcp.config.bus import settled
 from switchboard_mcp.config.load import find_config
@@ -40,7 +40,7 @@ SEND_TO_DOCTOR = frozenset({"child_start_timeout", "child_start_failed"})
 CORRECT_KEY, CORRECT_FILE = "Correct or remove this key.", "Correct or remove this file."
 
 
-class Checked(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ChildDiagnosis(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One child: what it runs, how its start went, what is wrong with it."""
 
     child: str
@@ -63,7 +63,7 @@ class Diagnosis(Struct, kw_only=True):
     versions: dict[str, str]
     workspace: str
     config: str
-    children: list[Checked] = []
+    children: list[ChildDiagnosis] = []
     findings: list[Finding] = []
 
     def problems(self) -> int:
@@ -112,8 +112,8 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, asked: Invocation) -> No
 
 
 def judge(
-    spec: ChildSpec, suite: str, checked: str | Failure, report: Report | None, config: Config
-) -> Checked:
+    spec: ChildSpec, suite: str, checked: str | Failure, report: StartReport | None, config: Config
+) -> ChildDiagnosis:
     """One child, from the checks before its start and the report of it."""
     problem = checked if isinstance(checked, Failure) else report.error if report else UNSET
     seen = report.connected if report and isinstance(report.connected, Connected) else None
@@ -122,7 +122,7 @@ def judge(
     )
     if seen is not None and seen.handshake_ms >= config.health.spawn_warn_ms:
         findings.append(_slow(spec, seen.handshake_ms, config))
-    return Checked(
+    return ChildDiagnosis(
         child=spec.name,
         suite=suite,
         source=spec.source,
@@ -138,7 +138,7 @@ def judge(
     )
 
 
-async def _start(workspace: Workspace, broken: frozenset[str], asked: Invocation) -> list[Report]:
+async def _start(workspace: Workspace, broken: frozenset[str], asked: Invocation) -> list[StartReport]:
     async with opened(asked, workspace) as switchboard:
         return await survey(switchboard, asked.console.err, draw=asked.may_draw, skip=broken)
 
@@ -151,12 +151,12 @@ def _finding(problem: Failure, spec: ChildSpec | None = None) -> Finding:
     return Finding(PROBLEM, problem.message, remedy, problem.stderr or [])
 
 
-def _without_secrets(checked: Checked, spec: ChildSpec) -> Checked:
+def _without_secrets(checked: ChildDiagnosis, spec: ChildSpec) -> ChildDiagnosis:
     """The child as it may be shown, also where it was never started."""
     redactor = Redactor()
     for secret in secrets(spec, os.environ):
         redactor.register(secret)
-    return convert(redactor.value(to_builtins(checked)), Checked)
+    return convert(redactor.value(to_builtins(checked)), ChildDiagnosis)
 
 
 def _slow(spec: ChildSpec, handshake_ms: int, config: Config) -> Finding:
@@ -227,9 +227,9 @@ def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Find
     from switchboard_mcp.bus import relay_status  # Only where there is a bus.
 
     try:
-        from switchboard_mcp.bus.client import Wire
+        from switchboard_mcp.bus.client import BusClient
 
-        Wire(settings)  # Says what is wrong with the settings; asks nobody yet.
+        BusClient(settings)  # Says what is wrong with the settings; asks nobody yet.
     except SwitchboardError as problem:
         return [Finding(PROBLEM, str(problem), problem.failure.hint or "")]
     status = relay_status.read(workspace.folder)
@@ -351,7 +351,7 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
         out.line(f"All is well: {plural(len(diagnosis.children), 'child', 'children')} ready.", "bold green")
 
 
-def _show_child(child: Checked, out: Screen) -> None:
+def _show_child(child: ChildDiagnosis, out: Screen) -> None:
     mark = out.paint("✓", "green") if child.ok else out.paint("✗", "red")
     facts = [f"child {child.child}"]
     if isinstance(child.subtools, int) and isinstance(child.handshake_ms, int):

@@ -174,11 +174,11 @@ def _mail(workspace: Workspace) -> Iterator[Finding]:
         return
     import asyncio
 
-    from switchboard_mcp.mail.store.store import Post
-    from switchboard_mcp.mail.store.verify import BROKEN, Verdict
+    from switchboard_mcp.mail.store.store import MessageStore
+    from switchboard_mcp.mail.store.verify import BROKEN, StoreVerdict
 
-    async def look() -> Verdict:
-        async with await Post.open(workspace.folder, watch=False) as post:
+    async def look() -> StoreVerdict:
+        async with await MessageStore.open(workspace.folder, watch=False) as post:
             return await post.verify()
 
     try:

@@ -23,7 +23,7 @@ from switchboard_mcp.errors import Failure
 from switchboard_mcp.redaction.redactor import Redactor
 
 if TYPE_CHECKING:
-    from switchboard_mcp.setup.discovery import Source
+    from switchboard_mcp.setup.discovery import ServerMap
 
 PROC = "/proc"
 # Words before its arguments in which a program's name may stand: an interpreter, its options, the script.
@@ -31,7 +31,7 @@ HEAD_WORDS = 4
 AGAIN = "Run `switchboard init` again: it writes where Switchboard is now."
 
 
-class Process(Struct, frozen=True):
+class ProcessInfo(Struct, frozen=True):
     """One process, as far as it matters here."""
 
     pid: int
@@ -45,9 +45,9 @@ def machine_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[F
     return [*_orphans(workspace, environ, processes()), *_hosts(workspace.folder, environ)]
 
 
-def processes(proc: str = PROC) -> dict[int, Process]:
+def processes(proc: str = PROC) -> dict[int, ProcessInfo]:
     """Every process of this user, where the system tells."""
-    found: dict[int, Process] = {}
+    found: dict[int, ProcessInfo] = {}
     try:
         names = os.listdir(proc)
     except OSError:
@@ -63,12 +63,12 @@ def processes(proc: str = PROC) -> dict[int, Process]:
         except (OSError, IndexError, ValueError):
             continue
         if words:
-            found[int(name)] = Process(int(name), parent, words, folder)
+            found[int(name)] = ProcessInfo(int(name), parent, words, folder)
     return found
 
 
 def _orphans(
-    workspace: Workspace, environ: Mapping[str, str], found: Mapping[int, Process]
+    workspace: Workspace, environ: Mapping[str, str], found: Mapping[int, ProcessInfo]
 ) -> Iterator[Finding]:
     """Processes that run as a child here would, and that nobody looks after: neither a Switchboard nor a host."""
     for spec in workspace.children:
@@ -84,7 +84,7 @@ def _orphans(
                 yield Finding(PROBLEM, told, f"Unless you started it yourself: kill {process.pid}")
 
 
-def runs(spec: ChildSpec, process: Process) -> bool:
+def runs(spec: ChildSpec, process: ProcessInfo) -> bool:
     """Whether a process is what a child's entry starts."""
     words, args = process.words, list(spec.args)
     head = words[: len(words) - len(args)] if not args or words[-len(args) :] == args else []
@@ -131,7 +131,7 @@ def _entry(where: str, name: str, folder: str, command: Sequence[str]) -> Iterat
         yield Finding(PROBLEM, told, hint)
 
 
-def _command(source: Source, name: str) -> list[str]:
+def _command(source: ServerMap, name: str) -> list[str]:
     from switchboard_mcp.setup.edit import formats
 
     entry = formats.servers(source.text, source.form, source.key).get(name)

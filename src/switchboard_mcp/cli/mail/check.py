@@ -12,7 +12,7 @@ from msgspec import to_builtins
 from switchboard_mcp.cli.console import Console, Styled, plural
 from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.cli.mail.mailbox import Mailbox, with_mailbox
-from switchboard_mcp.mail.store.cleanup import Finding
+from switchboard_mcp.mail.store.cleanup import StoreFinding
 from switchboard_mcp.mail.store.retention import prune, would_prune
 from switchboard_mcp.mail.store.verify import BROKEN
 
@@ -86,7 +86,7 @@ def read_age(written: str) -> float:
     return float(found[1]) * {"d": 86_400, "h": 3_600}[found[2]]
 
 
-def show_findings(findings: Sequence[Finding], console: Console) -> None:
+def show_findings(findings: Sequence[StoreFinding], console: Console) -> None:
     """A table of what was found."""
     console.out.table(
         [

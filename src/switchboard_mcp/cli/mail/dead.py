@@ -9,9 +9,9 @@ from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.cli.mail.mailbox import Mailbox, with_mailbox
 from switchboard_mcp.cli.mail.show import ago, short_id
 from switchboard_mcp.errors import refused
-from switchboard_mcp.mail.messages import Dead
+from switchboard_mcp.mail.messages import DeadLetter
 from switchboard_mcp.mail.store import dead_letters
-from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import foreign_parts
 
 SEE = "`switchboard mail dead --help` shows how."
@@ -28,8 +28,8 @@ def run(asked: Invocation) -> int:
             raise misuse(f"mail dead: '{' '.join(words)}' is not understood.", SEE)
 
 
-async def _found(mailbox: Mailbox) -> list[Dead]:
-    def look(visit: Visit) -> list[Dead]:
+async def _found(mailbox: Mailbox) -> list[DeadLetter]:
+    def look(visit: Transaction) -> list[DeadLetter]:
         agents = [mailbox.agent] if mailbox.agent else visit.agents("deadletter")
         return [dead for agent in agents for dead in dead_letters.listed(visit, agent)]
 
@@ -78,7 +78,7 @@ async def _requeue(asked: Invocation, mailbox: Mailbox, ids: Sequence[str]) -> i
     return 1 if refused else 0
 
 
-def _meant(found: Sequence[Dead], given: str) -> Dead:
+def _meant(found: Sequence[DeadLetter], given: str) -> DeadLetter:
     fitting = [dead for dead in found if dead.id == given] or [
         dead for dead in found if dead.id.endswith(given)
     ]

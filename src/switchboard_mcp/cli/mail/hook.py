@@ -105,7 +105,7 @@ def _again(form: str, folder: str, agent: str, mark: str) -> bool:
     return form == "text" or hooks.may_repeat(folder, agent, mark)
 
 
-def guess(environ: Mapping[str, str], call: hooks.Call) -> str:
+def guess(environ: Mapping[str, str], call: hooks.HookInput) -> str:
     """Which host runs us, where it was not said."""
     if environ.get("GEMINI_SESSION_ID") or call.event in ("AfterAgent", "BeforeAgent"):
         return "gemini"

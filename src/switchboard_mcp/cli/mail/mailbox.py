@@ -25,10 +25,10 @@ from switchboard_mcp.errors import KINDS, Failure, SwitchboardError, refused
 from switchboard_mcp.mail.agent_names import agent_name
 from switchboard_mcp.mail.location import AGENT, FOLDER, workspace_of
 from switchboard_mcp.mail.messages import Delivery
-from switchboard_mcp.mail.presence import Hold, Presence
+from switchboard_mcp.mail.presence import Presence, PresenceLock
 from switchboard_mcp.mail.store import find
 from switchboard_mcp.mail.store.delivery_rules import gates
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 
 T = TypeVar("T")
 REMEDIES = {
@@ -45,7 +45,7 @@ REMEDIES = {
 class Mailbox(Struct):
     """The mail of a workspace, as one command uses it."""
 
-    post: Post
+    post: MessageStore
     presence: Presence
     workspace: str
     config: Config
@@ -175,7 +175,7 @@ async def opened(asked: Invocation, folder: str, *, watch: bool) -> AsyncIterato
     config = read_config(source) if source else Config()
     agent = agent_of(asked) if hasattr(asked.given, "agent") else ""
     told: list[Delivery] = []
-    async with await Post.open(folder, gates=gates(folder), watch=watch, report=told.append) as post:
+    async with await MessageStore.open(folder, gates=gates(folder), watch=watch, report=told.append) as post:
         presence = Presence(os.path.join(folder, FOLDER))
         yield Mailbox(post, presence, folder, config, agent)
         if any(each.problem is None for each in told):
@@ -187,7 +187,7 @@ async def opened(asked: Invocation, folder: str, *, watch: bool) -> AsyncIterato
 @asynccontextmanager
 async def being(mailbox: Mailbox, agent: str) -> AsyncIterator[bool]:
     """Be this agent for a moment; False while another process is."""
-    hold: Hold | None = None
+    hold: PresenceLock | None = None
     try:
         hold = await asyncio.to_thread(mailbox.presence.hold, agent)
     except OSError as problem:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from switchboard_mcp.cli.console import Cell, Console, Screen, Styled, one_line
 from switchboard_mcp.mail.location import FOLDER
-from switchboard_mcp.mail.messages import Letter
+from switchboard_mcp.mail.messages import StoredMessage
 
 STEPS = ((60, "s"), (60, "min"), (24, "h"), (10**6, "d"))
 ACTION_STYLES = {
@@ -50,14 +50,14 @@ def short_id(message_id: str) -> str:
     return message_id[-8:]
 
 
-def subject(letter: Letter) -> str:
+def subject(letter: StoredMessage) -> str:
     """What it is about: the subject, where the sender gave one, else how it begins."""
     said = letter.message.metadata.get("subject")
     text = said if isinstance(said, str) and said else letter.message.payload
     return " ".join(text[:400].split())
 
 
-def show_letter(letter: Letter, out: Screen, fence: int = 0, until: str = "") -> None:
+def show_letter(letter: StoredMessage, out: Screen, fence: int = 0, until: str = "") -> None:
     """One message, all of it."""
     message = letter.message
 
@@ -87,7 +87,9 @@ def show_letter(letter: Letter, out: Screen, fence: int = 0, until: str = "") ->
     out.text(message.payload)
 
 
-def show_list(letters: Sequence[Letter], console: Console, title: str, *, places: bool = False) -> None:
+def show_list(
+    letters: Sequence[StoredMessage], console: Console, title: str, *, places: bool = False
+) -> None:
     """A table of messages."""
     out = console.out
     out.line(title, "bold" if letters else "dim")
@@ -97,7 +99,7 @@ def show_list(letters: Sequence[Letter], console: Console, title: str, *, places
         out.table(rows, header)
 
 
-def _row(letter: Letter, places: bool) -> list[Cell]:
+def _row(letter: StoredMessage, places: bool) -> list[Cell]:
     message = letter.message
     sender = Styled(message.sender, "bold") if letter.verified else Styled(f"{message.sender}?", "yellow")
     urgent = f"[{message.priority}] " if message.priority != "normal" else ""
@@ -111,5 +113,5 @@ def _row(letter: Letter, places: bool) -> list[Cell]:
     ]
 
 
-def _place(letter: Letter) -> str:
+def _place(letter: StoredMessage) -> str:
     return f"{letter.place}, {letter.outcome}" if letter.outcome else letter.place

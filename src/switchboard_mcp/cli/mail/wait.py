@@ -15,7 +15,7 @@ from switchboard_mcp.cli.mail.mailbox import Mailbox, folder_of, with_mailbox
 from switchboard_mcp.cli.mail.show import show_list
 from switchboard_mcp.mail import hooks
 from switchboard_mcp.mail.location import FOLDER
-from switchboard_mcp.mail.messages import Letter
+from switchboard_mcp.mail.messages import StoredMessage
 
 # How soon a waiter notices that it is not wanted any more.
 SLICE_S = 1.0
@@ -58,7 +58,7 @@ def _wake_host(asked: Invocation) -> int:
         waiter = hooks.Waiter(mailbox.post.path, agent)
         parent = os.getppid()
         known = {letter.message.id for letter in await mailbox.post.peek(agent, limit=100_000)}
-        found: list[Letter] = []
+        found: list[StoredMessage] = []
         while not found:
             if not waiter.is_wanted() or os.getppid() != parent:
                 return 0

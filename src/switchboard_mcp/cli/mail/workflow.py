@@ -11,11 +11,11 @@ from switchboard_mcp.cli.mail.mailbox import Mailbox, being, with_mailbox
 from switchboard_mcp.cli.mail.show import ago
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.workflows import engine
-from switchboard_mcp.mail.workflows.definitions import Run
+from switchboard_mcp.mail.workflows.definitions import WorkflowRun
 from switchboard_mcp.mail.workflows.notifications import history, offered, shown
 
 STATUS_STYLES = {"running": "cyan", "finished": "green", "stopped": "yellow"}
-Step = Callable[..., Coroutine[Any, Any, engine.Moved]]
+Step = Callable[..., Coroutine[Any, Any, engine.StepOutcome]]
 SEE = "`switchboard mail workflow --help` shows how."
 
 
@@ -114,7 +114,7 @@ async def _show(asked: Invocation, mailbox: Mailbox) -> int:
     return 0
 
 
-def _show_run(run: Run, console: Console, me: str) -> None:
+def _show_run(run: WorkflowRun, console: Console, me: str) -> None:
     out = console.out
     out.line(f"{out.paint(run.id, 'bold cyan')} {out.paint(run.status, STATUS_STYLES.get(run.status, ''))}")
     phase = run.now_in

@@ -20,7 +20,7 @@ from switchboard_mcp.cli.mail.show import short_id, show_letter
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.agent_names import agent_name
-from switchboard_mcp.mail.messages import MOST_ATTACHMENT_BYTES, OUTCOMES, Claimed, Draft, Letter, Sent
+from switchboard_mcp.mail.messages import MOST_ATTACHMENT_BYTES, OUTCOMES, Claimed, Draft, Sent, StoredMessage
 from switchboard_mcp.mail.roles import read_role
 from switchboard_mcp.mail.store.store import State
 
@@ -183,7 +183,7 @@ def _show_claimed(asked: Invocation, claimed: Sequence[Claimed]) -> None:
     for number, one in enumerate(claimed):
         if number:
             out.line("\n" + "-" * 40, "dim")
-        letter = Letter(message=one.message, place="claimed", order=one.order, verified=one.verified)
+        letter = StoredMessage(message=one.message, place="claimed", order=one.order, verified=one.verified)
         show_letter(letter, out, one.fence, one.expires_at)
     if claimed:
         out.line()

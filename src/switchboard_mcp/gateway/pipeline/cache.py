@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 from msgspec import Raw, Struct
 
-from switchboard_mcp.config.limits import Cache as Settings
+from switchboard_mcp.config.limits import CacheSettings as Settings
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.middleware import is_error
 from switchboard_mcp.policy.access import access
@@ -22,21 +22,21 @@ MOST_ANSWERS = 512
 MOST_ANSWER_BYTES = 256 * 1024
 
 
-class Answer(Struct, frozen=True, gc=False):
+class CachedResult(Struct, frozen=True, gc=False):
     """A result, and until when it is good."""
 
     result: bytes
     until: float
 
 
-class Cache:
+class ResultCache:
     """The answers of one suite. `age` grows whenever something may have changed."""
 
     def __init__(self, settings: Settings) -> None:
         self.age = 0
         self._ttl_s = settings.ttl_ms / 1000
         self._wanted = access(Expose(allow=settings.subtools))
-        self._answers: OrderedDict[Hashable, Answer] = OrderedDict()
+        self._answers: OrderedDict[Hashable, CachedResult] = OrderedDict()
 
     def covers(self, subtool: str) -> bool:
         """Whether answers of this subtool are wanted; that it is read-only somebody else has to know."""
@@ -56,7 +56,7 @@ class Cache:
         """Keep an answer, unless something may have changed since it was asked for (at `age`)."""
         if age != self.age or len(result) > MOST_ANSWER_BYTES or not _is_plain(result):
             return
-        self._answers[key] = Answer(result, now + self._ttl_s)
+        self._answers[key] = CachedResult(result, now + self._ttl_s)
         if len(self._answers) > MOST_ANSWERS:
             self._answers.popitem(last=False)
 

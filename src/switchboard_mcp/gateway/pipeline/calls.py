@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING
 from msgspec import Raw
 
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure
-from switchboard_mcp.gateway.forward import Forward
-from switchboard_mcp.gateway.pipeline.endings import Ending
-from switchboard_mcp.gateway.suite_calls import PlainParams, Retried, SubtoolCall
+from switchboard_mcp.gateway.forward import ForwardedRequest
+from switchboard_mcp.gateway.pipeline.endings import PipelineEnding
+from switchboard_mcp.gateway.suite_calls import PlainParams, ResumedCall, SubtoolCall
 from switchboard_mcp.middleware import Answer, ToolCall, is_error
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.suites.suite_arguments import SuiteCall
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.child_suite import ChildSuite
-    from switchboard_mcp.gateway.pipeline.pipeline import Chain
-    from switchboard_mcp.gateway.session import Route, Session
+    from switchboard_mcp.gateway.pipeline.pipeline import CallPipeline
+    from switchboard_mcp.gateway.session import ReplyChannel, Session
 
 CALL = "tools/call"
 # Outcomes of answers that are the child's own; any other answer is the middleware's.
 OF_CHILD = frozenset({"ok", "cached"})
 
 
-class Guarded(Ending):
+class PipelineRequest(PipelineEnding):
     """See the module."""
 
-    chain: Chain
+    chain: CallPipeline
     began: float
     given: bytes  # its fingerprint as the host sent it, once middleware has changed it
     inner: Future[Answer] | None  # what middleware waits for
@@ -44,7 +44,7 @@ class Guarded(Ending):
     walk: Task[None] | None  # through the middleware
     clock: Timeout  # how long the middleware may take, the child's own time not counted
 
-    def arm(self, chain: Chain) -> None:
+    def arm(self, chain: CallPipeline) -> None:
         """Set what every guarded call has."""
         self.chain = chain
         self.began = chain.now()
@@ -251,13 +251,13 @@ class Guarded(Ending):
         return failure("middleware_failed", told, child=chain.suite.source, subtool=self.subtool)
 
 
-class GuardedCall(Guarded, SubtoolCall):
+class PipelineCall(PipelineRequest, SubtoolCall):
     """`action: call` of a suite with a chain."""
 
     __slots__ = ()
 
     def __init__(
-        self, session: Session, route: Route, host_id: bytes, suite: ChildSuite, params: PlainParams
+        self, session: Session, route: ReplyChannel, host_id: bytes, suite: ChildSuite, params: PlainParams
     ) -> None:
         super().__init__(session, route, host_id, suite, params)
         assert suite.chain is not None
@@ -284,18 +284,18 @@ class GuardedCall(Guarded, SubtoolCall):
         return self.given or super().fingerprint()
 
 
-class GuardedRetried(GuardedCall, Retried):
+class PipelineResumedCall(PipelineCall, ResumedCall):
     """The same, with a state that is the child's own."""
 
     __slots__ = ()
 
 
-class GuardedForward(Guarded, Forward):
+class PipelineForward(PipelineRequest, ForwardedRequest):
     """A tool that is shown directly, a prompt or a resource, of a child with a chain."""
 
     __slots__ = ()
 
-    def __init__(self, plain: Forward, suite: ChildSuite) -> None:
+    def __init__(self, plain: ForwardedRequest, suite: ChildSuite) -> None:
         super().__init__(plain.inbound, suite, plain.method, plain.members, plain.rewrite)
         assert suite.chain is not None
         self.arm(suite.chain)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.errors import INVALID_REQUEST, Failure
-from switchboard_mcp.gateway.pipeline.endings import Ending
-from switchboard_mcp.gateway.pipeline.rate_limit import Gate
+from switchboard_mcp.gateway.pipeline.endings import PipelineEnding
+from switchboard_mcp.gateway.pipeline.rate_limit import RateLimiter
 from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.suite_calls import PlainParams, SubtoolCall
 from switchboard_mcp.middleware import is_error
@@ -20,11 +20,11 @@ from switchboard_mcp.protocol import jsonrpc
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.child_suite import ChildSuite
-    from switchboard_mcp.gateway.pipeline.pipeline import Chain
-    from switchboard_mcp.gateway.session import Route, Session
+    from switchboard_mcp.gateway.pipeline.pipeline import CallPipeline
+    from switchboard_mcp.gateway.session import ReplyChannel, Session
 
 
-class CountedCall(Ending, SubtoolCall):
+class CountedCall(PipelineEnding, SubtoolCall):
     """See the module."""
 
     __slots__ = ("began", "chain", "gate", "outcome", "over")
@@ -32,11 +32,11 @@ class CountedCall(Ending, SubtoolCall):
     def __init__(  # the base's own, written out: a frame less
         self,
         session: Session,
-        route: Route,
+        route: ReplyChannel,
         host_id: bytes,
         suite: ChildSuite,
         params: PlainParams,
-        chain: Chain,
+        chain: CallPipeline,
     ) -> None:
         self.session = session
         self.route = route
@@ -48,7 +48,7 @@ class CountedCall(Ending, SubtoolCall):
         self.id = b""
         self.chain = chain
         self.began = chain.now()
-        self.gate: Gate | None = None
+        self.gate: RateLimiter | None = None
         self.outcome = ""
         self.over = False
 

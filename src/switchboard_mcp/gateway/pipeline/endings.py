@@ -13,15 +13,15 @@ from switchboard_mcp.errors import failure
 from switchboard_mcp.gateway.request import HostRequest
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.pipeline.rate_limit import Gate
+    from switchboard_mcp.gateway.pipeline.rate_limit import RateLimiter
 
 
-class Ending(HostRequest):
+class PipelineEnding(HostRequest):
     """See the module. `gate` is where it has a place among the calls under way; `over` once it has ended."""
 
     __slots__ = ()
 
-    gate: Gate | None
+    gate: RateLimiter | None
     over: bool
 
     def close(self, outcome: str) -> None:

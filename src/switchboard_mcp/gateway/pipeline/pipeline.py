@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from switchboard_mcp.children.catalog import Annotations
-from switchboard_mcp.children.context import Recorder, Services
-from switchboard_mcp.config.limits import NO_LIMITS, Limits, merged
+from switchboard_mcp.children.context import CallRecorder, ChildContext
+from switchboard_mcp.config.limits import NO_LIMITS, LimitSettings, merged
 from switchboard_mcp.config.models import Config
-from switchboard_mcp.config.models import Suite as SuiteConfig
+from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.incoming import refuse_call
-from switchboard_mcp.gateway.pipeline.calls import GuardedCall, GuardedForward, GuardedRetried
+from switchboard_mcp.gateway.pipeline.calls import PipelineCall, PipelineForward, PipelineResumedCall
 from switchboard_mcp.gateway.pipeline.counted_calls import CountedCall
 from switchboard_mcp.gateway.pipeline.rate_limit import gates
 from switchboard_mcp.middleware import Answer, Next, ToolCall
@@ -31,28 +31,28 @@ from switchboard_mcp.transport.rpc import clock
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.child_suite import ChildSuite
-    from switchboard_mcp.gateway.forward import Forward
-    from switchboard_mcp.gateway.pipeline.plugins import Loaded, Named
-    from switchboard_mcp.gateway.pipeline.result_paging import Shelf
-    from switchboard_mcp.gateway.session import Route, Session
+    from switchboard_mcp.gateway.forward import ForwardedRequest
+    from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware, NamedMiddleware
+    from switchboard_mcp.gateway.pipeline.result_paging import PageStore
+    from switchboard_mcp.gateway.session import ReplyChannel, Session
     from switchboard_mcp.gateway.suite_calls import PlainParams
 
 
-class Chain:
+class CallPipeline:
     """See the module. `middleware` is in the order in which it is met."""
 
     def __init__(
         self,
         suite: ChildSuite,
         settings: SuiteConfig,
-        limits: Limits,
-        services: Services,
-        middleware: tuple[Named, ...],
-        shelf: Shelf | None,
+        limits: LimitSettings,
+        services: ChildContext,
+        middleware: tuple[NamedMiddleware, ...],
+        shelf: PageStore | None,
     ) -> None:
         self.suite = suite
         self.middleware = middleware
-        self.audit: Recorder | None = services.recorder or services.audit
+        self.audit: CallRecorder | None = services.recorder or services.audit
         self.loop: AbstractEventLoop = services.loop
         self.start_task: Callable[[Coroutine[Any, Any, None]], Task[None]] = services.start_task
         self.gates = gates(suite.name, limits, services.loop, services.replicas)
@@ -66,42 +66,44 @@ class Chain:
         self._plain = not middleware and settings.cache is None
         self.cache = None
         if settings.cache is not None:
-            from switchboard_mcp.gateway.pipeline.cache import Cache
+            from switchboard_mcp.gateway.pipeline.cache import ResultCache
 
-            self.cache = Cache(settings.cache)
+            self.cache = ResultCache(settings.cache)
         self.cap = None
         if limits.result_bytes is not None and shelf is not None:
-            from switchboard_mcp.gateway.pipeline.result_paging import Cap
+            from switchboard_mcp.gateway.pipeline.result_paging import ResultPager
 
             most = limits.result_bytes
-            self.cap = Cap(suite.name, most, shelf, services.loop, fetchable=suite.exposure != "direct")
+            self.cap = ResultPager(
+                suite.name, most, shelf, services.loop, fetchable=suite.exposure != "direct"
+            )
 
-    def around(self, suite: ChildSuite) -> Chain:
+    def around(self, suite: ChildSuite) -> CallPipeline:
         """The same chain, with its gates and memory, for a suite of which less is shown."""
-        chain = object.__new__(Chain)
+        chain = object.__new__(CallPipeline)
         chain.__dict__.update(self.__dict__)
         chain.suite = suite
         return chain
 
-    def begin(self, session: Session, route: Route, id: bytes, params: PlainParams) -> None:
+    def begin(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Serve a call of a permitted subtool."""
         if params.arguments.cursor and self.cap is not None:
             self._fetch(session, route, id, params)
         elif params.request_state is UNSET and self._plain:
             CountedCall(session, route, id, self.suite, params, self).begin()
         elif params.request_state is UNSET:
-            GuardedCall(session, route, id, self.suite, params).begin()
+            PipelineCall(session, route, id, self.suite, params).begin()
         else:
-            GuardedRetried(session, route, id, self.suite, params).begin()
+            PipelineResumedCall(session, route, id, self.suite, params).begin()
 
     @property
     def local(self) -> str:
         """Who calls, where nobody has a name."""
         return self._services.unnamed
 
-    def forward(self, request: Forward) -> Forward:
+    def forward(self, request: ForwardedRequest) -> ForwardedRequest:
         """A request of something the child is shown with directly."""
-        return GuardedForward(request, self.suite)
+        return PipelineForward(request, self.suite)
 
     def noted(self, kind: str, session: Session, subtool: str, outcome: str, args: bytes = b"") -> None:
         """Record what is no call: a look inside, or a refusal before there was a call."""
@@ -140,7 +142,7 @@ class Chain:
             step = self._layer(named, step)
         return await step(call)
 
-    def _layer(self, named: Named, following: Next) -> Next:
+    def _layer(self, named: NamedMiddleware, following: Next) -> Next:
         async def step(call: ToolCall) -> Answer:
             try:
                 answer: object = await named.handler(call, following)
@@ -157,13 +159,13 @@ class Chain:
 
         return step
 
-    def _fault(self, named: Named, call: ToolCall, what: str) -> Failure:
+    def _fault(self, named: NamedMiddleware, call: ToolCall, what: str) -> Failure:
         told = (
             f"Middleware '{named.name}' {what} in a call of child '{call.child}', subtool '{call.subtool}'."
         )
         return failure("middleware_failed", told, child=call.child, subtool=call.subtool)
 
-    def _fetch(self, session: Session, route: Route, id: bytes, params: PlainParams) -> None:
+    def _fetch(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """The rest of a result that was too large."""
         assert self.cap is not None
         asked = params.arguments
@@ -180,10 +182,10 @@ class Chain:
 
 
 def equip(
-    suites: Mapping[str, ChildSuite], config: Config, services: Services, loaded: Loaded | None
+    suites: Mapping[str, ChildSuite], config: Config, services: ChildContext, loaded: LoadedMiddleware | None
 ) -> None:
     """Give a chain to every suite that needs one."""
-    shelf: Shelf | None = None
+    shelf: PageStore | None = None
     everywhere = loaded.everywhere if loaded is not None else ()
     own = loaded.of_child if loaded is not None else {}
     for suite in suites.values():
@@ -191,8 +193,8 @@ def equip(
         limits = merged(config.limits, settings.limits)
         middleware = (*everywhere, *own.get(suite.source, ()))
         if limits.result_bytes is not None and shelf is None:
-            from switchboard_mcp.gateway.pipeline.result_paging import Shelf
+            from switchboard_mcp.gateway.pipeline.result_paging import PageStore
 
-            shelf = Shelf(services.loop)
+            shelf = PageStore(services.loop)
         if services.recorder or services.audit or middleware or settings.cache or limits != NO_LIMITS:
-            suite.chain = Chain(suite, settings, limits, services, middleware, shelf)
+            suite.chain = CallPipeline(suite, settings, limits, services, middleware, shelf)

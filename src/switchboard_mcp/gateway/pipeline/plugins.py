@@ -19,24 +19,24 @@ from switchboard_mcp.middleware import Factory, Middleware
 GROUP = "switchboard_mcp.middleware"
 
 
-class Named(Struct, frozen=True):
+class NamedMiddleware(Struct, frozen=True):
     """A middleware, by the name a person knows it by."""
 
     name: str
     handler: Middleware
 
 
-class Loaded(Struct, frozen=True):
+class LoadedMiddleware(Struct, frozen=True):
     """What goes around all suites, and what around one child's."""
 
-    everywhere: tuple[Named, ...] = ()
-    of_child: dict[str, tuple[Named, ...]] = {}
+    everywhere: tuple[NamedMiddleware, ...] = ()
+    of_child: dict[str, tuple[NamedMiddleware, ...]] = {}
 
 
-def load(config: Config) -> Loaded:
+def load(config: Config) -> LoadedMiddleware:
     """All middleware that the config names; raises where one cannot be had."""
     allowed = frozenset(config.governance.middleware) if config.governance.mode == "governed" else None
-    return Loaded(
+    return LoadedMiddleware(
         _load_all(config.middleware, "middleware", allowed),
         {
             child: _load_all(suite.middleware, f"suites.{child}.middleware", allowed)
@@ -48,11 +48,11 @@ def load(config: Config) -> Loaded:
 
 def _load_all(
     entries: Sequence[str | MiddlewareUse], key: str, allowed: frozenset[str] | None
-) -> tuple[Named, ...]:
+) -> tuple[NamedMiddleware, ...]:
     return tuple(_load_one(entry, f"{key}[{place}]", allowed) for place, entry in enumerate(entries))
 
 
-def _load_one(entry: str | MiddlewareUse, key: str, allowed: frozenset[str] | None) -> Named:
+def _load_one(entry: str | MiddlewareUse, key: str, allowed: frozenset[str] | None) -> NamedMiddleware:
     name, options = (entry, {}) if isinstance(entry, str) else (entry.use, dict(entry.options))
     if allowed is not None and name not in allowed:
         hint = "Add it to governance.middleware, or take it out."
@@ -66,7 +66,7 @@ def _load_one(entry: str | MiddlewareUse, key: str, allowed: frozenset[str] | No
     if not callable(handler):
         told = f"{key}: the factory '{name}' gave no middleware, but {type(handler).__name__}."
         raise refused("config_invalid", told)
-    return Named(name, cast(Middleware, handler))
+    return NamedMiddleware(name, cast(Middleware, handler))
 
 
 def _factory(name: str) -> Factory:

@@ -10,9 +10,9 @@ from asyncio import AbstractEventLoop
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from switchboard_mcp.config.limits import Limits
+from switchboard_mcp.config.limits import LimitSettings
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.gateway.pipeline.token_bucket import Bucket
+from switchboard_mcp.gateway.pipeline.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.replica_types import Replicas
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 BUSY_RETRY_MS = 1_000
 
 
-class Turn(Protocol):
+class Admission(Protocol):
     """A call, as the gate sees it. `gate` is where it has a place."""
 
-    gate: Gate | None
+    gate: RateLimiter | None
 
     def go(self) -> None:
         """It is the call's turn."""
@@ -33,21 +33,21 @@ class Turn(Protocol):
         """It waited, and may not go on."""
 
 
-class Gate:
+class RateLimiter:
     """What is under way, and who waits."""
 
-    def __init__(self, suite: str, limits: Limits, loop: AbstractEventLoop) -> None:
+    def __init__(self, suite: str, limits: LimitSettings, loop: AbstractEventLoop) -> None:
         self._suite = suite
         self._loop = loop
-        self._bucket: Bucket | None = None
+        self._bucket: TokenBucket | None = None
         if limits.calls_per_minute is not None:
-            self._bucket = Bucket(limits.calls_per_minute, limits.burst, loop.time())
+            self._bucket = TokenBucket(limits.calls_per_minute, limits.burst, loop.time())
         self._most = limits.concurrent
         self._most_waiting = limits.queue or 0
         self._running = 0
-        self._waiting: deque[Turn] = deque()
+        self._waiting: deque[Admission] = deque()
 
-    def enter(self, call: Turn, now: float) -> Failure | bool:
+    def enter(self, call: Admission, now: float) -> Failure | bool:
         """True where the call may go on, False where it waits for its turn, else why it is refused."""
         most = self._most
         full = most is not None and self._running >= most
@@ -66,7 +66,7 @@ class Gate:
         call.gate = self
         return True
 
-    def leave(self, call: Turn) -> None:
+    def leave(self, call: Admission) -> None:
         """A call is over; whoever waits longest has its place."""
         call.gate = None
         if not self._waiting:
@@ -77,7 +77,7 @@ class Gate:
         # Not within the end of another: whatever goes wrong there is no matter of this call.
         self._loop.call_soon(following.go)
 
-    def give_up(self, call: Turn) -> None:
+    def give_up(self, call: Admission) -> None:
         """A call that waits is no longer wanted."""
         if call in self._waiting:
             self._waiting.remove(call)
@@ -93,20 +93,20 @@ class Gate:
         return failure("rate_limited", told, retry_after_ms=max(1, round(wait_s * 1000)))
 
 
-class Gates:
+class RateLimiterSet:
     """The gates of one suite: one for all, or one for each principal."""
 
     def __init__(
-        self, suite: str, limits: Limits, loop: AbstractEventLoop, replicas: Replicas | None = None
+        self, suite: str, limits: LimitSettings, loop: AbstractEventLoop, replicas: Replicas | None = None
     ) -> None:
         self._suite = suite
         self._limits = limits
         self._loop = loop
         self._replicas = replicas
         self.shared = None if limits.per == "principal" else self._gate()
-        self._own: dict[str, Gate] = {}  # principals have tokens of the config, so there are few
+        self._own: dict[str, RateLimiter] = {}  # principals have tokens of the config, so there are few
 
-    def of(self, principal: str) -> Gate:
+    def of(self, principal: str) -> RateLimiter:
         """The one that counts this principal's calls."""
         if self.shared is not None:
             return self.shared
@@ -115,20 +115,20 @@ class Gates:
             gate = self._own[principal] = self._gate(principal)
         return gate
 
-    def _gate(self, principal: str | None = None) -> Gate:
+    def _gate(self, principal: str | None = None) -> RateLimiter:
         if self._replicas is None or self._limits.calls_per_minute is None:
-            return Gate(self._suite, self._limits, self._loop)
+            return RateLimiter(self._suite, self._limits, self._loop)
         from switchboard_mcp.gateway.pipeline.shared_rate_limit import (
-            SharedGate,  # Only where there are replicas.
+            SharedRateLimiter,  # Only where there are replicas.
         )
 
-        return SharedGate(self._suite, self._limits, self._loop, self._replicas, principal)
+        return SharedRateLimiter(self._suite, self._limits, self._loop, self._replicas, principal)
 
 
 def gates(
-    suite: str, limits: Limits, loop: AbstractEventLoop, replicas: Replicas | None = None
-) -> Gates | None:
+    suite: str, limits: LimitSettings, loop: AbstractEventLoop, replicas: Replicas | None = None
+) -> RateLimiterSet | None:
     """None where nothing is limited."""
     if limits.calls_per_minute is None and limits.concurrent is None:
         return None
-    return Gates(suite, limits, loop, replicas)
+    return RateLimiterSet(suite, limits, loop, replicas)

@@ -27,14 +27,14 @@ class _Block(Struct):
 _decode_block = msgspec.json.Decoder(_Block).decode
 
 
-class Place(Struct, frozen=True):
+class PageStart(Struct, frozen=True):
     """Where a page begins: which block, and how many characters into its text."""
 
     block: int = 0
     offset: int = 0
 
 
-class Whole(Struct, frozen=True):
+class SplitResult(Struct, frozen=True):
     """A result in blocks; `members` are what else it says."""
 
     blocks: list[str | Raw]
@@ -42,14 +42,14 @@ class Whole(Struct, frozen=True):
     size: int
 
 
-class Page(Struct, frozen=True):
+class ResultPage(Struct, frozen=True):
     """Some blocks, each as JSON, and where the next page begins, where there is one."""
 
     blocks: list[Raw]
-    following: Place | None
+    following: PageStart | None
 
 
-def read(result: bytes) -> Whole | None:
+def read(result: bytes) -> SplitResult | None:
     """The result in blocks; None where it is none that could be cut."""
     try:
         members = _decode_object(result)
@@ -64,10 +64,10 @@ def read(result: bytes) -> Whole | None:
     if structured is not None and not any(isinstance(block, str) for block in blocks):
         blocks.append(bytes(structured).decode("utf-8", "replace"))
     rest = {name: raw for name, raw in members.items() if name not in DROPPED}
-    return Whole(blocks, rest, len(result))
+    return SplitResult(blocks, rest, len(result))
 
 
-def page(whole: Whole, start: Place, room: int) -> Page:
+def page(whole: SplitResult, start: PageStart, room: int) -> ResultPage:
     """As many blocks from `start` on as have room, in bytes; at least something of the first."""
     taken: list[Raw] = []
     left = room
@@ -77,11 +77,11 @@ def page(whole: Whole, start: Place, room: int) -> Page:
         if isinstance(block, str):
             length = _fitting(block, offset, left)
             if length == 0 and taken:
-                return Page(taken, Place(index, offset))
+                return ResultPage(taken, PageStart(index, offset))
             length = max(length, 1)
             written = _text(block[offset : offset + length])
             if offset + length < len(block):
-                return Page([*taken, written], Place(index, offset + length))
+                return ResultPage([*taken, written], PageStart(index, offset + length))
         elif len(bytes(block)) > room:
             written = _text(
                 f"[left out: {_decode_block(block).type or 'a block'} of {len(bytes(block)):,} bytes]"
@@ -89,12 +89,12 @@ def page(whole: Whole, start: Place, room: int) -> Page:
         else:
             written = block
             if len(bytes(block)) > left and taken:
-                return Page(taken, Place(index))
+                return ResultPage(taken, PageStart(index))
         taken.append(written)
         left -= len(bytes(written))
         if left <= 0 and index + 1 < len(whole.blocks):
-            return Page(taken, Place(index + 1))
-    return Page(taken, None)
+            return ResultPage(taken, PageStart(index + 1))
+    return ResultPage(taken, None)
 
 
 def _text(text: str) -> Raw:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.gateway.pipeline.result_pages import Place, Whole, page, read
+from switchboard_mcp.gateway.pipeline.result_pages import PageStart, SplitResult, page, read
 from switchboard_mcp.protocol import jsonrpc
 
 KEPT_S = 600.0
@@ -25,25 +25,25 @@ REST = "switchboard/rest"
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-class Kept(Struct, frozen=True):
+class StoredResult(Struct, frozen=True):
     """A result of which some pages have not been fetched yet."""
 
-    whole: Whole
+    whole: SplitResult
     principal: str
     suite: str
     subtool: str
     until: float
 
 
-class Shelf:
+class PageStore:
     """What is kept, of all suites; oldest first."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._now = loop.time
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: OrderedDict[str, StoredResult] = OrderedDict()
         self._bytes = 0
 
-    def put(self, kept: Kept) -> str:
+    def put(self, kept: StoredResult) -> str:
         """Keep a result; gives the name it is asked for by."""
         name = os.urandom(12).hex()
         self._kept[name] = kept
@@ -55,17 +55,17 @@ class Shelf:
             self._bytes -= old.whole.size
         return name
 
-    def get(self, name: str) -> Kept | None:
+    def get(self, name: str) -> StoredResult | None:
         """What is kept by that name, if its time is not over."""
         kept = self._kept.get(name)
         return kept if kept is not None and kept.until >= self._now() else None
 
 
-class Cap:
+class ResultPager:
     """The largest result of one suite. `fetchable` where hosts can ask for the rest."""
 
     def __init__(
-        self, suite: str, most: int, shelf: Shelf, loop: AbstractEventLoop, *, fetchable: bool
+        self, suite: str, most: int, shelf: PageStore, loop: AbstractEventLoop, *, fetchable: bool
     ) -> None:
         self.most = most
         self._suite = suite
@@ -78,8 +78,8 @@ class Cap:
         whole = read(result)
         if whole is None:
             return result
-        kept = Kept(whole, principal, self._suite, subtool, self._loop.time() + KEPT_S)
-        return self._written("", kept, Place())
+        kept = StoredResult(whole, principal, self._suite, subtool, self._loop.time() + KEPT_S)
+        return self._written("", kept, PageStart())
 
     def fetch(self, cursor: str, principal: str, subtool: str) -> bytes | Failure:
         """A later page."""
@@ -97,7 +97,7 @@ class Cap:
             "cursor_invalid", told, subtool=subtool, hint="Call the subtool again, without a cursor."
         )
 
-    def _written(self, name: str, kept: Kept, place: Place) -> bytes:
+    def _written(self, name: str, kept: StoredResult, place: PageStart) -> bytes:
         found = page(kept.whole, place, self.most)
         members: dict[str, object] = {**kept.whole.members, "content": found.blocks}
         following = found.following
@@ -116,13 +116,13 @@ class Cap:
         return jsonrpc.encode(members)
 
 
-def _meta(whole: Whole) -> dict[str, Raw]:
+def _meta(whole: SplitResult) -> dict[str, Raw]:
     meta = whole.members.get("_meta")
     return _decode_object(meta) if meta is not None and bytes(meta)[:1] == b"{" else {}
 
 
-def _read_cursor(cursor: str) -> tuple[str, Place | None]:
+def _read_cursor(cursor: str) -> tuple[str, PageStart | None]:
     name, *numbers = cursor.split(".")
     if len(numbers) != 2 or not all(number.isdecimal() and len(number) < 12 for number in numbers):
         return name, None
-    return name, Place(int(numbers[0]), int(numbers[1]))
+    return name, PageStart(int(numbers[0]), int(numbers[1]))

@@ -10,18 +10,18 @@ from asyncio import AbstractEventLoop
 from collections import deque
 
 from switchboard_mcp.children.replica_types import Replicas
-from switchboard_mcp.config.limits import Limits
+from switchboard_mcp.config.limits import LimitSettings
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.gateway.pipeline.rate_limit import Gate, Turn
+from switchboard_mcp.gateway.pipeline.rate_limit import Admission, RateLimiter
 
 
-class SharedGate(Gate):
+class SharedRateLimiter(RateLimiter):
     """See the module. Is a `children.replica_types.Meter`."""
 
     def __init__(
         self,
         suite: str,
-        limits: Limits,
+        limits: LimitSettings,
         loop: AbstractEventLoop,
         replicas: Replicas,
         principal: str | None,
@@ -35,10 +35,10 @@ class SharedGate(Gate):
         if principal is not None:
             self.key += f":{principal}"
         self._replicas = replicas
-        self._fresh: deque[Turn] = deque()  # not asked for yet
-        self._asked: deque[Turn] = deque()
+        self._fresh: deque[Admission] = deque()  # not asked for yet
+        self._asked: deque[Admission] = deque()
 
-    def enter(self, call: Turn, now: float) -> Failure | bool:
+    def enter(self, call: Admission, now: float) -> Failure | bool:
         """False where the call waits for an answer or its turn; else as every gate."""
         if not self._replicas.reachable:
             return super().enter(call, now)
@@ -50,7 +50,7 @@ class SharedGate(Gate):
         self._replicas.count(self)
         return False
 
-    def give_up(self, call: Turn) -> None:
+    def give_up(self, call: Admission) -> None:
         """A call that waits is no longer wanted."""
         for line in (self._fresh, self._asked):
             if call in line:
@@ -86,7 +86,7 @@ class SharedGate(Gate):
             elif verdict is not False:
                 self._loop.call_soon(call.refused, verdict)
 
-    def _place(self, call: Turn) -> None:
+    def _place(self, call: Admission) -> None:
         """Past the count: on, or into the queue, where there is room for all that were let in."""
         if self._most is not None:
             if self._running >= self._most:

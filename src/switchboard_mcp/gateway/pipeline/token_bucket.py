@@ -5,7 +5,7 @@ from __future__ import annotations
 MINUTE_S = 60.0
 
 
-class Bucket:
+class TokenBucket:
     """So many calls a minute on average, and so many at once; without a burst, a whole minute's may come at once."""
 
     __slots__ = ("_at", "_burst", "_per_s", "_tokens")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
-from switchboard_mcp.mail.messages import Acked, Claimed, Delivery, Draft, Gate, Message, Outcome
+from switchboard_mcp.mail.messages import Acked, Claimed, Delivery, Draft, Gate, MailMessage, Outcome
 from switchboard_mcp.mail.store import (
     cleanup,
     dead_letter_reasons,
@@ -21,12 +21,12 @@ from switchboard_mcp.mail.store import (
     receipts,
     validation,
 )
-from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.dropped_files import Inbox
 from switchboard_mcp.mail.store.filenames import (
     MOST_RETURNS,
-    Entry,
     Lease,
+    MessageFile,
     claimed_name,
     lease_until,
     receipt_name,
@@ -34,15 +34,15 @@ from switchboard_mcp.mail.store.filenames import (
     waiting_name,
 )
 from switchboard_mcp.mail.store.group_commit import Job
-from switchboard_mcp.mail.store.ordering import Waiting, claim_order
-from switchboard_mcp.mail.store.sending import Posting
+from switchboard_mcp.mail.store.ordering import QueuedPosition, claim_order
+from switchboard_mcp.mail.store.sending import OutgoingMessage
 
 MOST_LEASE_S = 86_400.0
 # Claims that others ended are never taken from the hints, which must not grow for ever by them.
 MOST_HELD = 100_000
 
 
-class Settling(msgspec.Struct, kw_only=True):
+class AckRequest(msgspec.Struct, kw_only=True):
     """How a message ends, as the claimer says."""
 
     fence: int
@@ -51,17 +51,19 @@ class Settling(msgspec.Struct, kw_only=True):
     result: str | None
 
 
-def in_turn(inbox: Inbox) -> list[Entry]:
+def in_turn(inbox: Inbox) -> list[MessageFile]:
     """What waits, in the order it is to be claimed."""
     waiting = inbox.waiting
     if all(each.priority == "normal" for each in waiting):
         return [each.entry for each in waiting]
-    turns = claim_order([Waiting(each.entry.stem.order, each.sender, each.priority) for each in waiting])
+    turns = claim_order(
+        [QueuedPosition(each.entry.stem.order, each.sender, each.priority) for each in waiting]
+    )
     return [waiting[place].entry for place in turns]
 
 
 def claim(
-    visit: Visit, agent: str, inbox: Inbox, most: int, lease_s: float, ids: frozenset[str] | None
+    visit: Transaction, agent: str, inbox: Inbox, most: int, lease_s: float, ids: frozenset[str] | None
 ) -> list[Claimed]:
     """Take what is next. A claim need not be on the disk: after a power cut nobody holds anything."""
     wanted = [entry for entry in in_turn(inbox) if ids is None or entry.stem.id in ids][: max(0, most)]
@@ -79,7 +81,7 @@ def claim(
                 continue  # Another one of this agent's programs was quicker.
             held = entry._replace(place="claimed", name=name, lease=lease, fence=lease.fence)
             found = find.read(visit, agent, held)
-            if isinstance(found, files.Unfit) or found.id != entry.stem.id:
+            if isinstance(found, files.RejectedFile) or found.id != entry.stem.id:
                 # It was changed since it was looked at: back, where it is looked at again as a dropped file.
                 visit.move(target, name, source, entry.name)
                 continue
@@ -90,7 +92,7 @@ def claim(
     return taken
 
 
-def give_back_expired(visit: Visit, agent: str) -> tuple[list[str], list[Delivery]]:
+def give_back_expired(visit: Transaction, agent: str) -> tuple[list[str], list[Delivery]]:
     """Return what was claimed and not settled in time, or make it a dead letter where that came too often.
 
     Answers with the ids of the former, and with the latter.
@@ -114,7 +116,7 @@ def give_back_expired(visit: Visit, agent: str) -> tuple[list[str], list[Deliver
     return moved, dead
 
 
-def _give_back(visit: Visit, agent: str, entry: Entry, returns: int) -> bool:
+def _give_back(visit: Transaction, agent: str, entry: MessageFile, returns: int) -> bool:
     source, target = visit.folder("claimed", agent), visit.folder("inbox", agent, make=True)
     try:
         visit.move(source, entry.name, target, waiting_name(entry.stem, returns))
@@ -124,7 +126,7 @@ def _give_back(visit: Visit, agent: str, entry: Entry, returns: int) -> bool:
     return True
 
 
-def release(visit: Visit, agent: str, message_id: str, fence: int) -> None:
+def release(visit: Transaction, agent: str, message_id: str, fence: int) -> None:
     """Put a claimed message back. Who says so has not failed, so that it does not count."""
     with visit.locked(agent):
         entry = _held(visit, agent, message_id, fence)
@@ -132,7 +134,7 @@ def release(visit: Visit, agent: str, message_id: str, fence: int) -> None:
             raise lost(message_id)
 
 
-def renew(visit: Visit, agent: str, message_id: str, fence: int, lease_s: float) -> Claimed:
+def renew(visit: Transaction, agent: str, message_id: str, fence: int, lease_s: float) -> Claimed:
     """Hold it longer."""
     with visit.locked(agent):
         entry = _held(visit, agent, message_id, fence)
@@ -143,12 +145,12 @@ def renew(visit: Visit, agent: str, message_id: str, fence: int, lease_s: float)
             visit.move(folder, entry.name, folder, name)
         held = visit.tree.held[agent, message_id] = entry._replace(name=name, lease=lease)
         found = find.read(visit, agent, held)
-    if isinstance(found, files.Unfit):
+    if isinstance(found, files.RejectedFile):
         raise lost(message_id)
     return _claimed(visit, found, held, lease, lease_s)
 
 
-def _held(visit: Visit, agent: str, message_id: str, fence: int) -> Entry:
+def _held(visit: Transaction, agent: str, message_id: str, fence: int) -> MessageFile:
     entry = find.find(visit, agent, message_id, ("claimed",))
     if entry is None or (fence and entry.fence != fence):
         raise lost(message_id)
@@ -161,13 +163,15 @@ def lost(message_id: str) -> SwitchboardError:
     return refused("mail_lease_lost", told)
 
 
-def ack(visit: Visit, agent: str, message_id: str, how: Settling, gates: Sequence[Gate]) -> Job[Acked]:
+def ack(
+    visit: Transaction, agent: str, message_id: str, how: AckRequest, gates: Sequence[Gate]
+) -> Job[Acked]:
     """Settle a message, and send its result back."""
     entry = _to_settle(visit, agent, message_id, how)
     if entry.place in ("archive", "deadletter"):
         return (yield from _again(visit, agent, entry, how))
     message = find.read(visit, agent, entry)
-    if isinstance(message, files.Unfit):
+    if isinstance(message, files.RejectedFile):
         raise lost(message_id)
     reply = _reply(visit, agent, message, how, gates)
     receipt = receipts.ended(message, how.outcome, how.summary, visit.clocks.iso())
@@ -200,14 +204,14 @@ def ack(visit: Visit, agent: str, message_id: str, how: Settling, gates: Sequenc
     return Acked(id=message_id, outcome=how.outcome, receipt=receipt, result=sent)
 
 
-def _settle(visit: Visit, agent: str, entry: Entry, how: Settling) -> None:
+def _settle(visit: Transaction, agent: str, entry: MessageFile, how: AckRequest) -> None:
     place = "deadletter" if how.outcome == "rejected" else "archive"
     name = settled_name(entry.stem, entry.fence or visit.number(), how.outcome)
     visit.move(visit.folder(entry.place, agent), entry.name, visit.folder(place, agent, make=True), name)
     visit.tree.held.pop((agent, entry.stem.id), None)
 
 
-def _to_settle(visit: Visit, agent: str, message_id: str, how: Settling) -> Entry:
+def _to_settle(visit: Transaction, agent: str, message_id: str, how: AckRequest) -> MessageFile:
     entry = find.find(visit, agent, message_id)
     if entry is None:
         raise refused("mail_not_found", f"'{agent}' has no message '{message_id}'.")
@@ -221,10 +225,10 @@ def _to_settle(visit: Visit, agent: str, message_id: str, how: Settling) -> Entr
     return entry
 
 
-def _again(visit: Visit, agent: str, entry: Entry, how: Settling) -> Job[Acked]:
+def _again(visit: Transaction, agent: str, entry: MessageFile, how: AckRequest) -> Job[Acked]:
     """The same acknowledgement once more: whoever sent it did not hear the first answer."""
     found = find.read(visit, agent, entry)
-    if isinstance(found, files.Unfit):
+    if isinstance(found, files.RejectedFile):
         raise lost(entry.stem.id)
     visit.doubt(agent)
     yield None
@@ -236,8 +240,8 @@ def _again(visit: Visit, agent: str, entry: Entry, how: Settling) -> Job[Acked]:
 
 
 def _reply(
-    visit: Visit, agent: str, message: Message, how: Settling, gates: Sequence[Gate]
-) -> Posting | None:
+    visit: Transaction, agent: str, message: MailMessage, how: AckRequest, gates: Sequence[Gate]
+) -> OutgoingMessage | None:
     if how.result is None:
         return None
     visit.folder("inbox", message.sender, make=True)
@@ -253,14 +257,16 @@ def _reply(
     reply = validation.from_draft(draft, agent, message.sender, visit.clocks.iso())
     if isinstance(reply, Failure):
         raise SwitchboardError(reply)
-    return Posting(visit, reply, gates)
+    return OutgoingMessage(visit, reply, gates)
 
 
 def _ms(lease_s: float) -> int:
     return int(max(0.001, min(lease_s, MOST_LEASE_S)) * 1000)
 
 
-def _claimed(visit: Visit, message: Message, held: Entry, lease: Lease, lease_s: float) -> Claimed:
+def _claimed(
+    visit: Transaction, message: MailMessage, held: MessageFile, lease: Lease, lease_s: float
+) -> Claimed:
     return Claimed(
         message=message,
         order=held.stem.order,

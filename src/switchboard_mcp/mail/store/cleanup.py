@@ -10,11 +10,11 @@ import os
 from msgspec import Struct
 
 from switchboard_mcp.mail.store import files
-from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import PLACES, Place, parse
 
 
-class Finding(Struct, rename="camel", kw_only=True):
+class StoreFinding(Struct, rename="camel", kw_only=True):
     """One thing `verify` found, or `repair` mended."""
 
     kind: str
@@ -27,7 +27,7 @@ class Finding(Struct, rename="camel", kw_only=True):
     mended: bool = False
 
 
-def clean_temporaries(visit: Visit) -> list[Finding]:
+def clean_temporaries(visit: Transaction) -> list[StoreFinding]:
     """Take away the temporary files of processes that are no more: nobody holds their lock."""
     folder = visit.folder("tmp")
     names = files.names(folder)
@@ -46,11 +46,11 @@ def clean_temporaries(visit: Visit) -> list[Finding]:
                 continue  # A folder, for one: not ours.
             if not name.endswith(".lock"):
                 told = f"tmp/{name} was left by a process that has ended."
-                done.append(Finding(kind="temporary", path=f"tmp/{name}", message=told, mended=True))
+                done.append(StoreFinding(kind="temporary", path=f"tmp/{name}", message=told, mended=True))
     return done
 
 
-def _is_dead(visit: Visit, folder: int, writer: str) -> bool:
+def _is_dead(visit: Transaction, folder: int, writer: str) -> bool:
     if writer == visit.tree.writer:
         return False
     try:
@@ -65,7 +65,7 @@ def _is_dead(visit: Visit, folder: int, writer: str) -> bool:
         os.close(descriptor)
 
 
-def mend_half_moves(visit: Visit, agent: str) -> list[Finding]:
+def mend_half_moves(visit: Transaction, agent: str) -> list[StoreFinding]:
     """Where a move takes two steps, a file may have two names: the one it was moved to counts. Under the lock."""
     by_inode: dict[int, list[tuple[Place, str]]] = {}
     for place in PLACES:
@@ -79,7 +79,7 @@ def mend_half_moves(visit: Visit, agent: str) -> list[Finding]:
             visit.remove(visit.folder(place, agent), name)
             path = f"{place}/{agent}/{name}"
             told = f"{path} was moved, and its old name was left."
-            done.append(Finding(kind="half_moved", path=path, message=told, mended=True))
+            done.append(StoreFinding(kind="half_moved", path=path, message=told, mended=True))
     return done
 
 

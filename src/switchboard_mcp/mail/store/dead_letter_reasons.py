@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.store import files
-from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.directory import Transaction
 
 SUFFIX = ".reason.json"
 _MOST_BYTES = 65_536
@@ -23,16 +23,16 @@ class Reason(Struct):
     at: str = ""
 
 
-def encoded(visit: Visit, name: str, problem: Failure) -> bytes:
+def encoded(visit: Transaction, name: str, problem: Failure) -> bytes:
     """The content of the file, for a dead letter that had this name."""
     said = {"file": name, "code": problem.code, "reason": problem.message, "at": visit.clocks.iso()}
     return msgspec.json.encode(said) + b"\n"
 
 
-def read(visit: Visit, agent: str, stem: str) -> Reason:
+def read(visit: Transaction, agent: str, stem: str) -> Reason:
     """Why a dead letter is one; empty where nothing says so."""
     found = files.read(visit.folder("deadletter", agent), f"{stem}{SUFFIX}", _MOST_BYTES)
-    if isinstance(found, files.Unfit):
+    if isinstance(found, files.RejectedFile):
         return Reason()
     try:
         return msgspec.json.decode(found.data, type=Reason)

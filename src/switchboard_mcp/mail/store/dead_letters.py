@@ -7,11 +7,11 @@ another machine will not have. Owns these moves; what never was a message is set
 from __future__ import annotations
 
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
-from switchboard_mcp.mail.messages import Dead
+from switchboard_mcp.mail.messages import DeadLetter
 from switchboard_mcp.mail.store import dead_letter_reasons, files, find, receipts, signing, validation
-from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import (
-    Entry,
+    MessageFile,
     Outcome,
     foreign_parts,
     parse,
@@ -21,13 +21,13 @@ from switchboard_mcp.mail.store.filenames import (
 )
 
 
-def bury(visit: Visit, agent: str, entry: Entry, outcome: Outcome, problem: Failure) -> bool:
+def bury(visit: Transaction, agent: str, entry: MessageFile, outcome: Outcome, problem: Failure) -> bool:
     """Make a message a dead letter, and tell its sender; False where somebody else has moved it meanwhile."""
     message = find.read(visit, agent, entry)
     reason = visit.write(dead_letter_reasons.encoded(visit, entry.name, problem))
     visit.sync_draft(reason)
     receipt = None
-    if not isinstance(message, files.Unfit):
+    if not isinstance(message, files.RejectedFile):
         told = receipts.ended(message, outcome, problem.message, visit.clocks.iso())
         receipt = visit.write(receipts.encoded(told))
         visit.sync_draft(receipt)
@@ -39,7 +39,7 @@ def bury(visit: Visit, agent: str, entry: Entry, outcome: Outcome, problem: Fail
         name = settled_name(entry.stem, entry.fence or visit.number(), outcome)
         visit.move(source, entry.name, dead, name)
     visit.sync_folders()
-    if receipt is not None and not isinstance(message, files.Unfit):
+    if receipt is not None and not isinstance(message, files.RejectedFile):
         outbox = visit.folder("outbox", message.sender, make=True)
         visit.put(receipt, outbox, receipt_name(message.id, outcome))
         visit.sync_folders()
@@ -52,7 +52,7 @@ def stem_of(name: str) -> str:
     return str(entry.stem) if entry else foreign[0] if foreign else name
 
 
-def listed(visit: Visit, agent: str) -> list[Dead]:
+def listed(visit: Transaction, agent: str) -> list[DeadLetter]:
     """The dead letters of an agent, oldest first."""
     found = []
     for name in sorted(visit.names("deadletter", agent)):
@@ -62,7 +62,7 @@ def listed(visit: Visit, agent: str) -> list[Dead]:
         why = dead_letter_reasons.read(visit, agent, stem_of(name))
         letter = find.letter(visit, agent, entry) if entry else None
         found.append(
-            Dead(
+            DeadLetter(
                 agent=agent,
                 id=entry.stem.id if entry else name,
                 file=f"deadletter/{agent}/{name}",
@@ -74,17 +74,17 @@ def listed(visit: Visit, agent: str) -> list[Dead]:
     return found
 
 
-def requeue(visit: Visit, agent: str, dead_id: str) -> None:
+def requeue(visit: Transaction, agent: str, dead_id: str) -> None:
     """Put a dead letter back into the inbox, as if it had never been claimed. Raises `mail_not_found`."""
     entry = find.find(visit, agent, dead_id, ("deadletter",))
     if entry is None:
         _drop_again(visit, agent, dead_id)
         return
     message = find.read(visit, agent, entry)
-    if not isinstance(message, files.Unfit) and message.action == "execute":
+    if not isinstance(message, files.RejectedFile) and message.action == "execute":
         told = f"'{dead_id}' was to be typed into a terminal, and is not typed later than it was sent."
         raise refused("mail_forbidden", told, hint="Send it again.")
-    if not isinstance(message, files.Unfit) and entry.outcome is not None:
+    if not isinstance(message, files.RejectedFile) and entry.outcome is not None:
         # First of all: where only this has happened, `repair` writes it anew.
         name = receipt_name(dead_id, entry.outcome)
         if visit.has("outbox", message.sender):
@@ -93,14 +93,14 @@ def requeue(visit: Visit, agent: str, dead_id: str) -> None:
     _back(visit, agent, entry.name, waiting_name(entry.stem), str(entry.stem))
 
 
-def _drop_again(visit: Visit, agent: str, name: str) -> None:
+def _drop_again(visit: Transaction, agent: str, name: str) -> None:
     """What was no message and has been mended is looked at again, as if it had just been dropped there."""
     foreign = foreign_parts(name)
     if foreign is None or not visit.has("deadletter", agent):
         raise _no_letter(agent, name)
     stem, wanted = foreign
     found = files.read(visit.folder("deadletter", agent), name, signing.MOST_FILE_BYTES)
-    if isinstance(found, files.Found):
+    if isinstance(found, files.FileContent):
         # Told here: in the inbox it would for a moment pass for a file that is still being written.
         message = validation.from_file(found.data, agent, wanted, visit.clocks.iso())
         if isinstance(message, Failure) or not validation.is_named_so(wanted):
@@ -110,7 +110,7 @@ def _drop_again(visit: Visit, agent: str, name: str) -> None:
     _back(visit, agent, name, wanted, stem)
 
 
-def _back(visit: Visit, agent: str, name: str, wanted: str, stem: str) -> None:
+def _back(visit: Transaction, agent: str, name: str, wanted: str, stem: str) -> None:
     dead, inbox = visit.folder("deadletter", agent), visit.folder("inbox", agent, make=True)
     with visit.locked(agent):
         try:
@@ -125,7 +125,7 @@ def _no_letter(agent: str, name: str) -> SwitchboardError:
     return refused("mail_not_found", f"'{agent}' has no dead letter '{name[:150]}'.")
 
 
-def _remove(visit: Visit, folder: int, name: str) -> None:
+def _remove(visit: Transaction, folder: int, name: str) -> None:
     try:
         visit.remove(folder, name)
     except FileNotFoundError:

@@ -20,8 +20,8 @@ from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.store import files
 from switchboard_mcp.mail.store.clocks import Clocks
-from switchboard_mcp.mail.store.filenames import Entry
-from switchboard_mcp.mail.store.fsync import Syncer
+from switchboard_mcp.mail.store.filenames import MessageFile
+from switchboard_mcp.mail.store.fsync import FsyncBatcher
 from switchboard_mcp.mail.store.ordering import Counter, take
 from switchboard_mcp.system.atomic_write import keep_out_of_git
 
@@ -36,14 +36,14 @@ _COUNTER_BYTES = 256
 _HIGHEST = 8_000_000_000_000_000
 
 
-class Draftfile(Struct):
+class TempFile(Struct):
     """A file that has no public name yet."""
 
     name: str
     descriptor: int = -1
 
 
-class Tree:
+class StoreDirectory:
     """The tree of one workspace, as one process uses it."""
 
     def __init__(self, workspace: str, clocks: Clocks) -> None:
@@ -54,11 +54,11 @@ class Tree:
         self.writer = os.urandom(6).hex()
         self._alive = -1
         self._files = 0
-        self.syncer = Syncer()
+        self.syncer = FsyncBatcher()
         # Files whose seal was found right, by agent and name.
-        self.known: dict[str, dict[str, Known]] = {}
+        self.known: dict[str, dict[str, VerifiedMessage]] = {}
         # Under which name a message was claimed, by agent and id. A hint: others move files too.
-        self.held: dict[tuple[str, str], Entry] = {}
+        self.held: dict[tuple[str, str], MessageFile] = {}
 
     def next_temporary(self) -> str:
         """A name nobody else uses."""
@@ -100,7 +100,7 @@ class Tree:
             raise refused("mail_not_stored", told, hint=hint) from None
         self._alive = descriptor
 
-    def stay_alive(self, visit: Visit) -> None:
+    def stay_alive(self, visit: Transaction) -> None:
         """Hold the lock again where somebody has taken its file away: the temporary files would seem left over."""
         if self._alive >= 0 and not files.exists(visit.folder("tmp"), f"{self.writer}.lock"):
             os.close(self._alive)
@@ -121,7 +121,7 @@ class Tree:
         self._alive = -1
 
     @contextmanager
-    def visit(self, numbers: int = 0) -> Iterator[Visit]:
+    def visit(self, numbers: int = 0) -> Iterator[Transaction]:
         """One round of work; `numbers` are needed for certain."""
         with ExitStack() as stack:
             try:
@@ -129,29 +129,29 @@ class Tree:
             except OSError as problem:
                 raise SwitchboardError(files.trouble(problem, self.path)) from None
             stack.callback(os.close, root)
-            visit = Visit(self, root, numbers)
+            visit = Transaction(self, root, numbers)
             stack.callback(visit.close)
             yield visit
 
 
-class Known(Struct, frozen=True):
+class VerifiedMessage(Struct, frozen=True):
     """A message that was found sealed, with what its turn at claiming depends on; good while the file is the same."""
 
-    entry: Entry
+    entry: MessageFile
     inode: int
     sender: str
     priority: str
 
 
-class Visit:
+class Transaction:
     """The open folders of a round, and what it has left to sync."""
 
-    def __init__(self, tree: Tree, root: int, numbers: int) -> None:
+    def __init__(self, tree: StoreDirectory, root: int, numbers: int) -> None:
         self.tree = tree
         self.root = root
         self.clocks = tree.clocks
         self._folders: dict[tuple[str, ...], int] = {}
-        self._drafts: list[Draftfile] = []
+        self._drafts: list[TempFile] = []
         self._dirty: set[int] = set()
         self._reserve = numbers
         self._numbers: list[int] = []
@@ -195,22 +195,22 @@ class Visit:
         """Every name in a folder, in no order; none where it is not there."""
         return files.names(self.folder(*parts)) if self.has(*parts) else []
 
-    def write(self, data: bytes) -> Draftfile:
+    def write(self, data: bytes) -> TempFile:
         """A temporary file; it goes away at the end unless it is published."""
         if not self._drafts:
             self.tree.stay_alive(self)
         name = self.tree.next_temporary()
-        draft = Draftfile(name, files.create(self.folder("tmp"), name, data))
+        draft = TempFile(name, files.create(self.folder("tmp"), name, data))
         self._drafts.append(draft)
         return draft
 
-    def sync_draft(self, draft: Draftfile) -> None:
+    def sync_draft(self, draft: TempFile) -> None:
         """Its content is on the disk when this returns."""
         problem = self.sync_drafts([draft])[0]
         if problem is not None:
             raise problem
 
-    def sync_drafts(self, drafts: Sequence[Draftfile]) -> list[OSError | None]:
+    def sync_drafts(self, drafts: Sequence[TempFile]) -> list[OSError | None]:
         """Their content is on the disk when this returns; what went wrong with each."""
         told = self.tree.syncer.sync([draft.descriptor for draft in drafts])
         for draft in drafts:
@@ -218,20 +218,20 @@ class Visit:
             draft.descriptor = -1
         return told
 
-    def drop(self, draft: Draftfile) -> None:
+    def drop(self, draft: TempFile) -> None:
         """It is not needed after all."""
         self._drafts.remove(draft)
         if draft.descriptor >= 0:
             os.close(draft.descriptor)
         files.remove(self.folder("tmp"), draft.name)
 
-    def publish(self, draft: Draftfile, folder: int, name: str) -> None:
+    def publish(self, draft: TempFile, folder: int, name: str) -> None:
         """Give it its name, unless that is taken (FileExistsError)."""
         files.move(self.folder("tmp"), draft.name, folder, name)
         self._drafts.remove(draft)
         self._dirty.add(folder)
 
-    def put(self, draft: Draftfile, folder: int, name: str) -> None:
+    def put(self, draft: TempFile, folder: int, name: str) -> None:
         """Give it its name, in place of what had it."""
         files.replace(self.folder("tmp"), draft.name, folder, name)
         self._drafts.remove(draft)
@@ -340,12 +340,12 @@ class Visit:
         """What seals are made with."""
         if self._key is None:
             found = files.read(self.root, SEAL_KEY, 1024)
-            if isinstance(found, files.Unfit):
+            if isinstance(found, files.RejectedFile):
                 found = self._new_key(found)
             self._key = found.data.strip()[:64]
         return self._key
 
-    def _new_key(self, why: files.Unfit) -> files.Found:
+    def _new_key(self, why: files.RejectedFile) -> files.FileContent:
         if not why.gone:
             raise refused("mail_unsafe", f"{self.tree.path}/{SEAL_KEY}: {why.reason}.")
         draft = self.write(os.urandom(24).hex().encode())
@@ -356,6 +356,6 @@ class Visit:
             self.drop(draft)
         files.sync(self.root)
         found = files.read(self.root, SEAL_KEY, 1024)
-        if isinstance(found, files.Unfit):
+        if isinstance(found, files.RejectedFile):
             raise refused("mail_unsafe", f"{self.tree.path}/{SEAL_KEY}: {found.reason}.")
         return found

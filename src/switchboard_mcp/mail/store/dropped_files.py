@@ -15,7 +15,7 @@ import msgspec
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail.agent_names import agent_name
-from switchboard_mcp.mail.messages import Delivery, Gate, Message
+from switchboard_mcp.mail.messages import Delivery, Gate, MailMessage
 from switchboard_mcp.mail.store import (
     cleanup,
     dead_letter_reasons,
@@ -26,17 +26,17 @@ from switchboard_mcp.mail.store import (
     signing,
     validation,
 )
-from switchboard_mcp.mail.store.directory import Known, Visit
+from switchboard_mcp.mail.store.directory import Transaction, VerifiedMessage
 from switchboard_mcp.mail.store.filenames import (
     PLACES,
-    Entry,
+    MessageFile,
     foreign_stem,
     is_message_id,
     is_own_id,
     parse,
 )
 from switchboard_mcp.mail.store.group_commit import Job
-from switchboard_mcp.mail.store.sending import Posting
+from switchboard_mcp.mail.store.sending import OutgoingMessage
 
 # A file that makes no sense yet may still be being written.
 SETTLE_S = 1.0
@@ -46,19 +46,19 @@ _LONGEST_KEPT_NAME = 120
 class Inbox(msgspec.Struct):
     """What was found in an inbox."""
 
-    waiting: list[Known]
+    waiting: list[VerifiedMessage]
     dropped: list[str]
     settling: bool = False
     """Something there may still be being written: look again soon."""
 
 
-def look(visit: Visit, agent: str) -> Inbox:
+def look(visit: Transaction, agent: str) -> Inbox:
     """The delivered messages, in order, and the names of what is not."""
     found = Inbox([], [])
     if not visit.has("inbox", agent):
         return found
     before = visit.tree.known.get(agent, {})
-    now: dict[str, Known] = {}
+    now: dict[str, VerifiedMessage] = {}
     for name, inode in sorted(files.entries(visit.folder("inbox", agent))):
         known = before.get(name)
         if known is None or known.inode != inode:
@@ -75,24 +75,24 @@ def look(visit: Visit, agent: str) -> Inbox:
     return found
 
 
-def _known(visit: Visit, agent: str, name: str) -> Known | None:
+def _known(visit: Transaction, agent: str, name: str) -> VerifiedMessage | None:
     """What is to be known of a message that has been delivered; None of what has not."""
     entry = parse("inbox", name)
     if entry is None:
         return None
     found = files.read(visit.folder("inbox", agent), name, signing.MOST_FILE_BYTES)
-    if isinstance(found, files.Unfit):
+    if isinstance(found, files.RejectedFile):
         return None
     message = signing.unsealed(visit.key(), entry.stem, agent, found.data)
-    return None if message is None else Known(entry, found.inode, message.sender, message.priority)
+    return None if message is None else VerifiedMessage(entry, found.inode, message.sender, message.priority)
 
 
-def is_delivered(visit: Visit, agent: str, entry: Entry) -> bool:
+def is_delivered(visit: Transaction, agent: str, entry: MessageFile) -> bool:
     """Whether a message that was found is one of ours, and no file that somebody has named like one."""
     return entry.place != "inbox" or _known(visit, agent, entry.name) is not None
 
 
-def deliver(visit: Visit, agent: str, gates: Sequence[Gate]) -> tuple[Inbox, list[Delivery]]:
+def deliver(visit: Transaction, agent: str, gates: Sequence[Gate]) -> tuple[Inbox, list[Delivery]]:
     """Deliver everything that was dropped, and look again."""
     inbox = look(visit, agent)
     if not inbox.dropped:
@@ -109,16 +109,16 @@ def deliver(visit: Visit, agent: str, gates: Sequence[Gate]) -> tuple[Inbox, lis
     return again, [each for each in told if each is not None]
 
 
-def _changed(visit: Visit, agent: str, name: str) -> float:
+def _changed(visit: Transaction, agent: str, name: str) -> float:
     found = files.changed(visit.folder("inbox", agent), name)
     return 0.0 if found is None else found
 
 
-def _one(visit: Visit, agent: str, name: str, gates: Sequence[Gate]) -> Job[Delivery | None]:
+def _one(visit: Transaction, agent: str, name: str, gates: Sequence[Gate]) -> Job[Delivery | None]:
     """One dropped file; None where it has to be looked at again later."""
     inbox = visit.folder("inbox", agent)
     found = files.read(inbox, name, signing.MOST_FILE_BYTES)
-    if isinstance(found, files.Unfit):
+    if isinstance(found, files.RejectedFile):
         if found.gone or (found.links > 1 and _is_being_moved(visit, agent, name)):
             return None
         return (yield from _set_aside(visit, agent, name, _foreign(agent, name, found.reason)))
@@ -136,14 +136,14 @@ def _one(visit: Visit, agent: str, name: str, gates: Sequence[Gate]) -> Job[Deli
 
 
 def _take(
-    visit: Visit, agent: str, name: str, message: Message, gates: Sequence[Gate], data: bytes
+    visit: Transaction, agent: str, name: str, message: MailMessage, gates: Sequence[Gate], data: bytes
 ) -> Job[Delivery | None]:
     inbox = visit.folder("inbox", agent)
     if _is_anothers(visit, agent, name, message.id):
         told = failure("mail_message_invalid", f"'{message.id}' is the id of another message to '{agent}'.")
         return (yield from _set_aside(visit, agent, name, told, data))
     try:
-        letter = Posting(visit, message, gates, drop_id=message.id)
+        letter = OutgoingMessage(visit, message, gates, drop_id=message.id)
     except SwitchboardError as refused:
         return (yield from _set_aside(visit, agent, name, refused.failure, data))
     yield letter.write()
@@ -159,7 +159,7 @@ def _take(
     return Delivery(agent=agent, file=name, id=letter.finish().id, sender=message.sender)
 
 
-def _is_anothers(visit: Visit, agent: str, name: str, message_id: str) -> bool:
+def _is_anothers(visit: Transaction, agent: str, name: str, message_id: str) -> bool:
     """Whether a dropped file has the id of a message that the desk has made: two would have one id."""
     if not is_own_id(message_id):
         return False
@@ -170,7 +170,7 @@ def _is_anothers(visit: Visit, agent: str, name: str, message_id: str) -> bool:
 
 
 def _set_aside(
-    visit: Visit, agent: str, name: str, problem: Failure, data: bytes = b""
+    visit: Transaction, agent: str, name: str, problem: Failure, data: bytes = b""
 ) -> Job[Delivery | None]:
     """Put something that is no message among the dead letters, and tell the sender where one is named."""
     inbox = visit.folder("inbox", agent)
@@ -208,7 +208,7 @@ def _named(data: bytes, name: str) -> tuple[str, str]:
     return message_id, agent_name(sender) or ""
 
 
-def _is_being_moved(visit: Visit, agent: str, name: str) -> bool:
+def _is_being_moved(visit: Transaction, agent: str, name: str) -> bool:
     """Whether a second name is that of a move in two steps, under way or left by a crash; the latter is mended."""
     if _is_fresh(visit, agent, name):
         return True
@@ -219,7 +219,7 @@ def _is_being_moved(visit: Visit, agent: str, name: str) -> bool:
     return not files.exists(inbox, name) or files.links(inbox, name) == 1
 
 
-def _is_fresh(visit: Visit, agent: str, name: str) -> bool:
+def _is_fresh(visit: Transaction, agent: str, name: str) -> bool:
     changed = files.changed(visit.folder("inbox", agent), name)
     if changed is None:
         return True

@@ -81,7 +81,7 @@ class Lease(NamedTuple):
         return now.uptime >= self.uptime if now.boot == self.boot else now.clock >= self.clock
 
 
-class Entry(NamedTuple):
+class MessageFile(NamedTuple):
     """A message file by what its name says."""
 
     stem: Stem
@@ -165,7 +165,7 @@ def receipt_for(name: str) -> tuple[str, Outcome | None] | None:
     return (found[1], _OUTCOMES.get(found[2])) if found else None
 
 
-def parse(place: Place, name: str) -> Entry | None:
+def parse(place: Place, name: str) -> MessageFile | None:
     """What a name in a folder says; None where it is no name of a message there."""
     if place == "claimed":
         found = _CLAIMED.fullmatch(name)
@@ -173,15 +173,17 @@ def parse(place: Place, name: str) -> Entry | None:
             return None
         lease = Lease(int(found[4]), found[5], int(found[6]), int(found[7]))
         stem, returns = Stem(int(found[1]), found[2]), int(found[3] or 0)
-        return Entry(stem, place, name, lease, lease.fence, returns=returns)
+        return MessageFile(stem, place, name, lease, lease.fence, returns=returns)
     if place == "shipped":
         found = _SHIPPED.fullmatch(name)
         if found is None:
             return None
         stem = Stem(int(found[2]), found[3])
-        return Entry(stem, place, name, node=found[4], sequence=int(found[5]))
+        return MessageFile(stem, place, name, node=found[4], sequence=int(found[5]))
     if place in ("archive", "deadletter") and (settled := _SETTLED.fullmatch(name)):
         stem = Stem(int(settled[2]), settled[3])
-        return Entry(stem, place, name, fence=int(settled[4]), outcome=_OUTCOMES[settled[5]])
+        return MessageFile(stem, place, name, fence=int(settled[4]), outcome=_OUTCOMES[settled[5]])
     found = _WAITING.fullmatch(name)
-    return Entry(Stem(int(found[1]), found[2]), place, name, returns=int(found[3] or 0)) if found else None
+    return (
+        MessageFile(Stem(int(found[1]), found[2]), place, name, returns=int(found[3] or 0)) if found else None
+    )

@@ -45,7 +45,7 @@ def _known_syncfs() -> Callable[[int], int] | None:
 _syncfs = _known_syncfs()
 
 
-class Unfit(Struct, frozen=True):
+class RejectedFile(Struct, frozen=True):
     """Why something in a folder is not taken for a file of the desk."""
 
     reason: str
@@ -53,7 +53,7 @@ class Unfit(Struct, frozen=True):
     links: int = 1
 
 
-class Found(Struct, frozen=True):
+class FileContent(Struct, frozen=True):
     """The content of a file, and when it was last changed (seconds)."""
 
     data: bytes
@@ -197,7 +197,7 @@ def entries(folder: int) -> list[tuple[str, int]]:
         return [(entry.name, entry.inode()) for entry in found]
 
 
-def read(folder: int, name: str, limit: int) -> Found | Unfit:
+def read(folder: int, name: str, limit: int) -> FileContent | RejectedFile:
     """The content of a regular file of our own with one name and at most `limit` bytes; else why not.
 
     Nothing else is even opened: to open a device or a pipe may do something.
@@ -208,9 +208,9 @@ def read(folder: int, name: str, limit: int) -> Found | Unfit:
             return unfit
         descriptor = os.open(name, _READ, dir_fd=folder)
     except FileNotFoundError:
-        return Unfit("it is gone", gone=True)
+        return RejectedFile("it is gone", gone=True)
     except OSError as problem:
-        return Unfit(f"it cannot be opened: {problem.strerror}")
+        return RejectedFile(f"it cannot be opened: {problem.strerror}")
     try:
         found = os.fstat(descriptor)
         unfit = _unfit(found, limit)
@@ -219,25 +219,25 @@ def read(folder: int, name: str, limit: int) -> Found | Unfit:
         data = b""
         while len(data) <= limit and (more := os.read(descriptor, limit + 1 - len(data))):
             data = data + more if data else more
-        return Found(data, found.st_mtime, found.st_ino) if len(data) <= limit else _too_large(limit)
+        return FileContent(data, found.st_mtime, found.st_ino) if len(data) <= limit else _too_large(limit)
     finally:
         os.close(descriptor)
 
 
-def _unfit(found: os.stat_result, limit: int) -> Unfit | None:
+def _unfit(found: os.stat_result, limit: int) -> RejectedFile | None:
     if stat.S_ISLNK(found.st_mode):
-        return Unfit("it is a symbolic link")
+        return RejectedFile("it is a symbolic link")
     if not stat.S_ISREG(found.st_mode):
-        return Unfit("it is no regular file")
+        return RejectedFile("it is no regular file")
     if found.st_uid != os.geteuid():
-        return Unfit("it belongs to another user")
+        return RejectedFile("it belongs to another user")
     if found.st_nlink != 1:
-        return Unfit("it is a hard link to a file that has other names", links=found.st_nlink)
+        return RejectedFile("it is a hard link to a file that has other names", links=found.st_nlink)
     return _too_large(limit) if found.st_size > limit else None
 
 
-def _too_large(limit: int) -> Unfit:
-    return Unfit(f"it is larger than {limit} bytes")
+def _too_large(limit: int) -> RejectedFile:
+    return RejectedFile(f"it is larger than {limit} bytes")
 
 
 @contextmanager

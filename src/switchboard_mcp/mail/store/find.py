@@ -9,10 +9,18 @@ from collections.abc import Iterator, Sequence
 
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.agent_names import agent_name, is_agent_name
-from switchboard_mcp.mail.messages import Letter, Message
+from switchboard_mcp.mail.messages import MailMessage, StoredMessage
 from switchboard_mcp.mail.store import dead_letter_reasons, files, signing
-from switchboard_mcp.mail.store.directory import Visit
-from switchboard_mcp.mail.store.filenames import MOST_RETURNS, PLACES, Entry, Place, Stem, names_of, parse
+from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.filenames import (
+    MOST_RETURNS,
+    PLACES,
+    MessageFile,
+    Place,
+    Stem,
+    names_of,
+    parse,
+)
 from switchboard_mcp.suites.fuzzy import nearest
 
 
@@ -25,7 +33,7 @@ def name_of(written: str) -> str:
     return name
 
 
-def known_agent(visit: Visit, written: str) -> str:
+def known_agent(visit: Transaction, written: str) -> str:
     """The name of somebody who has an inbox, or `mail_recipient_unknown` with the nearest names."""
     name = name_of(written)
     if not visit.has("inbox", name):
@@ -36,25 +44,27 @@ def known_agent(visit: Visit, written: str) -> str:
     return name
 
 
-def demand_here(visit: Visit, agent: str) -> None:
+def demand_here(visit: Transaction, agent: str) -> None:
     """Refuse to hand out the mail of somebody who lives on another machine."""
     if visit.is_elsewhere(agent):
         told = f"'{agent}' lives on another machine, where its mail is handed out."
         raise refused("mail_agent_elsewhere", told)
 
 
-def entries(visit: Visit, place: Place, agent: str) -> list[Entry]:
+def entries(visit: Transaction, place: Place, agent: str) -> list[MessageFile]:
     """The messages in one place, in their order; whatever else is there is left out."""
     found = (parse(place, name) for name in visit.names(place, agent))
     return sorted((entry for entry in found if entry), key=lambda entry: entry.stem.order)
 
 
-def ids(visit: Visit, agent: str, places: Sequence[Place] = PLACES) -> list[str]:
+def ids(visit: Transaction, agent: str, places: Sequence[Place] = PLACES) -> list[str]:
     """The ids of all messages there, each place in its order."""
     return [entry.stem.id for place in places for entry in entries(visit, place, agent)]
 
 
-def find(visit: Visit, agent: str, message_id: str, places: Sequence[Place] = PLACES) -> Entry | None:
+def find(
+    visit: Transaction, agent: str, message_id: str, places: Sequence[Place] = PLACES
+) -> MessageFile | None:
     """Where the message with this id is: where this process claimed it, else by what its name must be."""
     held = visit.tree.held.get((agent, message_id))
     if held is not None and held.place in places and _is_there(visit, held.place, agent, held.name):
@@ -67,12 +77,12 @@ def find(visit: Visit, agent: str, message_id: str, places: Sequence[Place] = PL
     return None
 
 
-def holds(visit: Visit, agent: str, stem: Stem) -> bool:
+def holds(visit: Transaction, agent: str, stem: Stem) -> bool:
     """Whether the message is anywhere. Only certain while its mailbox is locked."""
     return any(_in_place(visit, place, agent, f"{stem}.") is not None for place in PLACES)
 
 
-def _in_place(visit: Visit, place: Place, agent: str, begins: str, at: int = 0) -> Entry | None:
+def _in_place(visit: Transaction, place: Place, agent: str, begins: str, at: int = 0) -> MessageFile | None:
     """The message whose name has these letters at this place in it; no listing where the whole name is known."""
     if place == "inbox" and not at:
         return _waiting(visit, agent, begins)
@@ -84,7 +94,7 @@ def _in_place(visit: Visit, place: Place, agent: str, begins: str, at: int = 0) 
     return None
 
 
-def _waiting(visit: Visit, agent: str, begins: str) -> Entry | None:
+def _waiting(visit: Transaction, agent: str, begins: str) -> MessageFile | None:
     for returns in range(MOST_RETURNS + 1):
         name = f"{begins}{returns}.json" if returns else f"{begins}json"
         if _is_there(visit, "inbox", agent, name):
@@ -92,14 +102,14 @@ def _waiting(visit: Visit, agent: str, begins: str) -> Entry | None:
     return None
 
 
-def _is_there(visit: Visit, place: Place, agent: str, name: str) -> bool:
+def _is_there(visit: Transaction, place: Place, agent: str, name: str) -> bool:
     return visit.has(place, agent) and files.exists(visit.folder(place, agent), name)
 
 
-def read(visit: Visit, agent: str, entry: Entry) -> Message | files.Unfit:
+def read(visit: Transaction, agent: str, entry: MessageFile) -> MailMessage | files.RejectedFile:
     """A message, without its seal. One without a right one is read, but its sender is not verified."""
     found = files.read(visit.folder(entry.place, agent), entry.name, signing.MOST_FILE_BYTES)
-    if isinstance(found, files.Unfit):
+    if isinstance(found, files.RejectedFile):
         return found
     message = signing.unsealed(visit.key(), entry.stem, agent, found.data)
     if message is not None:
@@ -112,21 +122,21 @@ def read(visit: Visit, agent: str, entry: Entry) -> Message | files.Unfit:
         and (message.id, message.recipient) == (entry.stem.id, agent)
     )
     if message is None or not fits:
-        return files.Unfit("it is no message")
+        return files.RejectedFile("it is no message")
     message.metadata.pop("seal", None)
     message.metadata["verified"] = False
     return message
 
 
-def letter(visit: Visit, agent: str, entry: Entry) -> Letter | None:
+def letter(visit: Transaction, agent: str, entry: MessageFile) -> StoredMessage | None:
     """A message where it was found; None where it is gone or none."""
     message = read(visit, agent, entry)
-    if isinstance(message, files.Unfit):
+    if isinstance(message, files.RejectedFile):
         return None
     why = (
         dead_letter_reasons.read(visit, agent, str(entry.stem)).reason if entry.place == "deadletter" else ""
     )
-    return Letter(
+    return StoredMessage(
         message=message,
         place=entry.place,
         order=entry.stem.order,
@@ -136,7 +146,7 @@ def letter(visit: Visit, agent: str, entry: Entry) -> Letter | None:
     )
 
 
-def letters(visit: Visit, agent: str, found: list[Entry]) -> Iterator[Letter]:
+def letters(visit: Transaction, agent: str, found: list[MessageFile]) -> Iterator[StoredMessage]:
     """Those that can be read."""
     for entry in found:
         one = letter(visit, agent, entry)

@@ -23,7 +23,7 @@ WEIGHT = 0.2
 RETRY_ROUNDS = 64
 
 
-class Syncer:
+class FsyncBatcher:
     """One for a process."""
 
     def __init__(self) -> None:

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias, TypeVar
 
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail.store import files
-from switchboard_mcp.mail.store.directory import Draftfile, Visit
+from switchboard_mcp.mail.store.directory import TempFile, Transaction
 
 R = TypeVar("R")
 # A job yields the files that must be on the disk before it goes on; or None, for all names it has given or moved.
-Wait: TypeAlias = "Sequence[Draftfile] | None"
+Wait: TypeAlias = "Sequence[TempFile] | None"
 Job: TypeAlias = Generator[Wait, None, R]
 
 
@@ -45,7 +45,7 @@ class _Running:
         self.done = True
 
 
-def run(visit: Visit, jobs: Sequence[Job[R]]) -> list[R | Failure | Exception]:
+def run(visit: Transaction, jobs: Sequence[Job[R]]) -> list[R | Failure | Exception]:
     """Run the jobs together; what each returned, why it failed, or what it raised that nobody foresaw."""
     running = [_Running(job) for job in jobs]
     for each in running:
@@ -55,7 +55,7 @@ def run(visit: Visit, jobs: Sequence[Job[R]]) -> list[R | Failure | Exception]:
     return [each.outcome for each in running]
 
 
-def _sync(visit: Visit, alive: list[_Running]) -> None:
+def _sync(visit: Transaction, alive: list[_Running]) -> None:
     problems: dict[int, Exception] = {}
     waiting = [(id(each), draft) for each in alive for draft in each.waits or ()]
     for (job, _), trouble in zip(waiting, visit.sync_drafts([draft for _, draft in waiting]), strict=True):

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from switchboard_mcp.mail.messages import Letter
+from switchboard_mcp.mail.messages import StoredMessage
 from switchboard_mcp.mail.store import find
-from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import PLACES, Place
 from switchboard_mcp.suites.fuzzy import rank
 
@@ -19,7 +19,7 @@ from switchboard_mcp.suites.fuzzy import rank
 MOST_SEARCHED = 5_000
 
 
-class Wanted(Struct, kw_only=True):
+class SearchQuery(Struct, kw_only=True):
     """What is searched for."""
 
     query: str
@@ -29,7 +29,7 @@ class Wanted(Struct, kw_only=True):
     limit: int
 
 
-def search(visit: Visit, agent: str, wanted: Wanted) -> list[Letter]:
+def search(visit: Transaction, agent: str, wanted: SearchQuery) -> list[StoredMessage]:
     """The messages that match, best first; without a query the newest first."""
     places: list[Place] = [place for place in PLACES if place in wanted.places]
     found = [entry for place in places for entry in find.entries(visit, place, agent)]

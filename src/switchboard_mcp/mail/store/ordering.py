@@ -23,7 +23,7 @@ class Counter(NamedTuple):
     ceiling: int
 
 
-class Taken(NamedTuple):
+class NumberRange(NamedTuple):
     """Numbers from `first` on, and the counter after them; `durable` where the ceiling has to be stored first."""
 
     first: int
@@ -31,17 +31,17 @@ class Taken(NamedTuple):
     durable: bool
 
 
-def take(counter: Counter, count: int, boot: str, clock_us: int) -> Taken:
+def take(counter: Counter, count: int, boot: str, clock_us: int) -> NumberRange:
     """The next `count` numbers. After another start of the machine what was given is not known, only the ceiling."""
     last = counter.last if counter.boot == boot else max(counter.last, counter.ceiling)
     first = max(last + 1, clock_us)
     last = first + count - 1
     durable = counter.boot != boot or last >= counter.ceiling
     ceiling = max(counter.ceiling, last + HEADROOM_US) if durable else counter.ceiling
-    return Taken(first, Counter(boot, last, ceiling), durable)
+    return NumberRange(first, Counter(boot, last, ceiling), durable)
 
 
-class Waiting(NamedTuple):
+class QueuedPosition(NamedTuple):
     """What has to be known of a message to give it its turn."""
 
     order: int
@@ -49,7 +49,7 @@ class Waiting(NamedTuple):
     priority: str
 
 
-def claim_order(waiting: Sequence[Waiting]) -> list[int]:
+def claim_order(waiting: Sequence[QueuedPosition]) -> list[int]:
     """The places of `waiting` in the order of claiming.
 
     Nobody overtakes the same sender's earlier messages; an urgent one lends its rank to those in front of it instead.

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import msgspec
 
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.mail.messages import OUTCOMES, Message, Receipt
+from switchboard_mcp.mail.messages import OUTCOMES, MailMessage, Receipt
 from switchboard_mcp.mail.store import files
-from switchboard_mcp.mail.store.directory import Draftfile, Visit
+from switchboard_mcp.mail.store.directory import TempFile, Transaction
 from switchboard_mcp.mail.store.filenames import Outcome, receipt_for, receipt_name
 
 MOST_RECEIPT_BYTES = 65_536
@@ -20,13 +20,13 @@ MOST_SUMMARY_CHARS = 2_000
 _decoder = msgspec.json.Decoder(Receipt)
 
 
-def read(visit: Visit, sender: str, message_id: str, outcome: Outcome | None = None) -> Receipt | None:
+def read(visit: Transaction, sender: str, message_id: str, outcome: Outcome | None = None) -> Receipt | None:
     """One receipt; None where there is none that can be read."""
     if not visit.has("outbox", sender):
         return None
     name = receipt_name(message_id, outcome)
     found = files.read(visit.folder("outbox", sender), name, MOST_RECEIPT_BYTES)
-    return None if isinstance(found, files.Unfit) else decode(found.data)
+    return None if isinstance(found, files.RejectedFile) else decode(found.data)
 
 
 def decode(data: bytes) -> Receipt | None:
@@ -42,14 +42,14 @@ def encoded(receipt: Receipt) -> bytes:
     return msgspec.json.encode(receipt) + b"\n"
 
 
-def put_first(visit: Visit, draft: Draftfile, sender: str, message_id: str) -> None:
+def put_first(visit: Transaction, draft: TempFile, sender: str, message_id: str) -> None:
     """Put the first receipt of a message there, unless one says that it was taken: that stays, whoever names its id."""
     there = read(visit, sender, message_id)
     if there is None or there.status == "refused":
         visit.put(draft, visit.folder("outbox", sender, make=True), receipt_name(message_id))
 
 
-def latest(visit: Visit, sender: str, message_id: str) -> Receipt | None:
+def latest(visit: Transaction, sender: str, message_id: str) -> Receipt | None:
     """What is known of a message by now."""
     for outcome in OUTCOMES:
         found = read(visit, sender, message_id, outcome)
@@ -58,7 +58,7 @@ def latest(visit: Visit, sender: str, message_id: str) -> Receipt | None:
     return read(visit, sender, message_id)
 
 
-def listed(visit: Visit, sender: str) -> dict[str, set[Outcome | None]]:
+def listed(visit: Transaction, sender: str) -> dict[str, set[Outcome | None]]:
     """Every message of this sender that has receipts, and which: None is that of its delivery."""
     found: dict[str, set[Outcome | None]] = {}
     for name in visit.names("outbox", sender):
@@ -68,7 +68,7 @@ def listed(visit: Visit, sender: str) -> dict[str, set[Outcome | None]]:
     return found
 
 
-def newest(visit: Visit, sender: str, ids: Sequence[str] | None, limit: int) -> list[Receipt]:
+def newest(visit: Transaction, sender: str, ids: Sequence[str] | None, limit: int) -> list[Receipt]:
     """What is known of the messages asked for; without any, the newest news first."""
     if ids is None:
         ids = _by_news(visit, sender)
@@ -76,7 +76,7 @@ def newest(visit: Visit, sender: str, ids: Sequence[str] | None, limit: int) -> 
     return [receipt for receipt in found if receipt is not None]
 
 
-def _by_news(visit: Visit, sender: str) -> list[str]:
+def _by_news(visit: Transaction, sender: str) -> list[str]:
     dated = []
     for message_id, outcomes in listed(visit, sender).items():
         folder = visit.folder("outbox", sender)
@@ -108,7 +108,7 @@ def refused(message_id: str, recipient: str, problem: Failure, at: str) -> Recei
     )
 
 
-def ended(message: Message, outcome: Outcome, said: str, at: str) -> Receipt:
+def ended(message: MailMessage, outcome: Outcome, said: str, at: str) -> Receipt:
     """The last receipt of a message."""
     told: dict[Outcome, str] = {
         "done": f"'{message.recipient}' has done it",

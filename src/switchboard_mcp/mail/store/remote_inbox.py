@@ -12,14 +12,14 @@ import msgspec
 
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail.agent_names import is_agent_name
-from switchboard_mcp.mail.messages import MOST_ATTACHMENT_BYTES, Gate, Message
+from switchboard_mcp.mail.messages import MOST_ATTACHMENT_BYTES, Gate, MailMessage
 from switchboard_mcp.mail.store import find, receipts, sending, signing, validation
-from switchboard_mcp.mail.store.directory import Draftfile, Visit
+from switchboard_mcp.mail.store.directory import TempFile, Transaction
 from switchboard_mcp.mail.store.filenames import Stem, is_message_id, receipt_for, waiting_name
 from switchboard_mcp.mail.store.group_commit import Job
 
 
-def read(data: bytes) -> Message:
+def read(data: bytes) -> MailMessage:
     """A letter as it came; raises `mail_message_invalid`."""
     message = signing.decode(data)
     if message is None:
@@ -35,28 +35,30 @@ def read(data: bytes) -> Message:
     return message
 
 
-def _there_already(visit: Visit, wanted: set[tuple[str, str]]) -> set[tuple[str, str]]:
+def _there_already(visit: Transaction, wanted: set[tuple[str, str]]) -> set[tuple[str, str]]:
     """Which of these (agent, id) are anywhere here."""
     agents = {agent for agent, _ in wanted}
     return wanted & {(agent, id) for agent in agents for id in find.ids(visit, agent)}
 
 
-class Coming(msgspec.Struct):
+class RemoteMessage(msgspec.Struct):
     """A letter that came; `doubtful` where it may be here already."""
 
-    message: Message
+    message: MailMessage
     attachment: bytes = b""
     doubtful: bool = False
 
 
-def receive(visit: Visit, letters: Sequence[Coming], gates: Sequence[Gate]) -> Job[list[Failure | None]]:
+def receive(
+    visit: Transaction, letters: Sequence[RemoteMessage], gates: Sequence[Gate]
+) -> Job[list[Failure | None]]:
     """Store letters with their attachments, in this order: all of them or none; one that is here already is kept once.
 
     Why one may not be stored at all is returned in its place, and the others are. What the disk refuses is raised.
     """
     told: list[Failure | None] = []
-    written: list[tuple[Message, str, Draftfile, sending.Attached | None]] = []
-    drafts: list[Draftfile] = []
+    written: list[tuple[MailMessage, str, TempFile, sending.Attached | None]] = []
+    drafts: list[TempFile] = []
     for each in letters:
         message = each.message
         stem = Stem(visit.number(), "file-" + message.id.removeprefix("msg_"))
@@ -89,7 +91,7 @@ def receive(visit: Visit, letters: Sequence[Coming], gates: Sequence[Gate]) -> J
     return told
 
 
-def _attached(visit: Visit, message: Message, attachment: bytes) -> sending.Attached | None:
+def _attached(visit: Transaction, message: MailMessage, attachment: bytes) -> sending.Attached | None:
     record = message.metadata.get("attachment")
     if not attachment or not isinstance(record, dict):
         return None
@@ -101,7 +103,7 @@ def _attached(visit: Visit, message: Message, attachment: bytes) -> sending.Atta
     return sending.Attached(visit.write(attachment), record, f"{digest}.txt")
 
 
-def file_receipt(visit: Visit, agent: str, name: str, data: bytes) -> Job[None]:
+def file_receipt(visit: Transaction, agent: str, name: str, data: bytes) -> Job[None]:
     """Store one receipt for its reader; the same one twice is one."""
     told = receipt_for(name)
     receipt = receipts.decode(data)

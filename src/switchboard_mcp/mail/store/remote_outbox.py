@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail.store import dead_letters, files, find, receipts, sending, signing
-from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import (
-    Entry,
+    MessageFile,
     parse,
     receipt_for,
     shipped_name,
@@ -23,7 +23,7 @@ from switchboard_mcp.mail.store.filenames import (
 )
 
 
-class Shipped(Struct, frozen=True):
+class MessageInTransit(Struct, frozen=True):
     """A letter that is on its way."""
 
     sequence: int
@@ -31,16 +31,16 @@ class Shipped(Struct, frozen=True):
     name: str
 
 
-class Parcel(Struct, frozen=True):
+class ShippedMessage(Struct, frozen=True):
     """What is sent of it. `again` tells that it came from another machine before: it may be known already."""
 
-    shipped: Shipped
+    shipped: MessageInTransit
     message: bytes
     attachment: bytes = b""
     again: bool = False
 
 
-class Slip(Struct, frozen=True):
+class ShippedReceipt(Struct, frozen=True):
     """A receipt for somebody on another machine."""
 
     agent: str
@@ -49,10 +49,10 @@ class Slip(Struct, frozen=True):
 
 
 def take(
-    visit: Visit, agents: Iterable[str], node: str, first: int, most: int, most_bytes: int
-) -> list[Parcel]:
+    visit: Transaction, agents: Iterable[str], node: str, first: int, most: int, most_bytes: int
+) -> list[ShippedMessage]:
     """Number what waits, and move it to where it is kept until it has arrived. The caller syncs the folders."""
-    taken: list[Parcel] = []
+    taken: list[ShippedMessage] = []
     size = 0
     for agent in agents:
         if len(taken) >= most or size >= most_bytes:
@@ -67,7 +67,7 @@ def take(
                     break
                 sequence = first + len(taken)
                 name = shipped_name(entry.stem, node, sequence)
-                parcel = _parcel(visit, agent, entry, Shipped(sequence, agent, name))
+                parcel = _parcel(visit, agent, entry, MessageInTransit(sequence, agent, name))
                 if parcel is None:
                     continue  # Not delivered yet, or gone.
                 visit.move(visit.folder("inbox", agent), entry.name, target, name)
@@ -76,9 +76,9 @@ def take(
     return taken
 
 
-def again(visit: Visit, shipped: Sequence[Shipped], most_bytes: int) -> list[Parcel]:
+def again(visit: Transaction, shipped: Sequence[MessageInTransit], most_bytes: int) -> list[ShippedMessage]:
     """The same letters once more, as many as fit; at least the first that can be read."""
-    found: list[Parcel] = []
+    found: list[ShippedMessage] = []
     size = 0
     for each in shipped:
         entry = parse("shipped", each.name)
@@ -91,9 +91,11 @@ def again(visit: Visit, shipped: Sequence[Shipped], most_bytes: int) -> list[Par
     return found
 
 
-def _parcel(visit: Visit, agent: str, entry: Entry, shipped: Shipped) -> Parcel | None:
+def _parcel(
+    visit: Transaction, agent: str, entry: MessageFile, shipped: MessageInTransit
+) -> ShippedMessage | None:
     found = files.read(visit.folder(entry.place, agent), entry.name, signing.MOST_FILE_BYTES)
-    if isinstance(found, files.Unfit):
+    if isinstance(found, files.RejectedFile):
         return None
     message = signing.unsealed(visit.key(), entry.stem, agent, found.data)
     if message is None:
@@ -104,32 +106,34 @@ def _parcel(visit: Visit, agent: str, entry: Entry, shipped: Shipped) -> Parcel 
             attachment = sending.attachment(visit, message)
         except SwitchboardError:
             pass  # It is gone here as well; whoever wants it is told so.
-    return Parcel(shipped, msgspec.json.encode(message), attachment, entry.stem.tail.startswith("file-"))
+    return ShippedMessage(
+        shipped, msgspec.json.encode(message), attachment, entry.stem.tail.startswith("file-")
+    )
 
 
-def on_their_way(visit: Visit) -> dict[str, list[Shipped]]:
+def on_their_way(visit: Transaction) -> dict[str, list[MessageInTransit]]:
     """Everything in `shipped/`, by machine and in the order of the numbers."""
-    found: dict[str, list[Shipped]] = {}
+    found: dict[str, list[MessageInTransit]] = {}
     for agent in visit.agents("shipped"):
         for entry in find.entries(visit, "shipped", agent):
-            found.setdefault(entry.node, []).append(Shipped(entry.sequence, agent, entry.name))
+            found.setdefault(entry.node, []).append(MessageInTransit(entry.sequence, agent, entry.name))
     for shipped in found.values():
         shipped.sort(key=lambda each: each.sequence)
     return found
 
 
-def put_away(visit: Visit, shipped: Sequence[Shipped]) -> None:
+def put_away(visit: Transaction, shipped: Sequence[MessageInTransit]) -> None:
     """They are stored where they belong: ours are kept in the archive. A crash may undo this; then they go again."""
     _move(visit, shipped, "archive")
 
 
-def take_back(visit: Visit, shipped: Sequence[Shipped]) -> None:
+def take_back(visit: Transaction, shipped: Sequence[MessageInTransit]) -> None:
     """They wait again, for the machine they were shipped to will never say."""
     _move(visit, shipped, "inbox")
     visit.sync_folders()
 
 
-def _move(visit: Visit, shipped: Sequence[Shipped], place: str) -> None:
+def _move(visit: Transaction, shipped: Sequence[MessageInTransit], place: str) -> None:
     for agent in {each.agent for each in shipped}:
         with visit.locked(agent):
             for each in shipped:
@@ -137,7 +141,7 @@ def _move(visit: Visit, shipped: Sequence[Shipped], place: str) -> None:
                     _move_one(visit, each, place)
 
 
-def _move_one(visit: Visit, each: Shipped, place: str) -> None:
+def _move_one(visit: Transaction, each: MessageInTransit, place: str) -> None:
     entry = parse("shipped", each.name)
     if entry is None:
         return
@@ -150,16 +154,18 @@ def _move_one(visit: Visit, each: Shipped, place: str) -> None:
         visit.remove(visit.folder("shipped", each.agent), each.name)
 
 
-def set_aside(visit: Visit, shipped: Shipped, problem: Failure) -> None:
+def set_aside(visit: Transaction, shipped: MessageInTransit, problem: Failure) -> None:
     """The other machine will not have it: a dead letter here, with the reason, and a receipt that says so."""
     entry = parse("shipped", shipped.name)
     if entry is not None:
         dead_letters.bury(visit, shipped.agent, entry, "rejected", problem)
 
 
-def slips(visit: Visit, agents: Iterable[str], most: int, unless: Container[tuple[str, str]]) -> list[Slip]:
+def slips(
+    visit: Transaction, agents: Iterable[str], most: int, unless: Container[tuple[str, str]]
+) -> list[ShippedReceipt]:
     """Receipts that wait here for senders who live elsewhere, but for these (agent, name)."""
-    found: list[Slip] = []
+    found: list[ShippedReceipt] = []
     for agent in agents:
         for name in visit.names("outbox", agent):
             if len(found) >= most:
@@ -167,12 +173,12 @@ def slips(visit: Visit, agents: Iterable[str], most: int, unless: Container[tupl
             if (agent, name) in unless or receipt_for(name) is None:
                 continue
             read = files.read(visit.folder("outbox", agent), name, receipts.MOST_RECEIPT_BYTES)
-            if isinstance(read, files.Found):
-                found.append(Slip(agent, name, read.data))
+            if isinstance(read, files.FileContent):
+                found.append(ShippedReceipt(agent, name, read.data))
     return found
 
 
-def tear(visit: Visit, agent: str, names: Iterable[str]) -> None:
+def tear(visit: Transaction, agent: str, names: Iterable[str]) -> None:
     """These receipts are where their reader lives; ours are done with."""
     if not visit.has("outbox", agent):
         return

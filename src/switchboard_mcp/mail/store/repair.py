@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from switchboard_mcp.mail.messages import Message, Receipt
+from switchboard_mcp.mail.messages import MailMessage, Receipt
 from switchboard_mcp.mail.store import (
     claims,
     cleanup,
@@ -17,12 +17,12 @@ from switchboard_mcp.mail.store import (
     find,
     receipts,
 )
-from switchboard_mcp.mail.store.cleanup import Finding
-from switchboard_mcp.mail.store.directory import Visit
-from switchboard_mcp.mail.store.filenames import PLACES, Entry, receipt_name
+from switchboard_mcp.mail.store.cleanup import StoreFinding
+from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, receipt_name
 
 
-def repair(visit: Visit) -> list[Finding]:
+def repair(visit: Transaction) -> list[StoreFinding]:
     """Mend everything that can be mended; what was done."""
     done = cleanup.clean_temporaries(visit)
     for agent in sorted({agent for place in PLACES for agent in visit.agents(place)}):
@@ -35,7 +35,7 @@ def repair(visit: Visit) -> list[Finding]:
     return done
 
 
-def _lone_reasons(visit: Visit, agent: str) -> list[Finding]:
+def _lone_reasons(visit: Transaction, agent: str) -> list[StoreFinding]:
     names = visit.names("deadletter", agent)
     stems = {dead_letters.stem_of(name) for name in names if not name.endswith(dead_letter_reasons.SUFFIX)}
     done = []
@@ -47,11 +47,11 @@ def _lone_reasons(visit: Visit, agent: str) -> list[Finding]:
             visit.remove(visit.folder("deadletter", agent), name)
             path = f"deadletter/{agent}/{name}"
             told = f"{path} told of a move that did not happen."
-            done.append(Finding(kind="temporary", path=path, message=told, mended=True))
+            done.append(StoreFinding(kind="temporary", path=path, message=told, mended=True))
     return done
 
 
-def _expired(visit: Visit, agent: str) -> list[Finding]:
+def _expired(visit: Transaction, agent: str) -> list[StoreFinding]:
     back, dead = claims.give_back_expired(visit, agent)
     told = [
         ("inbox", id, f"The claim on '{id}' was over; it is back in the inbox of '{agent}'.") for id in back
@@ -62,17 +62,17 @@ def _expired(visit: Visit, agent: str) -> list[Finding]:
         if each.problem is not None
     ]
     return [
-        Finding(kind="expired", path=f"{place}/{agent}", id=id, message=message, mended=True)
+        StoreFinding(kind="expired", path=f"{place}/{agent}", id=id, message=message, mended=True)
         for place, id, message in told
     ]
 
 
-def _missing_receipts(visit: Visit, agent: str) -> list[Finding]:
+def _missing_receipts(visit: Transaction, agent: str) -> list[StoreFinding]:
     done = []
     for place in PLACES:
         for entry in find.entries(visit, place, agent):
             message = find.read(visit, agent, entry)
-            if isinstance(message, files.Unfit):
+            if isinstance(message, files.RejectedFile):
                 continue
             if visit.is_elsewhere(message.sender):
                 continue  # Its receipts are where it lives.
@@ -87,12 +87,14 @@ def _missing_receipts(visit: Visit, agent: str) -> list[Finding]:
                 path = f"outbox/{message.sender}/{name}"
                 told = f"{path} was missing."
                 done.append(
-                    Finding(kind="receipt_missing", path=path, id=entry.stem.id, message=told, mended=True)
+                    StoreFinding(
+                        kind="receipt_missing", path=path, id=entry.stem.id, message=told, mended=True
+                    )
                 )
     return done
 
 
-def _owed(visit: Visit, message: Message, entry: Entry) -> Iterator[tuple[str, Receipt]]:
+def _owed(visit: Transaction, message: MailMessage, entry: MessageFile) -> Iterator[tuple[str, Receipt]]:
     """The receipts that should be there and are not, by the names of their files."""
     at = visit.clocks.iso()
     first = receipts.read(visit, message.sender, message.id)

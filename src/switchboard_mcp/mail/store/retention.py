@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from switchboard_mcp.mail.messages import OUTCOMES, Message
+from switchboard_mcp.mail.messages import OUTCOMES, MailMessage
 from switchboard_mcp.mail.store import files, find, receipts, sending, signing
-from switchboard_mcp.mail.store.directory import Visit
-from switchboard_mcp.mail.store.filenames import PLACES, Entry, Place, parse, receipt_for, receipt_name
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, Place, parse, receipt_for, receipt_name
+from switchboard_mcp.mail.store.store import MessageStore
 
 # So many at once that nobody who sends meanwhile waits for long.
 BATCH = 200
@@ -26,7 +26,7 @@ class Old(Struct, frozen=True):
     """A message that ended long ago."""
 
     agent: str
-    entry: Entry
+    entry: MessageFile
     bytes: int
 
 
@@ -39,7 +39,7 @@ class Pruned(Struct, rename="camel", kw_only=True):
     bytes: int = 0
 
 
-async def prune(post: Post, seconds: float) -> Pruned:
+async def prune(post: MessageStore, seconds: float) -> Pruned:
     """Take away what ended more than so many seconds ago, in steps between which others have their turn."""
     until = await post.work(lambda visit: _ago(visit, seconds))
     found = await post.work(lambda visit: old(visit, until))
@@ -51,17 +51,17 @@ async def prune(post: Post, seconds: float) -> Pruned:
     return done
 
 
-async def would_prune(post: Post, seconds: float) -> Pruned:
+async def would_prune(post: MessageStore, seconds: float) -> Pruned:
     """How many messages that would be, without their receipts and attachments."""
     found = await post.work(lambda visit: old(visit, _ago(visit, seconds)))
     return Pruned(messages=len(found), bytes=sum(each.bytes for each in found))
 
 
-def _ago(visit: Visit, seconds: float) -> float:
+def _ago(visit: Transaction, seconds: float) -> float:
     return visit.clocks.microseconds() / 1e6 - seconds
 
 
-def old(visit: Visit, until: float) -> list[Old]:
+def old(visit: Transaction, until: float) -> list[Old]:
     """The messages that ended before that time."""
     return [
         Old(agent, entry, files.size(visit.folder("archive", agent), entry.name))
@@ -76,17 +76,17 @@ def _is_old(folder: int, name: str, until: float) -> bool:
     return changed is not None and changed < until
 
 
-def _has_ended(visit: Visit, agent: str, entry: Entry) -> bool:
+def _has_ended(visit: Transaction, agent: str, entry: MessageFile) -> bool:
     """What was shipped to another machine has ended when that machine has said how."""
     if not visit.is_elsewhere(agent):
         return True
     message = find.read(visit, agent, entry)
-    return not isinstance(message, files.Unfit) and any(
+    return not isinstance(message, files.RejectedFile) and any(
         receipts.read(visit, message.sender, entry.stem.id, outcome) for outcome in OUTCOMES
     )
 
 
-def take_away(visit: Visit, some: Sequence[Old], done: Pruned) -> None:
+def take_away(visit: Transaction, some: Sequence[Old], done: Pruned) -> None:
     """Remove these for good."""
     gone = [(each, message) for each in some if (message := _without_receipts(visit, each, done)) is not None]
     visit.sync_folders()
@@ -98,10 +98,10 @@ def take_away(visit: Visit, some: Sequence[Old], done: Pruned) -> None:
     visit.sync_folders()
 
 
-def _without_receipts(visit: Visit, each: Old, done: Pruned) -> Message | None:
+def _without_receipts(visit: Transaction, each: Old, done: Pruned) -> MailMessage | None:
     """The message, whose receipts are gone now; None where it has to stay."""
     message = find.read(visit, each.agent, each.entry)
-    if isinstance(message, files.Unfit):
+    if isinstance(message, files.RejectedFile):
         return None
     if not visit.has("outbox", message.sender):
         return message
@@ -112,12 +112,12 @@ def _without_receipts(visit: Visit, each: Old, done: Pruned) -> Message | None:
     return message
 
 
-def _slips(message: Message) -> list[str]:
+def _slips(message: MailMessage) -> list[str]:
     """The names that receipts of a message may have."""
     return [receipt_name(message.id, outcome) for outcome in (None, *OUTCOMES)]
 
 
-def _remove(visit: Visit, each: Old, message: Message, done: Pruned) -> None:
+def _remove(visit: Transaction, each: Old, message: MailMessage, done: Pruned) -> None:
     if visit.has("outbox", message.sender) and not visit.is_elsewhere(message.sender):
         for name in _slips(message):  # Once more: somebody who mends may have missed them meanwhile.
             _take(visit, visit.folder("outbox", message.sender), name)
@@ -131,7 +131,7 @@ def _remove(visit: Visit, each: Old, message: Message, done: Pruned) -> None:
             _take(visit, visit.folder("keys", each.agent), mark)
 
 
-def take_leftovers(visit: Visit, until: float, done: Pruned) -> None:
+def take_leftovers(visit: Transaction, until: float, done: Pruned) -> None:
     """Remove what belongs to no message: receipts of what was refused, and attachments, as old."""
     for sender in visit.agents("outbox"):
         if not visit.is_elsewhere(sender):
@@ -140,7 +140,7 @@ def take_leftovers(visit: Visit, until: float, done: Pruned) -> None:
     visit.sync_folders()
 
 
-def _refusals(visit: Visit, sender: str, until: float) -> int:
+def _refusals(visit: Transaction, sender: str, until: float) -> int:
     folder = visit.folder("outbox", sender)
     count = 0
     for name in files.names(folder):
@@ -153,7 +153,7 @@ def _refusals(visit: Visit, sender: str, until: float) -> int:
     return count
 
 
-def _attachments(visit: Visit, until: float, done: Pruned) -> None:
+def _attachments(visit: Transaction, until: float, done: Pruned) -> None:
     folder = visit.folder("attachments")
     aged = {name for name in files.names(folder) if _is_old(folder, name, until)}
     named = _named(visit) if aged else None
@@ -168,7 +168,7 @@ def _attachments(visit: Visit, until: float, done: Pruned) -> None:
                 done.bytes += size
 
 
-def _named(visit: Visit) -> set[str] | None:
+def _named(visit: Transaction) -> set[str] | None:
     """Every attachment that a message names; None where messages moved so that not all could be read."""
     found: set[str] = set()
     for agent in {agent for place in PLACES for agent in visit.agents(place)}:
@@ -182,20 +182,20 @@ def _named(visit: Visit) -> set[str] | None:
     return found
 
 
-def _content(visit: Visit, agent: str, place: Place, name: str) -> bytes | None:
+def _content(visit: Transaction, agent: str, place: Place, name: str) -> bytes | None:
     read = files.read(visit.folder(place, agent), name, signing.MOST_FILE_BYTES)
-    if isinstance(read, files.Unfit) and read.gone:
+    if isinstance(read, files.RejectedFile) and read.gone:
         entry = parse(place, name)
         moved = entry and find.find(visit, agent, entry.stem.id)
         if moved is None:
             return None
         read = files.read(visit.folder(moved.place, agent), moved.name, signing.MOST_FILE_BYTES)
-    if isinstance(read, files.Unfit):
+    if isinstance(read, files.RejectedFile):
         return None if parse(place, name) else b""  # a message that cannot be read may name one
     return read.data
 
 
-def _take(visit: Visit, folder: int, name: str) -> bool:
+def _take(visit: Transaction, folder: int, name: str) -> bool:
     try:
         visit.remove(folder, name)
     except FileNotFoundError:

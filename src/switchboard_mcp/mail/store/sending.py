@@ -17,11 +17,11 @@ from switchboard_mcp.mail.messages import (
     MOST_PAYLOAD_BYTES,
     Draft,
     Gate,
-    Message,
+    MailMessage,
     Sent,
 )
 from switchboard_mcp.mail.store import files, find, receipts, signing, validation
-from switchboard_mcp.mail.store.directory import Draftfile, Visit
+from switchboard_mcp.mail.store.directory import TempFile, Transaction
 from switchboard_mcp.mail.store.filenames import Stem, waiting_name
 from switchboard_mcp.mail.store.group_commit import Job
 
@@ -31,7 +31,13 @@ _MOST_MARK_BYTES = 256
 
 
 def send(
-    visit: Visit, draft: Draft, sender: str, recipient: str, gates: Sequence[Gate], *, verified: bool = True
+    visit: Transaction,
+    draft: Draft,
+    sender: str,
+    recipient: str,
+    gates: Sequence[Gate],
+    *,
+    verified: bool = True,
 ) -> Job[Sent]:
     """One message; `verified`, its sender is known for certain."""
     sender = find.name_of(sender)
@@ -43,7 +49,7 @@ def send(
     message.metadata["verified"] = verified
     if attached is not None:
         message.metadata["attachment"] = attached.record
-    letter = Posting(visit, message, gates, attached=attached)
+    letter = OutgoingMessage(visit, message, gates, attached=attached)
     yield letter.write()
     with visit.locked(recipient):
         letter.publish()
@@ -51,7 +57,7 @@ def send(
     return letter.finish()
 
 
-class Posting:
+class OutgoingMessage:
     """A message on its way into an inbox, with its receipt and the mark of its key.
 
     Written, published under the recipient's lock, and finished, with the disk in between. One whose key or id was used
@@ -60,8 +66,8 @@ class Posting:
 
     def __init__(
         self,
-        visit: Visit,
-        message: Message,
+        visit: Transaction,
+        message: MailMessage,
         gates: Sequence[Gate],
         *,
         drop_id: str = "",
@@ -86,14 +92,14 @@ class Posting:
         folder = self.visit.folder("keys", recipient)
         for mark in self._marks:
             found = files.read(folder, mark, _MOST_MARK_BYTES)
-            if isinstance(found, files.Found):
+            if isinstance(found, files.FileContent):
                 order, _, tail = found.data.decode("ascii", "replace").strip().partition(" ")
                 stem = Stem(int(order), tail) if order.isdigit() else None
                 if stem is not None and find.holds(self.visit, recipient, stem):
                     return stem
         return None
 
-    def write(self) -> list[Draftfile]:
+    def write(self) -> list[TempFile]:
         """Everything that must be on the disk before the message gets its name."""
         visit = self.visit
         if self.earlier is not None:
@@ -133,7 +139,7 @@ class Posting:
         return Sent(id=self.message.id, recipient=recipient, receipt=self._receipt)
 
 
-def gated(message: Message, gates: Sequence[Gate]) -> Message:
+def gated(message: MailMessage, gates: Sequence[Gate]) -> MailMessage:
     """The message as the gates let it pass."""
     for gate in gates:
         passed = gate(message)
@@ -150,7 +156,7 @@ def gated(message: Message, gates: Sequence[Gate]) -> Message:
     return message
 
 
-def marks(message: Message, drop_id: str = "") -> list[str]:
+def marks(message: MailMessage, drop_id: str = "") -> list[str]:
     """The names under which it is noted which message a key, or the id of a dropped file, was used for."""
     key = message.metadata.get("idempotencyKey")
     # Whoever only says to be the sender must not use up the keys of the one who is.
@@ -176,16 +182,16 @@ def _tail(marks: list[str], drop_id: str) -> str:
 class Attached(msgspec.Struct):
     """The whole of a payload that is too large for a message."""
 
-    draft: Draftfile
+    draft: TempFile
     record: dict[str, object]
     name: str
 
-    def publish(self, visit: Visit) -> None:
+    def publish(self, visit: Transaction) -> None:
         """The same content twice is one file, and a new one: what was old might just be taken away."""
         visit.put(self.draft, visit.folder("attachments"), self.name)
 
 
-def _attach(visit: Visit, draft: Draft) -> tuple[Draft, Attached | None]:
+def _attach(visit: Transaction, draft: Draft) -> tuple[Draft, Attached | None]:
     if len(draft.payload) * 4 <= MOST_PAYLOAD_BYTES:
         return draft, None
     try:
@@ -205,7 +211,7 @@ def _attach(visit: Visit, draft: Draft) -> tuple[Draft, Attached | None]:
     return short, Attached(visit.write(data), record, name)
 
 
-def attachment(visit: Visit, message: Message) -> bytes:
+def attachment(visit: Transaction, message: MailMessage) -> bytes:
     """The whole payload of a message, as it was sent."""
     record = message.metadata.get("attachment")
     if not isinstance(record, dict):
@@ -214,7 +220,7 @@ def attachment(visit: Visit, message: Message) -> bytes:
     if len(digest) != 64 or not digest.isalnum():
         raise refused("mail_not_found", f"'{message.id}' names an attachment that cannot be.")
     found = files.read(visit.folder("attachments"), f"{digest}.txt", MOST_ATTACHMENT_BYTES)
-    if isinstance(found, files.Unfit) or sha256(found.data).hexdigest() != digest:
-        why = found.reason if isinstance(found, files.Unfit) else "its content has been changed"
+    if isinstance(found, files.RejectedFile) or sha256(found.data).hexdigest() != digest:
+        why = found.reason if isinstance(found, files.RejectedFile) else "its content has been changed"
         raise refused("mail_not_found", f"The attachment of '{message.id}' cannot be had: {why}.")
     return found.data

@@ -12,17 +12,17 @@ from hmac import compare_digest
 
 import msgspec
 
-from switchboard_mcp.mail.messages import MOST_METADATA_BYTES, MOST_PAYLOAD_BYTES, Message
+from switchboard_mcp.mail.messages import MOST_METADATA_BYTES, MOST_PAYLOAD_BYTES, MailMessage
 from switchboard_mcp.mail.store.filenames import Stem
 
 # Every byte of a payload may need six as an escape; the rest is small.
 MOST_FILE_BYTES = 6 * MOST_PAYLOAD_BYTES + 2 * MOST_METADATA_BYTES + 65_536
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-_decoder = msgspec.json.Decoder(Message)
+_decoder = msgspec.json.Decoder(MailMessage)
 
 
-def sealed(key: bytes, stem: Stem, message: Message) -> bytes:
+def sealed(key: bytes, stem: Stem, message: MailMessage) -> bytes:
     """The content of the message's file."""
     bare = {name: value for name, value in message.metadata.items() if name != "seal"}
     plain = msgspec.structs.replace(message, metadata=bare)
@@ -30,7 +30,7 @@ def sealed(key: bytes, stem: Stem, message: Message) -> bytes:
     return _encoder.encode(msgspec.structs.replace(message, metadata=bare)) + b"\n"
 
 
-def decode(data: bytes) -> Message | None:
+def decode(data: bytes) -> MailMessage | None:
     """The message in a file, whoever wrote it; None where it is none."""
     try:
         return _decoder.decode(data)
@@ -38,7 +38,7 @@ def decode(data: bytes) -> Message | None:
         return None
 
 
-def unsealed(key: bytes, stem: Stem, agent: str, data: bytes) -> Message | None:
+def unsealed(key: bytes, stem: Stem, agent: str, data: bytes) -> MailMessage | None:
     """The message in a file of ours, without its seal; None where the seal is not right."""
     message = decode(data)
     if message is None or message.id != stem.id or message.recipient != agent:
@@ -49,5 +49,5 @@ def unsealed(key: bytes, stem: Stem, agent: str, data: bytes) -> Message | None:
     return message
 
 
-def _seal(key: bytes, stem: Stem, message: Message) -> str:
+def _seal(key: bytes, stem: Stem, message: MailMessage) -> str:
     return blake2b(f"{stem}\n".encode() + _encoder.encode(message), key=key, digest_size=16).hexdigest()

@@ -14,7 +14,7 @@ import msgspec
 
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.store import files
-from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.directory import Transaction
 
 T = TypeVar("T")
 State = dict[str, Any]
@@ -23,29 +23,29 @@ BEFORE = "state.before.json"
 MOST_STATE_BYTES = 64 * 1_048_576
 
 
-def read(visit: Visit) -> State | None:
+def read(visit: Transaction) -> State | None:
     """The state; None where it has to be made anew (`load`, under the lock)."""
     found = files.read(visit.root, FILE, MOST_STATE_BYTES)
-    if isinstance(found, files.Unfit):
+    if isinstance(found, files.RejectedFile):
         return {} if found.gone and not visit.agents() else None
     return _decoded(found.data)
 
 
-def load(visit: Visit) -> State:
+def load(visit: Transaction) -> State:
     """The state. The lock is held, so that an unreadable one can be set aside."""
     found = files.read(visit.root, FILE, MOST_STATE_BYTES)
-    if isinstance(found, files.Found):
+    if isinstance(found, files.FileContent):
         state = _decoded(found.data)
         if state is not None:
             return state
-    if isinstance(found, files.Found) or not found.gone:
+    if isinstance(found, files.FileContent) or not found.gone:
         visit.move(visit.root, FILE, visit.root, f"state.unreadable.{visit.number():016d}.json")
     return _rebuilt(visit)
 
 
-def _rebuilt(visit: Visit) -> State:
+def _rebuilt(visit: Transaction) -> State:
     before = files.read(visit.root, BEFORE, MOST_STATE_BYTES)
-    state = (_decoded(before.data) if isinstance(before, files.Found) else None) or {}
+    state = (_decoded(before.data) if isinstance(before, files.FileContent) else None) or {}
     agents = state.get("agents")
     state["agents"] = agents if isinstance(agents, dict) else {}
     for name in visit.agents():
@@ -53,7 +53,7 @@ def _rebuilt(visit: Visit) -> State:
     return state
 
 
-def update(visit: Visit, change: Callable[[State], T]) -> T:
+def update(visit: Transaction, change: Callable[[State], T]) -> T:
     """Let `change` alter the state, and store it."""
     with visit.state_locked():
         state = load(visit)
@@ -70,7 +70,7 @@ def update(visit: Visit, change: Callable[[State], T]) -> T:
         return answer
 
 
-def _store(visit: Visit, data: bytes, name: str) -> None:
+def _store(visit: Transaction, data: bytes, name: str) -> None:
     draft = visit.write(msgspec.json.format(data, indent=2) + b"\n")
     visit.sync_draft(draft)
     visit.put(draft, visit.root, name)

@@ -20,11 +20,11 @@ from switchboard_mcp.mail.messages import (
     Delivery,
     Draft,
     Gate,
-    Letter,
-    Message,
+    MailMessage,
     Outcome,
     Receipt,
     Sent,
+    StoredMessage,
 )
 from switchboard_mcp.mail.store import (
     claims,
@@ -36,36 +36,38 @@ from switchboard_mcp.mail.store import (
     sending,
     state,
 )
-from switchboard_mcp.mail.store.claims import Settling
-from switchboard_mcp.mail.store.cleanup import Finding
+from switchboard_mcp.mail.store.claims import AckRequest
+from switchboard_mcp.mail.store.cleanup import StoreFinding
 from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
-from switchboard_mcp.mail.store.directory import Tree, Visit
+from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.group_commit import Job
 from switchboard_mcp.mail.store.state import State
 from switchboard_mcp.mail.store.sweeper import Sweeper
-from switchboard_mcp.mail.store.watcher import POLL_S, Change
-from switchboard_mcp.mail.store.worker import Writer
+from switchboard_mcp.mail.store.watcher import POLL_S, MailboxChange
+from switchboard_mcp.mail.store.worker import StoreWorker
 
 if TYPE_CHECKING:
-    from switchboard_mcp.mail.store.verify import Verdict
+    from switchboard_mcp.mail.store.verify import StoreVerdict
 
-__all__ = ["Change", "Post", "State"]
+__all__ = ["MailboxChange", "MessageStore", "State"]
 
 T = TypeVar("T")
 DEFAULT_LEASE_S = 300.0
 
 
-class Post:
+class MessageStore:
     """The store of one workspace. `async with await Post.open(folder) as post: …`."""
 
-    def __init__(self, tree: Tree, gates: Sequence[Gate], report: Callable[[Delivery], None] | None) -> None:
+    def __init__(
+        self, tree: StoreDirectory, gates: Sequence[Gate], report: Callable[[Delivery], None] | None
+    ) -> None:
         """Use `open`."""
         self._tree = tree
         self._gates = gates
         self._report = report
-        self._writer = Writer(tree)
-        self._reader = Writer(tree, "switchboard-mail-reader")
-        self._listeners: list[Callable[[Change], None]] = []
+        self._writer = StoreWorker(tree)
+        self._reader = StoreWorker(tree, "switchboard-mail-reader")
+        self._listeners: list[Callable[[MailboxChange], None]] = []
         self._sweeper: Sweeper | None = None
         self._loop: AbstractEventLoop = get_running_loop()
 
@@ -83,13 +85,13 @@ class Post:
         report: Callable[[Delivery], None] | None = None,
         watch: bool = True,
         clocks: Clocks | None = None,
-    ) -> Post:
+    ) -> MessageStore:
         """Make or open `.switchboard/` in `workspace`, mend what a crash left behind, and begin to watch.
 
         `report` is told, on the event loop, of every dropped file that was delivered or became a dead letter.
         Without `watch` (for short commands) dropped files are delivered when somebody looks.
         """
-        tree = Tree(workspace, clocks or system_clocks())
+        tree = StoreDirectory(workspace, clocks or system_clocks())
         loop = get_running_loop()
         await loop.run_in_executor(None, tree.make)
         post = cls(tree, gates, report)
@@ -111,7 +113,7 @@ class Post:
         await self._writer.close()
         self._tree.close()
 
-    async def __aenter__(self) -> Post:
+    async def __aenter__(self) -> MessageStore:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -121,7 +123,7 @@ class Post:
         """Make the folders of an agent, so that it can be written to; returns the name as its folders have it."""
         agent = find.name_of(name)
 
-        def make(visit: Visit) -> str:
+        def make(visit: Transaction) -> str:
             for place in ("inbox", "outbox"):
                 visit.folder(place, agent, make=True)
             return agent
@@ -157,7 +159,7 @@ class Post:
 
     async def peek(
         self, agent: str, *, limit: int = 100, after: int = 0, unless: Collection[str] = ()
-    ) -> list[Letter]:
+    ) -> list[StoredMessage]:
         """What waits in an inbox, in the order it would be claimed; consumes nothing.
 
         `unless` leaves out messages with these ids, `after` those up to this `order`. The latter is for paging: what
@@ -165,7 +167,7 @@ class Post:
         """
         name = find.name_of(agent)
 
-        def look(visit: Visit, last: bool) -> list[Letter] | None:
+        def look(visit: Transaction, last: bool) -> list[StoredMessage] | None:
             find.known_agent(visit, name)
             inbox = dropped_files.look(visit, name)
             if inbox.dropped and not last:
@@ -177,11 +179,11 @@ class Post:
 
         return await self._look(name, look) or []
 
-    async def read(self, agent: str, message_id: str) -> Letter:
+    async def read(self, agent: str, message_id: str) -> StoredMessage:
         """One message to `agent`, wherever it is now; consumes nothing. Raises `mail_not_found`."""
         name = find.name_of(agent)
 
-        def look(visit: Visit, last: bool) -> Letter | None:
+        def look(visit: Transaction, last: bool) -> StoredMessage | None:
             find.known_agent(visit, name)
             entry = find.find(visit, name, message_id)
             if entry is None or not (last or dropped_files.is_delivered(visit, name, entry)):
@@ -201,7 +203,7 @@ class Post:
         limit: int = 100,
         after: int = 0,
         unless: Collection[str] = (),
-    ) -> list[Letter]:
+    ) -> list[StoredMessage]:
         """`peek`, as soon as there is something; empty after `timeout_s` seconds."""
         name = find.name_of(agent)
         news = Event()
@@ -238,7 +240,7 @@ class Post:
         name = find.name_of(agent)
         wanted = None if ids is None else frozenset(ids)
 
-        def take(visit: Visit) -> tuple[list[Claimed], list[Delivery]]:
+        def take(visit: Transaction) -> tuple[list[Claimed], list[Delivery]]:
             find.known_agent(visit, name)
             find.demand_here(visit, name)
             _, dead = claims.give_back_expired(visit, name)
@@ -273,7 +275,7 @@ class Post:
         (0) the message is settled whoever holds it: for a person at a shell.
         """
         name = find.name_of(agent)
-        how = Settling(fence=fence, outcome=outcome, summary=summary, result=result)
+        how = AckRequest(fence=fence, outcome=outcome, summary=summary, result=result)
         return await self._writer.commit(
             lambda visit: claims.ack(visit, name, message_id, how, self._gates), numbers=2
         )
@@ -299,14 +301,14 @@ class Post:
         action: str | None = None,
         places: Sequence[str] = ("inbox", "claimed", "archive"),
         limit: int = 50,
-    ) -> list[Letter]:
+    ) -> list[StoredMessage]:
         """Messages to `agent` whose words match, best first; without a query the newest first."""
         name = find.name_of(agent)
         by = find.name_of(sender) if sender else None
-        wanted = message_search.Wanted(query=query, sender=by, action=action, places=places, limit=limit)
+        wanted = message_search.SearchQuery(query=query, sender=by, action=action, places=places, limit=limit)
         return await self._reader.run(lambda visit: message_search.search(visit, name, wanted))
 
-    async def attachment(self, message: Message) -> bytes:
+    async def attachment(self, message: MailMessage) -> bytes:
         """The whole payload of a message that was too large for one, its hash checked."""
         return await self._reader.run(lambda visit: sending.attachment(visit, message))
 
@@ -314,7 +316,7 @@ class Post:
         """Deliver what was dropped as files, to one agent or to all. Watching does this by itself."""
         name = None if agent is None else find.name_of(agent)
 
-        def work(visit: Visit) -> list[Delivery]:
+        def work(visit: Transaction) -> list[Delivery]:
             told: list[Delivery] = []
             for each in visit.agents() if name is None else [name]:
                 told += dropped_files.deliver(visit, each, self._gates)[1]
@@ -336,11 +338,11 @@ class Post:
         """
         return await self._writer.run(lambda visit: state.update(visit, change))
 
-    async def work(self, what: Callable[[Visit], T]) -> T:
+    async def work(self, what: Callable[[Transaction], T]) -> T:
         """Run something of another room in the writer's thread."""
         return await self._writer.run(what)
 
-    async def commit(self, job: Callable[[Visit], Job[T]], *, numbers: int = 1) -> T:
+    async def commit(self, job: Callable[[Transaction], Job[T]], *, numbers: int = 1) -> T:
         """Run a job of another room that is durable when this returns, together with others."""
         return await self._writer.commit(job, numbers=numbers)
 
@@ -349,7 +351,7 @@ class Post:
         """What looks at every message before it is accepted."""
         return self._gates
 
-    def subscribe(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+    def subscribe(self, listener: Callable[[MailboxChange], None]) -> Callable[[], None]:
         """Call `listener` on the event loop for every change, of this process or another; returns how to stop."""
         self._listeners.append(listener)
 
@@ -359,19 +361,19 @@ class Post:
 
         return stop
 
-    async def verify(self) -> Verdict:
+    async def verify(self) -> StoreVerdict:
         """Look at every file and say whether each accepted id is in exactly one place."""
         from switchboard_mcp.mail.store.verify import verify
 
         return await self._reader.run(verify)
 
-    async def repair(self) -> list[Finding]:
+    async def repair(self) -> list[StoreFinding]:
         """Mend what a crash left: temporary files, half moves, expired leases, missing receipts."""
         from switchboard_mcp.mail.store.repair import repair
 
         return await self._writer.run(repair)
 
-    async def _look(self, agent: str, look: Callable[[Visit, bool], T | None]) -> T | None:
+    async def _look(self, agent: str, look: Callable[[Transaction, bool], T | None]) -> T | None:
         """Look; where that finds too little, deliver what was dropped there and look for the `last` time.
 
         So nobody who looks waits for the writer without need.
@@ -385,7 +387,7 @@ class Post:
             pass  # A folder that cannot be written can still be read.
         return await self._reader.run(lambda visit: look(visit, True))
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: MailboxChange) -> None:
         for listener in tuple(self._listeners):
             listener(change)
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 from switchboard_mcp.mail.messages import Delivery, Gate
 from switchboard_mcp.mail.store import claims, dropped_files
-from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import parse
-from switchboard_mcp.mail.store.watcher import Change, Watcher
-from switchboard_mcp.mail.store.worker import Writer
+from switchboard_mcp.mail.store.watcher import MailboxChange, Watcher
+from switchboard_mcp.mail.store.worker import StoreWorker
 
 # How often leases that are over are given back, and files that were still being written looked at again.
 TICK_S = 1.0
@@ -26,10 +26,10 @@ class Sweeper:
     def __init__(
         self,
         path: str,
-        writer: Writer,
+        writer: StoreWorker,
         gates: Sequence[Gate],
         tell: Callable[[Sequence[Delivery]], None],
-        hear: Callable[[Change], None],
+        hear: Callable[[MailboxChange], None],
     ) -> None:
         self._loop = get_running_loop()
         self._watcher = Watcher(path, self._loop, self._changed)
@@ -53,7 +53,7 @@ class Sweeper:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: MailboxChange) -> None:
         # The desk's own messages need no delivery; one that only looks so waits for the next look into the inbox.
         if change.kind == "inbox" and (not change.file or parse("inbox", change.file) is None):
             self._due.add(change.agent)
@@ -70,7 +70,7 @@ class Sweeper:
         due, self._due = self._due, set()
         self._busy = True
 
-        def work(visit: Visit) -> Swept:
+        def work(visit: Transaction) -> Swept:
             told: list[Delivery] = []
             settling: set[str] = set()
             for agent in visit.agents() if "" in due else sorted(due):

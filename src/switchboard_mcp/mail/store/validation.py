@@ -17,7 +17,7 @@ from switchboard_mcp.mail.messages import (
     PRIORITIES,
     RESERVED,
     Draft,
-    Message,
+    MailMessage,
 )
 from switchboard_mcp.mail.store.filenames import is_message_id
 
@@ -27,7 +27,7 @@ MOST_KEY_CHARS = 256
 MOST_REFERENCE_CHARS = 256
 
 
-def from_draft(draft: Draft, sender: str, recipient: str, created_at: str) -> Message | Failure:
+def from_draft(draft: Draft, sender: str, recipient: str, created_at: str) -> MailMessage | Failure:
     """The message a draft makes, its id still missing; or what is wrong with it."""
     metadata = {key: value for key, value in draft.metadata.items() if key not in RESERVED}
     if draft.priority != "normal":
@@ -37,7 +37,7 @@ def from_draft(draft: Draft, sender: str, recipient: str, created_at: str) -> Me
     if draft.idempotency_key is not None:
         metadata["idempotencyKey"] = draft.idempotency_key
     metadata["verified"] = True
-    message = Message(
+    message = MailMessage(
         id="msg_0",
         action=draft.action,
         sender=sender,
@@ -56,7 +56,7 @@ def is_named_so(name: str) -> bool:
     return name.startswith("msg_") and name.endswith(".json")
 
 
-def from_file(data: bytes, agent: str, file: str, created_at: str) -> Message | Failure:
+def from_file(data: bytes, agent: str, file: str, created_at: str) -> MailMessage | Failure:
     """The message in a dropped file; or what is wrong with it. What only the desk may say is taken out."""
     try:
         said = msgspec.json.decode(data)
@@ -66,7 +66,7 @@ def from_file(data: bytes, agent: str, file: str, created_at: str) -> Message | 
         return _invalid("it is not a JSON object")
     said = _completed(said, file, created_at)
     try:
-        message = msgspec.convert(said, Message)
+        message = msgspec.convert(said, MailMessage)
     except (msgspec.ValidationError, RecursionError) as problem:
         return _invalid(str(problem))
     return _addressed(message, agent) or wrong(message) or message
@@ -85,7 +85,7 @@ def _completed(said: dict[str, Any], file: str, created_at: str) -> dict[str, An
     return said
 
 
-def _addressed(message: Message, agent: str) -> Failure | None:
+def _addressed(message: MailMessage, agent: str) -> Failure | None:
     if not is_message_id(message.id):
         return _invalid("`id` must be msg_ with up to 100 letters, digits, - or _ behind")
     if agent_name(message.sender) is None:
@@ -95,7 +95,7 @@ def _addressed(message: Message, agent: str) -> Failure | None:
     return None
 
 
-def wrong(message: Message) -> Failure | None:
+def wrong(message: MailMessage) -> Failure | None:
     """What no message may hold, whichever way it comes."""
     if _utf8(message.payload) > MOST_PAYLOAD_BYTES:
         return failure("mail_too_large", f"`payload` is larger than {MOST_PAYLOAD_BYTES} bytes.")
@@ -109,7 +109,7 @@ def wrong(message: Message) -> Failure | None:
     return _odd_metadata(message) or _odd_references(message)
 
 
-def _odd_metadata(message: Message) -> Failure | None:
+def _odd_metadata(message: MailMessage) -> Failure | None:
     said = message.metadata
     if "priority" in said and said["priority"] not in PRIORITIES:
         return _invalid(f"`priority` must be one of {', '.join(PRIORITIES)}")
@@ -121,7 +121,7 @@ def _odd_metadata(message: Message) -> Failure | None:
     return None
 
 
-def _odd_references(message: Message) -> Failure | None:
+def _odd_references(message: MailMessage) -> Failure | None:
     for name, text in (("replyTo", message.reply_to), ("team", message.team)):
         if text is not None and not 0 < len(text) <= MOST_REFERENCE_CHARS:
             return _invalid(f"`{name}` must have 1 to {MOST_REFERENCE_CHARS} characters")

@@ -11,18 +11,18 @@ from collections import defaultdict
 from msgspec import Struct
 
 from switchboard_mcp.mail.store import files, receipts, signing
-from switchboard_mcp.mail.store.cleanup import Finding
-from switchboard_mcp.mail.store.directory import AGENT_FOLDERS, Visit
-from switchboard_mcp.mail.store.filenames import PLACES, Entry, Place, parse
+from switchboard_mcp.mail.store.cleanup import StoreFinding
+from switchboard_mcp.mail.store.directory import AGENT_FOLDERS, Transaction
+from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, Place, parse
 
 
-class Verdict(Struct, rename="camel", kw_only=True):
+class StoreVerdict(Struct, rename="camel", kw_only=True):
     """What `verify` says: sound when every accepted id is in exactly one place, whole."""
 
     sound: bool
     counts: dict[str, int]
     """How many messages are in each place: `inbox`, `claimed`, `shipped`, `archive`, `deadletter`."""
-    findings: list[Finding]
+    findings: list[StoreFinding]
 
 
 # These say that a promise was broken; the others that something waits to be mended, delivered or set aside.
@@ -30,10 +30,10 @@ BROKEN = frozenset({"lost", "doubled", "torn"})
 WAITS = "was dropped there and is not delivered yet: any look into that inbox delivers it"
 
 
-def verify(visit: Visit) -> Verdict:
+def verify(visit: Transaction) -> StoreVerdict:
     """Look at everything."""
     counts: dict[str, int] = dict.fromkeys(PLACES, 0)
-    findings: list[Finding] = []
+    findings: list[StoreFinding] = []
     held: dict[str, set[str]] = {}
     agents = {agent for place in PLACES for agent in visit.agents(place)}
     promised = _promised(visit)
@@ -51,13 +51,13 @@ def verify(visit: Visit) -> Verdict:
         if message_id not in everywhere:
             path = f"outbox/{sender}/receipt_{message_id}.json"
             told_lost = f"'{message_id}' of '{sender}' was accepted and is nowhere."
-            findings.append(Finding(kind="lost", path=path, id=message_id, message=told_lost))
+            findings.append(StoreFinding(kind="lost", path=path, id=message_id, message=told_lost))
     findings += _strangers(visit)
     sound = not any(finding.kind in BROKEN for finding in findings)
-    return Verdict(sound=sound, counts=counts, findings=findings)
+    return StoreVerdict(sound=sound, counts=counts, findings=findings)
 
 
-def _promised(visit: Visit) -> list[tuple[str, str]]:
+def _promised(visit: Transaction) -> list[tuple[str, str]]:
     """Every message that a receipt says was accepted. Taken first: what is sent meanwhile cannot seem lost."""
     found = []
     for sender in visit.agents("outbox"):
@@ -68,9 +68,11 @@ def _promised(visit: Visit) -> list[tuple[str, str]]:
     return found
 
 
-def _agent(visit: Visit, agent: str, names: list[tuple[Place, str]]) -> tuple[list[Entry], list[Finding]]:
-    found: list[Entry] = []
-    told: list[Finding] = []
+def _agent(
+    visit: Transaction, agent: str, names: list[tuple[Place, str]]
+) -> tuple[list[MessageFile], list[StoreFinding]]:
+    found: list[MessageFile] = []
+    told: list[StoreFinding] = []
     now = visit.clocks.now()
     for place, name in names:
         entry = parse(place, name)
@@ -83,44 +85,44 @@ def _agent(visit: Visit, agent: str, names: list[tuple[Place, str]]) -> tuple[li
             found.append(entry)
         if entry is not None and entry.lease is not None and entry.lease.is_over(now):
             late = "The claim is over; the message goes back to the inbox."
-            told.append(Finding(kind="expired", path=path, id=entry.stem.id, message=late))
+            told.append(StoreFinding(kind="expired", path=path, id=entry.stem.id, message=late))
     return found, told + _doubled(agent, found)
 
 
-def _look(visit: Visit, agent: str, entry: Entry, path: str) -> Finding | None:
+def _look(visit: Transaction, agent: str, entry: MessageFile, path: str) -> StoreFinding | None:
     found = files.read(visit.folder(entry.place, agent), entry.name, signing.MOST_FILE_BYTES)
-    if isinstance(found, files.Unfit):
+    if isinstance(found, files.RejectedFile):
         if found.gone:
             return None
         kind = "half_moved" if found.links == 2 else "unreadable"
-        return Finding(kind=kind, path=path, id=entry.stem.id, message=f"{path}: {found.reason}.")
+        return StoreFinding(kind=kind, path=path, id=entry.stem.id, message=f"{path}: {found.reason}.")
     if signing.unsealed(visit.key(), entry.stem, agent, found.data) is not None:
         return None
     if entry.place == "inbox":
-        return Finding(kind="foreign", path=path, message=f"{path} {WAITS}.")
+        return StoreFinding(kind="foreign", path=path, message=f"{path} {WAITS}.")
     if signing.decode(found.data) is None:
-        return Finding(kind="torn", path=path, id=entry.stem.id, message=f"{path} is not whole.")
-    return Finding(
+        return StoreFinding(kind="torn", path=path, id=entry.stem.id, message=f"{path} is not whole.")
+    return StoreFinding(
         kind="unsealed", path=path, id=entry.stem.id, message=f"{path} was changed by somebody else."
     )
 
 
-def _other(place: str, name: str, path: str) -> Finding | None:
+def _other(place: str, name: str, path: str) -> StoreFinding | None:
     if place == "deadletter" or name.startswith(".") or name.endswith(".tmp"):
         return None
     told = "is no message of this place"
     if place == "inbox":
         dropped = name.startswith("msg_") and name.endswith(".json")
         told = WAITS if dropped else "is no message, and will be set aside among the dead letters"
-    return Finding(kind="foreign", path=path, message=f"{path} {told}.")
+    return StoreFinding(kind="foreign", path=path, message=f"{path} {told}.")
 
 
-def _doubled(agent: str, found: list[Entry]) -> list[Finding]:
+def _doubled(agent: str, found: list[MessageFile]) -> list[StoreFinding]:
     places = defaultdict(list)
     for entry in found:
         places[entry.stem.id].append(f"{entry.place}/{agent}/{entry.name}")
     return [
-        Finding(
+        StoreFinding(
             kind="doubled", path=paths[0], id=message_id, message=f"'{message_id}' is in {', '.join(paths)}."
         )
         for message_id, paths in places.items()
@@ -128,7 +130,7 @@ def _doubled(agent: str, found: list[Entry]) -> list[Finding]:
     ]
 
 
-def _strangers(visit: Visit) -> list[Finding]:
+def _strangers(visit: Transaction) -> list[StoreFinding]:
     """What stands where folders of agents should."""
     told = []
     for place in AGENT_FOLDERS:
@@ -136,5 +138,7 @@ def _strangers(visit: Visit) -> list[Finding]:
         for name in visit.names(place):
             if name not in known:
                 path = f"{place}/{name}"
-                told.append(Finding(kind="foreign", path=path, message=f"{path} is no folder of an agent."))
+                told.append(
+                    StoreFinding(kind="foreign", path=path, message=f"{path} is no folder of an agent.")
+                )
     return told

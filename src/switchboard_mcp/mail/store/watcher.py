@@ -22,7 +22,7 @@ _FOLDERS = inotify.CREATE | inotify.MOVED_TO | inotify.ONLY_FOLDERS | inotify.NO
 _FILES = _FOLDERS | inotify.CLOSE_WRITE | inotify.MOVED_FROM | inotify.DELETE
 
 
-class Change(Struct, frozen=True):
+class MailboxChange(Struct, frozen=True):
     """Something is new in a folder of an agent."""
 
     kind: str
@@ -36,7 +36,7 @@ class Change(Struct, frozen=True):
 class Watcher:
     """Calls `tell` on the event loop for every change."""
 
-    def __init__(self, path: str, loop: AbstractEventLoop, tell: Callable[[Change], None]) -> None:
+    def __init__(self, path: str, loop: AbstractEventLoop, tell: Callable[[MailboxChange], None]) -> None:
         self._path = path
         self._loop = loop
         self._tell = tell
@@ -101,11 +101,11 @@ class Watcher:
         return watch >= 0
 
     def _read(self) -> None:
-        changes: dict[Change, None] = {}
+        changes: dict[MailboxChange, None] = {}
         blind = False
         for watch, mask, name in inotify.events(self._descriptor):
             if mask & inotify.OVERFLOW:
-                changes[Change("inbox")] = None
+                changes[MailboxChange("inbox")] = None
             elif watch in self._watched:
                 place, agent = self._watched[watch]
                 if mask & inotify.IGNORED:
@@ -118,25 +118,25 @@ class Watcher:
         for change in changes:
             self._tell(change)
 
-    def _note(self, place: str, agent: str, name: str, changes: dict[Change, None]) -> bool:
+    def _note(self, place: str, agent: str, name: str, changes: dict[MailboxChange, None]) -> bool:
         """Note what is new; False where something new cannot be watched."""
         seen = True
         if agent:
             if not name.startswith("."):
-                changes[Change(place, agent, name)] = None
+                changes[MailboxChange(place, agent, name)] = None
         elif place:
             seen = self._watch_agent(place, name)
             # What came before the watch was there has no event of its own.
-            changes[Change(place, name)] = None
+            changes[MailboxChange(place, name)] = None
         elif name == "state.json":
-            changes[Change("state")] = None
+            changes[MailboxChange("state")] = None
         return seen
 
     def _poll(self) -> None:
         seen = self._look()
         for key, changed in seen.items():
             if self._times.get(key) != changed:
-                self._tell(Change(*key))
+                self._tell(MailboxChange(*key))
         self._times = seen
         self._timer = self._loop.call_later(POLL_S, self._poll)
 

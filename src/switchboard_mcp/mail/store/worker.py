@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail.store import files, group_commit
-from switchboard_mcp.mail.store.directory import Tree, Visit
+from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.group_commit import Job
 
 T = TypeVar("T")
@@ -22,11 +22,11 @@ T = TypeVar("T")
 MOST_IN_ROUND = 256
 
 
-class Order:
+class WorkerJob:
     """One thing to do, and where its answer goes."""
 
     def __init__(
-        self, loop: AbstractEventLoop, work: Callable[[Visit], Any], durable: bool, numbers: int
+        self, loop: AbstractEventLoop, work: Callable[[Transaction], Any], durable: bool, numbers: int
     ) -> None:
         self.work = work
         self.durable = durable
@@ -46,27 +46,27 @@ class Order:
             self.answer.set_result(self.outcome)
 
 
-class Writer:
+class StoreWorker:
     """The thread and what waits for it. Whoever only reads has one of its own, so as not to wait for the disk."""
 
-    def __init__(self, tree: Tree, name: str = "switchboard-mail") -> None:
+    def __init__(self, tree: StoreDirectory, name: str = "switchboard-mail") -> None:
         self._tree = tree
-        self._waiting: deque[Order] = deque()
+        self._waiting: deque[WorkerJob] = deque()
         self._ready = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
-    async def run(self, work: Callable[[Visit], T]) -> T:
+    async def run(self, work: Callable[[Transaction], T]) -> T:
         """Run a function that blocks."""
         return await self._hand_over(work, durable=False, numbers=0)  # type: ignore[no-any-return]
 
-    async def commit(self, job: Callable[[Visit], Job[T]], *, numbers: int = 1) -> T:
+    async def commit(self, job: Callable[[Transaction], Job[T]], *, numbers: int = 1) -> T:
         """Run a job that is durable when this returns, together with others."""
         return await self._hand_over(job, durable=True, numbers=numbers)  # type: ignore[no-any-return]
 
-    async def _hand_over(self, work: Callable[[Visit], Any], *, durable: bool, numbers: int) -> Any:
-        order = Order(get_running_loop(), work, durable, numbers)
+    async def _hand_over(self, work: Callable[[Transaction], Any], *, durable: bool, numbers: int) -> Any:
+        order = WorkerJob(get_running_loop(), work, durable, numbers)
         with self._ready:
             if self._closing:
                 raise refused("shutting_down", "The message desk is closed.")
@@ -74,9 +74,9 @@ class Writer:
             self._ready.notify()
         return await order.answer
 
-    def start(self, work: Callable[[Visit], T], done: Callable[[T | None], None]) -> None:
+    def start(self, work: Callable[[Transaction], T], done: Callable[[T | None], None]) -> None:
         """Run a function nobody waits for; `done` hears what it returned, or None, on the event loop."""
-        order = Order(get_running_loop(), work, durable=False, numbers=0)
+        order = WorkerJob(get_running_loop(), work, durable=False, numbers=0)
         order.answer.add_done_callback(lambda answer: done(None if answer.exception() else answer.result()))
         with self._ready:
             if not self._closing:
@@ -107,7 +107,7 @@ class Writer:
                 self._round(together)
                 _answer(together)
 
-    def _single(self, order: Order) -> None:
+    def _single(self, order: WorkerJob) -> None:
         try:
             with self._tree.visit() as visit:
                 order.outcome = order.work(visit)
@@ -116,7 +116,7 @@ class Writer:
         except Exception as problem:  # noqa: BLE001 - whatever it is, it is the asker's to hear, and the thread goes on
             order.problem = problem
 
-    def _round(self, orders: list[Order]) -> None:
+    def _round(self, orders: list[WorkerJob]) -> None:
         try:
             with self._tree.visit(sum(order.numbers for order in orders)) as visit:
                 outcomes = group_commit.run(visit, [order.work(visit) for order in orders])
@@ -132,7 +132,7 @@ class Writer:
                 order.problem = problem
 
 
-def _answer(orders: list[Order]) -> None:
+def _answer(orders: list[WorkerJob]) -> None:
     for loop in {order.loop for order in orders}:
         mine = [order for order in orders if order.loop is loop]
         try:
@@ -141,6 +141,6 @@ def _answer(orders: list[Order]) -> None:
             pass  # The loop was closed; nobody waits any more.
 
 
-def _settle(orders: list[Order]) -> None:
+def _settle(orders: list[WorkerJob]) -> None:
     for order in orders:
         order.settle()

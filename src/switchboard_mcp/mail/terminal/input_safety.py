@@ -59,7 +59,7 @@ def typed(payload: str, *, bracketed: bool) -> bytes | str:
     return PASTE_BEGINS + data.replace(b"\n", b"\r") + PASTE_ENDS if bracketed else data
 
 
-class Watched:
+class ScreenState:
     """A screen, by what the program writes to it."""
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class Keyboard:
         return quiet >= (self.FORGOTTEN_S if self._begun else self.QUIET_S)
 
 
-class Allowance:
+class InputRateLimit:
     """So many in so long, and not one more."""
 
     def __init__(self, most: int, within_s: float) -> None:

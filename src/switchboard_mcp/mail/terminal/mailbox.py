@@ -12,10 +12,10 @@ from typing import Protocol
 
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail import agent_registry
-from switchboard_mcp.mail.messages import Letter, Outcome
-from switchboard_mcp.mail.store.store import Change, Post
-from switchboard_mcp.mail.terminal.input_safety import ENTER, Allowance, typed
-from switchboard_mcp.mail.terminal.registry import Entry, Place, refusal
+from switchboard_mcp.mail.messages import Outcome, StoredMessage
+from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
+from switchboard_mcp.mail.terminal.input_safety import ENTER, InputRateLimit, typed
+from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease, refusal
 
 # A person needs to see what happens; a loop of agents must not become a flood.
 MOST_TYPED, WITHIN_S = 10, 60.0
@@ -50,14 +50,14 @@ class Keys(Protocol):
 class TerminalMail:
     """See the module."""
 
-    def __init__(self, post: Post, place: Place, entry: Entry, keys: Keys) -> None:
+    def __init__(self, post: MessageStore, place: TerminalLease, entry: TerminalEntry, keys: Keys) -> None:
         self._post = post
         self._place = place
         self._name = place.name
         self._entry = entry
         self._keys = keys
         self._news = asyncio.Event()
-        self._allowance = Allowance(MOST_TYPED, WITHIN_S)
+        self._allowance = InputRateLimit(MOST_TYPED, WITHIN_S)
         self._before: set[str] = set()
         self._seen: set[str] = set()
 
@@ -89,7 +89,7 @@ class TerminalMail:
         finally:
             stop()
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: MailboxChange) -> None:
         if change.kind == "inbox" and change.agent in ("", self._name):
             self._news.set()
 
@@ -109,7 +109,7 @@ class TerminalMail:
         for letter in sorted(orders, key=lambda each: each.order):
             await self._obey(letter)
 
-    async def _obey(self, letter: Letter) -> None:
+    async def _obey(self, letter: StoredMessage) -> None:
         message = letter.message
         taken = await self._post.claim(self._name, ids=[message.id], lease_s=PATIENCE_S * 2)
         if not taken:
@@ -123,7 +123,7 @@ class TerminalMail:
             self._note({"outcome": "rejected", "id": message.id, "from": message.sender, "why": reason})
         await self._post.ack(self._name, message.id, fence=taken[0].fence, outcome=outcome, summary=summary)
 
-    async def _type(self, letter: Letter) -> str:
+    async def _type(self, letter: StoredMessage) -> str:
         """Type it; or why not."""
         message = letter.message
         role = (

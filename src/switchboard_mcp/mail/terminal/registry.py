@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.mail.agent_names import is_agent_name
-from switchboard_mcp.mail.messages import Gate, Message
+from switchboard_mcp.mail.messages import Gate, MailMessage
 from switchboard_mcp.mail.personas import Personas
 from switchboard_mcp.mail.roles import OVERSEER
 from switchboard_mcp.mail.store import files
@@ -39,7 +39,7 @@ MOST_LINE_BYTES = 4_096
 PATIENCE_S = 5.0
 
 
-class Entry(Struct, rename="camel", kw_only=True):
+class TerminalEntry(Struct, rename="camel", kw_only=True):
     """One terminal, as `bridge.json` has it."""
 
     pid: int
@@ -50,14 +50,14 @@ class Entry(Struct, rename="camel", kw_only=True):
     started_at: str = ""
 
 
-class Bridge(Struct, kw_only=True):
+class TerminalRegistry(Struct, kw_only=True):
     """The file."""
 
     version: int = 1
-    terminals: dict[str, Entry] = {}
+    terminals: dict[str, TerminalEntry] = {}
 
 
-def read(folder: str) -> dict[str, Entry]:
+def read(folder: str) -> dict[str, TerminalEntry]:
     """The terminals there are, by name: those whose process lives. `folder` is `.switchboard`."""
     try:
         root = files.open_folder(folder)
@@ -69,18 +69,18 @@ def read(folder: str) -> dict[str, Entry]:
         os.close(root)
 
 
-def _read(root: int) -> dict[str, Entry]:
+def _read(root: int) -> dict[str, TerminalEntry]:
     found = files.read(root, FILE, MOST_BYTES)
-    if isinstance(found, files.Unfit):
+    if isinstance(found, files.RejectedFile):
         return {}
     try:
-        terminals = msgspec.json.decode(found.data, type=Bridge).terminals
+        terminals = msgspec.json.decode(found.data, type=TerminalRegistry).terminals
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return {name: entry for name, entry in terminals.items() if is_agent_name(name) and is_running(entry.pid)}
 
 
-def enter(folder: str, name: str, entry: Entry | None) -> None:
+def enter(folder: str, name: str, entry: TerminalEntry | None) -> None:
     """Put a terminal into the file, or take it out; the dead ones go along. Blocking."""
     root = files.open_folder(folder)
     try:
@@ -92,7 +92,7 @@ def enter(folder: str, name: str, entry: Entry | None) -> None:
                 terminals.pop(name, None)
                 if entry is not None:
                     terminals[name] = entry
-                _store(root, msgspec.json.encode(Bridge(terminals=dict(sorted(terminals.items())))))
+                _store(root, msgspec.json.encode(TerminalRegistry(terminals=dict(sorted(terminals.items())))))
         finally:
             os.close(locks)
     finally:
@@ -106,7 +106,7 @@ def _store(root: int, data: bytes) -> None:
     files.replace(root, new, root, FILE)
 
 
-class Place:
+class TerminalLease:
     """The name and the door of one terminal, ours as long as this is kept."""
 
     def __init__(self, folder: str, name: str) -> None:
@@ -216,7 +216,9 @@ def _asked(line: bytes) -> str:
     return asked if asked in ("status", "look") else ""
 
 
-def refusal(recipient: str, entry: Entry, *, verified: bool, sender: str, role: str) -> Failure | None:
+def refusal(
+    recipient: str, entry: TerminalEntry, *, verified: bool, sender: str, role: str
+) -> Failure | None:
     """Why an `execute` message may not go to a terminal."""
     if not entry.allow_execute:
         told = f"Terminal '{recipient}' was started without --allow-execute: nothing is typed into it."
@@ -236,7 +238,7 @@ def gate(folder: str) -> Gate:
     """The look at `execute` messages to terminals that run. What comes to nobody's terminal is but a message."""
     personas = Personas(folder)
 
-    def look(message: Message) -> Message | Failure:
+    def look(message: MailMessage) -> MailMessage | Failure:
         if message.action != "execute":
             return message
         entry = read(folder).get(message.recipient)

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.inprocess.app import Request, Tool
+from switchboard_mcp.inprocess.app import ToolRequest, ToolSpec
 from switchboard_mcp.mail import agent_registry, resources
 from switchboard_mcp.mail.messages import Action, Draft, Outcome, Priority, Sent
 from switchboard_mcp.mail.presentation import brief, full, whole
 from switchboard_mcp.mail.roles import read_role
-from switchboard_mcp.mail.session import Seat
-from switchboard_mcp.mail.tools.agents import Asked
+from switchboard_mcp.mail.session import AgentSession
+from switchboard_mcp.mail.tools.agents import MailToolArgs
 
 # Hosts give up on a call after 60 s.
 LONGEST_WAIT_S, USUAL_WAIT_S = 55, 50
@@ -25,7 +25,7 @@ Fence = Annotated[int, Meta(ge=1)]
 MessageId = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
-class Said(Asked, kw_only=True):
+class MessageArgs(MailToolArgs, kw_only=True):
     """What every message says."""
 
     action: Action
@@ -53,32 +53,32 @@ class Said(Asked, kw_only=True):
         )
 
 
-class SendMessage(Said, kw_only=True):
+class SendMessage(MessageArgs, kw_only=True):
     recipient: Annotated[str, Meta(min_length=1, description="An agent, or a role that one agent has.")]
 
 
-class SendTeamMessage(Said, kw_only=True):
+class SendTeamMessage(MessageArgs, kw_only=True):
     team: Annotated[str, Meta(min_length=1)]
     role: Annotated[str | None, Meta(description="Only members in this role.")] = None
 
 
-class CheckInbox(Asked, kw_only=True):
+class CheckInbox(MailToolArgs, kw_only=True):
     limit: Count = 20
     after: Annotated[int, Meta(ge=0, description="Only messages beyond this `order`.")] = 0
     id: Annotated[str | None, Meta(description="One message of yours in full, wherever it is now.")] = None
 
 
-class WaitForMail(Asked, kw_only=True):
+class WaitForMail(MailToolArgs, kw_only=True):
     seconds: Annotated[int, Meta(ge=1, le=LONGEST_WAIT_S)] = USUAL_WAIT_S
     after: Annotated[int, Meta(ge=0, description="Only messages beyond this `order`.")] = 0
 
 
-class ClaimMessages(Asked, kw_only=True):
+class ClaimMessages(MailToolArgs, kw_only=True):
     max: Count = 1
     lease_seconds: Annotated[int, Meta(ge=1, le=86_400, description="How long they are yours.")] = 300
 
 
-class AckMessage(Asked, kw_only=True):
+class AckMessage(MailToolArgs, kw_only=True):
     id: MessageId
     outcome: Outcome
     result: Annotated[str | None, Meta(description="Goes back to the sender as submit_result.")] = None
@@ -88,14 +88,14 @@ class AckMessage(Asked, kw_only=True):
     ] = None
 
 
-class GetReceipts(Asked, kw_only=True):
+class GetReceipts(MailToolArgs, kw_only=True):
     ids: Annotated[list[MessageId], Meta(max_length=100, description="Of these messages only.")] = field(
         default_factory=list
     )
     limit: Count = 20
 
 
-class SearchMessages(Asked, kw_only=True):
+class SearchMessages(MailToolArgs, kw_only=True):
     query: str = ""
     sender: str | None = None
     action: Action | None = None
@@ -103,7 +103,7 @@ class SearchMessages(Asked, kw_only=True):
     limit: Count = 20
 
 
-async def send_message(seat: Seat, asked: SendMessage, request: Request) -> object:
+async def send_message(seat: AgentSession, asked: SendMessage, request: ToolRequest) -> object:
     """One message to one agent; answered when it is stored."""
     sender = await seat.agent()
     seat.check_sender(sender, asked.sender)
@@ -119,7 +119,7 @@ async def send_message(seat: Seat, asked: SendMessage, request: Request) -> obje
     return {**told, "warning": warning} if warning else told
 
 
-async def send_team_message(seat: Seat, asked: SendTeamMessage, request: Request) -> object:
+async def send_team_message(seat: AgentSession, asked: SendTeamMessage, request: ToolRequest) -> object:
     """The same message to the members of a team, each stored or refused on its own."""
     sender = await seat.agent()
     seat.check_sender(sender, asked.sender)
@@ -148,7 +148,7 @@ def _receipt(sent: Sent) -> dict[str, object]:
     return {**told, "duplicate": True} if sent.duplicate else told
 
 
-async def check_inbox(seat: Seat, asked: CheckInbox, request: Request) -> object:
+async def check_inbox(seat: AgentSession, asked: CheckInbox, request: ToolRequest) -> object:
     """Look, and consume nothing."""
     agent = await seat.agent()
     seat.desk.note_woken(agent)
@@ -158,7 +158,7 @@ async def check_inbox(seat: Seat, asked: CheckInbox, request: Request) -> object
     return await resources.inbox(seat.desk, agent, asked.limit, asked.after)
 
 
-async def wait_for_mail(seat: Seat, asked: WaitForMail, request: Request) -> object:
+async def wait_for_mail(seat: AgentSession, asked: WaitForMail, request: ToolRequest) -> object:
     """Wait until there is something, in slices, so that whoever waits hears that we are at it."""
     agent = await seat.agent()
     post = await seat.desk.post()
@@ -178,7 +178,7 @@ async def wait_for_mail(seat: Seat, asked: WaitForMail, request: Request) -> obj
     return {"agent": agent, "messages": [brief(letter) for letter in letters]}
 
 
-async def claim_messages(seat: Seat, asked: ClaimMessages, request: Request) -> object:
+async def claim_messages(seat: AgentSession, asked: ClaimMessages, request: ToolRequest) -> object:
     """Take messages for a time."""
     agent = await seat.agent()
     seat.desk.note_woken(agent)
@@ -188,7 +188,7 @@ async def claim_messages(seat: Seat, asked: ClaimMessages, request: Request) -> 
     return {"messages": [whole(one) for one in claimed]}
 
 
-async def ack_message(seat: Seat, asked: AckMessage, request: Request) -> object:
+async def ack_message(seat: AgentSession, asked: AckMessage, request: ToolRequest) -> object:
     """Settle a message that one has claimed."""
     agent = await seat.agent()
     fence = asked.fence or seat.fences.get(asked.id)
@@ -208,14 +208,14 @@ async def ack_message(seat: Seat, asked: AckMessage, request: Request) -> object
     return {**told_of, "result": _receipt(acked.result)} if acked.result is not None else told_of
 
 
-async def get_receipts(seat: Seat, asked: GetReceipts, request: Request) -> object:
+async def get_receipts(seat: AgentSession, asked: GetReceipts, request: ToolRequest) -> object:
     """What became of what one has sent."""
     agent = await seat.agent()
     found = await (await seat.desk.post()).receipts(agent, ids=asked.ids or None, limit=asked.limit)
     return {"receipts": found}
 
 
-async def search_messages(seat: Seat, asked: SearchMessages, request: Request) -> object:
+async def search_messages(seat: AgentSession, asked: SearchMessages, request: ToolRequest) -> object:
     """Look through one's own messages."""
     agent = await seat.agent()
     places = (asked.place,) if asked.place else ("inbox", "claimed", "archive")
@@ -226,53 +226,53 @@ async def search_messages(seat: Seat, asked: SearchMessages, request: Request) -
 
 
 TOOLS = (
-    Tool(
+    ToolSpec(
         name="send_message",
         description="Send a message to an agent. Answered when it is safely stored.",
         takes=SendMessage,
         serve=send_message,
     ),
-    Tool(
+    ToolSpec(
         name="send_team_message",
         description="Send a message to all members of a team, or to those in one role.",
         takes=SendTeamMessage,
         serve=send_team_message,
     ),
-    Tool(
+    ToolSpec(
         name="check_inbox",
         description="See your unread messages in brief. Consumes nothing.",
         takes=CheckInbox,
         serve=check_inbox,
         read_only=True,
     ),
-    Tool(
+    ToolSpec(
         name="wait_for_mail",
         description="Wait until you have mail, at most `seconds`. Consumes nothing; call again to go on waiting.",
         takes=WaitForMail,
         serve=wait_for_mail,
         read_only=True,
     ),
-    Tool(
+    ToolSpec(
         name="claim_messages",
         description="Take your next messages in full, to work on. Settle each with ack_message, or it comes back.",
         takes=ClaimMessages,
         serve=claim_messages,
     ),
-    Tool(
+    ToolSpec(
         name="ack_message",
         description="Settle a claimed message: done, failed or rejected. `result` answers its sender.",
         takes=AckMessage,
         serve=ack_message,
         idempotent=True,
     ),
-    Tool(
+    ToolSpec(
         name="get_receipts",
         description="What became of messages you sent.",
         takes=GetReceipts,
         serve=get_receipts,
         read_only=True,
     ),
-    Tool(
+    ToolSpec(
         name="search_messages",
         description="Find messages you received, by words, sender or action.",
         takes=SearchMessages,

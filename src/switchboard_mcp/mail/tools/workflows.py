@@ -9,10 +9,10 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from switchboard_mcp.inprocess.app import Request, Tool
+from switchboard_mcp.inprocess.app import ToolRequest, ToolSpec
 from switchboard_mcp.mail import agent_registry, reservations
-from switchboard_mcp.mail.session import Seat
-from switchboard_mcp.mail.tools.agents import Asked, Words
+from switchboard_mcp.mail.session import AgentSession
+from switchboard_mcp.mail.tools.agents import MailToolArgs, Words
 from switchboard_mcp.mail.workflows import engine
 from switchboard_mcp.mail.workflows.notifications import offered, shown
 
@@ -21,7 +21,7 @@ Reason = Annotated[str, Meta(min_length=1, max_length=1_000)]
 Paths = Annotated[list[str], Meta(min_length=1, max_length=50, description="Paths, globs or folders.")]
 
 
-class StartWorkflow(Asked, kw_only=True):
+class StartWorkflow(MailToolArgs, kw_only=True):
     workflow: Annotated[
         str, Meta(min_length=1, description="hand-off, review, challenge or one of your own.")
     ]
@@ -31,12 +31,12 @@ class StartWorkflow(Asked, kw_only=True):
     subject: Annotated[Words, Meta(description="What it is about.")] = ""
 
 
-class GetWorkflowState(Asked, kw_only=True):
+class GetWorkflowState(MailToolArgs, kw_only=True):
     workflow: Id = None
     agent: Annotated[str | None, Meta(description="The one this agent is in.")] = None
 
 
-class CompleteWorkflowPhase(Asked, kw_only=True):
+class CompleteWorkflowPhase(MailToolArgs, kw_only=True):
     phase: Annotated[str, Meta(min_length=1, description="The one it is in now.")]
     workflow: Id = None
     next: Annotated[str | None, Meta(description="Where to, if there is a choice.")] = None
@@ -47,22 +47,22 @@ class CompleteWorkflowPhase(Asked, kw_only=True):
     skip_reason: Annotated[Reason | None, Meta(description="Skips the phase; is recorded.")] = None
 
 
-class StopWorkflow(Asked, kw_only=True):
+class StopWorkflow(MailToolArgs, kw_only=True):
     reason: Annotated[Reason, Meta(description="Is recorded.")]
     workflow: Id = None
 
 
-class ReservePaths(Asked, kw_only=True):
+class ReservePaths(MailToolArgs, kw_only=True):
     paths: Paths
     minutes: Annotated[int, Meta(ge=1, le=1_440)] = 60
     reason: Words = ""
 
 
-class ReleasePaths(Asked, kw_only=True):
+class ReleasePaths(MailToolArgs, kw_only=True):
     paths: Annotated[list[str] | None, Meta(description="All of yours when left out.")] = None
 
 
-async def start_workflow(seat: Seat, asked: StartWorkflow, request: Request) -> object:
+async def start_workflow(seat: AgentSession, asked: StartWorkflow, request: ToolRequest) -> object:
     """Begin one."""
     agent = await seat.agent()
     moved = await engine.start(
@@ -71,7 +71,7 @@ async def start_workflow(seat: Seat, asked: StartWorkflow, request: Request) -> 
     return _answer(moved, agent)
 
 
-async def get_workflow_state(seat: Seat, asked: GetWorkflowState, request: Request) -> object:
+async def get_workflow_state(seat: AgentSession, asked: GetWorkflowState, request: ToolRequest) -> object:
     """How one stands; for who is in none, what there is to start. Anybody may ask."""
     post = await seat.desk.post()
     state = await engine.caught_up(post)
@@ -89,7 +89,9 @@ async def get_workflow_state(seat: Seat, asked: GetWorkflowState, request: Reque
     }
 
 
-async def complete_workflow_phase(seat: Seat, asked: CompleteWorkflowPhase, request: Request) -> object:
+async def complete_workflow_phase(
+    seat: AgentSession, asked: CompleteWorkflowPhase, request: ToolRequest
+) -> object:
     """End the phase, or skip it."""
     agent = await seat.agent()
     post = await seat.desk.post()
@@ -109,14 +111,14 @@ async def complete_workflow_phase(seat: Seat, asked: CompleteWorkflowPhase, requ
     return _answer(moved, agent)
 
 
-async def stop_workflow(seat: Seat, asked: StopWorkflow, request: Request) -> object:
+async def stop_workflow(seat: AgentSession, asked: StopWorkflow, request: ToolRequest) -> object:
     """End it before its time."""
     agent = await seat.agent()
     moved = await engine.stop(await seat.desk.post(), agent, asked.reason, workflow=asked.workflow or "")
     return _answer(moved, agent)
 
 
-async def reserve_paths(seat: Seat, asked: ReservePaths, request: Request) -> object:
+async def reserve_paths(seat: AgentSession, asked: ReservePaths, request: ToolRequest) -> object:
     """Tell the others what one works on."""
     agent = await seat.agent()
     post = await seat.desk.post()
@@ -125,53 +127,53 @@ async def reserve_paths(seat: Seat, asked: ReservePaths, request: Request) -> ob
     return {"yours": own, "others": [row for row in others if row.holder != agent]}
 
 
-async def release_paths(seat: Seat, asked: ReleasePaths, request: Request) -> object:
+async def release_paths(seat: AgentSession, asked: ReleasePaths, request: ToolRequest) -> object:
     """Tell the others that one is done there."""
     agent = await seat.agent()
     post = await seat.desk.post()
     return {"released": await post.update(reservations.release(agent, asked.paths))}
 
 
-def _answer(moved: engine.Moved, agent: str) -> dict[str, object]:
+def _answer(moved: engine.StepOutcome, agent: str) -> dict[str, object]:
     told = shown(moved.run, agent)
     return {**told, "warnings": moved.warnings} if moved.warnings else told
 
 
 TOOLS = (
-    Tool(
+    ToolSpec(
         name="start_workflow",
         description="Begin a workflow of ordered phases; each agent is told when it is its turn.",
         takes=StartWorkflow,
         serve=start_workflow,
     ),
-    Tool(
+    ToolSpec(
         name="get_workflow_state",
         description="How your workflow stands: phase, whose turn, what is needed; or which you can start.",
         takes=GetWorkflowState,
         serve=get_workflow_state,
         read_only=True,
     ),
-    Tool(
+    ToolSpec(
         name="complete_workflow_phase",
         description="End the phase when its artifacts are there, or skip it for a reason.",
         takes=CompleteWorkflowPhase,
         serve=complete_workflow_phase,
     ),
-    Tool(
+    ToolSpec(
         name="stop_workflow",
         description="End a workflow before its time.",
         takes=StopWorkflow,
         serve=stop_workflow,
         destructive=True,
     ),
-    Tool(
+    ToolSpec(
         name="reserve_paths",
         description="Tell others which files you work on. Refused, with holder and time, if they are another's.",
         takes=ReservePaths,
         serve=reserve_paths,
         idempotent=True,
     ),
-    Tool(
+    ToolSpec(
         name="release_paths",
         description="Give reserved paths back.",
         takes=ReleasePaths,

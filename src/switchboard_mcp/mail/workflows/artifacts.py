@@ -14,7 +14,7 @@ from hashlib import sha256
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.path_patterns import artifact_path
 from switchboard_mcp.mail.store import files
-from switchboard_mcp.mail.workflows.definitions import Artifact
+from switchboard_mcp.mail.workflows.definitions import WorkflowArtifact
 
 REVIEWS = "reviews"
 # Hashed within a few seconds; what is larger is no document.
@@ -24,12 +24,12 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
-def look(workspace: str, paths: Iterable[str]) -> dict[str, Artifact | str]:
+def look(workspace: str, paths: Iterable[str]) -> dict[str, WorkflowArtifact | str]:
     """What is at each path: the file with its hash, or why there is none to be had."""
     return {path: _look(workspace, path) for path in dict.fromkeys(paths)}
 
 
-def _look(workspace: str, path: str) -> Artifact | str:
+def _look(workspace: str, path: str) -> WorkflowArtifact | str:
     if artifact_path(path) != path:
         return "it is not inside the workspace"
     *folders, name = path.split("/")
@@ -49,7 +49,7 @@ def _look(workspace: str, path: str) -> Artifact | str:
         os.close(here)
 
 
-def _hashed(folder: int, name: str, path: str) -> Artifact | str:
+def _hashed(folder: int, name: str, path: str) -> WorkflowArtifact | str:
     # Looked at before it is opened: to open a device or a pipe may do something.
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     unfit = _unfit(found)
@@ -70,7 +70,7 @@ def _hashed(folder: int, name: str, path: str) -> Artifact | str:
         os.close(descriptor)
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns) or size != after.st_size:
         return "it was being written meanwhile"
-    return Artifact(path, digest.hexdigest(), size)
+    return WorkflowArtifact(path, digest.hexdigest(), size)
 
 
 def _unfit(found: os.stat_result) -> str:

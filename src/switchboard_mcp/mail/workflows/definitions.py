@@ -96,7 +96,7 @@ class Definition(
         return [behind[0].name if behind else END]
 
 
-class Artifact(Struct, frozen=True):
+class WorkflowArtifact(Struct, frozen=True):
     """A file as it was when it was looked at."""
 
     path: str
@@ -104,7 +104,7 @@ class Artifact(Struct, frozen=True):
     bytes: int
 
 
-class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkflowStep(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that happened to a run."""
 
     phase: str
@@ -115,14 +115,14 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     to: str = ""
     reason: str = ""
     note: str = ""
-    artifacts: list[Artifact] = []
+    artifacts: list[WorkflowArtifact] = []
     unverified: bool = False
     """Whether it was only said who did it, and not known by a connection."""
     via: str = ""
     """The message by which it was said, where it was one."""
 
 
-class Run(Struct, frozen=True, kw_only=True, rename="camel"):
+class WorkflowRun(Struct, frozen=True, kw_only=True, rename="camel"):
     """A workflow under way, or over."""
 
     id: str
@@ -136,7 +136,7 @@ class Run(Struct, frozen=True, kw_only=True, rename="camel"):
     """Until when it holds its agents."""
     phase: str
     status: Status = "running"
-    steps: list[Step] = []
+    steps: list[WorkflowStep] = []
     unverified: bool = False
     """Whether it was only said who started it."""
     told: int = -1
@@ -168,7 +168,7 @@ class Run(Struct, frozen=True, kw_only=True, rename="camel"):
         phase = self.now_in
         return [filled(path, self.id, self.round(phase.name)) for path in phase.artifacts] if phase else []
 
-    def kept(self) -> Iterator[Artifact]:
+    def kept(self) -> Iterator[WorkflowArtifact]:
         """The artifacts that must not have changed since."""
         phase = self.now_in
         for name in phase.unchanged if phase is not None else ():
@@ -192,6 +192,6 @@ def filled(path: str, run: str, round: int) -> str:
     return path.replace("{id}", run).replace("{round}", str(round))
 
 
-def is_held(run: Run, at: str) -> bool:
+def is_held(run: WorkflowRun, at: str) -> bool:
     """Whether the run holds its agents at this time."""
     return run.status == "running" and at < run.due

@@ -14,10 +14,10 @@ from msgspec import Raw, Struct
 
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.agent_registry import now
-from switchboard_mcp.mail.messages import Gate, Message
+from switchboard_mcp.mail.messages import Gate, MailMessage
 from switchboard_mcp.mail.store.state import BEFORE, FILE
-from switchboard_mcp.mail.workflows.definitions import Run
-from switchboard_mcp.mail.workflows.rules import Belongs, Sending, admit
+from switchboard_mcp.mail.workflows.definitions import WorkflowRun
+from switchboard_mcp.mail.workflows.rules import MessageFacts, RunMembership, admit
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -32,15 +32,15 @@ class Runs:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._mark: object = None
-        self._known: list[Run] | None = None
+        self._known: list[WorkflowRun] | None = None
 
-    def gate(self, message: Message) -> Message | Failure:
+    def gate(self, message: MailMessage) -> MailMessage | Failure:
         """The message, marked where it belongs to a run; or why it may not be sent now."""
         runs = self._now()
         named = message.metadata.get("workflow")
         if not runs and named is None:
             return message
-        sending = Sending(
+        sending = MessageFacts(
             action=message.action,
             sender=message.sender,
             recipient=message.recipient,
@@ -48,7 +48,7 @@ class Runs:
             workflow=named,
         )
         found = _said_before(runs, message) or admit(runs, sending, now())
-        if not isinstance(found, Belongs):
+        if not isinstance(found, RunMembership):
             return found or message
         if named is not None and "completes" in message.metadata and not found.taken:
             from switchboard_mcp.mail.workflows.message_steps import step  # Hardly any letter does.
@@ -62,7 +62,7 @@ class Runs:
         # The persona is that of the part, which the next gate puts in; not what a sender would have it be.
         return msgspec.structs.replace(message, metadata={**message.metadata, **marks}, persona=None)
 
-    def _now(self) -> list[Run]:
+    def _now(self) -> list[WorkflowRun]:
         mark = _mark(os.path.join(self._folder, FILE))
         if self._known is None or mark != self._mark:
             found = _read(os.path.join(self._folder, FILE))
@@ -74,13 +74,13 @@ class Runs:
         return self._known or []
 
 
-def _said_before(runs: list[Run], message: Message) -> Belongs | None:
+def _said_before(runs: list[WorkflowRun], message: MailMessage) -> RunMembership | None:
     """Where the letter belongs, if the step it tells of was taken already: it is delivered again after a crash."""
     for run in runs:
         for step in run.steps:
             same = step.via == message.way and step.by == message.sender
             if same and message.metadata.get("completes") == step.phase:
-                return Belongs(run.id, step.phase, "", taken=True)
+                return RunMembership(run.id, step.phase, "", taken=True)
     return None
 
 
@@ -97,7 +97,7 @@ def _mark(path: str) -> object:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _read(path: str) -> list[Run] | None:
+def _read(path: str) -> list[WorkflowRun] | None:
     """The runs in a state's file; None where it cannot be read."""
     try:
         with open(os.open(path, _READ), "rb") as file:
@@ -107,7 +107,7 @@ def _read(path: str) -> list[Run] | None:
     found = []
     for raw in state.workflows.values():
         try:
-            found.append(msgspec.json.decode(raw, type=Run))
+            found.append(msgspec.json.decode(raw, type=WorkflowRun))
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue  # Written by another version, or by hand: nobody is held by what cannot be read.
     return found

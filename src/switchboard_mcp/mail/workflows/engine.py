@@ -20,13 +20,13 @@ from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.path_patterns import artifact_path
 from switchboard_mcp.mail.store.clocks import stamp
-from switchboard_mcp.mail.store.store import Post, State
+from switchboard_mcp.mail.store.store import MessageStore, State
 from switchboard_mcp.mail.workflows import notifications
 from switchboard_mcp.mail.workflows.artifacts import look
-from switchboard_mcp.mail.workflows.definitions import Definition, Moment, Run, is_held
+from switchboard_mcp.mail.workflows.definitions import Definition, Moment, WorkflowRun, is_held
 from switchboard_mcp.mail.workflows.library import available
 from switchboard_mcp.mail.workflows.rules import busy, fill
-from switchboard_mcp.mail.workflows.steps import Complete, Event, Lapse, Skip, Stop, advance
+from switchboard_mcp.mail.workflows.steps import Complete, Event, Lapse, Skip, StopRun, advance
 from switchboard_mcp.suites.fuzzy import nearest
 
 PART = "workflows"
@@ -35,10 +35,10 @@ KEPT = 20
 MOST_ARTIFACTS = 100
 
 
-class Moved(Struct):
+class StepOutcome(Struct):
     """A run after a step, and what could not be told to somebody."""
 
-    run: Run
+    run: WorkflowRun
     warnings: list[str] = []
 
 
@@ -48,21 +48,21 @@ def moment(idle_minutes: int) -> Moment:
     return Moment(stamp(at), stamp(at + timedelta(minutes=idle_minutes)))
 
 
-def runs(state: State) -> dict[str, Run]:
+def runs(state: State) -> dict[str, WorkflowRun]:
     """All runs by id, in the order they were started; what cannot be read is left out, and left alone."""
     found = {}
     for id, entry in _part(state).items():
         with suppress(msgspec.ValidationError):
-            found[id] = msgspec.convert(entry, Run)
+            found[id] = msgspec.convert(entry, WorkflowRun)
     return found
 
 
-def run_of(state: State, agent: str) -> Run | None:
+def run_of(state: State, agent: str) -> WorkflowRun | None:
     """The run an agent has a part in now."""
     return next((run for run in _running(state) if agent in run.agents.values()), None)
 
 
-def find(state: State, agent: str, workflow: str = "") -> Run:
+def find(state: State, agent: str, workflow: str = "") -> WorkflowRun:
     """The run that is meant: by its id, else the agent's own, else the only one it has started."""
     known = runs(state)
     if workflow:
@@ -83,20 +83,20 @@ def find(state: State, agent: str, workflow: str = "") -> Run:
     return own
 
 
-async def definitions(post: Post) -> dict[str, Definition | Failure]:
+async def definitions(post: MessageStore) -> dict[str, Definition | Failure]:
     """What can be started here, or what is wrong with it."""
     return await asyncio.to_thread(available, post.path)
 
 
 async def start(
-    post: Post,
+    post: MessageStore,
     by: str,
     name: str,
     *,
     agents: Mapping[str, str] | None = None,
     subject: str = "",
     verified: bool = True,
-) -> Moved:
+) -> StepOutcome:
     """Begin a workflow. `agents` says who has which part; who is left out is found by role.
 
     Here as below, `by` is `verified` where the caller knows it from the connection; else the step is marked.
@@ -107,7 +107,7 @@ async def start(
     for agent in given.values():
         agent_registry.demand(agent, known)
 
-    def change(state: State) -> Run:
+    def change(state: State) -> WorkflowRun:
         roles = {agent: entry.role for agent, entry in agent_registry.agents(state).items() if agent in known}
         parts = fill(definition, given, roles, by)
         if isinstance(parts, Failure):
@@ -115,7 +115,7 @@ async def start(
         when = moment(definition.idle_minutes)
         for agent in dict.fromkeys(parts.values()):
             _free(state, agent, when)
-        run = Run(
+        run = WorkflowRun(
             id=_new_id(state, definition.name),
             definition=definition,
             agents=parts,
@@ -135,7 +135,7 @@ async def start(
 
 
 async def complete(
-    post: Post,
+    post: MessageStore,
     by: str,
     phase: str,
     *,
@@ -144,7 +144,7 @@ async def complete(
     artifacts: Sequence[str] = (),
     note: str = "",
     verified: bool = True,
-) -> Moved:
+) -> StepOutcome:
     """The phase is done; without a name, the one it is in. Its artifacts are looked at now; those that only a pattern
     names are in `artifacts`.
     """
@@ -165,7 +165,7 @@ async def complete(
 
 
 async def skip(
-    post: Post,
+    post: MessageStore,
     by: str,
     phase: str,
     reason: str,
@@ -173,7 +173,7 @@ async def skip(
     workflow: str = "",
     next: str = "",
     verified: bool = True,
-) -> Moved:
+) -> StepOutcome:
     """The phase is left out, for a reason that is recorded."""
     state = await caught_up(post)
     run = find(state, by, workflow)
@@ -189,15 +189,17 @@ async def skip(
     return await _move(post, run, left_out)
 
 
-async def stop(post: Post, by: str, reason: str, *, workflow: str = "", verified: bool = True) -> Moved:
+async def stop(
+    post: MessageStore, by: str, reason: str, *, workflow: str = "", verified: bool = True
+) -> StepOutcome:
     """End a workflow before its time, for a reason that is recorded."""
     state = await caught_up(post)
     run = find(state, by, workflow)
-    ended = Stop(by=by, when=moment(0), reason=reason, leads=leads(state, by), verified=verified)
+    ended = StopRun(by=by, when=moment(0), reason=reason, leads=leads(state, by), verified=verified)
     return await _move(post, run, ended)
 
 
-async def caught_up(post: Post) -> State:
+async def caught_up(post: MessageStore) -> State:
     """The state, after telling what a process that died had left untold."""
     state = await post.state()
     for run in runs(state).values():
@@ -206,14 +208,14 @@ async def caught_up(post: Post) -> State:
     return state
 
 
-async def _move(post: Post, run: Run, event: Event) -> Moved:
+async def _move(post: MessageStore, run: WorkflowRun, event: Event) -> StepOutcome:
     return await _told(post, await post.update(moving(run, event)))
 
 
-def moving(seen: Run, event: Event) -> Callable[[State], Run]:
+def moving(seen: WorkflowRun, event: Event) -> Callable[[State], WorkflowRun]:
     """The change of the state that an event makes of a run, as it was seen when the event was made."""
 
-    def change(state: State) -> Run:
+    def change(state: State) -> WorkflowRun:
         run = find(state, "", seen.id)
         if isinstance(event, Complete) and len(run.steps) != len(seen.steps):
             told = f"Workflow '{run.id}' has gone on meanwhile."
@@ -227,7 +229,7 @@ def moving(seen: Run, event: Event) -> Callable[[State], Run]:
     return change
 
 
-async def _told(post: Post, run: Run) -> Moved:
+async def _told(post: MessageStore, run: WorkflowRun) -> StepOutcome:
     warnings = await notifications.tell(post, run)
 
     def change(state: State) -> None:
@@ -237,7 +239,7 @@ async def _told(post: Post, run: Run) -> Moved:
         _thin_out(state)
 
     await post.update(change)
-    return Moved(run, warnings)
+    return StepOutcome(run, warnings)
 
 
 def _thin_out(state: State) -> None:
@@ -261,7 +263,7 @@ def _free(state: State, agent: str, when: Moment) -> None:
     _put(state, lapsed)
 
 
-async def _definition(post: Post, name: str) -> Definition:
+async def _definition(post: MessageStore, name: str) -> Definition:
     known = await definitions(post)
     found = known.get(name)
     if found is None:
@@ -298,11 +300,11 @@ def leads(state: State, agent: str) -> bool:
     return agent_registry.agents(state).get(agent, agent_registry.Agent()).role == "lead"
 
 
-def _running(state: State) -> list[Run]:
+def _running(state: State) -> list[WorkflowRun]:
     return [run for run in runs(state).values() if run.status == "running"]
 
 
-def _put(state: State, run: Run) -> None:
+def _put(state: State, run: WorkflowRun) -> None:
     _part(state)[run.id] = msgspec.to_builtins(run)
 
 

@@ -14,20 +14,20 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail.messages import Message
+from switchboard_mcp.mail.messages import MailMessage
 from switchboard_mcp.mail.store import files, state
 from switchboard_mcp.mail.store.clocks import system_clocks
-from switchboard_mcp.mail.store.directory import Tree
+from switchboard_mcp.mail.store.directory import StoreDirectory
 from switchboard_mcp.mail.workflows import engine
 from switchboard_mcp.mail.workflows.artifacts import look
-from switchboard_mcp.mail.workflows.definitions import Run
+from switchboard_mcp.mail.workflows.definitions import WorkflowRun
 from switchboard_mcp.mail.workflows.steps import Complete, Event, Skip
 
 # What was said is in the letter; the record has how it begins.
 NOTE_CHARS = 200
 
 
-class Said(Struct, rename="camel"):
+class StepMetadata(Struct, rename="camel"):
     """What the metadata of the letter says of the step; as the tool takes it."""
 
     completes: str
@@ -36,14 +36,14 @@ class Said(Struct, rename="camel"):
     skip_reason: str = ""
 
 
-def step(folder: str, message: Message, run_id: str) -> Failure | None:
+def step(folder: str, message: MailMessage, run_id: str) -> Failure | None:
     """Take the step, or say why not; `folder` is the workspace's `.switchboard`."""
     try:
-        said = msgspec.convert(message.metadata, Said)
+        said = msgspec.convert(message.metadata, StepMetadata)
     except msgspec.ValidationError as problem:
         told = f"Its metadata does not say how a phase ends, with completes, next, artifacts and skipReason: {problem}."
         return failure("mail_message_invalid", told)
-    tree = Tree(os.path.dirname(folder), system_clocks())
+    tree = StoreDirectory(os.path.dirname(folder), system_clocks())
     try:
         tree.make()
         with tree.visit() as visit:
@@ -61,7 +61,9 @@ def step(folder: str, message: Message, run_id: str) -> Failure | None:
     return None
 
 
-def _event(workspace: str, run: Run, message: Message, said: Said, *, leads: bool) -> Event:
+def _event(
+    workspace: str, run: WorkflowRun, message: MailMessage, said: StepMetadata, *, leads: bool
+) -> Event:
     when = engine.moment(run.definition.idle_minutes)
     if said.skip_reason:
         return Skip(

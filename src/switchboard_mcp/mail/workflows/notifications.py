@@ -13,17 +13,17 @@ import msgspec
 
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail.messages import Draft
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows.artifacts import write_record
-from switchboard_mcp.mail.workflows.definitions import Definition, Run, Step
+from switchboard_mcp.mail.workflows.definitions import Definition, WorkflowRun, WorkflowStep
 
 
-def record_name(run: Run) -> str:
+def record_name(run: WorkflowRun) -> str:
     """The file among the reviews that keeps what happened in a run."""
     return f"{run.id}.json"
 
 
-async def tell(post: Post, run: Run) -> list[str]:
+async def tell(post: MessageStore, run: WorkflowRun) -> list[str]:
     """Tell those concerned how a run stands now; what could not be told or kept."""
     last = run.steps[-1] if run.steps else None
     teller = (last.by if last else "") or run.started_by
@@ -50,7 +50,9 @@ async def tell(post: Post, run: Run) -> list[str]:
     return warnings
 
 
-async def _sent(post: Post, draft: Draft, sender: str, recipients: list[str], verified: bool) -> list[str]:
+async def _sent(
+    post: MessageStore, draft: Draft, sender: str, recipients: list[str], verified: bool
+) -> list[str]:
     warnings = []
     for recipient in recipients:
         try:
@@ -60,7 +62,7 @@ async def _sent(post: Post, draft: Draft, sender: str, recipients: list[str], ve
     return warnings
 
 
-async def _kept(post: Post, run: Run) -> list[str]:
+async def _kept(post: MessageStore, run: WorkflowRun) -> list[str]:
     record = msgspec.json.format(msgspec.json.encode({"workflow": run, "version": 1}), indent=2) + b"\n"
     try:
         await asyncio.to_thread(write_record, post.path, record_name(run), record)
@@ -69,7 +71,7 @@ async def _kept(post: Post, run: Run) -> list[str]:
     return []
 
 
-def asking(run: Run) -> str:
+def asking(run: WorkflowRun) -> str:
     """What an agent is told whose turn it is."""
     phase = run.now_in
     if phase is None:
@@ -90,7 +92,7 @@ def asking(run: Run) -> str:
     return "\n".join(lines)
 
 
-def shown(run: Run, agent: str = "") -> dict[str, object]:
+def shown(run: WorkflowRun, agent: str = "") -> dict[str, object]:
     """A run, as whoever looks at it sees it."""
     told: dict[str, object] = {
         "workflow": run.id,
@@ -121,16 +123,16 @@ def offered(known: Mapping[str, Definition | Failure]) -> list[dict[str, object]
     ]
 
 
-def _title(run: Run) -> str:
+def _title(run: WorkflowRun) -> str:
     return f"Workflow {run.id} ({run.subject})" if run.subject else f"Workflow {run.id}"
 
 
-def history(run: Run) -> str:
+def history(run: WorkflowRun) -> str:
     """What has happened so far, a line for each step."""
     return "\n".join(f"- {_line(step)}" for step in run.steps)
 
 
-def _line(step: Step) -> str:
+def _line(step: WorkflowStep) -> str:
     told = f"{step.phase} {step.how}" + (f" by {step.by}" if step.by else "")
     told += " (unverified)" if step.unverified else ""
     told += f", on to {step.to}" if step.to else ""

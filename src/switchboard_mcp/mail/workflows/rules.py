@@ -14,21 +14,21 @@ from msgspec import Struct
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.mail.path_patterns import REVIEWS, artifact_path
 from switchboard_mcp.mail.roles import ROLES, read_role
-from switchboard_mcp.mail.workflows.definitions import END, Definition, Phase, Run, filled, is_held
+from switchboard_mcp.mail.workflows.definitions import END, Definition, Phase, WorkflowRun, filled, is_held
 
 # Among members these belong to their run even unnamed; results and news may concern anything.
 ASKS = frozenset({"delegate_task", "request_review"})
 _WORD = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
 
-class Fault(Struct, frozen=True):
+class DefinitionError(Struct, frozen=True):
     """What is wrong with a definition, and at which key."""
 
     key: str
     message: str
 
 
-def faults(definition: Definition) -> list[Fault]:
+def faults(definition: Definition) -> list[DefinitionError]:
     """Everything that a definition of the right shape can still have wrong."""
     return [
         *_wrong_parts(definition),
@@ -37,52 +37,60 @@ def faults(definition: Definition) -> list[Fault]:
     ]
 
 
-def _wrong_parts(definition: Definition) -> Iterator[Fault]:
+def _wrong_parts(definition: Definition) -> Iterator[DefinitionError]:
     if not definition.parts:
-        yield Fault("parts", "must name at least one part.")
+        yield DefinitionError("parts", "must name at least one part.")
     for part, role in definition.parts.items():
         if not _WORD.fullmatch(part):
-            yield Fault(
+            yield DefinitionError(
                 f"parts.{part[:40]}", "a part's name is lower-case letters, digits, - and _, at most 40."
             )
         if role and read_role(role) is None:
-            yield Fault(f"parts.{part}", f"there is no such role; roles are {', '.join(ROLES)}, or empty.")
+            yield DefinitionError(
+                f"parts.{part}", f"there is no such role; roles are {', '.join(ROLES)}, or empty."
+            )
     for index, part in enumerate(definition.apart):
         if part not in definition.parts:
-            yield Fault(f"apart[{index}]", f"there is no part '{part[:40]}'; {_known(definition.parts)}.")
+            yield DefinitionError(
+                f"apart[{index}]", f"there is no part '{part[:40]}'; {_known(definition.parts)}."
+            )
 
 
-def _wrong_phase(definition: Definition, index: int) -> Iterator[Fault]:
+def _wrong_phase(definition: Definition, index: int) -> Iterator[DefinitionError]:
     phase, key = definition.phases[index], f"phases[{index}]"
     names = [each.name for each in definition.phases]
     if phase.name == END or phase.name in names[:index]:
-        yield Fault(
+        yield DefinitionError(
             f"{key}.name", f"'{phase.name}' is taken; phases have different names, and none is '{END}'."
         )
     if phase.by not in definition.parts:
-        yield Fault(f"{key}.by", f"there is no part '{phase.by[:40]}'; {_known(definition.parts)}.")
+        yield DefinitionError(f"{key}.by", f"there is no part '{phase.by[:40]}'; {_known(definition.parts)}.")
     for place, name in enumerate(phase.next):
         if name not in (*names, END):
-            yield Fault(f"{key}.next[{place}]", f"there is no phase '{name[:40]}'; {_known([*names, END])}.")
+            yield DefinitionError(
+                f"{key}.next[{place}]", f"there is no phase '{name[:40]}'; {_known([*names, END])}."
+            )
     for place, name in enumerate(phase.unchanged):
         if name not in names:
-            yield Fault(f"{key}.unchanged[{place}]", f"there is no phase '{name[:40]}'; {_known(names)}.")
+            yield DefinitionError(
+                f"{key}.unchanged[{place}]", f"there is no phase '{name[:40]}'; {_known(names)}."
+            )
     for place, path in enumerate(phase.artifacts):
         if artifact_path(filled(path, "id", 1)) != filled(path, "id", 1):
             told = "must be a path or pattern inside the workspace, without .. and //; in .switchboard only below"
-            yield Fault(f"{key}.artifacts[{place}]", f"{told} {REVIEWS}.")
+            yield DefinitionError(f"{key}.artifacts[{place}]", f"{told} {REVIEWS}.")
 
 
-def _no_way_out(definition: Definition) -> Iterator[Fault]:
+def _no_way_out(definition: Definition) -> Iterator[DefinitionError]:
     """Phases nobody comes to, and phases from which there is no way to the end."""
     phases = definition.phases
     forward: dict[str, list[str]] = {phase.name: definition.arrows(phase) for phase in phases}
     reached = _reach(phases[0].name, forward)
     for index, phase in enumerate(phases):
         if phase.name not in reached:
-            yield Fault(f"phases[{index}].name", f"no phase leads to '{phase.name}'.")
+            yield DefinitionError(f"phases[{index}].name", f"no phase leads to '{phase.name}'.")
         elif END not in _reach(phase.name, forward):
-            yield Fault(f"phases[{index}].next", f"from '{phase.name}' there is no way to '{END}'.")
+            yield DefinitionError(f"phases[{index}].next", f"from '{phase.name}' there is no way to '{END}'.")
 
 
 def _reach(start: str, arrows: Mapping[str, Iterable[str]]) -> set[str]:
@@ -137,7 +145,7 @@ def fill(
     return {part: chosen[part] for part in definition.parts}
 
 
-class Sending(Struct, frozen=True, kw_only=True):
+class MessageFacts(Struct, frozen=True, kw_only=True):
     """A message, as far as these decisions need it."""
 
     action: str
@@ -147,7 +155,7 @@ class Sending(Struct, frozen=True, kw_only=True):
     workflow: object = None
 
 
-class Belongs(Struct, frozen=True):
+class RunMembership(Struct, frozen=True):
     """The message is one of a run: which phase it is sent in, and in which role its recipient is addressed."""
 
     run: str
@@ -157,7 +165,7 @@ class Belongs(Struct, frozen=True):
     """Whether the step that it tells of has been taken."""
 
 
-def admit(runs: Collection[Run], sending: Sending, at: str) -> Belongs | Failure | None:
+def admit(runs: Collection[WorkflowRun], sending: MessageFacts, at: str) -> RunMembership | Failure | None:
     """What a message is to the runs there are; None where it is none of theirs. A failure refuses it."""
     if sending.workflow is not None:
         run = next((run for run in runs if run.id == sending.workflow), None)
@@ -176,13 +184,13 @@ def admit(runs: Collection[Run], sending: Sending, at: str) -> Belongs | Failure
     return None
 
 
-def busy(run: Run, agent: str, so: str) -> Failure:
+def busy(run: WorkflowRun, agent: str, so: str) -> Failure:
     """An agent is held by a run: by which, in which phase, until when."""
     told = f"'{agent}' is in workflow '{run.id}' and {so}. It is in phase '{run.phase}' ('{run.actor}' acts)"
     return failure("mail_agent_busy", f"{told}, and holds '{agent}' until it ends, at the latest {run.due}.")
 
 
-def _fitting(run: Run, sending: Sending) -> Belongs | Failure:
+def _fitting(run: WorkflowRun, sending: MessageFacts) -> RunMembership | Failure:
     """Whether the phase has room for the message: what its actor is asked, what the actor sends, and any news."""
     phase = run.now_in
     if phase is None:
@@ -199,10 +207,10 @@ def _fitting(run: Run, sending: Sending) -> Belongs | Failure:
         return _refused(f"Workflow '{run.id}' is in phase '{phase.name}': {_room(run, phase)}.")
     part = phase.by if asks else _part(run, sending.recipient)
     role = run.definition.parts.get(part, "")
-    return Belongs(run.id, phase.name, read_role(role) or "" if role else "")
+    return RunMembership(run.id, phase.name, read_role(role) or "" if role else "")
 
 
-def _room(run: Run, phase: Phase) -> str:
+def _room(run: WorkflowRun, phase: Phase) -> str:
     may = " or ".join(phase.may_send) or "nothing"
     return (
         f"members may send {phase.ask} to '{run.actor}', '{run.actor}' may send {may} to members, and all "
@@ -210,7 +218,7 @@ def _room(run: Run, phase: Phase) -> str:
     )
 
 
-def _part(run: Run, agent: str) -> str:
+def _part(run: WorkflowRun, agent: str) -> str:
     return next((part for part, name in run.agents.items() if name == agent), "")
 
 

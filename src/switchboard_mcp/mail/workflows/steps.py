@@ -13,10 +13,19 @@ from msgspec.structs import replace
 
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.mail.path_patterns import fits, is_pattern
-from switchboard_mcp.mail.workflows.definitions import END, STATUSES, Artifact, How, Moment, Phase, Run, Step
+from switchboard_mcp.mail.workflows.definitions import (
+    END,
+    STATUSES,
+    How,
+    Moment,
+    Phase,
+    WorkflowArtifact,
+    WorkflowRun,
+    WorkflowStep,
+)
 
 # What was found at a path: the file, or why there is none to be had.
-Found: TypeAlias = Mapping[str, "Artifact | str"]
+Found: TypeAlias = Mapping[str, "WorkflowArtifact | str"]
 
 
 class Complete(Struct, frozen=True, kw_only=True):
@@ -46,7 +55,7 @@ class Skip(Struct, frozen=True, kw_only=True):
     via: str = ""
 
 
-class Stop(Struct, frozen=True, kw_only=True):
+class StopRun(Struct, frozen=True, kw_only=True):
     """Somebody ends the run, and says why."""
 
     by: str
@@ -63,10 +72,10 @@ class Lapse(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-Event: TypeAlias = Complete | Skip | Stop | Lapse
+Event: TypeAlias = Complete | Skip | StopRun | Lapse
 
 
-def advance(run: Run, event: Event) -> Run | Failure:
+def advance(run: WorkflowRun, event: Event) -> WorkflowRun | Failure:
     """The run after the event, or why nothing changes."""
     phase = run.now_in
     if phase is None:
@@ -78,18 +87,20 @@ def advance(run: Run, event: Event) -> Run | Failure:
     if isinstance(event, Lapse):
         if event.when.at < run.due:
             return _refused(f"Workflow '{run.id}' holds its agents until {run.due}.")
-        return _step(run, Step(phase=phase.name, how="lapsed", by="", at=event.when.at, reason=event.reason))
+        return _step(
+            run, WorkflowStep(phase=phase.name, how="lapsed", by="", at=event.when.at, reason=event.reason)
+        )
     if not event.reason.strip():
         return _refused(f"To stop workflow '{run.id}' give a reason; it is recorded.")
     if event.by not in run.members and not event.leads:
         return _refused(
             f"'{event.by}' has no part in workflow '{run.id}'; its members or a lead may stop it."
         )
-    step = Step(phase=phase.name, how="stopped", by=event.by, at=event.when.at, reason=event.reason)
+    step = WorkflowStep(phase=phase.name, how="stopped", by=event.by, at=event.when.at, reason=event.reason)
     return _step(run, replace(step, unverified=not event.verified))
 
 
-def _complete(run: Run, phase: Phase, event: Complete) -> Run | Failure:
+def _complete(run: WorkflowRun, phase: Phase, event: Complete) -> WorkflowRun | Failure:
     problem = _out_of_order(run, phase, event.phase) or _unknown(run, phase, event)
     if problem is None and event.by != run.actor:
         told = f"Phase '{phase.name}' of workflow '{run.id}' is for '{run.actor}' ({phase.by}) to complete"
@@ -106,7 +117,7 @@ def _complete(run: Run, phase: Phase, event: Complete) -> Run | Failure:
     return _step(run, replace(step, note=event.note, artifacts=artifacts), event.when.due)
 
 
-def _skip(run: Run, phase: Phase, event: Skip) -> Run | Failure:
+def _skip(run: WorkflowRun, phase: Phase, event: Skip) -> WorkflowRun | Failure:
     problem = _out_of_order(run, phase, event.phase) or _unknown(run, phase, event)
     if problem is None and not event.reason.strip():
         problem = _refused(
@@ -126,8 +137,8 @@ def _skip(run: Run, phase: Phase, event: Skip) -> Run | Failure:
     return _step(run, replace(step, reason=event.reason), event.when.due)
 
 
-def _ended(run: Run, phase: Phase, event: Complete | Skip, to: str, how: How) -> Step:
-    return Step(
+def _ended(run: WorkflowRun, phase: Phase, event: Complete | Skip, to: str, how: How) -> WorkflowStep:
+    return WorkflowStep(
         phase=phase.name,
         how=how,
         by=event.by,
@@ -139,7 +150,7 @@ def _ended(run: Run, phase: Phase, event: Complete | Skip, to: str, how: How) ->
     )
 
 
-def _out_of_order(run: Run, phase: Phase, said: str) -> Failure | None:
+def _out_of_order(run: WorkflowRun, phase: Phase, said: str) -> Failure | None:
     if said == phase.name:
         return None
     if run.definition.phase(said) is None:
@@ -149,14 +160,14 @@ def _out_of_order(run: Run, phase: Phase, said: str) -> Failure | None:
     return _refused(f"{told} Complete '{phase.name}' first, or skip it with a reason.")
 
 
-def _unknown(run: Run, phase: Phase, event: Complete | Skip) -> Failure | None:
+def _unknown(run: WorkflowRun, phase: Phase, event: Complete | Skip) -> Failure | None:
     if event.verified or not phase.verified:
         return None
     told = f"Phase '{phase.name}' of workflow '{run.id}' is ended over a connection that shows who does it"
     return _refused(f"{told}; here it is only said to be '{event.by}'.")
 
 
-def _way(run: Run, phase: Phase, said: str) -> str | Failure:
+def _way(run: WorkflowRun, phase: Phase, said: str) -> str | Failure:
     """Where the run goes."""
     arrows = run.definition.arrows(phase)
     choices = " or ".join(f"'{arrow}'" for arrow in arrows)
@@ -176,14 +187,14 @@ def _way(run: Run, phase: Phase, said: str) -> str | Failure:
     return to
 
 
-def _artifacts(run: Run, phase: Phase, event: Complete) -> list[Artifact] | Failure:
+def _artifacts(run: WorkflowRun, phase: Phase, event: Complete) -> list[WorkflowArtifact] | Failure:
     """The artifacts of the phase, each as it is now."""
     problems = []
-    taken: dict[str, Artifact] = {}
+    taken: dict[str, WorkflowArtifact] = {}
     literal = [path for path in run.needs() if not is_pattern(path)]
     for path in dict.fromkeys([*literal, *event.named]):
         found = event.found.get(path, "nobody has looked at it")
-        if isinstance(found, Artifact) and found.bytes > 0:
+        if isinstance(found, WorkflowArtifact) and found.bytes > 0:
             taken[path] = found
         else:
             problems.append(f"{path} ({found if isinstance(found, str) else 'it is empty'})")
@@ -192,7 +203,7 @@ def _artifacts(run: Run, phase: Phase, event: Complete) -> list[Artifact] | Fail
             problems.append(f"{pattern} (name the file that fits, in `artifacts`)")
     for kept in run.kept():
         now = event.found.get(kept.path, "nobody has looked at it")
-        if not isinstance(now, Artifact) or now.sha256 != kept.sha256:
+        if not isinstance(now, WorkflowArtifact) or now.sha256 != kept.sha256:
             why = now if isinstance(now, str) else "it has been changed since it was handed over"
             problems.append(f"{kept.path} ({why})")
     if problems:
@@ -203,7 +214,7 @@ def _artifacts(run: Run, phase: Phase, event: Complete) -> list[Artifact] | Fail
     return list(taken.values())
 
 
-def _step(run: Run, step: Step, due: str = "") -> Run:
+def _step(run: WorkflowRun, step: WorkflowStep, due: str = "") -> WorkflowRun:
     what = "concluded" if step.to == END else step.how
     status = STATUSES[run.status, what]
     phase = step.to if status == "running" else run.phase

@@ -16,21 +16,21 @@ from contextlib import contextmanager
 from msgspec import Struct
 
 from switchboard_mcp.observability.audit import hash_chain
-from switchboard_mcp.observability.audit.hash_chain import Link
+from switchboard_mcp.observability.audit.hash_chain import ChainHead
 
 LOCK = "lock"
 # The last line is looked for in so much of the end of a file; no line is near as long.
 TAIL_BYTES = 65_536
 # Makes the lines of a batch, bound to what is before; gives them and where the chain stands then.
-Bind = Callable[[Link], tuple[bytes, Link]]
+Bind = Callable[[ChainHead], tuple[bytes, ChainHead]]
 _sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has only the latter
 
 
-class Ending(Struct):
+class FileTail(Struct):
     """How a file ends: at which size its last whole line does, where the chain stands there, and what is left over."""
 
     size: int
-    link: Link
+    link: ChainHead
     torn: bytes = b""
 
 
@@ -71,7 +71,7 @@ class AuditFiles:
         self._descriptor = -1
         self._number = 0
         self._size = 0
-        self._link = Link()
+        self._link = ChainHead()
 
     def open(self) -> None:
         """Make the folder, and see that it can be written. Raises OSError where it cannot."""
@@ -113,7 +113,7 @@ class AuditFiles:
             self.close()
         numbers = numbered(self._folder)
         if not numbers:
-            self._link = Link()
+            self._link = ChainHead()
             self._begin_file(1)
             return
         self._number = numbers[-1]
@@ -125,7 +125,7 @@ class AuditFiles:
         if ending.torn or ending.size == 0:
             self._mend(ending)
 
-    def _mend(self, ending: Ending) -> None:
+    def _mend(self, ending: FileTail) -> None:
         """Set aside what a crash left half-written, and say so in the record."""
         if ending.torn:
             aside = f"{self._path(self._number)}.torn-{self._link.seq + 1}"
@@ -141,7 +141,7 @@ class AuditFiles:
             seq = self._link.seq + 1
             body = hash_chain.opening("torn", seq, self._clock(), pid=os.getpid(), count=len(ending.torn))
             line, digest = hash_chain.seal(body, self._link.digest)
-            self._write(line, Link(seq, digest))
+            self._write(line, ChainHead(seq, digest))
 
     def _begin_file(self, number: int) -> None:
         self.sync()
@@ -151,15 +151,15 @@ class AuditFiles:
         self._write(*self._beginning())
         _sync_folder(self._folder)
 
-    def _beginning(self) -> tuple[bytes, Link]:
+    def _beginning(self) -> tuple[bytes, ChainHead]:
         seq, prev = self._link.seq + 1, self._link.digest
         body = hash_chain.opening(
             "begin", seq, self._clock(), pid=os.getpid(), schema=hash_chain.SCHEMA_VERSION, prev=prev.hex()
         )
         line, digest = hash_chain.seal(body, prev)
-        return line, Link(seq, digest)
+        return line, ChainHead(seq, digest)
 
-    def _write(self, data: bytes, link: Link) -> None:
+    def _write(self, data: bytes, link: ChainHead) -> None:
         try:
             _write_all(self._descriptor, data)
         except OSError:
@@ -179,7 +179,7 @@ def _open(path: str) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _ending_of(path: str) -> Ending:
+def _ending_of(path: str) -> FileTail:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         return _ending(descriptor)
@@ -187,7 +187,7 @@ def _ending_of(path: str) -> Ending:
         os.close(descriptor)
 
 
-def _ending(descriptor: int) -> Ending:
+def _ending(descriptor: int) -> FileTail:
     """Where the last whole line ends. What follows it, and lines that are none, are torn."""
     size = os.fstat(descriptor).st_size
     start = max(0, size - TAIL_BYTES)
@@ -200,11 +200,11 @@ def _ending(descriptor: int) -> Ending:
         begin = tail.rfind(b"\n", 0, end - 1) + 1
         link = hash_chain.link_of(tail[begin : end - 1])
         if link is not None:
-            return Ending(start + end, link, tail[end:])
+            return FileTail(start + end, link, tail[end:])
         end = begin
     if start > 0:
         raise OSError(errno.EBADMSG, "its end holds no record")
-    return Ending(0, Link(), tail)
+    return FileTail(0, ChainHead(), tail)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -25,7 +25,7 @@ _TAIL = len(b',"hash":""}') + HASH_HEX
 MAX_NAME = 200
 
 
-class Entry(Struct, omit_defaults=True):
+class AuditEntry(Struct, omit_defaults=True):
     """One line, read. A `begin` line opens each file and has `prev`; `torn` and `lost` are marks of the writer."""
 
     seq: int
@@ -49,7 +49,7 @@ FAILED = "failed"
 _FAILURES = frozenset({"error", "blocked", "unhealthy", "quarantined", "rejected", *KINDS})
 
 
-def fits(entry: Entry, child: str = "", kind: str = "", outcome: str = "") -> bool:
+def fits(entry: AuditEntry, child: str = "", kind: str = "", outcome: str = "") -> bool:
     """Whether a line is one of those asked for; what is empty does not matter."""
     return (
         (not child or entry.child == child)
@@ -58,7 +58,7 @@ def fits(entry: Entry, child: str = "", kind: str = "", outcome: str = "") -> bo
     )
 
 
-class Link(Struct, frozen=True):
+class ChainHead(Struct, frozen=True):
     """Where a chain stands: the number and hash of its last line."""
 
     seq: int = 0
@@ -72,7 +72,7 @@ class Flaw(Struct, frozen=True):
     reason: str
 
 
-_decode = msgspec.json.Decoder(Entry).decode
+_decode = msgspec.json.Decoder(AuditEntry).decode
 _encode = msgspec.json.encode
 
 
@@ -108,7 +108,7 @@ def clip(name: str) -> str:
     return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
 
 
-def read(line: bytes) -> Entry | None:
+def read(line: bytes) -> AuditEntry | None:
     """One line, or None where it is none."""
     try:
         return _decode(line)
@@ -123,23 +123,23 @@ def digest_of(line: bytes, before: bytes) -> bytes | None:
     return digest if tail == b',"hash":"%b"}' % digest.hex().encode() else None
 
 
-def link_of(line: bytes) -> Link | None:
+def link_of(line: bytes) -> ChainHead | None:
     """Where a chain stands whose last line this is, taken at its word."""
     entry = read(line)
     if entry is None or len(entry.hash) != HASH_HEX:
         return None
     try:
-        return Link(entry.seq, bytes.fromhex(entry.hash))
+        return ChainHead(entry.seq, bytes.fromhex(entry.hash))
     except ValueError:
         return None
 
 
-def judge(lines: Iterable[bytes], before: Link | None) -> tuple[Link, Flaw | None, Sequence[str]]:
+def judge(lines: Iterable[bytes], before: ChainHead | None) -> tuple[ChainHead, Flaw | None, Sequence[str]]:
     """Walk the lines of one file. `before` is None where older files are gone: then the file's own word is taken.
 
     Gives where the chain stands then, the first flaw, and the hashes that were passed.
     """
-    link = before or Link()
+    link = before or ChainHead()
     passed: list[str] = []
     for number, line in enumerate(lines, 1):
         entry = read(line)
@@ -149,7 +149,7 @@ def judge(lines: Iterable[bytes], before: Link | None) -> tuple[Link, Flaw | Non
             if entry.kind != "begin":
                 return link, Flaw(number, "is no beginning of a file"), passed
             if before is None and len(entry.prev) == HASH_HEX:
-                link = Link(entry.seq - 1, bytes.fromhex(entry.prev))
+                link = ChainHead(entry.seq - 1, bytes.fromhex(entry.prev))
             if entry.prev != link.digest.hex():
                 return link, Flaw(number, "does not continue the file before"), passed
         if entry.seq != link.seq + 1:
@@ -157,6 +157,6 @@ def judge(lines: Iterable[bytes], before: Link | None) -> tuple[Link, Flaw | Non
         digest = digest_of(line, link.digest)
         if digest is None:
             return link, Flaw(number, "or the one before was changed: its hash is wrong"), passed
-        link = Link(entry.seq, digest)
+        link = ChainHead(entry.seq, digest)
         passed.append(entry.hash)
     return link, None, passed

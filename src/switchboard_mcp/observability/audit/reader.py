@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from switchboard_mcp.observability.audit import hash_chain
 from switchboard_mcp.observability.audit.files import file_name, numbered
-from switchboard_mcp.observability.audit.hash_chain import Entry
+from switchboard_mcp.observability.audit.hash_chain import AuditEntry
 
 
 class Reader:
@@ -23,7 +23,7 @@ class Reader:
         self._file: BinaryIO | None = None
         self._place = 0  # where the first line begins that was not told yet
 
-    def news(self) -> Iterator[Entry]:
+    def news(self) -> Iterator[AuditEntry]:
         """Every record that has come since; at first all there are, oldest first."""
         while True:
             # Looked for before this file is read to its end: once there is a next one, nothing more comes to this.
@@ -44,7 +44,7 @@ class Reader:
             self._file.close()
             self._file = None
 
-    def _rest(self) -> Iterator[Entry]:
+    def _rest(self) -> Iterator[AuditEntry]:
         if self._file is None:
             return
         # Always from the end of a line: half a line may be set aside by the next writer, and another stand there then.

@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from switchboard_mcp.config.audit import Audit as Settings
+from switchboard_mcp.config.audit import AuditSettings as Settings
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.observability.audit import hash_chain
 from switchboard_mcp.observability.audit.files import AuditFiles
-from switchboard_mcp.observability.audit.hash_chain import Link
-from switchboard_mcp.observability.audit.writer_process import Record, Scribe, ScribeGoneError
+from switchboard_mcp.observability.audit.hash_chain import ChainHead
+from switchboard_mcp.observability.audit.writer_process import Record, ScribeGoneError, WriterProcess
 from switchboard_mcp.observability.latency_buckets import bucket
 from switchboard_mcp.redaction.arguments import masked_args
 from switchboard_mcp.redaction.redactor import Redactor
@@ -47,7 +47,7 @@ MANY = 250
 _encode = msgspec.json.encode
 
 
-class Audit:
+class AuditLog:
     """See the module. `trouble` is None while records can be written; `masks` has each child's `redactArgs`."""
 
     def __init__(
@@ -71,9 +71,9 @@ class Audit:
         self._warn = warn
         self.clock = clock
         self._window_s = window_s
-        self._writer = Writer(settings, workspace, redactor, masks or {}, clock)
+        self._writer = AuditWriter(settings, workspace, redactor, masks or {}, clock)
         self._duty = (workspace, settings, masks or {})
-        self._scribe: Scribe | None = None
+        self._scribe: WriterProcess | None = None
         self._may_hire = clock is time.time  # another clock cannot be taken elsewhere
         self.pending: list[Record] = []
         self._lost = 0
@@ -167,7 +167,7 @@ class Audit:
         if self._scribe is None and len(batch) >= MANY and self._may_hire:
             self._may_hire = False  # once: if it goes, we write ourselves
             try:
-                self._scribe = Scribe(*self._duty)
+                self._scribe = WriterProcess(*self._duty)
             except (OSError, ScribeGoneError):
                 self._scribe = None
         if self._scribe is not None:
@@ -198,7 +198,7 @@ class Audit:
             self._warn(self.trouble)
 
 
-class Writer:
+class AuditWriter:
     """Makes the lines and appends them to the files; raises OSError where that cannot be."""
 
     def __init__(
@@ -237,7 +237,7 @@ class Writer:
         """Let go of the files."""
         self._files.close()
 
-    def _bind(self, batch: list[Record], lost: int, link: Link) -> tuple[bytes, Link]:
+    def _bind(self, batch: list[Record], lost: int, link: ChainHead) -> tuple[bytes, ChainHead]:
         lines: list[bytes] = []
         seq, digest = link.seq, link.digest
         masks = self._masks
@@ -267,7 +267,7 @@ class Writer:
             lines.append(line)
             if not place % AT_ONCE:
                 time.sleep(0)
-        return b"".join(lines), Link(seq, digest)
+        return b"".join(lines), ChainHead(seq, digest)
 
     def _words(self, kind: str, who: str, child: str, subtool: str, outcome: str, took: str) -> bytes:
         named = {

@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from switchboard_mcp.observability.audit import hash_chain
 from switchboard_mcp.observability.audit.files import LOCK, file_name, locked, numbered
-from switchboard_mcp.observability.audit.hash_chain import Entry, Link
+from switchboard_mcp.observability.audit.hash_chain import AuditEntry, ChainHead
 
 
-class Verdict(Struct, rename="camel", omit_defaults=True):
+class AuditVerdict(Struct, rename="camel", omit_defaults=True):
     """What was found. `head` is the hash of the last good line: kept elsewhere, it proves that nothing is gone."""
 
     ok: bool
@@ -32,7 +32,7 @@ class Verdict(Struct, rename="camel", omit_defaults=True):
     reason: str = ""
 
 
-def verify(folder: str, contains: str = "") -> Verdict:
+def verify(folder: str, contains: str = "") -> AuditVerdict:
     """Judge the whole record; `contains` is a head from earlier that must be in it. Raises OSError."""
     if os.path.exists(os.path.join(folder, LOCK)):
         with locked(folder, fcntl.LOCK_SH):  # nobody is half-way through a line
@@ -40,10 +40,10 @@ def verify(folder: str, contains: str = "") -> Verdict:
     return _verify(folder, contains)
 
 
-def _verify(folder: str, contains: str) -> Verdict:
+def _verify(folder: str, contains: str) -> AuditVerdict:
     numbers = numbered(folder)
-    verdict = Verdict(ok=True, files=len(numbers), records=0, head="")
-    link: Link | None = None
+    verdict = AuditVerdict(ok=True, files=len(numbers), records=0, head="")
+    link: ChainHead | None = None
     found = not contains
     for place, number in enumerate(numbers):
         if place and number != numbers[place - 1] + 1:
@@ -57,7 +57,7 @@ def _verify(folder: str, contains: str) -> Verdict:
             lines.append(rest)
         if place == 0 and lines and (first := hash_chain.read(lines[0])) is not None:
             verdict.first = first.seq
-        before = link or (Link() if number == 1 else None)
+        before = link or (ChainHead() if number == 1 else None)
         link, flaw, passed = hash_chain.judge(lines, before)
         verdict.records += len(passed)
         found = found or contains in passed
@@ -70,7 +70,7 @@ def _verify(folder: str, contains: str) -> Verdict:
     return verdict
 
 
-def entries(folder: str) -> Iterator[Entry]:
+def entries(folder: str) -> Iterator[AuditEntry]:
     """Every record that can be read, oldest first."""
     for number in numbered(folder):
         for line in _lines(_contents(folder, number))[0]:
@@ -79,7 +79,7 @@ def entries(folder: str) -> Iterator[Entry]:
                 yield entry
 
 
-def _break(verdict: Verdict, file: str, line: int, reason: str) -> None:
+def _break(verdict: AuditVerdict, file: str, line: int, reason: str) -> None:
     verdict.ok, verdict.file, verdict.line, verdict.reason = False, file, line, reason
 
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.config.audit import Audit as Settings
+from switchboard_mcp.config.audit import AuditSettings as Settings
 from switchboard_mcp.redaction.redactor import Redactor
 
 HEAD_BYTES = 4
@@ -34,7 +34,7 @@ class ScribeGoneError(Exception):
     """The process beside us has ended."""
 
 
-class Duty(Struct, array_like=True):
+class WriterConfig(Struct, array_like=True):
     """What it writes, and where."""
 
     workspace: str
@@ -42,7 +42,7 @@ class Duty(Struct, array_like=True):
     masks: dict[str, list[str]]
 
 
-class Order(Struct, array_like=True):
+class WriteBatch(Struct, array_like=True):
     """A batch, or to force to the disk what was written. `secrets` are all there are, where there are others now."""
 
     records: list[Record] = []
@@ -51,7 +51,7 @@ class Order(Struct, array_like=True):
     sync: bool = False
 
 
-class Reply(Struct, array_like=True):
+class WriteReply(Struct, array_like=True):
     """That it is done, or the error that it was not."""
 
     done: bool = True
@@ -60,12 +60,12 @@ class Reply(Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.encode
-_read_duty = msgspec.msgpack.Decoder(Duty).decode
-_read_order = msgspec.msgpack.Decoder(Order).decode
-_read_reply = msgspec.msgpack.Decoder(Reply).decode
+_read_duty = msgspec.msgpack.Decoder(WriterConfig).decode
+_read_order = msgspec.msgpack.Decoder(WriteBatch).decode
+_read_reply = msgspec.msgpack.Decoder(WriteReply).decode
 
 
-class Scribe:
+class WriterProcess:
     """Our side. Raises what the other side met, or `ScribeGoneError`."""
 
     def __init__(self, workspace: str, settings: Settings, masks: Mapping[str, Sequence[str]]) -> None:
@@ -79,18 +79,18 @@ class Scribe:
             theirs.close()
         self._way = ours
         self._told = -1  # which version of the redactor it knows
-        self._send(Duty(workspace, settings, {name: list(names) for name, names in masks.items()}))
+        self._send(WriterConfig(workspace, settings, {name: list(names) for name, names in masks.items()}))
 
     def append(self, records: list[Record], lost: int, redactor: Redactor) -> None:
         """Append one batch to the record."""
         version = redactor.version
         secrets = redactor.hidden() if version != self._told else None
-        self._ask(Order(records, lost, secrets))
+        self._ask(WriteBatch(records, lost, secrets))
         self._told = version
 
     def sync(self) -> None:
         """Force what was appended to the disk."""
-        self._ask(Order(sync=True))
+        self._ask(WriteBatch(sync=True))
 
     def close(self) -> None:
         """Let it go, and wait until it has gone."""
@@ -98,7 +98,7 @@ class Scribe:
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
 
-    def _ask(self, order: Order) -> None:
+    def _ask(self, order: WriteBatch) -> None:
         self._send(order)
         frame = _receive(self._way)
         if frame is None:
@@ -151,7 +151,7 @@ def _read(way: socket.socket, size: int) -> bytes | None:
 
 def main() -> None:
     """The other side: write what comes until nobody is there any more."""
-    from switchboard_mcp.observability.audit.record import Writer
+    from switchboard_mcp.observability.audit.record import AuditWriter
 
     # Whoever started us says when it is over; a Ctrl-C in a terminal is for them.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -162,7 +162,7 @@ def main() -> None:
             return
         duty = _read_duty(frame)
         redactor = Redactor()
-        writer = Writer(duty.settings, duty.workspace, redactor, duty.masks)
+        writer = AuditWriter(duty.settings, duty.workspace, redactor, duty.masks)
         while (frame := _receive(way)) is not None:
             order = _read_order(frame)
             if order.secrets is not None:
@@ -170,14 +170,14 @@ def main() -> None:
                 for secret in order.secrets:
                     redactor.register(secret)
                 writer.redactor = redactor
-            reply = Reply()
+            reply = WriteReply()
             try:
                 if order.sync:
                     writer.sync()
                 else:
                     writer.append(order.records, order.lost)
             except OSError as problem:
-                reply = Reply(False, problem.errno or 0, problem.strerror or str(problem))
+                reply = WriteReply(False, problem.errno or 0, problem.strerror or str(problem))
             body = _encode(reply)
             with suppress(ConnectionError):
                 way.sendall(len(body).to_bytes(HEAD_BYTES, "big") + body)

@@ -11,18 +11,18 @@ import re
 
 from msgspec import structs
 
-from switchboard_mcp.config.approvals import Approval, Approvals, Pin, Words
+from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, PathVariables
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.variables import expand, wanted
 from switchboard_mcp.config.wrapped_children import own_folder
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.policy.launch import files
 from switchboard_mcp.policy.launch.programs import Unresolved
-from switchboard_mcp.policy.launch.rules import Guard
+from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.policy.launch.runners import resolve
 from switchboard_mcp.policy.launch.text_rules import (
     STEERING,
-    Fault,
+    LaunchFault,
     argument_key,
     command_key,
     origin_of,
@@ -36,7 +36,7 @@ _REFERENCE = re.compile(r"\$\{[^}]*\}")
 
 
 def propose(
-    spec: ChildSpec, guard: Guard, allow_env: frozenset[str], *, ask: bool = False
+    spec: ChildSpec, guard: LaunchPolicy, allow_env: frozenset[str], *, ask: bool = False
 ) -> Approval | Failure:
     """The approval that lets this child run as it is now, and with `ask` be asked in sentences.
 
@@ -62,21 +62,21 @@ def propose(
     return (judge.may_be_asked(spec) if ask else None) or approval
 
 
-def _steering_fault(spec: ChildSpec, allow_env: frozenset[str]) -> Fault | None:
+def _steering_fault(spec: ChildSpec, allow_env: frozenset[str]) -> LaunchFault | None:
     for name in spec.env:
         if not STEERING.fullmatch(name):
             continue
         if is_secret_name(name):
-            return Fault(
+            return LaunchFault(
                 variable_key(spec, name), "changes what runs and may be a secret; it cannot be approved"
             )
         if name not in allow_env:
             told = f"changes what runs; if that is meant, approve with --allow-env {name}"
-            return Fault(variable_key(spec, name), told)
+            return LaunchFault(variable_key(spec, name), told)
     return None
 
 
-def _secret_fault(spec: ChildSpec) -> Fault | None:
+def _secret_fault(spec: ChildSpec) -> LaunchFault | None:
     """An approval is kept in git, and has the arguments as they are written."""
     mask = Redactor().text
     for place, word in enumerate(spec.args):
@@ -84,7 +84,7 @@ def _secret_fault(spec: ChildSpec) -> Fault | None:
         flag = f"{spec.args[place - 1]} " if place else ""
         if literal and (mask(literal) != literal or mask(flag + literal) != mask(flag) + literal):
             told = "looks like a secret, and approvals are kept in git; write it as ${VAR}"
-            return Fault(argument_key(spec, place), told)
+            return LaunchFault(argument_key(spec, place), told)
     return None
 
 
@@ -93,18 +93,18 @@ def _remote(spec: ChildSpec) -> Approval:
     return Approval(kind=spec.kind, origin=origin_of(spec.url))
 
 
-def _local(spec: ChildSpec, filled: ChildSpec, guard: Guard) -> Approval | Failure:
+def _local(spec: ChildSpec, filled: ChildSpec, guard: LaunchPolicy) -> Approval | Failure:
     resolved = resolve(filled, {**guard.environ, **filled.env})
     if isinstance(resolved, Unresolved):
         where = f"{spec.source}: {command_key(spec)}"
         told = f"Child '{spec.name}' cannot be approved: {where}: {resolved.why}."
         return failure("launch_unresolved", told, child=spec.name, hint=resolved.hint)
-    pins: list[Pin] = []
+    pins: list[FilePin] = []
     for path in dict.fromkeys(resolved.files):
         problem = files.flaw(path)
         pin = problem or _pin(path, guard.words)
         if isinstance(pin, str):
-            return guard.refusal(spec, Fault(command_key(spec), f"{path} {pin}"))
+            return guard.refusal(spec, LaunchFault(command_key(spec), f"{path} {pin}"))
         pins.append(pin)
     steering = {name: value for name, value in sorted(filled.env.items()) if STEERING.fullmatch(name)}
     return Approval(
@@ -119,13 +119,13 @@ def _local(spec: ChildSpec, filled: ChildSpec, guard: Guard) -> Approval | Failu
     )
 
 
-def _pin(path: str, words: Words) -> Pin | str:
+def _pin(path: str, words: PathVariables) -> FilePin | str:
     try:
         sealed = files.seal(path)
     except OSError as problem:
         return f"cannot be read: {problem.filename or path}: {problem.strerror}"
     real = os.path.realpath(path)
-    return Pin(
+    return FilePin(
         path=words.shorten(path), sha256=sealed.sha256, real="" if real == path else words.shorten(real)
     )
 

@@ -25,7 +25,7 @@ MAX_TREE_FILES = 20_000
 _SKIPPED = frozenset({"__pycache__", ".git", "node_modules"})
 
 
-class Mark(Struct, frozen=True):
+class FileIdentity(Struct, frozen=True):
     """By which a file is known to be the same: any write, rename or change of rights moves one of these."""
 
     path: str
@@ -36,18 +36,18 @@ class Mark(Struct, frozen=True):
     changed: int
 
 
-class Sealed(Struct, frozen=True):
+class HashedFile(Struct, frozen=True):
     """A file or folder with its checksum, and the marks of all that was read for it."""
 
     sha256: str
-    marks: tuple[Mark, ...]
+    marks: tuple[FileIdentity, ...]
 
 
-def seal(path: str) -> Sealed:
+def seal(path: str) -> HashedFile:
     """The checksum of a file, or of all files of a folder, read through descriptors. Raises OSError."""
     if not os.path.isdir(path):
         digest, noted = _read(path)
-        return Sealed(digest, (noted,))
+        return HashedFile(digest, (noted,))
     whole = hashlib.sha256()
     marks = []
     for name in _tree(path):
@@ -59,10 +59,10 @@ def seal(path: str) -> Sealed:
             digest, noted = _read(inner)
             marks.append(noted)
         whole.update(f"{digest} {name}\n".encode("utf-8", "surrogateescape"))
-    return Sealed(whole.hexdigest(), tuple(marks))
+    return HashedFile(whole.hexdigest(), tuple(marks))
 
 
-def moved(marks: Sequence[Mark]) -> str:
+def moved(marks: Sequence[FileIdentity]) -> str:
     """The first file that is not the one that was read, or an empty string."""
     for noted in marks:
         try:
@@ -73,7 +73,7 @@ def moved(marks: Sequence[Mark]) -> str:
     return ""
 
 
-def _read(path: str) -> tuple[str, Mark]:
+def _read(path: str) -> tuple[str, FileIdentity]:
     # Not blocking: a pipe put in the file's place must not hold us up.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -91,9 +91,9 @@ def _read(path: str) -> tuple[str, Mark]:
     return digest.hexdigest(), noted
 
 
-def mark(path: str, found: os.stat_result) -> Mark:
+def mark(path: str, found: os.stat_result) -> FileIdentity:
     """The marks of a file as it was found."""
-    return Mark(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return FileIdentity(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def _tree(folder: str) -> list[str]:
@@ -110,7 +110,7 @@ def _tree(folder: str) -> list[str]:
     return sorted(found)
 
 
-class Look:
+class FileInspector:
     """One look at the file system: what was seen once is not looked at again. For a moment, not to be kept."""
 
     def __init__(self) -> None:
@@ -165,12 +165,12 @@ class Look:
 
 def flaw(path: str, *, places: Sequence[str] = ()) -> str:
     """See `Look.flaw`."""
-    return Look().flaw(path, places=places)
+    return FileInspector().flaw(path, places=places)
 
 
 def inside(path: str, folder: str) -> bool:
     """See `Look.inside`."""
-    return Look().inside(path, folder)
+    return FileInspector().inside(path, folder)
 
 
 def writable_by_others(path: str, found: os.stat_result) -> str:

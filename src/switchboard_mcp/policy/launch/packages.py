@@ -24,7 +24,7 @@ from switchboard_mcp.policy.launch.programs import (
 _EXACT = re.compile(r"\d+\.\d+[\w.+-]*")
 
 
-class Asked(Struct, frozen=True):
+class PackageRequest(Struct, frozen=True):
     """What a package runner was told: a package, perhaps its version, perhaps one of its programs."""
 
     package: str
@@ -33,7 +33,7 @@ class Asked(Struct, frozen=True):
     taken: int
 
 
-def asked_for(words: Sequence[str], *, python: bool) -> Asked | Unresolved:
+def asked_for(words: Sequence[str], *, python: bool) -> PackageRequest | Unresolved:
     quiet = {"-y", "--yes", "-q", "--quiet", "--offline", "--prefer-offline", "--no-install", "--"}
     naming = {"--from", "--spec"} if python else {"-p", "--package"}
     package = ""
@@ -53,7 +53,7 @@ def asked_for(words: Sequence[str], *, python: bool) -> Asked | Unresolved:
         else:
             name, version = _split(package or word)
             program = _split(word)[0] if package else ""
-            return Asked(name, version, program, index + 1)
+            return PackageRequest(name, version, program, index + 1)
     return Unresolved("names no package")
 
 
@@ -66,7 +66,7 @@ def _split(written: str) -> tuple[str, str]:
     return name.partition("[")[0], version.removeprefix("v")
 
 
-def npm_package(asked: Asked, taken: int, search: Search) -> Resolved | Unresolved:
+def npm_package(asked: PackageRequest, taken: int, search: Search) -> Resolved | Unresolved:
     if not re.fullmatch(r"(?:@[\w.~-]+/)?[\w.~-]+", asked.package) or asked.package.startswith("."):
         return Unresolved(
             f"'{asked.package}' is no name of a package", "Only packages by name can be approved."
@@ -114,7 +114,7 @@ def _npm_folders(search: Search) -> Iterator[str]:
         yield os.path.join(os.path.dirname(os.path.dirname(npx)), "lib", "node_modules")
 
 
-def python_tool(asked: Asked, taken: int, search: Search) -> Resolved | Unresolved:
+def python_tool(asked: PackageRequest, taken: int, search: Search) -> Resolved | Unresolved:
     program = asked.program or asked.package
     if not re.fullmatch(r"[\w.-]+", program) or not re.fullmatch(r"[\w.-]+", asked.package):
         return Unresolved(

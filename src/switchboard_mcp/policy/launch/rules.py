@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from switchboard_mcp.config.approvals import Approval, Approvals, Found, Words
-from switchboard_mcp.config.ask import Ask
+from switchboard_mcp.config.approvals import Approval, Approvals, LocatedApproval, PathVariables
+from switchboard_mcp.config.ask import AskSettings
 from switchboard_mcp.config.documents import join
-from switchboard_mcp.config.governance import Governance
+from switchboard_mcp.config.governance import GovernanceSettings
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.variables import wanted
 from switchboard_mcp.config.wrapped_children import own_folder
@@ -24,30 +24,30 @@ from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.policy.launch import files, wrappers
 from switchboard_mcp.policy.launch import text_rules as text
 from switchboard_mcp.policy.launch.containers import image_flaw
-from switchboard_mcp.policy.launch.files import Look, Mark
-from switchboard_mcp.policy.launch.text_rules import Fault
+from switchboard_mcp.policy.launch.files import FileIdentity, FileInspector
+from switchboard_mcp.policy.launch.text_rules import LaunchFault
 
 
-class Approved(Struct, frozen=True):
+class ApprovedLaunch(Struct, frozen=True):
     """A launch that may happen as it stands here. `marks` tell whether the files are still those that were read."""
 
     argv: list[str]
     env: dict[str, str]
     cwd: str
-    marks: tuple[Mark, ...]
+    marks: tuple[FileIdentity, ...]
 
 
-class Case(Struct, frozen=True):
+class LaunchRequest(Struct, frozen=True):
     """What the rules look at: the entry, its approval, and what both make."""
 
     spec: ChildSpec
     key: str  # of the approval
     approval: Approval
-    governance: Governance
+    governance: GovernanceSettings
     workspace: str
-    words: Words
+    words: PathVariables
     argv: list[str]
-    look: Look
+    look: FileInspector
 
     def pinned(self) -> list[str]:
         """The pinned paths, in the order of the file."""
@@ -65,31 +65,31 @@ class Case(Struct, frozen=True):
         return key
 
 
-class ApprovalFault(Fault, frozen=True):
+class ApprovalFault(LaunchFault, frozen=True):
     """What is wrong with the approval, or with the world as it describes it."""
 
 
-def as_configured(case: Case) -> Fault | None:
+def as_configured(case: LaunchRequest) -> LaunchFault | None:
     """The entry is the one that was approved."""
     spec, approval = case.spec, case.approval
     changed = "is not what was approved"
     if spec.kind != approval.kind:
-        return Fault(join(spec.key, "type"), changed)
+        return LaunchFault(join(spec.key, "type"), changed)
     if spec.kind != "stdio":
         same = text.origin_of(spec.url) == approval.origin
         return (
             None
             if same
-            else Fault(join(spec.key, "url"), f"{changed}, which is {approval.origin or 'nothing'}")
+            else LaunchFault(join(spec.key, "url"), f"{changed}, which is {approval.origin or 'nothing'}")
         )
     if spec.command != case.words.fill(approval.command):
-        return Fault(text.command_key(spec), changed)
+        return LaunchFault(text.command_key(spec), changed)
     for index, (word, pattern) in enumerate(zip(spec.args, approval.args, strict=False)):
         if not fits(word, pattern):
-            return Fault(text.argument_key(spec, index), changed)
+            return LaunchFault(text.argument_key(spec, index), changed)
     if len(spec.args) != len(approval.args):
         key = text.argument_key(spec, 0).removesuffix("[0]")
-        return Fault(key, f"has {len(spec.args)} members where {len(approval.args)} were approved")
+        return LaunchFault(key, f"has {len(spec.args)} members where {len(approval.args)} were approved")
     return None
 
 
@@ -105,27 +105,27 @@ def fits(word: str, pattern: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, parts)), word, re.DOTALL) is not None
 
 
-def known_variables(case: Case) -> Fault | None:
+def known_variables(case: LaunchRequest) -> LaunchFault | None:
     """Every variable that the entry sets is approved by name; one that changes what runs, with its value."""
     for name, value in case.spec.env.items() if case.spec.kind == "stdio" else ():
         key = text.variable_key(case.spec, name)
         if text.STEERING.fullmatch(name):
             if case.approval.env_values.get(name) != value:
                 told = "changes what runs; it needs an approval with this value (approve --allow-env NAME)"
-                return Fault(key, told)
+                return LaunchFault(key, told)
         elif name not in case.approval.env:
-            return Fault(key, "is not among the approved names of variables")
+            return LaunchFault(key, "is not among the approved names of variables")
     return None
 
 
-def inside_workspace(case: Case) -> Fault | None:
+def inside_workspace(case: LaunchRequest) -> LaunchFault | None:
     """The child works in a folder of the workspace, links followed."""
     if case.spec.kind == "stdio" and not case.look.inside(case.spec.cwd, case.workspace):
-        return Fault(join(case.spec.key, "cwd"), f"is outside the workspace {case.workspace}")
+        return LaunchFault(join(case.spec.key, "cwd"), f"is outside the workspace {case.workspace}")
     return None
 
 
-def absolute(case: Case) -> Fault | None:
+def absolute(case: LaunchRequest) -> LaunchFault | None:
     """The program is an absolute path that needs no explaining, and so is every pinned file."""
     if case.spec.kind != "stdio":
         return None
@@ -140,7 +140,7 @@ def absolute(case: Case) -> Fault | None:
     return None
 
 
-def no_shell_runs(case: Case) -> Fault | None:
+def no_shell_runs(case: LaunchRequest) -> LaunchFault | None:
     """Neither what is named nor what it really is may be a shell, a wrapper or a package runner."""
     if case.spec.kind != "stdio":
         return None
@@ -158,7 +158,7 @@ def no_shell_runs(case: Case) -> Fault | None:
     return None
 
 
-def no_script_runs(case: Case) -> Fault | None:
+def no_script_runs(case: LaunchRequest) -> LaunchFault | None:
     """The program is none that the system hands to a shell, and no shell under another name. Looks into files."""
     if case.spec.kind == "stdio" and (files.is_script(case.argv[0]) or files.is_shell(case.argv[0])):
         told = "is a script or a shell; name the interpreter and the script"
@@ -166,7 +166,7 @@ def no_script_runs(case: Case) -> Fault | None:
     return None
 
 
-def all_pinned(case: Case) -> Fault | None:
+def all_pinned(case: LaunchRequest) -> LaunchFault | None:
     """Program and script have checksums; so has every file that the launch itself names."""
     if case.spec.kind != "stdio":
         return None
@@ -182,12 +182,12 @@ def all_pinned(case: Case) -> Fault | None:
     return None
 
 
-def _script_is_pinned(case: Case, own: int) -> bool:
+def _script_is_pinned(case: LaunchRequest, own: int) -> bool:
     words = case.argv[1:own]
     return "-m" in words[:-1] or any(word.startswith("/") and word in case.pinned() for word in words)
 
 
-def safe_files(case: Case) -> Fault | None:
+def safe_files(case: LaunchRequest) -> LaunchFault | None:
     """Nobody but root and ourselves can change what is pinned, and it lies where it may."""
     for index, (pin, path) in enumerate(zip(case.approval.files, case.pinned(), strict=True)):
         key = case.in_approvals("files", f"[{index}]")
@@ -198,7 +198,7 @@ def safe_files(case: Case) -> Fault | None:
     return None
 
 
-Rule = Callable[[Case], Fault | None]
+Rule = Callable[[LaunchRequest], LaunchFault | None]
 RULES: tuple[Rule, ...] = (
     as_configured,
     known_variables,
@@ -210,20 +210,20 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-class Guard(Struct, frozen=True):
+class LaunchPolicy(Struct, frozen=True):
     """Judges launches by one workspace's approvals. `file` is where they stand."""
 
     approvals: Approvals
     file: str
-    governance: Governance
+    governance: GovernanceSettings
     workspace: str
-    words: Words
+    words: PathVariables
     environ: Mapping[str, str]
-    ask: Ask = Ask()
+    ask: AskSettings = AskSettings()
     config: str = ""  # the file that the settings are from
     platform: str = ""
 
-    def judge(self, spec: ChildSpec, look: Look | None = None) -> Failure | None:
+    def judge(self, spec: ChildSpec, look: FileInspector | None = None) -> Failure | None:
         """Why the child may not run, as far as can be said without reading what is pinned."""
         if spec.wraps:
             return self.may_be_asked(spec)
@@ -233,7 +233,7 @@ class Guard(Struct, frozen=True):
         found = self.approvals.find(spec.name, self.platform)
         if found is None:
             return self._not_allowed(spec)
-        return self._refused(self._case(spec, found, look or Look()), RULES)
+        return self._refused(self._case(spec, found, look or FileInspector()), RULES)
 
     def judge_written(self, spec: ChildSpec) -> Failure | None:
         """Why the child may not run, by what its entry is filled with: approved is also which secret it is handed."""
@@ -242,24 +242,24 @@ class Guard(Struct, frozen=True):
         for asked in wanted(spec):
             if approved is not None and asked.variable not in approved:
                 told = f"is filled with {asked.variable}, which is not among the approved variables"
-                return self.refusal(spec, Fault(asked.key, told))
+                return self.refusal(spec, LaunchFault(asked.key, told))
         return None
 
-    def approve(self, spec: ChildSpec) -> Approved | Failure:
+    def approve(self, spec: ChildSpec) -> ApprovedLaunch | Failure:
         """The launch of a child, its variables filled in already. Reads what is pinned, which takes a while."""
         problem = self.judge(spec)
         if problem is not None:
             return problem
         if spec.wraps:
             argv = wrappers.argv(spec.name, self.workspace, self.config)
-            return Approved(argv, dict(self.environ), self.workspace, wrappers.marks())
+            return ApprovedLaunch(argv, dict(self.environ), self.workspace, wrappers.marks())
         found = self.approvals.find(spec.name, self.platform)
         assert found is not None  # or it had been refused
-        case = self._case(spec, found, Look())
+        case = self._case(spec, found, FileInspector())
         problem = self._refused(case, (no_script_runs,))
         if problem is not None:
             return problem
-        marks: list[Mark] = []
+        marks: list[FileIdentity] = []
         for index, (pin, path) in enumerate(zip(case.approval.files, case.pinned(), strict=True)):
             key = case.in_approvals("files", f"[{index}]", "sha256")
             try:
@@ -271,7 +271,7 @@ class Guard(Struct, frozen=True):
                 told = f"{path} is not what was approved (now {sealed.sha256[:12]}…, approved {pin.sha256[:12]}…)"
                 return self.refusal(spec, ApprovalFault(key, told))
             marks += sealed.marks
-        return Approved(case.argv, self._environment(spec), spec.cwd, tuple(marks))
+        return ApprovedLaunch(case.argv, self._environment(spec), spec.cwd, tuple(marks))
 
     def may_be_asked(self, spec: ChildSpec) -> Failure | None:
         """Why sentences may not be turned into calls of a child, be it wrapped or not."""
@@ -289,7 +289,7 @@ class Guard(Struct, frozen=True):
             f"`switchboard unwrap {spec.name}` gives its subtools back.",
         )
 
-    def changed(self, spec: ChildSpec, launched: Approved) -> Failure | None:
+    def changed(self, spec: ChildSpec, launched: ApprovedLaunch) -> Failure | None:
         """What was read before the launch and is another file now; then nobody knows what was run."""
         path = files.moved(launched.marks)
         if not path:
@@ -298,7 +298,7 @@ class Guard(Struct, frozen=True):
         found = self.approvals.find(spec.name, self.platform)
         return self.refusal(spec, ApprovalFault(found.key if found is not None else "", told))
 
-    def refusal(self, spec: ChildSpec, fault: Fault) -> Failure:
+    def refusal(self, spec: ChildSpec, fault: LaunchFault) -> Failure:
         """The fault in words, with file and key."""
         source = self.file if isinstance(fault, ApprovalFault) else spec.source
         where = f"{source}: {fault.key}" if fault.key else source
@@ -309,10 +309,12 @@ class Guard(Struct, frozen=True):
             hint=f"Fix what is named, then approve it again: `switchboard approve {spec.name}`.",
         )
 
-    def _case(self, spec: ChildSpec, found: Found, look: Look) -> Case:
+    def _case(self, spec: ChildSpec, found: LocatedApproval, look: FileInspector) -> LaunchRequest:
         approval = found.approval
         argv = [*map(self.words.fill, approval.launch), *spec.args[approval.replaces :]]
-        return Case(spec, found.key, approval, self.governance, self.workspace, self.words, argv, look)
+        return LaunchRequest(
+            spec, found.key, approval, self.governance, self.workspace, self.words, argv, look
+        )
 
     def _not_allowed(self, spec: ChildSpec) -> Failure:
         """What is said of a child that nobody has approved."""
@@ -327,7 +329,7 @@ class Guard(Struct, frozen=True):
             + (f" on {self.platform}, as this machine is." if others else "."),
         )
 
-    def _refused(self, case: Case, rules: Sequence[Rule]) -> Failure | None:
+    def _refused(self, case: LaunchRequest, rules: Sequence[Rule]) -> Failure | None:
         fault = text.first(rule(case) for rule in rules)
         return None if fault is None else self.refusal(case.spec, fault)
 

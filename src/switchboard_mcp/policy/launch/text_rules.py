@@ -18,7 +18,7 @@ from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.variables import strings
 
 
-class Fault(Struct, frozen=True):
+class LaunchFault(Struct, frozen=True):
     """What is wrong, and the key it stands under."""
 
     key: str
@@ -140,76 +140,76 @@ def _words(spec: ChildSpec) -> Iterator[tuple[str, str]]:
         yield argument_key(spec, index), word
 
 
-def only_what_is_seen(spec: ChildSpec) -> Fault | None:
+def only_what_is_seen(spec: ChildSpec) -> LaunchFault | None:
     """No newline, NUL or other control character, nothing invisible; lengths and counts that a person can read."""
     places = [*_words(spec), (join(spec.key, "cwd"), spec.cwd), (join(spec.key, "url"), spec.url)]
     places += [(join(join(spec.key, "headers"), name), name + value) for name, value in spec.headers.items()]
     for key, text in places:
         if len(text) > MAX_LENGTH:
-            return Fault(key, f"is longer than {MAX_LENGTH} characters")
+            return LaunchFault(key, f"is longer than {MAX_LENGTH} characters")
         plain = text.isascii() and text.isprintable()
         if not plain and any(unicodedata.category(character) in _UNSEEN for character in text):
-            return Fault(key, "holds a newline, a control character or one that cannot be seen")
+            return LaunchFault(key, "holds a newline, a control character or one that cannot be seen")
     if len(spec.args) > MAX_ARGUMENTS:
-        return Fault(join(_inner(spec), "args"), f"has more than {MAX_ARGUMENTS} members")
+        return LaunchFault(join(_inner(spec), "args"), f"has more than {MAX_ARGUMENTS} members")
     for name, value in spec.env.items():
         if "\0" in value:
-            return Fault(variable_key(spec, name), "holds a NUL character")
+            return LaunchFault(variable_key(spec, name), "holds a NUL character")
     return None
 
 
-def no_shell_signs(spec: ChildSpec) -> Fault | None:
+def no_shell_signs(spec: ChildSpec) -> LaunchFault | None:
     """Nothing that means something to a shell: there is none, so it was meant for one that somebody hopes to reach."""
     for key, word in _words(spec):
         # In the query of an address it joins two members.
         plain = word.replace("&", "") if _ADDRESS.fullmatch(word) else word
         found = _SIGNS.search(plain)
         if found:
-            return Fault(
+            return LaunchFault(
                 key, f"holds `{found[0].strip()}`, which only a shell understands; no shell is ever used"
             )
     return None
 
 
-def no_shell(spec: ChildSpec) -> Fault | None:
+def no_shell(spec: ChildSpec) -> LaunchFault | None:
     """No shell as the program, and none among the arguments with code to run."""
     for index, (key, word) in enumerate(_words(spec)):
         if program_name(word) not in SHELLS:
             continue
         following = spec.args[index] if index < len(spec.args) else ""
         if index == 0 or _SHELL_AND_CODE.fullmatch(following):
-            return Fault(key, f"is a shell ({program_name(word)}); no shell is ever run")
+            return LaunchFault(key, f"is a shell ({program_name(word)}); no shell is ever run")
     return None
 
 
-def no_wrapper(spec: ChildSpec) -> Fault | None:
+def no_wrapper(spec: ChildSpec) -> LaunchFault | None:
     """No program that only runs another."""
     name = program_name(spec.command)
     if name in WRAPPERS:
-        return Fault(command_key(spec), f"`{name}` runs another program; name that program itself")
+        return LaunchFault(command_key(spec), f"`{name}` runs another program; name that program itself")
     return None
 
 
-def one_word(spec: ChildSpec) -> Fault | None:
+def one_word(spec: ChildSpec) -> LaunchFault | None:
     """A command is a program; its arguments stand in `args`."""
     if not spec.command:
-        return Fault(command_key(spec), "is empty")
+        return LaunchFault(command_key(spec), "is empty")
     if re.search(r"\s", spec.command) and not spec.command.startswith("/"):
-        return Fault(command_key(spec), "holds a space; put the arguments into `args`")
+        return LaunchFault(command_key(spec), "holds a space; put the arguments into `args`")
     if spec.command.startswith(("-", "~", "%", "$", "@", "\\")):
-        return Fault(command_key(spec), "is neither the name of a program nor an absolute path")
+        return LaunchFault(command_key(spec), "is neither the name of a program nor an absolute path")
     return None
 
 
-def no_relative_path(spec: ChildSpec) -> Fault | None:
+def no_relative_path(spec: ChildSpec) -> LaunchFault | None:
     """A command with a folder is absolute; nothing climbs with `..`."""
     if "/" in spec.command and not spec.command.startswith("/"):
-        return Fault(command_key(spec), "is a relative path; write it from the root")
+        return LaunchFault(command_key(spec), "is a relative path; write it from the root")
     for key, word in [*_words(spec), (join(spec.key, "cwd"), spec.cwd)]:
         if _climbs(word):
-            return Fault(key, "climbs with `..`; write the path from the root")
+            return LaunchFault(key, "climbs with `..`; write the path from the root")
     if "\\" in spec.command:
-        return Fault(command_key(spec), "holds a backslash")
+        return LaunchFault(command_key(spec), "holds a backslash")
     return None
 
 
@@ -217,10 +217,10 @@ def _climbs(word: str) -> bool:
     return ".." in word and ".." in re.split(r"[/\\=:,]", word)
 
 
-def no_code(spec: ChildSpec) -> Fault | None:
+def no_code(spec: ChildSpec) -> LaunchFault | None:
     """An interpreter runs a file; code in an argument, or a module loaded before the file, is refused."""
     flaw = interpreter_flaw(program_name(spec.command), spec.args)
-    return Fault(argument_key(spec, flaw[0]), flaw[1]) if flaw else None
+    return LaunchFault(argument_key(spec, flaw[0]), flaw[1]) if flaw else None
 
 
 def interpreter_flaw(name: str, args: Sequence[str]) -> tuple[int, str] | None:
@@ -248,20 +248,22 @@ def interpreter_flaw(name: str, args: Sequence[str]) -> tuple[int, str] | None:
     return max(len(args) - 1, 0), f"{name} has no script to run, and would read code from its input"
 
 
-def only_names(spec: ChildSpec) -> Fault | None:
+def only_names(spec: ChildSpec) -> LaunchFault | None:
     """Variables have ordinary names, and none is of those that nobody may set."""
     for name in spec.env:
         if not _ENV_NAME.fullmatch(name):
-            return Fault(join(_inner(spec), "env"), "has a name that no variable should have")
+            return LaunchFault(join(_inner(spec), "env"), "has a name that no variable should have")
         if NEVER_SET.fullmatch(name):
-            return Fault(variable_key(spec, name), "makes the system load other code; it cannot be approved")
+            return LaunchFault(
+                variable_key(spec, name), "makes the system load other code; it cannot be approved"
+            )
     return None
 
 
-def safe_address(spec: ChildSpec) -> Fault | None:
+def safe_address(spec: ChildSpec) -> LaunchFault | None:
     """Encrypted, or on this machine; no password in it."""
     problem = address_flaw(spec.url)
-    return Fault(join(spec.key, "url"), problem) if problem else None
+    return LaunchFault(join(spec.key, "url"), problem) if problem else None
 
 
 def address_flaw(url: str) -> str:
@@ -295,7 +297,7 @@ def _split(url: str) -> SplitResult | None:
         return None
 
 
-Rule = Callable[[ChildSpec], Fault | None]
+Rule = Callable[[ChildSpec], LaunchFault | None]
 LOCAL: tuple[Rule, ...] = (
     only_what_is_seen,
     one_word,
@@ -309,11 +311,11 @@ LOCAL: tuple[Rule, ...] = (
 REMOTE: tuple[Rule, ...] = (only_what_is_seen, safe_address)
 
 
-def text_fault(spec: ChildSpec) -> Fault | None:
+def text_fault(spec: ChildSpec) -> LaunchFault | None:
     """The first rule that the entry breaks, its variables filled in already."""
     return first(rule(spec) for rule in (LOCAL if spec.kind == "stdio" else REMOTE))
 
 
-def first(faults: Iterable[Fault | None]) -> Fault | None:
+def first(faults: Iterable[LaunchFault | None]) -> LaunchFault | None:
     """The first that is one."""
     return next((fault for fault in faults if fault is not None), None)

@@ -12,8 +12,8 @@ import sys
 
 from msgspec.structs import replace
 
-from switchboard_mcp.config.approvals import Approval, Asking
-from switchboard_mcp.config.ask import Ask
+from switchboard_mcp.config.approvals import Approval, AskApproval
+from switchboard_mcp.config.ask import AskSettings
 from switchboard_mcp.config.wrapped_children import ROLE_FILE
 from switchboard_mcp.policy.launch import files
 from switchboard_mcp.policy.launch.text_rules import address_flaw, origin_of
@@ -22,18 +22,18 @@ HOST = "host"
 ANTHROPIC = "https://api.anthropic.com"
 
 
-def planners(settings: Ask) -> list[str]:
+def planners(settings: AskSettings) -> list[str]:
     """Who may be asked for a plan, by the settings: the host's own model, an API by its origin."""
     api = origin_of(settings.base_url or ANTHROPIC)
     return {"host": [HOST], "api": [api], "auto": [HOST, api]}[settings.backend]
 
 
-def governed(settings: Ask) -> Ask:
+def governed(settings: AskSettings) -> AskSettings:
     """The settings with an address in any case: where there is none, the library looks for one in the environment."""
     return replace(settings, base_url=settings.base_url or ANTHROPIC)
 
 
-def settings_flaw(settings: Ask) -> str:
+def settings_flaw(settings: AskSettings) -> str:
     """What governed mode does not let be set, or an empty string."""
     if settings.confirm == "never":
         return "ask.confirm is `never`, so that nobody would be asked before something is destroyed"
@@ -43,13 +43,13 @@ def settings_flaw(settings: Ask) -> str:
     return f"ask.baseUrl {problem}" if problem else ""
 
 
-def asking(child: str, settings: Ask, folder: str) -> Asking:
+def asking(child: str, settings: AskSettings, folder: str) -> AskApproval:
     """The approval of sentences, as everything is now. `folder` is that of the wrapper."""
     try:
         role = _role(folder)
     except OSError:
         role = ""  # which nobody may be asked with: `flaw` says why
-    return Asking(
+    return AskApproval(
         models=planners(settings),
         confirm="writes" if settings.confirm == "writes" else "destructive",
         trust=sorted(settings.trust.get(child, [])),
@@ -57,7 +57,7 @@ def asking(child: str, settings: Ask, folder: str) -> Asking:
     )
 
 
-def flaw(child: str, approval: Approval, settings: Ask, folder: str) -> str:
+def flaw(child: str, approval: Approval, settings: AskSettings, folder: str) -> str:
     """Why a child may not be asked in sentences, or an empty string."""
     if approval.ask is None:
         return "its approval does not let a model plan its calls"
@@ -95,7 +95,7 @@ def argv(child: str, workspace: str, config: str) -> list[str]:
     ]
 
 
-def marks() -> tuple[files.Mark, ...]:
+def marks() -> tuple[files.FileIdentity, ...]:
     """By which the process is known to be what was started."""
     path = os.path.realpath(sys.executable)
     return (files.mark(path, os.stat(path)),)

@@ -15,7 +15,7 @@ from hmac import compare_digest
 from msgspec import Struct
 
 from switchboard_mcp.config.profiles import Token
-from switchboard_mcp.server.http.auth import TOKEN_BYTES, Tokens, bearer
+from switchboard_mcp.server.http.auth import TOKEN_BYTES, TokenTable, bearer
 
 READ, ADMIN = "read", "admin"
 # A link in a terminal's scrollback must not open anything the next day.
@@ -53,11 +53,11 @@ def rights(tokens: Mapping[str, str | Token]) -> dict[str, str]:
     return {"": ADMIN, **{name: right for name, right in named.items() if right}}
 
 
-class Access:
+class DashboardAccess:
     """See the module."""
 
     def __init__(
-        self, tokens: Tokens, allowed: Mapping[str, str], code: str, port: int, now: Callable[[], float]
+        self, tokens: TokenTable, allowed: Mapping[str, str], code: str, port: int, now: Callable[[], float]
     ) -> None:
         self._tokens = tokens
         self._rights = allowed

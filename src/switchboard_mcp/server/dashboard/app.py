@@ -18,13 +18,13 @@ from msgspec import Struct
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol.jsonrpc import encode
-from switchboard_mcp.server.dashboard.access import Access, Viewer
+from switchboard_mcp.server.dashboard.access import DashboardAccess, Viewer
 from switchboard_mcp.server.dashboard.api import routes
-from switchboard_mcp.server.dashboard.api.routes import Asked, RefusedError
-from switchboard_mcp.server.dashboard.events import Events
-from switchboard_mcp.server.dashboard.state import Board
+from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
+from switchboard_mcp.server.dashboard.events import DashboardEvents
+from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.server.http import asgi
-from switchboard_mcp.server.http.exchange import JSON_TYPE, Exchange
+from switchboard_mcp.server.http.exchange import JSON_TYPE, HttpExchange
 
 EVENTS = "/events"
 LOGIN, LOGOUT = "/api/login", "/api/logout"
@@ -52,7 +52,7 @@ NO_STORE = (b"cache-control", b"no-store")
 OWN_SITES = (b"same-origin", b"none")
 
 
-class Shown(Struct, frozen=True):
+class StaticFile(Struct, frozen=True):
     """One file of the page."""
 
     kind: bytes
@@ -60,7 +60,7 @@ class Shown(Struct, frozen=True):
     tag: bytes
 
 
-class Login(Struct, forbid_unknown_fields=True):
+class LoginRequest(Struct, forbid_unknown_fields=True):
     """What a browser shows to get in: a token, or the code of the link."""
 
     token: str = ""
@@ -70,15 +70,17 @@ class Login(Struct, forbid_unknown_fields=True):
 class Dashboard:
     """See the module."""
 
-    def __init__(self, board: Board, access: Access, log: Log, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, board: DashboardState, access: DashboardAccess, log: Log, stopping: Callable[[], bool]
+    ) -> None:
         self.board = board
         self.access = access
-        self.events = Events(board)
+        self.events = DashboardEvents(board)
         self._log = log
         self._stopping = stopping
         self._files = _load()
 
-    async def serve(self, exchange: Exchange) -> None:
+    async def serve(self, exchange: HttpExchange) -> None:
         """One request."""
         exchange.extra = SAFE  # and nothing for pages of other origins
         path, method = exchange.path, exchange.method
@@ -101,7 +103,7 @@ class Dashboard:
         """Streams end, and what was taken up for viewers is let go."""
         await self.events.stop()
 
-    async def _show(self, exchange: Exchange, name: str) -> None:
+    async def _show(self, exchange: HttpExchange, name: str) -> None:
         shown = self._files.get(name)
         if shown is None:
             await self._refuse(exchange, 404, "There is no such file.")
@@ -115,7 +117,7 @@ class Dashboard:
                 kind = (b"content-type", shown.kind)
                 await asgi.respond(exchange.send, 200, shown.body, kind, *headers)
 
-    async def _log_in_or_out(self, exchange: Exchange) -> None:
+    async def _log_in_or_out(self, exchange: HttpExchange) -> None:
         body = await self._body(exchange)
         if body is None:
             return
@@ -124,7 +126,7 @@ class Dashboard:
             await exchange.reply(200, b"{}", NO_STORE, (b"set-cookie", cookie))
             return
         try:
-            shown = msgspec.json.decode(body, type=Login)
+            shown = msgspec.json.decode(body, type=LoginRequest)
             found = self.access.log_in(shown.token, shown.code)
         except (msgspec.MsgspecError, UnicodeError):
             found = None
@@ -138,7 +140,7 @@ class Dashboard:
         self._log.info("dashboard.login", who=viewer.principal or "the token of this start")
         await exchange.reply(200, encode({"mayAct": viewer.may_act}), NO_STORE, (b"set-cookie", cookie))
 
-    async def _api(self, exchange: Exchange, viewer: Viewer) -> None:
+    async def _api(self, exchange: HttpExchange, viewer: Viewer) -> None:
         found = routes.find(exchange.method, exchange.path)
         if found is None:
             await self._refuse(exchange, 404, "There is nothing at this address, or not for this method.")
@@ -153,7 +155,7 @@ class Dashboard:
         self.events.look()
         query = dict(parse_qsl(exchange.query.decode("latin-1"), keep_blank_values=True))
         try:
-            told = await routes.handler(route)(self.board, Asked(viewer, names, query, body))
+            told = await routes.handler(route)(self.board, ApiRequest(viewer, names, query, body))
         except RefusedError as refusal:
             await self._answer(exchange, refusal.status, {"error": {"message": str(refusal)}})
         except SwitchboardError as problem:
@@ -162,7 +164,7 @@ class Dashboard:
         else:
             await self._answer(exchange, 200, told)
 
-    async def _body(self, exchange: Exchange) -> bytes | None:
+    async def _body(self, exchange: HttpExchange) -> bytes | None:
         """The JSON of a POST; None where it is none, and the client has been told."""
         kind = exchange.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != JSON_TYPE:  # which a form of another site cannot send
@@ -170,20 +172,20 @@ class Dashboard:
             return None
         return await exchange.body(MOST_BODY_BYTES)
 
-    async def _answer(self, exchange: Exchange, status: int, told: object) -> None:
+    async def _answer(self, exchange: HttpExchange, status: int, told: object) -> None:
         await exchange.reply(status, encode(told), NO_STORE)
 
-    async def _refuse(self, exchange: Exchange, status: int, told: str) -> None:
+    async def _refuse(self, exchange: HttpExchange, status: int, told: str) -> None:
         # Through `refuse`, since nobody has read the body.
         body = encode({"error": {"message": told}})
         more = (asgi.JSON, NO_STORE, *exchange.extra)
         await asgi.refuse(exchange.receive, exchange.send, exchange.headers, status, body, *more)
 
-    async def _wrong_method(self, exchange: Exchange) -> None:
+    async def _wrong_method(self, exchange: HttpExchange) -> None:
         await self._refuse(exchange, 405, "There is only GET.")
 
 
-def _of_own_origin(exchange: Exchange) -> bool:
+def _of_own_origin(exchange: HttpExchange) -> bool:
     """Whether a request that a page makes comes from our own; programs say nothing of it."""
     headers = exchange.headers
     if headers.get(b"sec-fetch-site", b"none") not in OWN_SITES:
@@ -192,11 +194,11 @@ def _of_own_origin(exchange: Exchange) -> bool:
     return origin is None or origin.partition(b"://")[2].lower() == headers.get(b"host", b"").lower()
 
 
-def _load() -> dict[str, Shown]:
-    found: dict[str, Shown] = {}
+def _load() -> dict[str, StaticFile]:
+    found: dict[str, StaticFile] = {}
     for file in files("switchboard_mcp.server.dashboard").joinpath("static").iterdir():
         kind = TYPES.get(file.name.rpartition(".")[2])
         if kind is not None:
             body = file.read_bytes()
-            found[file.name] = Shown(kind, body, b'"%b"' % sha256(body).hexdigest()[:32].encode())
+            found[file.name] = StaticFile(kind, body, b'"%b"' % sha256(body).hexdigest()[:32].encode())
     return found

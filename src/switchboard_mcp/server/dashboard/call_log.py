@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from switchboard_mcp.observability.timeline import Tally, Timeline
+from switchboard_mcp.observability.timeline import ChildTimeline, Timeline
 
 if TYPE_CHECKING:
-    from switchboard_mcp.children.context import Services
+    from switchboard_mcp.children.context import ChildContext
     from switchboard_mcp.errors import Failure
 
 # Enough to scroll through; older calls are the audit record's.
@@ -38,15 +38,15 @@ class LiveCall(Struct, frozen=True, omit_defaults=True):
     ms: float = -1.0
 
 
-class Live:
+class CallLog:
     """See the module. Chains record here as they do in an `Audit`."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: ChildContext) -> None:
         self._redactor = services.redactor
         self._real = services.audit
         self.pending: list[tuple[str, str, str, str, bytes, str, float, float]] = []
         self._last: deque[tuple[str, str, str, str, str, float, float]] = deque(maxlen=MOST_CALLS)
-        self.tallies: dict[str, Tally] = {}
+        self.tallies: dict[str, ChildTimeline] = {}
         self.timeline = Timeline()
         self.seq = 0
         self.clock = time.time
@@ -82,7 +82,7 @@ class Live:
         if kind == "call":
             tally = self.tallies.get(child)
             if tally is None:
-                tally = self.tallies[child] = Tally()
+                tally = self.tallies[child] = ChildTimeline()
             failed, ms = outcome not in NO_ERROR, seconds * 1000
             tally.calls += 1
             tally.errors += failed

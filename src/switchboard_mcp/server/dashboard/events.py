@@ -12,9 +12,9 @@ from contextlib import suppress
 
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.protocol.jsonrpc import encode
-from switchboard_mcp.server.dashboard.state import Board
+from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.server.http.event_stream import Outlet
-from switchboard_mcp.server.http.exchange import Exchange
+from switchboard_mcp.server.http.exchange import HttpExchange
 
 TICK_S = 1.0
 # A page that is loaded anew is gone for a moment; mail that was opened for it shall outlive that.
@@ -24,10 +24,10 @@ MOST_VIEWERS = 32
 MOST_CALLS = 200
 
 
-class Events:
+class DashboardEvents:
     """See the module."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: DashboardState) -> None:
         self._board = board
         self._loop = board.services.loop
         self._viewers: set[Outlet] = set()
@@ -39,7 +39,7 @@ class Events:
         self._mail_news = False
         self._hush: Callable[[], None] | None = None
 
-    async def listen(self, exchange: Exchange) -> None:
+    async def listen(self, exchange: HttpExchange) -> None:
         """One more viewer, until it goes."""
         if len(self._viewers) >= MOST_VIEWERS:
             await exchange.refuse(503, "Too many pages look at once.")

@@ -10,32 +10,32 @@ import asyncio
 import secrets
 from typing import TYPE_CHECKING
 
-from switchboard_mcp.server.dashboard.call_log import Live
-from switchboard_mcp.server.dashboard.savings_history import Savings
+from switchboard_mcp.server.dashboard.call_log import CallLog
+from switchboard_mcp.server.dashboard.savings_history import SavingsHistory
 from switchboard_mcp.server.http.auth import TOKEN_BYTES
 from switchboard_mcp.server.http.sockets import shown
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.factory import Parts
     from switchboard_mcp.server.dashboard.app import Dashboard
-    from switchboard_mcp.server.http.bind import Place
-    from switchboard_mcp.server.http.front import HttpFront
+    from switchboard_mcp.server.http.bind import BindAddress
+    from switchboard_mcp.server.http.front import HttpServer
 
 
-def offer(front: HttpFront, place: Place, parts: Parts) -> str:
+def offer(front: HttpServer, place: BindAddress, parts: Parts) -> str:
     """Let the front open the dashboard when it is asked for; the link that logs one browser in."""
     code = secrets.token_urlsafe(TOKEN_BYTES)
     live = parts.services.recorder
-    assert isinstance(live, Live)
+    assert isinstance(live, CallLog)
     front.tallies = live.tallies
-    front.savings = savings = Savings(front.began_ms)
+    front.savings = savings = SavingsHistory(front.began_ms)
 
     def open_dashboard() -> Dashboard:
-        from switchboard_mcp.server.dashboard.access import Access, rights
+        from switchboard_mcp.server.dashboard.access import DashboardAccess, rights
         from switchboard_mcp.server.dashboard.app import Dashboard
-        from switchboard_mcp.server.dashboard.state import Board
+        from switchboard_mcp.server.dashboard.state import DashboardState
 
-        board = Board(
+        board = DashboardState(
             parts,
             live,
             savings,
@@ -44,7 +44,7 @@ def offer(front: HttpFront, place: Place, parts: Parts) -> str:
         )
         now = asyncio.get_running_loop().time
         allowed = rights(parts.workspace.config.http.tokens)
-        access = Access(place.tokens, allowed, code, place.info.port, now)
+        access = DashboardAccess(place.tokens, allowed, code, place.info.port, now)
         return Dashboard(board, access, parts.services.log, lambda: front.stopping)
 
     front.open_dashboard = open_dashboard

@@ -14,12 +14,12 @@ from heapq import merge
 
 from msgspec import Struct
 
-from switchboard_mcp.mail.messages import Letter
+from switchboard_mcp.mail.messages import StoredMessage
 from switchboard_mcp.mail.store import files, find, signing
 from switchboard_mcp.mail.store.clocks import system_clocks
-from switchboard_mcp.mail.store.directory import Tree, Visit
-from switchboard_mcp.mail.store.filenames import Entry, Place
-from switchboard_mcp.mail.store.worker import Writer
+from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
+from switchboard_mcp.mail.store.filenames import MessageFile, Place
+from switchboard_mcp.mail.store.worker import StoreWorker
 
 SHOWN_PLACES: tuple[Place, ...] = ("inbox", "claimed", "archive", "deadletter")
 # So many messages are read for one page of a search; then the asker decides whether to go on.
@@ -29,7 +29,7 @@ EXCERPT_CHARS = 240
 MOST_THREAD = 100
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class MessageFilter(Struct, frozen=True, kw_only=True):
     """Which messages; an empty text means any. `before` is the order of the oldest one seen so far."""
 
     query: str = ""
@@ -41,10 +41,10 @@ class Wanted(Struct, frozen=True, kw_only=True):
     limit: int = 50
 
 
-class Page(Struct, kw_only=True, rename="camel"):
+class MessagePage(Struct, kw_only=True, rename="camel"):
     """Some messages, newest first. `next` goes on from here, 0 where there is no more."""
 
-    letters: list[tuple[str, Letter]]
+    letters: list[tuple[str, StoredMessage]]
     total: int
     next: int = 0
     read: int = 0
@@ -54,26 +54,28 @@ class MailView:
     """See the module."""
 
     def __init__(self, workspace: str) -> None:
-        self._tree = Tree(workspace, system_clocks())
-        self._thread = Writer(self._tree, "switchboard-dashboard")
-        self._known: dict[tuple[Place, str], tuple[int, list[Entry]]] = {}
+        self._tree = StoreDirectory(workspace, system_clocks())
+        self._thread = StoreWorker(self._tree, "switchboard-dashboard")
+        self._known: dict[tuple[Place, str], tuple[int, list[MessageFile]]] = {}
 
     async def close(self) -> None:
         """Nobody looks any more."""
         await self._thread.close()
 
-    async def page(self, wanted: Wanted) -> Page:
+    async def page(self, wanted: MessageFilter) -> MessagePage:
         """One page."""
         return await self._thread.run(lambda visit: self._page(visit, wanted))
 
-    async def message(self, agent: str, id: str) -> tuple[Letter, list[tuple[str, Letter]]] | None:
+    async def message(
+        self, agent: str, id: str
+    ) -> tuple[StoredMessage, list[tuple[str, StoredMessage]]] | None:
         """One message, and the thread it stands in, oldest first."""
         return await self._thread.run(lambda visit: self._with_thread(visit, agent, id))
 
     async def counts(self) -> dict[str, int]:
         """How many messages there are in each place."""
 
-        def look(visit: Visit) -> dict[str, int]:
+        def look(visit: Transaction) -> dict[str, int]:
             found = dict.fromkeys(SHOWN_PLACES, 0)
             for (place, _), entries in self._folders(visit, "", ""):
                 found[place] += len(entries)
@@ -81,9 +83,9 @@ class MailView:
 
         return await self._thread.run(look)
 
-    def _page(self, visit: Visit, wanted: Wanted) -> Page:
+    def _page(self, visit: Transaction, wanted: MessageFilter) -> MessagePage:
         folders = list(self._folders(visit, wanted.agent, wanted.place))
-        page = Page(letters=[], total=sum(len(entries) for _, entries in folders))
+        page = MessagePage(letters=[], total=sum(len(entries) for _, entries in folders))
         needle = wanted.query.casefold()
         last = wanted.before
         looking = bool(needle or wanted.sender or wanted.action)
@@ -99,15 +101,15 @@ class MailView:
         return page
 
     def _newest(
-        self, folders: list[tuple[tuple[Place, str], list[Entry]]], before: int
-    ) -> Iterator[tuple[str, Entry]]:
+        self, folders: list[tuple[tuple[Place, str], list[MessageFile]]], before: int
+    ) -> Iterator[tuple[str, MessageFile]]:
         streams = [_backwards(agent, entries, before) for (_, agent), entries in folders]
         for _, agent, entry in merge(*streams):
             yield agent, entry
 
     def _folders(
-        self, visit: Visit, agent: str, place: str
-    ) -> Iterator[tuple[tuple[Place, str], list[Entry]]]:
+        self, visit: Transaction, agent: str, place: str
+    ) -> Iterator[tuple[tuple[Place, str], list[MessageFile]]]:
         names = [agent] if agent else visit.agents()
         for kind in SHOWN_PLACES:
             if place in ("", kind):
@@ -115,7 +117,7 @@ class MailView:
                     if visit.has(kind, name):
                         yield (kind, name), self._entries(visit, kind, name)
 
-    def _entries(self, visit: Visit, place: Place, agent: str) -> list[Entry]:
+    def _entries(self, visit: Transaction, place: Place, agent: str) -> list[MessageFile]:
         """What is in a folder, oldest first; listed again only where it has changed."""
         changed = os.fstat(visit.folder(place, agent)).st_mtime_ns
         known = self._known.get((place, agent))
@@ -123,7 +125,7 @@ class MailView:
             known = self._known[place, agent] = (changed, find.entries(visit, place, agent))
         return known[1]
 
-    def _find(self, visit: Visit, agent: str, id: str) -> Letter | None:
+    def _find(self, visit: Transaction, agent: str, id: str) -> StoredMessage | None:
         for _, entries in self._folders(visit, agent, ""):
             for entry in entries:
                 if entry.stem.id == id:
@@ -131,8 +133,8 @@ class MailView:
         return None
 
     def _with_thread(
-        self, visit: Visit, agent: str, id: str
-    ) -> tuple[Letter, list[tuple[str, Letter]]] | None:
+        self, visit: Transaction, agent: str, id: str
+    ) -> tuple[StoredMessage, list[tuple[str, StoredMessage]]] | None:
         letter = self._find(visit, agent, id)
         if letter is None:
             return None
@@ -151,7 +153,9 @@ class MailView:
         self._add_replies(visit, thread, above.order)
         return letter, sorted(thread.values(), key=lambda pair: pair[1].order)
 
-    def _add_replies(self, visit: Visit, thread: dict[str, tuple[str, Letter]], since: int) -> None:
+    def _add_replies(
+        self, visit: Transaction, thread: dict[str, tuple[str, StoredMessage]], since: int
+    ) -> None:
         """Downwards: what was written later between those who take part, and answers something of it."""
         people = {
             name for _, each in thread.values() for name in (each.message.sender, each.message.recipient)
@@ -167,19 +171,19 @@ class MailView:
             if len(thread) >= MOST_THREAD:
                 return
             found = files.read(visit.folder(entry.place, name), entry.name, signing.MOST_FILE_BYTES)
-            if isinstance(found, files.Unfit) or b'"replyTo"' not in found.data:
+            if isinstance(found, files.RejectedFile) or b'"replyTo"' not in found.data:
                 continue
             letter = find.letter(visit, name, entry)
             if letter is not None and letter.message.reply_to in thread:
                 thread[letter.message.id] = (name, letter)
 
 
-def _backwards(agent: str, entries: list[Entry], before: int) -> Iterator[tuple[int, str, Entry]]:
+def _backwards(agent: str, entries: list[MessageFile], before: int) -> Iterator[tuple[int, str, MessageFile]]:
     end = bisect_left(entries, before, key=lambda entry: entry.stem.order) if before else len(entries)
     return ((-entries[place].stem.order, agent, entries[place]) for place in range(end - 1, -1, -1))
 
 
-def _fits(letter: Letter, wanted: Wanted, needle: str) -> bool:
+def _fits(letter: StoredMessage, wanted: MessageFilter, needle: str) -> bool:
     message = letter.message
     if wanted.sender not in ("", message.sender) or wanted.action not in ("", message.action):
         return False

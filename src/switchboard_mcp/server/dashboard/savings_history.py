@@ -23,23 +23,23 @@ MOST_POINTS = 600
 SAMPLE_S = 5.0
 
 
-class Point(Struct, array_like=True):
+class SavingsPoint(Struct, array_like=True):
     """When (ms), and how many tokens were saved by then."""
 
     at: int
     saved: int
 
 
-class Savings:
+class SavingsHistory:
     """The series. It begins with nothing at the start of the server."""
 
     def __init__(self, began_ms: int) -> None:
-        self.points: list[Point] = [Point(began_ms, 0)]
+        self.points: list[SavingsPoint] = [SavingsPoint(began_ms, 0)]
         self.suites: Mapping[str, int] = {}  # what each saves one host
         self._settled = 0  # by hosts that came before the suites changed
         self._hosts = 0  # how many those were
 
-    def note(self, at_ms: int, suites: Mapping[str, int], hosts: int) -> Point | None:
+    def note(self, at_ms: int, suites: Mapping[str, int], hosts: int) -> SavingsPoint | None:
         """Take a look; the new point, where anything has changed."""
         if self.suites and suites.keys() != self.suites.keys():
             self._settled += sum(self.suites.values()) * (hosts - self._hosts)
@@ -51,7 +51,7 @@ class Savings:
         if len(self.points) > 1 and self.points[-2].saved == last.saved == total:
             last.at = at_ms
             return None
-        point = Point(at_ms, total)
+        point = SavingsPoint(at_ms, total)
         self.points.append(point)
         if len(self.points) > MOST_POINTS:
             # The older half loses every second point, so that what is new stays exact.
@@ -59,7 +59,7 @@ class Savings:
             self.points = self.points[:half:2] + self.points[half:]
         return point
 
-    def look(self, gateway: Gateway, hosts: int) -> Point | None:
+    def look(self, gateway: Gateway, hosts: int) -> SavingsPoint | None:
         """Take a look at all suites."""
         suites = {suite.name: saved_by(suite) for suite in gateway.all.values()}
         return self.note(int(time.time() * 1000), suites, hosts)

@@ -13,35 +13,35 @@ from typing import TYPE_CHECKING
 from switchboard_mcp.children.admin import drift
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.gateway.child_suite import ChildSuite
-from switchboard_mcp.server.dashboard.call_log import Live
-from switchboard_mcp.server.dashboard.savings_history import Point, Savings
+from switchboard_mcp.server.dashboard.call_log import CallLog
+from switchboard_mcp.server.dashboard.savings_history import SavingsHistory, SavingsPoint
 from switchboard_mcp.server.http.status_endpoint import ChildStatus, children
 
 if TYPE_CHECKING:
-    from switchboard_mcp.children.context import Services
+    from switchboard_mcp.children.context import ChildContext
     from switchboard_mcp.config.models import Workspace
     from switchboard_mcp.gateway.factory import Parts
     from switchboard_mcp.gateway.gateway import Gateway
-    from switchboard_mcp.mail.server import Desk
+    from switchboard_mcp.mail.server import MailServer
     from switchboard_mcp.server.dashboard.mail_view import MailView
 
 _TICKS_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
-class Board:
+class DashboardState:
     """See the module. `hosts` tells how many hosts were served so far, `sessions` how many are here."""
 
     def __init__(
         self,
         parts: Parts,
-        live: Live,
-        savings: Savings,
+        live: CallLog,
+        savings: SavingsHistory,
         hosts: Callable[[], int],
         sessions: Callable[[], int],
     ) -> None:
         self._parts = parts
         self.gateway: Gateway = parts.gateway
-        self.services: Services = parts.services
+        self.services: ChildContext = parts.services
         self.hosts = hosts
         self.sessions = sessions
         self.began_ms = savings.points[0].at
@@ -50,14 +50,14 @@ class Board:
         self._mail: MailView | None = None
 
     @property
-    def desk(self) -> Desk | None:
+    def desk(self) -> MailServer | None:
         """The message desk, where it is on."""
         found = self.services.programs.get("mail")
         if found is None:
             return None
-        from switchboard_mcp.mail.server import Desk  # Not on the way of who has no mail.
+        from switchboard_mcp.mail.server import MailServer  # Not on the way of who has no mail.
 
-        return found if isinstance(found, Desk) else None
+        return found if isinstance(found, MailServer) else None
 
     @property
     def mail(self) -> MailView:
@@ -120,7 +120,7 @@ class Board:
     def _told(self, suite: ChildSuite) -> list[ChildStatus]:
         return children([suite], tallies=self.live.tallies)
 
-    def look_at_savings(self) -> Point | None:
+    def look_at_savings(self) -> SavingsPoint | None:
         """A point for now, where anything has changed."""
         return self.savings.look(self.gateway, self.hosts())
 

@@ -26,7 +26,7 @@ TOKEN_BYTES = 32
 SHORTEST_TOKEN = 16
 
 
-class Tokens:
+class TokenTable:
     """Every token by its digest, with the name of whoever has it; the token of this start has none."""
 
     def __init__(self, tokens: Mapping[str, str]) -> None:

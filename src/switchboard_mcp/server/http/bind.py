@@ -16,19 +16,19 @@ from msgspec import Struct
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.errors import refused
 from switchboard_mcp.server.http import auth, server_info
-from switchboard_mcp.server.http.auth import Tokens
+from switchboard_mcp.server.http.auth import TokenTable
 from switchboard_mcp.server.http.server_info import ServerInfo
 from switchboard_mcp.server.http.sockets import allow_files, reachable, shown, take_address
 from switchboard_mcp.server.http.transport_security import split_address
 
 
-class Place(Struct):
+class BindAddress(Struct):
     """Where the front serves, and who may come."""
 
     listener: socket
     host: str
     folder: str
-    tokens: Tokens
+    tokens: TokenTable
     info: ServerInfo
 
     @property
@@ -44,7 +44,7 @@ class Place(Struct):
 
 def take_place(
     workspace: Workspace, address: str, environ: Mapping[str, str], hide: Callable[[str], None]
-) -> Place:
+) -> BindAddress:
     """Take the address and write the token; `hide` is told every token."""
     http = workspace.config.http
     found = split_address(address, http.host) if address else (http.host, http.port)
@@ -62,4 +62,4 @@ def take_place(
         hide(secret)
     began = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     info = ServerInfo(port=listener.getsockname()[1], host=reachable(host), pid=os.getpid(), started_at=began)
-    return Place(listener, host, folder, Tokens({"": token, **tokens}), info)
+    return BindAddress(listener, host, folder, TokenTable({"": token, **tokens}), info)

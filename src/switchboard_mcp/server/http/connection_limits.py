@@ -15,7 +15,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, cast
 
-from switchboard_mcp.server.http.write_coalescing import Joining
+from switchboard_mcp.server.http.write_coalescing import CoalescingTransport
 
 Address = tuple[str, int]
 
@@ -37,7 +37,7 @@ TOO_MANY = (
 )
 
 
-class Guard(asyncio.Protocol):
+class ConnectionGuard(asyncio.Protocol):
     """One connection."""
 
     __slots__ = (
@@ -53,7 +53,7 @@ class Guard(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, inner: asyncio.Protocol, crowd: Crowd) -> None:
+    def __init__(self, inner: asyncio.Protocol, crowd: ConnectionTable) -> None:
         self._inner = inner
         self._crowd = crowd
         self._head = 0  # bytes of the head so far; -1 once it is whole
@@ -71,7 +71,7 @@ class Guard(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.address = (str(peer[0]), int(peer[1])) if peer else ("", id(self))
         _mind_vanished(transport.get_extra_info("socket"))
-        self._inner.connection_made(cast(asyncio.Transport, Joining(transport, self._crowd.loop)))
+        self._inner.connection_made(cast(asyncio.Transport, CoalescingTransport(transport, self._crowd.loop)))
         if not self._crowd.join(self):
             transport.write(TOO_MANY)
             transport.close()
@@ -149,17 +149,17 @@ class Guard(asyncio.Protocol):
         return self._head <= MAX_HEAD_BYTES
 
 
-class Crowd:
+class ConnectionTable:
     """All connections. Those that nothing is done for are ordered by how long."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
         self.loop = loop
         self.most = most
-        self.all: dict[Address, Guard] = {}
-        self.new: dict[Guard, float] = {}
-        self.kept: dict[Guard, float] = {}
+        self.all: dict[Address, ConnectionGuard] = {}
+        self.new: dict[ConnectionGuard, float] = {}
+        self.kept: dict[ConnectionGuard, float] = {}
 
-    def join(self, guard: Guard) -> bool:
+    def join(self, guard: ConnectionGuard) -> bool:
         """One more; False where there is no room."""
         if len(self.all) >= self.most and not self._make_room():
             return False
@@ -167,23 +167,23 @@ class Crowd:
         self.new[guard] = self.loop.time()
         return True
 
-    def leave(self, guard: Guard) -> None:
+    def leave(self, guard: ConnectionGuard) -> None:
         """One less."""
         if self.all.get(guard.address) is guard:
             del self.all[guard.address]
         self.busy(guard)
 
-    def busy(self, guard: Guard) -> None:
+    def busy(self, guard: ConnectionGuard) -> None:
         """It may stay."""
         self.new.pop(guard, None)
         self.kept.pop(guard, None)
 
-    def begin(self, guard: Guard) -> None:
+    def begin(self, guard: ConnectionGuard) -> None:
         """A request begins on a connection that was kept."""
         if self.kept.pop(guard, None) is not None:
             self.new[guard] = self.loop.time()
 
-    def of(self, client: Any) -> Guard | None:
+    def of(self, client: Any) -> ConnectionGuard | None:
         """The connection a request came on; None where it has gone since."""
         return self.all.get((client[0], client[1]))
 
@@ -221,7 +221,7 @@ class Crowd:
                 return True
         return False
 
-    def _drop(self, guard: Guard) -> None:
+    def _drop(self, guard: ConnectionGuard) -> None:
         # The end is reported to `leave` later; until then it must not be dropped twice.
         self.leave(guard)
         guard.transport.abort()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from switchboard_mcp.server.http.asgi import Send
-from switchboard_mcp.server.http.connection_limits import Guard
+from switchboard_mcp.server.http.connection_limits import ConnectionGuard
 
 # Beyond the first, a client that has taken nothing for some time does not read; beyond the second, any client is cut
 # off. One message may be larger.
@@ -35,7 +35,7 @@ class Outlet:
 
     __slots__ = ("_guard", "_loop", "_waiter", "finished", "gone", "size", "waiting")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, guard: Guard) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, guard: ConnectionGuard) -> None:
         self._loop = loop
         self._guard = guard
         self._waiter: asyncio.Future[None] | None = None

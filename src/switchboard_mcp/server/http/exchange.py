@@ -8,13 +8,13 @@ from msgspec import Struct
 
 from switchboard_mcp.server.http import asgi
 from switchboard_mcp.server.http.asgi import EVENTS, JSON, Headers, NoBody, Receive, Send
-from switchboard_mcp.server.http.connection_limits import Guard
+from switchboard_mcp.server.http.connection_limits import ConnectionGuard
 from switchboard_mcp.server.http.event_stream import Outlet
 
 JSON_TYPE, EVENT_TYPE = b"application/json", b"text/event-stream"
 
 
-class Exchange(Struct):
+class HttpExchange(Struct):
     """See the module. `extra` headers go with every answer; `principal` is who asks."""
 
     method: str
@@ -22,7 +22,7 @@ class Exchange(Struct):
     query: bytes
     headers: Headers
     pairs: Sequence[tuple[bytes, bytes]]
-    guard: Guard
+    guard: ConnectionGuard
     receive: Receive
     send: Send
     extra: tuple[tuple[bytes, bytes], ...] = ()

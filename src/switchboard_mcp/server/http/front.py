@@ -21,30 +21,30 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from switchboard_mcp import __version__
-from switchboard_mcp.config.models import Http
+from switchboard_mcp.config.models import HttpSettings
 from switchboard_mcp.errors import KNOWN_FAILURE
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc, versions
 from switchboard_mcp.server.http import asgi, auth, transport_security, validation
 from switchboard_mcp.server.http.asgi import Receive, Scope, Send
-from switchboard_mcp.server.http.auth import Tokens
-from switchboard_mcp.server.http.connection_limits import Crowd, Guard
-from switchboard_mcp.server.http.exchange import EVENT_TYPE, JSON_TYPE, Exchange
-from switchboard_mcp.server.http.legacy_sse import MESSAGES, LegacySse
+from switchboard_mcp.server.http.auth import TokenTable
+from switchboard_mcp.server.http.connection_limits import ConnectionGuard, ConnectionTable
+from switchboard_mcp.server.http.exchange import EVENT_TYPE, JSON_TYPE, HttpExchange
+from switchboard_mcp.server.http.legacy_sse import MESSAGES, LegacySseHandler
 from switchboard_mcp.server.http.sessions import Sessions
 from switchboard_mcp.server.http.sockets import BACKLOG
 from switchboard_mcp.server.http.status_endpoint import PATH as STATUS
-from switchboard_mcp.server.http.status_endpoint import ChildStatus, Status, children
-from switchboard_mcp.server.http.streamable_http_session import Handshake
-from switchboard_mcp.server.http.streamable_http_stateless import Modern
+from switchboard_mcp.server.http.status_endpoint import ChildStatus, ServerStatus, children
+from switchboard_mcp.server.http.streamable_http_session import SessionHandler
+from switchboard_mcp.server.http.streamable_http_stateless import StatelessHandler
 from switchboard_mcp.server.http.validation import Refusal
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.replica_types import Replicas
-    from switchboard_mcp.observability.timeline import Tally
+    from switchboard_mcp.observability.timeline import ChildTimeline
     from switchboard_mcp.server.dashboard.app import Dashboard
-    from switchboard_mcp.server.dashboard.savings_history import Savings
+    from switchboard_mcp.server.dashboard.savings_history import SavingsHistory
 
 MCP, SSE, HEALTH, METRICS = "/mcp", "/sse", "/health", "/metrics"
 # Answers under way get this long when we are told to stop; hosts themselves wait little longer.
@@ -58,10 +58,10 @@ STOPPING = "Switchboard is stopping."
 STOPPING_BODY = jsonrpc.error(b"null", KNOWN_FAILURE, STOPPING)
 
 
-class HttpFront:
+class HttpServer:
     """See the module."""
 
-    def __init__(self, gateway: Gateway, http: Http, host: str, tokens: Tokens, log: Log) -> None:
+    def __init__(self, gateway: Gateway, http: HttpSettings, host: str, tokens: TokenTable, log: Log) -> None:
         loop = asyncio.get_running_loop()
         self._gateway = gateway
         self._http = http
@@ -73,17 +73,17 @@ class HttpFront:
         self._loop = loop
         self._stopping = False
         self._server: asyncio.Server
-        self._crowd = Crowd(loop, http.max_connections)
+        self._crowd = ConnectionTable(loop, http.max_connections)
         self._sessions = Sessions(gateway, loop, http.max_sessions, http.session_idle_ms / 1000)
-        self._modern = Modern(gateway, loop)
-        self._handshake = Handshake(gateway, loop, self._sessions)
-        self._sse = LegacySse(gateway, loop, http.max_sessions)
+        self._modern = StatelessHandler(gateway, loop)
+        self._handshake = SessionHandler(gateway, loop, self._sessions)
+        self._sse = LegacySseHandler(gateway, loop, http.max_sessions)
         telemetry = gateway.telemetry
         self._tracing = telemetry.otel if telemetry is not None else None
         self._open_metrics = telemetry is not None and telemetry.public
         self.open_dashboard: Callable[[], Dashboard] | None = None  # made when somebody first looks
-        self.tallies: Mapping[str, Tally] = {}  # of each child's calls
-        self.savings: Savings | None = None
+        self.tallies: Mapping[str, ChildTimeline] = {}  # of each child's calls
+        self.savings: SavingsHistory | None = None
         self._dashboard: Dashboard | None = None
         self.bus_folder = ""  # of the workspace, where machines are joined
         self.replicas: Replicas | None = None  # the others, where this is one of several
@@ -146,7 +146,7 @@ class HttpFront:
             pairs = scope["headers"]
             if self._tracing is not None:
                 self._tracing.arrived(pairs)
-            exchange = Exchange(
+            exchange = HttpExchange(
                 scope["method"],
                 scope["path"].rstrip("/"),
                 scope["query_string"],
@@ -163,7 +163,7 @@ class HttpFront:
         finally:
             guard.rest()
 
-    async def _serve(self, exchange: Exchange) -> None:
+    async def _serve(self, exchange: HttpExchange) -> None:
         headers = exchange.headers
         host = headers.get(b"host", b"").decode("latin-1")
         if transport_security.name_of(host) not in self._names:
@@ -197,7 +197,7 @@ class HttpFront:
             exchange.principal = principal
             await self._dispatch(exchange)
 
-    async def _dispatch(self, exchange: Exchange) -> None:
+    async def _dispatch(self, exchange: HttpExchange) -> None:
         path, method = exchange.path, exchange.method
         if path == MCP:
             if method == "POST":
@@ -224,7 +224,7 @@ class HttpFront:
         else:
             await exchange.refuse(405, "There is only POST.", (b"allow", b"POST"))
 
-    async def _post(self, exchange: Exchange) -> None:
+    async def _post(self, exchange: HttpExchange) -> None:
         events = exchange.takes(EVENT_TYPE)
         if not events or (_names_modern(exchange) and not exchange.takes(JSON_TYPE)):
             await exchange.refuse(406, "Accept both application/json and text/event-stream.")
@@ -251,7 +251,7 @@ class HttpFront:
         else:
             await self._handshake.serve(exchange, posted, body)
 
-    async def _message(self, exchange: Exchange) -> None:
+    async def _message(self, exchange: HttpExchange) -> None:
         """A message of the older transport."""
         session = self._sse.find(exchange)
         if session is None:
@@ -269,11 +269,11 @@ class HttpFront:
             self._sse.receive(session, body)
             await exchange.reply(202)
 
-    async def _status(self, exchange: Exchange) -> None:
+    async def _status(self, exchange: HttpExchange) -> None:
         if exchange.method not in ("GET", "HEAD"):
             await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
             return
-        told = Status(
+        told = ServerStatus(
             version=__version__,
             pid=os.getpid(),
             uptime_seconds=int(time.monotonic() - self._began),
@@ -288,7 +288,7 @@ class HttpFront:
             return children(self._gateway.view_of(principal).suites.values(), principal)
         return children(self._gateway.all.values(), tallies=self.tallies)
 
-    async def _metrics(self, exchange: Exchange) -> None:
+    async def _metrics(self, exchange: HttpExchange) -> None:
         if exchange.method not in ("GET", "HEAD"):
             await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
             return
@@ -301,7 +301,7 @@ class HttpFront:
         kind = (b"content-type", metrics_endpoint.CONTENT_TYPE.encode())
         await asgi.respond(exchange.send, 200, told, kind, *exchange.extra)
 
-    async def _health(self, exchange: Exchange) -> None:
+    async def _health(self, exchange: HttpExchange) -> None:
         if exchange.method not in ("GET", "HEAD"):
             await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
             return
@@ -323,7 +323,7 @@ class HttpFront:
             told["replicas"] = "connected" if self.replicas.reachable else "away"
         await exchange.reply(200, jsonrpc.encode(told))
 
-    def _welcome(self, exchange: Exchange, origin: str, host: str) -> bool:
+    def _welcome(self, exchange: HttpExchange, origin: str, host: str) -> bool:
         """Whether a page may connect. One of another origin is told so in the words browsers understand."""
         if not transport_security.may_come(origin, host, self._pages):
             return False
@@ -341,7 +341,7 @@ class HttpFront:
             )
         return True
 
-    def _principal(self, exchange: Exchange) -> str | None:
+    def _principal(self, exchange: HttpExchange) -> str | None:
         header = exchange.headers.get(b"authorization")
         if header is not None:
             token = auth.bearer(header)
@@ -351,7 +351,7 @@ class HttpFront:
             return self._tokens.principal(given[0].encode())
         return None
 
-    def _protocol(self) -> Callable[[], Guard]:
+    def _protocol(self) -> Callable[[], ConnectionGuard]:
         """What makes a connection."""
         # Its words would name addresses, and with them tokens; what matters is logged here.
         logging.getLogger("uvicorn").addHandler(logging.NullHandler())
@@ -374,9 +374,9 @@ class HttpFront:
         state = ServerState()
         kind = config.http_protocol_class
 
-        def make() -> Guard:
+        def make() -> ConnectionGuard:
             inner = kind(config=config, server_state=state, app_state={}, _loop=self._loop)  # type: ignore[call-arg]
-            return Guard(inner, self._crowd)
+            return ConnectionGuard(inner, self._crowd)
 
         return make
 
@@ -389,6 +389,6 @@ async def _until(done: Callable[[], bool], seconds: float) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-def _names_modern(exchange: Exchange) -> bool:
+def _names_modern(exchange: HttpExchange) -> bool:
     version = exchange.headers.get(validation.VERSION)
     return version is not None and version.strip().decode("latin-1") not in versions.HANDSHAKE_VERSIONS

@@ -10,13 +10,13 @@ from urllib.parse import parse_qs
 
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.server.http.event_stream import Outlet, event
-from switchboard_mcp.server.http.exchange import EVENT_TYPE, Exchange
+from switchboard_mcp.server.http.exchange import EVENT_TYPE, HttpExchange
 from switchboard_mcp.server.http.sessions import new_key
 
 MESSAGES = "/messages"
 
 
-class SseRoad:
+class SseChannel:
     """All that goes to one client."""
 
     __slots__ = ("outlet", "session")
@@ -34,17 +34,17 @@ class SseRoad:
         self.outlet.put(event(message))
 
 
-class LegacySse:
+class LegacySseHandler:
     """See the module."""
 
     def __init__(self, gateway: Gateway, loop: asyncio.AbstractEventLoop, most: int) -> None:
         self._gateway = gateway
         self._loop = loop
         self._most = most
-        self.all: dict[str, SseRoad] = {}
+        self.all: dict[str, SseChannel] = {}
         self.opened = 0
 
-    async def listen(self, exchange: Exchange) -> None:
+    async def listen(self, exchange: HttpExchange) -> None:
         """GET /sse: a new session."""
         if not exchange.takes(EVENT_TYPE):
             await exchange.refuse(406, "A GET here is answered with text/event-stream; accept it.")
@@ -52,7 +52,7 @@ class LegacySse:
         if len(self.all) >= self._most:
             await exchange.refuse(503, "Too many sessions.")
             return
-        road = SseRoad(Outlet(self._loop, exchange.guard), self._gateway, exchange.principal)
+        road = SseChannel(Outlet(self._loop, exchange.guard), self._gateway, exchange.principal)
         key = new_key()
         self.all[key] = road
         self.opened += 1
@@ -63,14 +63,14 @@ class LegacySse:
             del self.all[key]
             self._gateway.close(road.session)
 
-    def find(self, exchange: Exchange) -> SseRoad | None:
+    def find(self, exchange: HttpExchange) -> SseChannel | None:
         """The road to whoever sends a message, if the session is theirs."""
         keys = parse_qs(exchange.query.decode("latin-1"))
         key = (keys.get("sessionId") or keys.get("session_id") or [""])[0]
         road = self.all.get(key)
         return road if road is not None and road.session.principal == exchange.principal else None
 
-    def receive(self, road: SseRoad, body: bytes) -> None:
+    def receive(self, road: SseChannel, body: bytes) -> None:
         """A message on a session; its answer goes out on the stream."""
         self._gateway.receive(road.session, road, body)
 

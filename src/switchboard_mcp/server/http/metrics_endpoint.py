@@ -19,13 +19,13 @@ from switchboard_mcp.observability.metrics import CONTENT_TYPE as CONTENT_TYPE
 from switchboard_mcp.observability.metrics import Value, render
 
 if TYPE_CHECKING:
-    from switchboard_mcp.observability.timeline import Tally
+    from switchboard_mcp.observability.timeline import ChildTimeline
 
 PATH = "/metrics"
 STATM, OPEN_FILES = "/proc/self/statm", "/proc/self/fd"
 
 
-def answer(gateway: Gateway, uptime_s: float, tallies: Mapping[str, Tally]) -> bytes:
+def answer(gateway: Gateway, uptime_s: float, tallies: Mapping[str, ChildTimeline]) -> bytes:
     """The text for Prometheus; `tallies` has what was seen of each child's calls."""
     timings = gateway.telemetry.timings if gateway.telemetry is not None else None
     failed = {suite.source: 0 for suite in gateway.all.values()}

@@ -81,7 +81,7 @@ class Stream:
             self._kept_bytes -= len(self._kept.popleft()[1])
 
 
-class Post(Stream):
+class PostStream(Stream):
     """The answers to one POST, and what is said before them.
 
     As long as nothing but the answers has come they can go out as plain JSON; once `commit` has been called they are
@@ -93,7 +93,7 @@ class Post(Stream):
         number: int,
         outlet: Outlet,
         ids: list[bytes],
-        done: Callable[[Post], None],
+        done: Callable[[PostStream], None],
         *,
         batch: bool = False,
     ) -> None:

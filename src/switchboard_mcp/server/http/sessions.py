@@ -13,7 +13,7 @@ from secrets import token_urlsafe
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.protocol.versions import LATEST_HANDSHAKE
 from switchboard_mcp.server.http.event_stream import Outlet
-from switchboard_mcp.server.http.resumable_streams import Post, Stream
+from switchboard_mcp.server.http.resumable_streams import PostStream, Stream
 
 # The name of this one of several servers behind one address.
 REPLICA = "SWITCHBOARD_REPLICA"
@@ -43,29 +43,29 @@ class HostSession:
         self.users = 0  # requests and streams that are open
         self.quiet_since = 0.0
         self._count = 0
-        self._streams: dict[int, Post] = {}
-        self._posts: dict[bytes, Post] = {}
+        self._streams: dict[int, PostStream] = {}
+        self._posts: dict[bytes, PostStream] = {}
 
     @property
     def primed(self) -> bool:
         """Whether the client knows events that only name a place."""
         return self.session.version >= LATEST_HANDSHAKE
 
-    def post(self, outlet: Outlet, ids: list[bytes], *, batch: bool = False) -> Post:
+    def post(self, outlet: Outlet, ids: list[bytes], *, batch: bool = False) -> PostStream:
         """A stream for the answers to a POST."""
         self._count += 1
-        post = Post(self._count, outlet, ids, self.done, batch=batch)
+        post = PostStream(self._count, outlet, ids, self.done, batch=batch)
         self._posts.update(dict.fromkeys(ids, post))
         return post
 
-    def keep(self, post: Post) -> None:
+    def keep(self, post: PostStream) -> None:
         """The client may come back for this one."""
         self._streams[post.number] = post
         if len(self._streams) > MOST_STREAMS:
             oldest = next((number for number, kept in self._streams.items() if kept.finished), post.number)
             del self._streams[oldest]
 
-    def done(self, post: Post) -> None:
+    def done(self, post: PostStream) -> None:
         """It has been answered, or nobody can get the answer any more."""
         for id in post.ids:
             if self._posts.get(id) is post:

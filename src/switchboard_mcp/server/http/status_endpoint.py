@@ -15,7 +15,7 @@ from switchboard_mcp.server.http.server_info import ServerInfo
 PATH = "/status"
 
 
-class Status(Struct, frozen=True, kw_only=True, rename="camel"):
+class ServerStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     """What a running Switchboard says of itself."""
 
     version: str
@@ -25,10 +25,10 @@ class Status(Struct, frozen=True, kw_only=True, rename="camel"):
     children: list[ChildStatus]
 
 
-def ask(info: ServerInfo, folder: str) -> Status | str:
+def ask(info: ServerInfo, folder: str) -> ServerStatus | str:
     """What the front that serves a workspace says; or why it does not."""
     try:
         token = auth.read_token(folder)
     except (OSError, UnicodeDecodeError) as problem:
         return f"its token cannot be read: {problem}"
-    return server_info.ask(info, PATH, Status, token)
+    return server_info.ask(info, PATH, ServerStatus, token)

@@ -15,10 +15,10 @@ from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.protocol import jsonrpc, versions
 from switchboard_mcp.server.http import validation
 from switchboard_mcp.server.http.event_stream import Outlet
-from switchboard_mcp.server.http.exchange import EVENT_TYPE, Exchange
+from switchboard_mcp.server.http.exchange import EVENT_TYPE, HttpExchange
 from switchboard_mcp.server.http.sessions import HostSession, Sessions
 from switchboard_mcp.server.http.streamable_http_stateless import COMMIT_S
-from switchboard_mcp.server.http.validation import Posted, Refusal, refusal
+from switchboard_mcp.server.http.validation import MessageHead, Refusal, refusal
 
 LAST_EVENT = b"last-event-id"
 
@@ -30,7 +30,7 @@ class _Cancelled(Struct, rename="camel"):
 _decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
 
 
-class Handshake:
+class SessionHandler:
     """See the module."""
 
     def __init__(self, gateway: Gateway, loop: asyncio.AbstractEventLoop, sessions: Sessions) -> None:
@@ -38,7 +38,7 @@ class Handshake:
         self._loop = loop
         self.sessions = sessions
 
-    async def serve(self, exchange: Exchange, posted: Posted, body: bytes) -> None:
+    async def serve(self, exchange: HttpExchange, posted: MessageHead, body: bytes) -> None:
         """A POST of one message."""
         key = exchange.headers.get(validation.SESSION)
         if key is None and posted.method == "initialize" and posted.id is not UNSET:
@@ -53,7 +53,7 @@ class Handshake:
             self._take(session, posted, body)
             await exchange.reply(202)
 
-    async def serve_batch(self, exchange: Exchange, body: bytes) -> None:
+    async def serve_batch(self, exchange: HttpExchange, body: bytes) -> None:
         """A POST of several messages, which one version knows."""
         session = self._session(exchange)
         if isinstance(session, Refusal):
@@ -71,7 +71,7 @@ class Handshake:
             return
         requests = {}
         for member, posted in read:
-            assert isinstance(posted, Posted)
+            assert isinstance(posted, MessageHead)
             if posted.id is not UNSET and posted.method is not UNSET:
                 requests[bytes(posted.id)] = member
             else:
@@ -81,7 +81,7 @@ class Handshake:
         else:
             await exchange.reply(202)
 
-    async def listen(self, exchange: Exchange) -> None:
+    async def listen(self, exchange: HttpExchange) -> None:
         """GET: the session's own stream, or another one taken up again."""
         if not exchange.takes(EVENT_TYPE):
             await exchange.refuse(406, "A GET here is answered with text/event-stream; accept it.")
@@ -112,7 +112,7 @@ class Handshake:
             finally:
                 self.sessions.leave(session)
 
-    async def delete(self, exchange: Exchange) -> None:
+    async def delete(self, exchange: HttpExchange) -> None:
         """The client is done with its session."""
         session = self._session(exchange)
         if isinstance(session, Refusal):
@@ -121,7 +121,7 @@ class Handshake:
             self.sessions.end(session)
             await exchange.reply(200)
 
-    async def _initialize(self, exchange: Exchange, id: bytes, body: bytes) -> None:
+    async def _initialize(self, exchange: HttpExchange, id: bytes, body: bytes) -> None:
         session = self.sessions.open(exchange.principal)
         if session is None:
             await exchange.reply(503, jsonrpc.error(id, INVALID_REQUEST, "Too many sessions."))
@@ -133,7 +133,12 @@ class Handshake:
                 self.sessions.end(session)
 
     async def _request(
-        self, exchange: Exchange, session: HostSession, requests: dict[bytes, bytes], *, batch: bool = False
+        self,
+        exchange: HttpExchange,
+        session: HostSession,
+        requests: dict[bytes, bytes],
+        *,
+        batch: bool = False,
     ) -> None:
         """One request or several, by id."""
         outlet = Outlet(self._loop, exchange.guard)
@@ -158,7 +163,7 @@ class Handshake:
                 session.done(post)
             self.sessions.leave(session)
 
-    def _take(self, session: HostSession, posted: Posted, body: bytes) -> None:
+    def _take(self, session: HostSession, posted: MessageHead, body: bytes) -> None:
         """A notification or a response."""
         under_way = session.session.under_way
         cancelled = b""
@@ -174,7 +179,7 @@ class Handshake:
         self.sessions.use(session)
         self.sessions.leave(session)
 
-    def _session(self, exchange: Exchange) -> HostSession | Refusal:
+    def _session(self, exchange: HttpExchange) -> HostSession | Refusal:
         """The session a request belongs to."""
         key = exchange.headers.get(validation.SESSION)
         if key is None:

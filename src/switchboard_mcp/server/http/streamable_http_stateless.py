@@ -14,17 +14,17 @@ from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.gateway.views import View
 from switchboard_mcp.protocol import jsonrpc, message_meta
-from switchboard_mcp.protocol.http_headers import Mirror, Unmirrorable, find_mirrors
+from switchboard_mcp.protocol.http_headers import HeaderMirror, InvalidMirror, find_mirrors
 from switchboard_mcp.server.http import validation
 from switchboard_mcp.server.http.event_stream import Outlet, event
-from switchboard_mcp.server.http.exchange import Exchange
-from switchboard_mcp.server.http.validation import Posted
+from switchboard_mcp.server.http.exchange import HttpExchange
+from switchboard_mcp.server.http.validation import MessageHead
 
 # How long an answer may be awaited before the client is told at least that we are at it.
 COMMIT_S = 15.0
 
 
-class Reply:
+class ReplyStream:
     """The road back to one request."""
 
     __slots__ = ("answered", "committed", "outlet")
@@ -57,7 +57,7 @@ class Reply:
         self.outlet.finish()
 
 
-class Modern:
+class StatelessHandler:
     """See the module. `sessions` are those of requests under way."""
 
     def __init__(self, gateway: Gateway, loop: asyncio.AbstractEventLoop) -> None:
@@ -65,7 +65,7 @@ class Modern:
         self._loop = loop
         self.sessions: set[Session] = set()
 
-    async def serve(self, exchange: Exchange, posted: Posted, body: bytes) -> None:
+    async def serve(self, exchange: HttpExchange, posted: MessageHead, body: bytes) -> None:
         """One message."""
         if posted.method is UNSET:
             told = jsonrpc.error(b"null", -32600, "A response belongs to no request here.")
@@ -80,7 +80,7 @@ class Modern:
             await exchange.reply(refused.status, refused.body)
             return
         outlet = Outlet(self._loop, exchange.guard)
-        reply = Reply(outlet)
+        reply = ReplyStream(outlet)
         session = self._gateway.open(reply, exchange.principal, passing=True)
         self.sessions.add(session)
         try:
@@ -104,7 +104,7 @@ class Modern:
                 told = jsonrpc.encode({"resultType": "complete", "_meta": meta})
                 listen.route.answer(jsonrpc.result(listen.id, told))
 
-    def _marked(self, posted: Posted, view: View) -> tuple[Mirror, ...]:
+    def _marked(self, posted: MessageHead, view: View) -> tuple[HeaderMirror, ...]:
         """The arguments that headers repeat, by the schema of the tool as it was listed."""
         if posted.method != "tools/call" or not view.has_own_tools:
             return ()
@@ -113,4 +113,4 @@ class Modern:
             return ()
         schema = found.suite.child.offer.tool(found.name).input_schema
         marked = find_mirrors(schema) if schema is not UNSET else ()
-        return () if isinstance(marked, Unmirrorable) else marked
+        return () if isinstance(marked, InvalidMirror) else marked

@@ -14,8 +14,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
 from switchboard_mcp.protocol import http_headers, jsonrpc, message_meta, versions
-from switchboard_mcp.protocol.http_headers import Mirror
-from switchboard_mcp.protocol.jsonrpc import Message
+from switchboard_mcp.protocol.http_headers import HeaderMirror
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
 
 VERSION, METHOD, NAME = (
     http_headers.VERSION.encode(),
@@ -37,7 +37,7 @@ STATUS = {
 }
 
 
-class Posted(Struct, gc=False):
+class MessageHead(Struct, gc=False):
     """The outside of one message."""
 
     jsonrpc: str = ""
@@ -69,7 +69,7 @@ class _Arguments(Struct):
     arguments: object = None
 
 
-_decode = msgspec.json.Decoder(Posted).decode
+_decode = msgspec.json.Decoder(MessageHead).decode
 _decode_arguments = msgspec.json.Decoder(_Arguments).decode
 _decode_meta = msgspec.json.Decoder(_Meta).decode
 
@@ -81,7 +81,7 @@ def refusal(
     return Refusal(status, jsonrpc.error(id, code, message, data))
 
 
-def read(body: bytes) -> Posted | Refusal:
+def read(body: bytes) -> MessageHead | Refusal:
     """One message, in order on its outside."""
     try:
         posted = _decode(body)
@@ -105,7 +105,7 @@ def read(body: bytes) -> Posted | Refusal:
     return posted
 
 
-def is_modern(version: bytes | None, posted: Posted, body: bytes) -> bool:
+def is_modern(version: bytes | None, posted: MessageHead, body: bytes) -> bool:
     """Whether a message is of the era without handshakes: its envelope says so, or a version header we do not know."""
     if version is not None and version.strip().decode("latin-1") not in versions.HANDSHAKE_VERSIONS:
         return True
@@ -115,10 +115,10 @@ def is_modern(version: bytes | None, posted: Posted, body: bytes) -> bool:
 
 
 def check(
-    posted: Posted,
+    posted: MessageHead,
     given: Mapping[bytes, bytes],
     pairs: Iterable[tuple[bytes, bytes]],
-    marked: tuple[Mirror, ...] = (),
+    marked: tuple[HeaderMirror, ...] = (),
 ) -> Refusal | None:
     """What is wrong with a modern request; `marked` are the arguments of its tool that headers repeat."""
     assert posted.id is not UNSET
@@ -151,7 +151,7 @@ def status_of(answer: bytes, id: Raw | bytes) -> int:
     return STATUS.get(jsonrpc.parse_error(Raw(answer[len(head) : -1])).code, 200)
 
 
-def tool_of(posted: Posted) -> str:
+def tool_of(posted: MessageHead) -> str:
     """The tool that a request calls; empty where it calls none."""
     if posted.method != "tools/call":
         return ""
@@ -159,7 +159,7 @@ def tool_of(posted: Posted) -> str:
     return http_headers.decode_value(found) or ""
 
 
-def _id(posted: Posted) -> bytes:
+def _id(posted: MessageHead) -> bytes:
     return bytes(posted.id) if posted.id is not UNSET and _is_id(bytes(posted.id)) else b"null"
 
 
@@ -167,7 +167,7 @@ def _is_id(id: bytes) -> bool:
     return id[0] in ID_BEGINS and (id[:1] == b'"' or not (b"." in id or b"e" in id or b"E" in id))
 
 
-def _meta_of(posted: Posted) -> dict[str, Raw] | UnsetType:
+def _meta_of(posted: MessageHead) -> dict[str, Raw] | UnsetType:
     if posted.params is UNSET:
         return UNSET
     try:
@@ -176,11 +176,11 @@ def _meta_of(posted: Posted) -> dict[str, Raw] | UnsetType:
         return UNSET
 
 
-def _message(posted: Posted) -> Message:
-    return Message(id=posted.id, method=posted.method, params=posted.params)
+def _message(posted: MessageHead) -> RpcMessage:
+    return RpcMessage(id=posted.id, method=posted.method, params=posted.params)
 
 
-def _mismatch(posted: Posted, told: str) -> Refusal:
+def _mismatch(posted: MessageHead, told: str) -> Refusal:
     assert posted.id is not UNSET
     return refusal(400, versions.HEADER_MISMATCH, told, posted.id)
 
@@ -195,7 +195,7 @@ def _repeated(pairs: Iterable[tuple[bytes, bytes]]) -> bool:
     return False
 
 
-def _compare(posted: Posted, given: Mapping[bytes, bytes]) -> str:
+def _compare(posted: MessageHead, given: Mapping[bytes, bytes]) -> str:
     """How version, method and name in the headers differ from the body."""
     wanted = http_headers.of_request(_message(posted), {})
     for name, value in wanted.items():
@@ -211,7 +211,9 @@ def _compare(posted: Posted, given: Mapping[bytes, bytes]) -> str:
     return ""
 
 
-def _compare_arguments(posted: Posted, given: Mapping[bytes, bytes], marked: tuple[Mirror, ...]) -> str:
+def _compare_arguments(
+    posted: MessageHead, given: Mapping[bytes, bytes], marked: tuple[HeaderMirror, ...]
+) -> str:
     """How the headers that repeat arguments differ from them."""
     assert posted.params is not UNSET
     arguments = _decode_arguments(posted.params).arguments

@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 
-class Joining:
+class CoalescingTransport:
     """Stands before a transport. A head waits for what follows it, but no longer than this turn of the loop."""
 
     __slots__ = ("_head", "_loop", "_transport")

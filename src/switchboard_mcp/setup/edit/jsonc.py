@@ -25,7 +25,7 @@ _STRING = re.compile(r'"(?:[^"\\\n\r]|\\.)*+"')
 _BLANK = re.compile(r"[ \t\r\n\ufeff]*+")
 
 
-class Node:
+class JsonNode:
     """A value: `text[start:end]`.
 
     What is inside is looked at when it is asked for: some files are large, and most of it is no matter here.
@@ -61,7 +61,7 @@ class Member(Struct, eq=False):
 
     name: str
     start: int
-    value: Node
+    value: JsonNode
     comma: int = -1
 
     @property
@@ -73,7 +73,7 @@ class Member(Struct, eq=False):
 class Item(Struct, eq=False):
     """A value of an array."""
 
-    value: Node
+    value: JsonNode
     comma: int = -1
 
     @property
@@ -87,7 +87,7 @@ class Item(Struct, eq=False):
         return self.value.end
 
 
-def scan(text: str) -> Node:
+def scan(text: str) -> JsonNode:
     """The tree of a document; refuses what is no JSON with comments."""
     at = skip(text, 0)
     node = _value(text, at, 0)
@@ -97,7 +97,7 @@ def scan(text: str) -> Node:
     return node
 
 
-def value_of(text: str, node: Node) -> object:
+def value_of(text: str, node: JsonNode) -> object:
     """The plain value of a node."""
     try:
         # Nearly all values are plain JSON, for which this is the quick way.
@@ -135,28 +135,28 @@ def trivia(text: str, at: int) -> Iterator[tuple[int, int]]:
         at = end
 
 
-def _value(text: str, at: int, depth: int) -> Node:
+def _value(text: str, at: int, depth: int) -> JsonNode:
     if depth > MAX_DEPTH:
         raise BeyondEditingError("is nested too deeply.")
     opening = text[at : at + 1]
     if opening in ("{", "["):
         return _container(text, at, depth)
     if opening == '"':
-        return Node(text, "string", at, _string_end(text, at))
+        return JsonNode(text, "string", at, _string_end(text, at))
     found = _SCALAR.match(text, at)
     if found is None:
         raise _wrong(text, at, "a value is missing" if opening in ("", "}", "]", ",") else "this is no value")
-    return Node(text, "scalar", at, found.end())
+    return JsonNode(text, "scalar", at, found.end())
 
 
-def _container(text: str, at: int, depth: int) -> Node:
+def _container(text: str, at: int, depth: int) -> JsonNode:
     """An object or an array. Where it is plain JSON, the standard library finds its end many times faster."""
     kind: Kind = "object" if text[at] == "{" else "array"
     try:
-        return Node(text, kind, at, _decode(text, at)[1])
+        return JsonNode(text, kind, at, _decode(text, at)[1])
     except (ValueError, RecursionError):
         pass  # There are comments in it, or commas at an end, or a mistake.
-    node = Node(text, kind, at, at)
+    node = JsonNode(text, kind, at, at)
     if kind == "object":
         node._members, node.end = _members(text, at, depth)
     else:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from switchboard_mcp.setup.edit.jsonc import Item, Member, Node, scan, trivia, value_of
+from switchboard_mcp.setup.edit.jsonc import Item, JsonNode, Member, scan, trivia, value_of
 from switchboard_mcp.setup.edit.text_edit import (
     BeyondEditingError,
-    Splice,
+    TextEdit,
     amend,
     indent_unit,
     line_end,
@@ -23,7 +23,7 @@ from switchboard_mcp.setup.edit.text_edit import (
 Path = Sequence[str]
 
 
-def find(text: str, root: Node, path: Path) -> Node | None:
+def find(text: str, root: JsonNode, path: Path) -> JsonNode | None:
     """The value at a path; None where there is none. Refuses names that stand twice: nobody knows which counts."""
     node = root
     for name in path:
@@ -95,12 +95,12 @@ def with_item(text: str, path: Path, value: str) -> str:
     if node is None or node.kind != "array" or value in _texts(text, node):
         return text
     if not node.items:
-        return spliced(text, [Splice(node.start + 1, node.start + 1, json.dumps(value))])
+        return spliced(text, [TextEdit(node.start + 1, node.start + 1, json.dumps(value))])
     last = node.items[-1]
     lead = _lead(text, node.start + 1 if len(node.items) == 1 else node.items[-2].end, last.start)
-    before = [] if last.comma >= 0 else [Splice(last.end, last.end, ",")]
+    before = [] if last.comma >= 0 else [TextEdit(last.end, last.end, ",")]
     at = last.comma + 1 if last.comma >= 0 else last.end
-    return spliced(text, [*before, Splice(at, at, lead + json.dumps(value))])
+    return spliced(text, [*before, TextEdit(at, at, lead + json.dumps(value))])
 
 
 def without_item(text: str, path: Path, value: str) -> str:
@@ -112,7 +112,7 @@ def without_item(text: str, path: Path, value: str) -> str:
     return spliced(text, _removals(text, leaving, node.items, sure=True))
 
 
-def _texts(text: str, node: Node) -> list[object]:
+def _texts(text: str, node: JsonNode) -> list[object]:
     return [value_of(text, item.value) for item in node.items]
 
 
@@ -120,13 +120,13 @@ def _as_objects(texts: Mapping[str, str]) -> dict[str, str]:
     return {name: f"{{{written}}}" for name, written in texts.items()}
 
 
-def _kept(node: Node, leaving: Sequence[Member]) -> set[str]:
+def _kept(node: JsonNode, leaving: Sequence[Member]) -> set[str]:
     return {member.name for member in node.members if member not in leaving}
 
 
 def _tried(
     text: str,
-    node: Node,
+    node: JsonNode,
     leaving: Sequence[Member],
     written: Sequence[str],
     path: Path,
@@ -141,7 +141,7 @@ def _tried(
 
 
 def _replaced(
-    text: str, node: Node, leaving: Sequence[Member], written: Sequence[str], *, sure: bool = False
+    text: str, node: JsonNode, leaving: Sequence[Member], written: Sequence[str], *, sure: bool = False
 ) -> str:
     """The members that leave are taken out, what is written comes where the first of them was, else to the end."""
     if not written:
@@ -152,10 +152,10 @@ def _replaced(
     lead = _lead(text, _before(node, first), first.start)
     together = f",{lead}".join(written)
     rest = _removals(text, leaving[1:], node.members, sure)
-    return spliced(text, [Splice(first.start, first.end, together), *rest])
+    return spliced(text, [TextEdit(first.start, first.end, together), *rest])
 
 
-def _insertions(text: str, node: Node, written: Sequence[str]) -> list[Splice]:
+def _insertions(text: str, node: JsonNode, written: Sequence[str]) -> list[TextEdit]:
     if node.members:
         last = node.members[-1]
         lead = _lead(text, _before(node, last), last.start)
@@ -163,17 +163,17 @@ def _insertions(text: str, node: Node, written: Sequence[str]) -> list[Splice]:
         if "//" in text[last.end : at] and "\n" not in lead:
             lead = line_end(text)
         together = f",{lead}".join(written)
-        comma = [Splice(last.end, last.end, ",")] if last.comma < 0 else []
-        return [*comma, Splice(at, at, lead + together + ("" if last.comma < 0 else ","))]
+        comma = [TextEdit(last.end, last.end, ",")] if last.comma < 0 else []
+        return [*comma, TextEdit(at, at, lead + together + ("" if last.comma < 0 else ","))]
     outer = line_indent(text, node.start)
     end, lead = line_end(text), line_end(text) + outer + indent_unit(text)
     together = f",{lead}".join(written)
     inner = text[node.start + 1 : node.end - 1]
     if not inner.strip():
-        return [Splice(node.start + 1, node.end - 1, f"{lead}{together}{end}{outer}")]
+        return [TextEdit(node.start + 1, node.end - 1, f"{lead}{together}{end}{outer}")]
     # Only comments: what is new comes after them, on lines of its own.
     at = node.start + 1 + len(inner.rstrip())
-    return [Splice(at, node.end - 1, f"{lead}{together}{end}{outer}")]
+    return [TextEdit(at, node.end - 1, f"{lead}{together}{end}{outer}")]
 
 
 def _line_rest(text: str, at: int) -> int:
@@ -188,21 +188,21 @@ def _line_rest(text: str, at: int) -> int:
 
 def _removals(
     text: str, leaving: Sequence[Member | Item], all_of_them: Sequence[Member | Item], sure: bool
-) -> list[Splice]:
+) -> list[TextEdit]:
     """Each goes with the white space before it and the comma after it; with the last goes the comma before it."""
-    splices: list[Splice] = []
+    splices: list[TextEdit] = []
     places = [index for index, each in enumerate(all_of_them) if any(each is gone for gone in leaving)]
     for index in places:
         each = all_of_them[index]
         start, end = _blank_before(text, each.start), each.end
-        splices.append(Splice(start, end, _kept_line(text, start, end, each.comma, sure)))
+        splices.append(TextEdit(start, end, _kept_line(text, start, end, each.comma, sure)))
         if each.comma >= 0:
-            splices.append(Splice(each.comma, each.comma + 1))
+            splices.append(TextEdit(each.comma, each.comma + 1))
     stays = [index for index in range(len(all_of_them)) if index not in places]
     if places and stays and all_of_them[-1].comma < 0 and stays[-1] < len(all_of_them) - 1:
         # The last ones go, and the document has no commas at the end: nor has it afterwards.
         comma = all_of_them[stays[-1]].comma
-        splices.append(Splice(comma, comma + 1))
+        splices.append(TextEdit(comma, comma + 1))
     return splices
 
 
@@ -221,7 +221,7 @@ def _kept_line(text: str, start: int, end: int, comma: int, sure: bool) -> str:
     return line_end(text) + line_indent(text, end) if "//" in text[begun:start] else ""
 
 
-def _before(node: Node, member: Member) -> int:
+def _before(node: JsonNode, member: Member) -> int:
     """Where the thing before a member ends."""
     index = next(place for place, each in enumerate(node.members) if each is member)
     if index == 0:
@@ -238,7 +238,7 @@ def _lead(text: str, start: int, at: int) -> str:
     return " "
 
 
-def _written(text: str, node: Node, name: str, value: object) -> str:
+def _written(text: str, node: JsonNode, name: str, value: object) -> str:
     """A member in the manner of its neighbours: on one line where they are, else on lines of its own."""
     one_line = "\n" not in text[node.start : node.end] and bool(node.members)
     if one_line:
@@ -261,7 +261,7 @@ def _dump(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _grown(text: str, root: Node, path: Path, value: Mapping[str, object]) -> str:
+def _grown(text: str, root: JsonNode, path: Path, value: Mapping[str, object]) -> str:
     """The deepest object there is gets a member that leads to the rest of the path."""
     node, depth = root, 0
     while depth < len(path) and (inner := find(text, node, path[depth : depth + 1])) is not None:

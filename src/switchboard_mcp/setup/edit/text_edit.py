@@ -14,7 +14,7 @@ from msgspec import Struct
 DEFAULT_INDENT = "  "
 
 
-class Splice(Struct, frozen=True):
+class TextEdit(Struct, frozen=True):
     """`text[start:end]` becomes `put`."""
 
     start: int
@@ -26,7 +26,7 @@ class BeyondEditingError(Exception):
     """The text cannot be changed safely; says why, in words that follow a file name."""
 
 
-def spliced(text: str, splices: Iterable[Splice]) -> str:
+def spliced(text: str, splices: Iterable[TextEdit]) -> str:
     """The text with all splices made. They may not overlap."""
     parts: list[str] = []
     at = 0

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from switchboard_mcp.setup.edit.text_edit import (
     BeyondEditingError,
-    Splice,
+    TextEdit,
     amend,
     line_end,
     position,
@@ -113,7 +113,7 @@ def _changed(
 ) -> str:
     statements = scan(text)
     _demand_tables(statements, tuple(key))
-    splices: list[Splice] = []
+    splices: list[TextEdit] = []
     place = -1
     for name in remove:
         spans = _spans(text, statements, (*key, name))
@@ -126,17 +126,17 @@ def _changed(
         first = next(splice for splice in splices if splice.start == place)
         gone = text[first.start : first.end]
         gap = end if gone.endswith((end + end, "\n\n")) else ""
-        splices[splices.index(first)] = Splice(first.start, first.end, together + gap)
+        splices[splices.index(first)] = TextEdit(first.start, first.end, together + gap)
     elif together:
         tail = "" if not text or text.endswith("\n") else end
         gap = end if text.strip() else ""
-        splices.append(Splice(len(text), len(text), tail + gap + together))
+        splices.append(TextEdit(len(text), len(text), tail + gap + together))
     return _checked(text, spliced(text, splices), key, remove, values)
 
 
-def _spans(text: str, statements: Sequence[Statement], path: tuple[str, ...]) -> list[Splice]:
+def _spans(text: str, statements: Sequence[Statement], path: tuple[str, ...]) -> list[TextEdit]:
     """The lines about a key: neighbours in one, with the comments between them and the blank lines after them."""
-    spans: list[Splice] = []
+    spans: list[TextEdit] = []
     ours = [statement.path[: len(path)] == path for statement in statements]
     index = 0
     while index < len(statements):
@@ -150,7 +150,7 @@ def _spans(text: str, statements: Sequence[Statement], path: tuple[str, ...]) ->
         if statements[index].kind != "pair":
             blank = re.compile(r"(?:[ \t]*\r?\n)*").match(text, end)
             end = blank.end() if blank else end
-        spans.append(Splice(statements[index].start, end))
+        spans.append(TextEdit(statements[index].start, end))
         index = last + 1
     return spans
 

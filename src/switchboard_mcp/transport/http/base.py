@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol.framing import MAX_MESSAGE_BYTES, Oversized
-from switchboard_mcp.protocol.http_headers import Mirror
+from switchboard_mcp.protocol.http_headers import HeaderMirror
 from switchboard_mcp.transport.base import Closed, Lost, Odd, Receive
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ SAID_CHARS = 200
 StartTask = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
-class Options(TypedDict):
+class TransportOptions(TypedDict):
     """What every remote link is told: whom to tell of small and of unforeseen troubles, the longest message."""
 
     note: Callable[[str], None]
@@ -40,7 +40,7 @@ class Options(TypedDict):
     auth: NotRequired[Any]  # of the HTTP client's, where the entry has no authorisation of its own
 
 
-class Server(Struct, frozen=True, kw_only=True):
+class RemoteServer(Struct, frozen=True, kw_only=True):
     """Who is at the other end. `redact` masks secrets in what it says."""
 
     name: str
@@ -116,14 +116,14 @@ def in_words(problem: BaseException) -> str:
     return str(found) or type(found).__name__
 
 
-class Parcel:
+class QueuedMessage:
     """A message on its way out. It counts as backlog until the other side has taken it, or nobody sends it."""
 
     __slots__ = ("_link", "data")
 
-    def __init__(self, link: RemoteLink, data: bytes) -> None:
+    def __init__(self, link: HttpTransportBase, data: bytes) -> None:
         self.data = data
-        self._link: RemoteLink | None = link
+        self._link: HttpTransportBase | None = link
         link.backlog += len(data)
 
     @property
@@ -138,7 +138,7 @@ class Parcel:
             self._link = None
 
 
-class Errand:
+class TransportTask:
     """A task that ends with its link. The HTTP libraries tidy up when a scope of theirs is cancelled, not a task."""
 
     __slots__ = ("_scope", "_waiting", "task")
@@ -166,7 +166,7 @@ class Errand:
             self._waiting.close()
 
 
-class RemoteLink:
+class HttpTransportBase:
     """The common part of a remote link: see `link.Link`.
 
     `mirrors` has, by tool, the arguments that headers repeat, where there are headers. `problem` says why the link has
@@ -176,9 +176,11 @@ class RemoteLink:
 
     scoped = False
 
-    def __init__(self, server: Server, start_task: StartTask, **options: Unpack[Options]) -> None:
+    def __init__(
+        self, server: RemoteServer, start_task: StartTask, **options: Unpack[TransportOptions]
+    ) -> None:
         self.server = server
-        self.mirrors: Mapping[str, tuple[Mirror, ...]] = {}
+        self.mirrors: Mapping[str, tuple[HeaderMirror, ...]] = {}
         self.limit = options.get("limit", MAX_MESSAGE_BYTES)
         self.note = options["note"]
         self.problem: Failure | None = None
@@ -190,7 +192,7 @@ class RemoteLink:
         self.farewell_done = asyncio.Event()
         self.on_error = options["on_error"]
         self._start_task = start_task
-        self._errands: dict[asyncio.Task[None], Errand] = {}
+        self._errands: dict[asyncio.Task[None], TransportTask] = {}
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._releasing: asyncio.Task[None] | None = None
@@ -253,9 +255,9 @@ class RemoteLink:
     async def release(self) -> None:
         """Let go of what the link holds, its tasks having ended."""
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> Errand:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> TransportTask:
         """Start a task that ends with the link."""
-        errand = Errand(self._start_task, work, scoped=self.scoped)
+        errand = TransportTask(self._start_task, work, scoped=self.scoped)
         self._errands[errand.task] = errand
         errand.task.add_done_callback(self._errands.pop)
         return errand

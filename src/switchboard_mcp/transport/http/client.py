@@ -16,8 +16,8 @@ import httpx2
 from switchboard_mcp import __version__
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.protocol.framing import KEPT_OF_OVERSIZED, Oversized
-from switchboard_mcp.transport.http.base import Parcel, Server, in_words, shown_url
-from switchboard_mcp.transport.http.connection_pool import Pools
+from switchboard_mcp.transport.http.base import QueuedMessage, RemoteServer, in_words, shown_url
+from switchboard_mcp.transport.http.connection_pool import ConnectionPools
 
 # A server that does not even accept a connection within this is not there. Answers have the call's own time.
 CONNECT_S = 10.0
@@ -39,22 +39,22 @@ TROUBLES = (
 )
 
 
-class WebClient:
+class HttpClient:
     """The client for one server."""
 
-    def __init__(self, server: Server, auth: httpx2.Auth | None = None) -> None:
+    def __init__(self, server: RemoteServer, auth: httpx2.Auth | None = None) -> None:
         self._server = server
         self._urls: dict[str, httpx2.URL] = {}  # read once, since that takes a while
         self._client = httpx2.AsyncClient(
             auth=auth,
             headers={"user-agent": f"switchboard/{__version__}", **server.headers},
             timeout=httpx2.Timeout(None, connect=CONNECT_S),
-            transport=Pools(),
+            transport=ConnectionPools(),
         )
 
     @asynccontextmanager
     async def stream(
-        self, method: str, url: str, headers: Mapping[str, str], parcel: Parcel | bytes | None = None
+        self, method: str, url: str, headers: Mapping[str, str], parcel: QueuedMessage | bytes | None = None
     ) -> AsyncIterator[httpx2.Response]:
         """Send a request; its response, of which only the head has been read. Raises SwitchboardError."""
         try:
@@ -67,7 +67,7 @@ class WebClient:
             raise SwitchboardError(explain(self._server, problem)) from problem
 
     async def _send(
-        self, method: str, url: str, headers: Mapping[str, str], parcel: Parcel | bytes | None
+        self, method: str, url: str, headers: Mapping[str, str], parcel: QueuedMessage | bytes | None
     ) -> httpx2.Response:
         target = self._urls.get(url) or self._urls.setdefault(url, httpx2.URL(url))
         if parcel is None or isinstance(parcel, bytes):
@@ -104,7 +104,7 @@ class WebClient:
 class _Body:
     """The content of a request. It can be read again: for a redirect, or after a login."""
 
-    def __init__(self, parcel: Parcel) -> None:
+    def __init__(self, parcel: QueuedMessage) -> None:
         self._parcel = parcel
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -155,7 +155,7 @@ async def drain(chunks: AsyncIterator[bytes]) -> None:
         return
 
 
-def explain(server: Server, problem: Exception) -> Failure:
+def explain(server: RemoteServer, problem: Exception) -> Failure:
     """Why a request has failed on its way, in words."""
     if isinstance(problem, httpcore2.ConnectTimeout):
         return server.failure("child_unreachable", f"did not accept a connection within {CONNECT_S:g} s")

@@ -48,7 +48,7 @@ def socket_options() -> list[tuple[int, int, int]]:
     ]
 
 
-class Pools(httpx2.AsyncBaseTransport):
+class ConnectionPools(httpx2.AsyncBaseTransport):
     """A pool of connections for each way to go: direct, or through one of the proxies."""
 
     def __init__(self) -> None:

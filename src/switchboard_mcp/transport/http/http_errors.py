@@ -13,7 +13,7 @@ from switchboard_mcp.errors import Failure
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.framing import Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed
-from switchboard_mcp.transport.http.base import Server
+from switchboard_mcp.transport.http.base import RemoteServer
 from switchboard_mcp.transport.http.client import content_type, read_body
 
 # Of a response that is no message, enough to find an error in it and to show its start.
@@ -43,7 +43,7 @@ def session_is_gone(status: int, body: bytes) -> bool:
     return status == NOT_FOUND or (status == BAD_REQUEST and b"session" in body.lower())
 
 
-def refusal(server: Server, response: httpx2.Response, body: bytes) -> Failure:
+def refusal(server: RemoteServer, response: httpx2.Response, body: bytes) -> Failure:
     """The failure that a response without a message in it means."""
     status = response.status_code
     said = body.decode("utf-8", "replace") if content_type(response) != "text/html" else ""
@@ -62,7 +62,7 @@ def refusal(server: Server, response: httpx2.Response, body: bytes) -> Failure:
     )
 
 
-def _wants_login(server: Server, response: httpx2.Response) -> bool:
+def _wants_login(server: RemoteServer, response: httpx2.Response) -> bool:
     """Whether a login would help: the server asks for a token, and the entry has none of its own."""
     challenge = str(response.headers.get("www-authenticate", "")).lower()
     return challenge.startswith("bearer") and "authorization" not in map(str.lower, server.headers)

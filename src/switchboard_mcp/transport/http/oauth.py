@@ -16,8 +16,8 @@ import httpx2
 from msgspec import Struct
 
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.transport.http.base import Server
-from switchboard_mcp.transport.http.token_store import Login, LoginFile
+from switchboard_mcp.transport.http.base import RemoteServer
+from switchboard_mcp.transport.http.token_store import LoginFile, StoredLogin
 
 if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider
@@ -49,7 +49,7 @@ class OAuth(httpx2.Auth):
 
     def __init__(
         self,
-        server: Server,
+        server: RemoteServer,
         file: LoginFile,
         register: Callable[[str], None],
         client: Client | None = None,
@@ -60,12 +60,12 @@ class OAuth(httpx2.Auth):
         self._register = register
         self._client = client or Client()
         self._person = person
-        self._login: Login | None = None
+        self._login: StoredLogin | None = None
         self._read = False
         self._provider: OAuthClientProvider | None = None
 
     @property
-    def login(self) -> Login | None:
+    def login(self) -> StoredLogin | None:
         """What is known of the login."""
         if not self._read:
             self._read = True
@@ -155,7 +155,7 @@ class OAuth(httpx2.Auth):
             "child_unauthorized", "wants a new login", said=said, hint=self._server.login_hint
         )
 
-    def _keep(self, login: Login | None) -> None:
+    def _keep(self, login: StoredLogin | None) -> None:
         self._login = login
         if login is not None and login.tokens:
             self._register(login.access_token)
@@ -167,7 +167,7 @@ class OAuth(httpx2.Auth):
         self, *, tokens: OAuthToken | None = None, client: OAuthClientInformationFull | None = None
     ) -> None:
         """Keep what the SDK has got."""
-        login = self.login or Login()
+        login = self.login or StoredLogin()
         context = self._provider.context if self._provider is not None else None
         if client is not None:
             login.client = client.model_dump_json(exclude_none=True)

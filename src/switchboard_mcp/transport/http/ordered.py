@@ -15,26 +15,34 @@ from msgspec import UNSET
 
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.protocol.jsonrpc import Malformed, Message
-from switchboard_mcp.transport.http.base import Options, Parcel, RemoteLink, Server, StartTask
-from switchboard_mcp.transport.http.client import WebClient
+from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
+from switchboard_mcp.transport.http.base import (
+    HttpTransportBase,
+    QueuedMessage,
+    RemoteServer,
+    StartTask,
+    TransportOptions,
+)
+from switchboard_mcp.transport.http.client import HttpClient
 
 # A server takes such a message at once; one that takes longer must not hold back the next for good.
 TAKEN_WITHIN_S = 30.0
 
 
-class WebLink(RemoteLink):
+class OrderedHttpTransport(HttpTransportBase):
     """See the module. `introduced` is set but while the server has not yet taken that we are ready."""
 
     scoped = True
 
-    def __init__(self, server: Server, start_task: StartTask, **options: Unpack[Options]) -> None:
+    def __init__(
+        self, server: RemoteServer, start_task: StartTask, **options: Unpack[TransportOptions]
+    ) -> None:
         super().__init__(server, start_task, **options)
-        self.client = WebClient(server, options.get("auth"))
+        self.client = HttpClient(server, options.get("auth"))
         self.introduced = asyncio.Event()
         self.introduced.set()
         self._leaving = False
-        self._waiting: deque[tuple[Parcel, Callable[[], object] | None]] = deque()
+        self._waiting: deque[tuple[QueuedMessage, Callable[[], object] | None]] = deque()
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -45,7 +53,7 @@ class WebLink(RemoteLink):
         envelope = jsonrpc.parse(message)
         if isinstance(envelope, Malformed):
             return
-        parcel = Parcel(self, message)
+        parcel = QueuedMessage(self, message)
         if envelope.method is not UNSET and envelope.id is not UNSET:
             self.request(envelope, parcel)
         elif envelope.method == "notifications/cancelled":
@@ -56,11 +64,11 @@ class WebLink(RemoteLink):
         else:
             self.put(parcel)
 
-    def request(self, message: Message, parcel: Parcel) -> None:
+    def request(self, message: RpcMessage, parcel: QueuedMessage) -> None:
         """Ask, and see to it that an answer comes."""
         raise NotImplementedError
 
-    def cancel(self, message: Message, parcel: Parcel) -> None:
+    def cancel(self, message: RpcMessage, parcel: QueuedMessage) -> None:
         """Stop a request, by a message like any other."""
         self.put(parcel)
 
@@ -68,7 +76,7 @@ class WebLink(RemoteLink):
         """The server knows that we are ready: what waits may go."""
         self.introduced.set()
 
-    async def post(self, parcel: Parcel) -> None:
+    async def post(self, parcel: QueuedMessage) -> None:
         """Send a message that is no request. Raises where it is not taken."""
         raise NotImplementedError
 
@@ -76,7 +84,7 @@ class WebLink(RemoteLink):
         """Such a message was not taken."""
         self.note(problem.message)
 
-    def put(self, parcel: Parcel, then: Callable[[], object] | None = None) -> None:
+    def put(self, parcel: QueuedMessage, then: Callable[[], object] | None = None) -> None:
         """Send after what was put before; `then` is called when it has been taken, or will not be."""
         self._waiting.append((parcel, then))
         if self._empty.is_set():

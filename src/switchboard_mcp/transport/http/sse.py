@@ -17,20 +17,28 @@ from msgspec import UNSET
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.framing import Oversized
-from switchboard_mcp.protocol.jsonrpc import Message
-from switchboard_mcp.protocol.sse import Event, EventStream
-from switchboard_mcp.transport.http.base import Options, Parcel, Server, StartTask, shown_url
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
+from switchboard_mcp.protocol.sse import EventStream, ServerSentEvent
+from switchboard_mcp.transport.http.base import (
+    QueuedMessage,
+    RemoteServer,
+    StartTask,
+    TransportOptions,
+    shown_url,
+)
 from switchboard_mcp.transport.http.client import content_type, drain
 from switchboard_mcp.transport.http.http_errors import NOT_FOUND, refusal, refusal_body, rpc_error_in
-from switchboard_mcp.transport.http.ordered import WebLink
+from switchboard_mcp.transport.http.ordered import OrderedHttpTransport
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-class EventsLink(WebLink):
+class SseTransport(OrderedHttpTransport):
     """See the module."""
 
-    def __init__(self, server: Server, start_task: StartTask, **options: Unpack[Options]) -> None:
+    def __init__(
+        self, server: RemoteServer, start_task: StartTask, **options: Unpack[TransportOptions]
+    ) -> None:
         super().__init__(server, start_task, **options)
         self._endpoint = ""
         self._named = asyncio.Event()  # the endpoint is known
@@ -61,7 +69,7 @@ class EventsLink(WebLink):
                     for event in events.feed(chunk):
                         await self._take(event, response)
 
-    async def _take(self, event: Event | Oversized, response: httpx2.Response) -> None:
+    async def _take(self, event: ServerSentEvent | Oversized, response: httpx2.Response) -> None:
         if isinstance(event, Oversized):
             await self.deliver_oversized(event)
         elif event.name == "endpoint" and not self._named.is_set():
@@ -86,12 +94,12 @@ class EventsLink(WebLink):
 
     # --- what goes ---------------------------------------------------------------------------------------------------
 
-    def request(self, message: Message, parcel: Parcel) -> None:
+    def request(self, message: RpcMessage, parcel: QueuedMessage) -> None:
         """A POST; the answer comes over the stream."""
         assert message.id is not UNSET
         self.spawn(self._request(bytes(message.id), parcel))
 
-    async def _request(self, id: bytes, parcel: Parcel) -> None:
+    async def _request(self, id: bytes, parcel: QueuedMessage) -> None:
         try:
             await self.introduced.wait()
             await self.post(parcel, id)
@@ -104,7 +112,7 @@ class EventsLink(WebLink):
         finally:
             parcel.taken()
 
-    async def post(self, parcel: Parcel, id: bytes = b"null") -> None:
+    async def post(self, parcel: QueuedMessage, id: bytes = b"null") -> None:
         """A POST to the address that the server has named."""
         await self._named.wait()
         kind = {"content-type": "application/json"}
@@ -135,4 +143,4 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme)
 
 
-dial = EventsLink
+dial = SseTransport

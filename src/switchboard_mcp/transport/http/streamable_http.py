@@ -21,12 +21,18 @@ from msgspec import UNSET, Struct
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.protocol import http_headers, jsonrpc, trace_context
 from switchboard_mcp.protocol.framing import Oversized
-from switchboard_mcp.protocol.jsonrpc import Malformed, Message
+from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.protocol.sse import EventStream
-from switchboard_mcp.transport.http.base import Errand, Options, Parcel, Server, StartTask
+from switchboard_mcp.transport.http.base import (
+    QueuedMessage,
+    RemoteServer,
+    StartTask,
+    TransportOptions,
+    TransportTask,
+)
 from switchboard_mcp.transport.http.client import content_type, drain, read_body
 from switchboard_mcp.transport.http.http_errors import refusal, refusal_body, rpc_error_in, session_is_gone
-from switchboard_mcp.transport.http.ordered import WebLink
+from switchboard_mcp.transport.http.ordered import OrderedHttpTransport
 from switchboard_mcp.transport.rpc import Cancelled
 
 JSON, EVENTS = "application/json", "text/event-stream"
@@ -56,12 +62,12 @@ _decode_greeting = msgspec.json.Decoder(_Greeting).decode
 _decode_cancelled = msgspec.json.Decoder(Cancelled).decode
 
 
-class Exchange:
+class PostExchange:
     """One request and the way back of its answer. Its headers are its own where it stands alone (`modern`)."""
 
     __slots__ = ("answered", "errand", "headers", "id", "method", "modern", "opening", "parcel", "trace")
 
-    def __init__(self, message: Message, parcel: Parcel, extra: dict[str, str]) -> None:
+    def __init__(self, message: RpcMessage, parcel: QueuedMessage, extra: dict[str, str]) -> None:
         self.id = bytes(message.id)  # type: ignore[arg-type]  # a request has one
         self.method = message.method
         self.opening = message.method == "initialize"
@@ -70,7 +76,7 @@ class Exchange:
         self.trace = trace_context.of_request(message)
         self.modern = bool(extra)
         self.answered = False
-        self.errand: Errand
+        self.errand: TransportTask
 
     def settled_by(self, message: bytes) -> bool:
         """Whether a message is the answer."""
@@ -81,28 +87,30 @@ class Exchange:
         return envelope.method is UNSET and envelope.id is not UNSET and bytes(envelope.id) == self.id
 
 
-class StreamableLink(WebLink):
+class StreamableHttpTransport(OrderedHttpTransport):
     """See the module."""
 
-    def __init__(self, server: Server, start_task: StartTask, **options: Unpack[Options]) -> None:
+    def __init__(
+        self, server: RemoteServer, start_task: StartTask, **options: Unpack[TransportOptions]
+    ) -> None:
         super().__init__(server, start_task, **options)
         self._session = ""
         self._version = ""
-        self._under_way: dict[bytes, Exchange] = {}
+        self._under_way: dict[bytes, PostExchange] = {}
         self._turns = asyncio.Semaphore(MAX_REQUESTS)
         self._hearing = asyncio.Event()
         self._hearing.set()
         self._doom: Failure | None = None
 
-    def request(self, message: Message, parcel: Parcel) -> None:
+    def request(self, message: RpcMessage, parcel: QueuedMessage) -> None:
         """A POST, whose response is the answer."""
-        exchange = Exchange(message, parcel, http_headers.of_request(message, self.mirrors))
+        exchange = PostExchange(message, parcel, http_headers.of_request(message, self.mirrors))
         if exchange.modern:
             self._version = exchange.headers[http_headers.VERSION]
         self._under_way[exchange.id] = exchange
         exchange.errand = self.spawn(self._run(exchange))
 
-    def cancel(self, message: Message, parcel: Parcel) -> None:
+    def cancel(self, message: RpcMessage, parcel: QueuedMessage) -> None:
         """Tell the server, where closing the response does not say it."""
         told = Cancelled() if message.params is UNSET else _decode_cancelled(message.params)
         exchange = self._under_way.get(bytes(told.request_id)) if told.request_id is not UNSET else None
@@ -122,7 +130,7 @@ class StreamableLink(WebLink):
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    async def _run(self, exchange: Exchange) -> None:
+    async def _run(self, exchange: PostExchange) -> None:
         problem: Failure | None = None
         try:
             await self.introduced.wait()
@@ -150,7 +158,7 @@ class StreamableLink(WebLink):
         except TimeoutError:
             self._hearing.set()
 
-    def _fail(self, exchange: Exchange, problem: Failure) -> None:
+    def _fail(self, exchange: PostExchange, problem: Failure) -> None:
         """One call went wrong: with it the link is over where nothing else can go well, and then all fail together."""
         if problem.code == "child_session_lost":
             self._forgotten(problem)
@@ -167,7 +175,7 @@ class StreamableLink(WebLink):
                 self.lose(exchange.id, lost)
         self.finish(problem)
 
-    async def _exchange(self, exchange: Exchange) -> None:
+    async def _exchange(self, exchange: PostExchange) -> None:
         events = EventStream(self.limit)
         extra = exchange.headers if exchange.modern else {} if exchange.opening else self._of_session()
         extra = {"content-type": JSON, "accept": f"{JSON}, {EVENTS}", **extra, **exchange.trace}
@@ -185,7 +193,7 @@ class StreamableLink(WebLink):
         named = {SESSION: self._session, http_headers.VERSION: self._version}
         return {name: value for name, value in named.items() if value}
 
-    async def _read(self, response: httpx2.Response, exchange: Exchange, events: EventStream) -> None:
+    async def _read(self, response: httpx2.Response, exchange: PostExchange, events: EventStream) -> None:
         if not response.is_success:
             await self._refused(response, exchange)
             return
@@ -204,7 +212,7 @@ class StreamableLink(WebLink):
             what = f"answered a request with {kind or 'nothing'} (HTTP {response.status_code})"
             raise self._error("child_http_error", f"{what}, where JSON or an event stream was due")
 
-    async def _refused(self, response: httpx2.Response, exchange: Exchange) -> None:
+    async def _refused(self, response: httpx2.Response, exchange: PostExchange) -> None:
         """A status that is no success: an error of the protocol in its body is the answer, anything else a failure."""
         body = await refusal_body(response)
         if not exchange.modern and not exchange.opening:
@@ -219,7 +227,7 @@ class StreamableLink(WebLink):
         if self._session and session_is_gone(response.status_code, body):
             raise self._error("child_session_lost", "does not know our session any more")
 
-    async def _hand_over(self, piece: bytes | Oversized, exchange: Exchange | None) -> None:
+    async def _hand_over(self, piece: bytes | Oversized, exchange: PostExchange | None) -> None:
         if isinstance(piece, Oversized):
             if exchange is not None and jsonrpc.is_answer(piece.head):
                 exchange.answered |= jsonrpc.find_id(piece.head, piece.tail) == exchange.id
@@ -234,7 +242,9 @@ class StreamableLink(WebLink):
 
     # --- streams -----------------------------------------------------------------------------------------------------
 
-    async def _pump(self, response: httpx2.Response, events: EventStream, exchange: Exchange | None) -> None:
+    async def _pump(
+        self, response: httpx2.Response, events: EventStream, exchange: PostExchange | None
+    ) -> None:
         """Deliver what comes, until the answer has come or the stream ends."""
         async with aclosing(response.aiter_bytes()) as chunks:
             async for chunk in chunks:
@@ -246,7 +256,7 @@ class StreamableLink(WebLink):
                 if exchange is not None and exchange.answered:
                     await drain(chunks)
 
-    async def _take_up(self, exchange: Exchange, events: EventStream) -> None:
+    async def _take_up(self, exchange: PostExchange, events: EventStream) -> None:
         """The stream of a request has ended without its answer: ask for the rest."""
         tries = 0
         while not exchange.answered:
@@ -263,7 +273,7 @@ class StreamableLink(WebLink):
                     raise
                 tries += 1
 
-    async def _get(self, events: EventStream, exchange: Exchange | None) -> None:
+    async def _get(self, events: EventStream, exchange: PostExchange | None) -> None:
         """The server's own stream, or the rest of a request's. Raises where there is none to be had."""
         extra = {"accept": EVENTS, **self._of_session()}
         if events.last_id:
@@ -296,7 +306,7 @@ class StreamableLink(WebLink):
 
     # --- everything else ---------------------------------------------------------------------------------------------
 
-    async def post(self, parcel: Parcel) -> None:
+    async def post(self, parcel: QueuedMessage) -> None:
         """A POST, whose response says nothing."""
         extra = {"content-type": JSON, "accept": f"{JSON}, {EVENTS}", **self._of_session()}
         async with self.client.stream("POST", self.server.url, extra, parcel) as response:
@@ -346,4 +356,4 @@ def _wait_s(events: EventStream, tries: int) -> float:
     return min(FIRST_WAIT_S * 2.0 ** min(tries, 10), LONGEST_WAIT_S)
 
 
-dial = StreamableLink
+dial = StreamableHttpTransport

@@ -18,7 +18,7 @@ from switchboard_mcp.system.atomic_write import write_whole
 MARGIN_S = 30.0
 
 
-class Login(Struct, rename="camel", kw_only=True):
+class StoredLogin(Struct, rename="camel", kw_only=True):
     """What a login has brought. Tokens, client and the two documents about the server are as they came, in JSON."""
 
     access_token: str = ""
@@ -33,7 +33,7 @@ class Login(Struct, rename="camel", kw_only=True):
         return bool(self.access_token) and (not self.expires_at or now < self.expires_at - MARGIN_S)
 
 
-_decode = msgspec.json.Decoder(Login).decode
+_decode = msgspec.json.Decoder(StoredLogin).decode
 
 
 class LoginFile:
@@ -49,7 +49,7 @@ class LoginFile:
         """Whether a login is kept."""
         return os.path.lexists(self.path)
 
-    def read(self) -> Login | None:
+    def read(self) -> StoredLogin | None:
         """What is kept; nothing where there is no such file, or where others could have read or written it."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -64,7 +64,7 @@ class LoginFile:
             except (msgspec.DecodeError, UnicodeDecodeError):
                 return None
 
-    def write(self, login: Login) -> None:
+    def write(self, login: StoredLogin) -> None:
         """Keep it. Readers see the old file or the new one, never a part."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         write_whole(self.path, msgspec.json.encode(login), sync=False)

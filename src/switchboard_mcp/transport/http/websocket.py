@@ -21,7 +21,14 @@ from websockets.typing import Subprotocol
 from switchboard_mcp import __version__
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.protocol.framing import KEPT_OF_OVERSIZED, Oversized
-from switchboard_mcp.transport.http.base import Options, Parcel, RemoteLink, Server, StartTask, in_words
+from switchboard_mcp.transport.http.base import (
+    HttpTransportBase,
+    QueuedMessage,
+    RemoteServer,
+    StartTask,
+    TransportOptions,
+    in_words,
+)
 
 OPEN_S = 10.0
 # A server that does not take part in closing must not hold us up.
@@ -43,12 +50,14 @@ class _Connect(connect):
         return exc
 
 
-class SocketLink(RemoteLink):
+class WebSocketTransport(HttpTransportBase):
     """See the module."""
 
-    def __init__(self, server: Server, start_task: StartTask, **options: Unpack[Options]) -> None:
+    def __init__(
+        self, server: RemoteServer, start_task: StartTask, **options: Unpack[TransportOptions]
+    ) -> None:
         super().__init__(server, start_task, **options)
-        self._parcels: deque[Parcel] = deque()
+        self._parcels: deque[QueuedMessage] = deque()
         self._news = asyncio.Event()  # something to send, or to end
         self._leaving = False
 
@@ -59,7 +68,7 @@ class SocketLink(RemoteLink):
     def send(self, message: bytes) -> None:
         """Send one message after those before."""
         if not self.over and not self._leaving:
-            self._parcels.append(Parcel(self, message))
+            self._parcels.append(QueuedMessage(self, message))
             self._news.set()
 
     def close_sending(self) -> None:
@@ -156,4 +165,4 @@ class SocketLink(RemoteLink):
         return server.failure("child_http_error", f"opens no WebSocket: {problem}")
 
 
-dial = SocketLink
+dial = WebSocketTransport

@@ -33,7 +33,7 @@ class SpawnError(Exception):
         self.where = where
 
 
-class Process:
+class ChildProcess:
     """A running child: our ends of its pipes, and its lifeline."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Launcher:
         self._control: socket.socket | None = None
         self._programs: list[subprocess.Popen[bytes]] = []
 
-    async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Process:
+    async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> ChildProcess:
         """Start a child; raises SpawnError where it cannot be, OSError where we lack what it takes."""
         request = _encode(argv, env, cwd)
         try:
@@ -123,7 +123,7 @@ class Launcher:
             # Nobody has heard of it: the launcher was killed with the request still before it.
             return await self._spawn(request)
 
-    async def _spawn(self, request: bytes) -> Process:
+    async def _spawn(self, request: bytes) -> ChildProcess:
         process = self._hand_over(request)
         try:
             await process.started
@@ -134,7 +134,7 @@ class Launcher:
             raise
         return process
 
-    def _hand_over(self, request: bytes) -> Process:
+    def _hand_over(self, request: bytes) -> ChildProcess:
         """Make the pipes, send their far ends with the request, keep ours. Leaves nothing open where it fails."""
         theirs: list[int] = []
         ours: list[int] = []
@@ -155,7 +155,7 @@ class Launcher:
             for fd in theirs:
                 os.close(fd)
         stdin, stdout, stderr, line = ours
-        return Process(self._loop, stdin, stdout, stderr, socket.socket(fileno=line))
+        return ChildProcess(self._loop, stdin, stdout, stderr, socket.socket(fileno=line))
 
     def _request(self, request: bytes, fds: list[int]) -> None:
         if self._control is None:

@@ -36,7 +36,7 @@ _SIGNALS = (
 )
 
 
-class Guard:
+class TerminalGuard:
     """The process that outlives us for as long as it takes to end the program."""
 
     def __init__(self, terminal: int, attributes: list[Any] | None) -> None:

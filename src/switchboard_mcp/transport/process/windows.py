@@ -23,7 +23,7 @@ from threading import Thread
 from typing import Any, TypeVarTuple, Unpack
 
 from switchboard_mcp.errors import refused
-from switchboard_mcp.transport.process.launcher import Launcher, Process, SpawnError
+from switchboard_mcp.transport.process.launcher import ChildProcess, Launcher, SpawnError
 
 assert sys.platform == "win32"
 
@@ -113,7 +113,7 @@ class Job:
             self._handle = None
 
 
-class WindowsProcess(Process):
+class WindowsProcess(ChildProcess):
     """A running child: our ends of its pipes, and its job."""
 
     def __init__(
@@ -159,11 +159,11 @@ class WindowsLauncher(Launcher):
         self._everybody = Job(self._api)
         self._everybody.add(self._api.GetCurrentProcess())
 
-    async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Process:
+    async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> ChildProcess:
         """Start a child; raises SpawnError where it cannot be."""
         return self._start_child(argv, env, cwd)
 
-    def _start_child(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Process:
+    def _start_child(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> ChildProcess:
         if not os.path.isdir(cwd):
             raise SpawnError(errno.ENOENT, "chdir")
         program = shutil.which(argv[0], path=env.get("PATH") or env.get("Path"))

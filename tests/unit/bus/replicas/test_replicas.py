@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from switchboard_mcp.bus.replicas import replicas as module
-from switchboard_mcp.bus.replicas.counters import Ledger, Wish
+from switchboard_mcp.bus.replicas.counters import ReplicaCounters, TokenRequest
 from switchboard_mcp.bus.replicas.replicas import PROBE, RedisReplicas, entry
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import SwitchboardError, failure
@@ -19,7 +19,7 @@ from switchboard_mcp.observability.log import Log
 KID = ChildSpec(name="kid", source="test", command="kid")
 
 
-class FakeLedger(Ledger):
+class FakeLedger(ReplicaCounters):
     """Redis as far as it is asked here; `open` is cleared to keep it from answering."""
 
     shown = "redis://test"
@@ -33,7 +33,7 @@ class FakeLedger(Ledger):
         self.looks = 0
         self.closed = False
 
-    async def take(self, wishes: Sequence[Wish]) -> list[tuple[int, float]]:
+    async def take(self, wishes: Sequence[TokenRequest]) -> list[tuple[int, float]]:
         self.looks += list(wishes) == [PROBE]
         if list(wishes) != [PROBE]:
             self.questions.append({wish.key: wish.wanted for wish in wishes})

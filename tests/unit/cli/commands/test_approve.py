@@ -8,14 +8,14 @@ import pytest
 
 from switchboard_mcp.cli.commands.approve import show_approval
 from switchboard_mcp.cli.console import Screen
-from switchboard_mcp.config.approvals import Approval, Pin
+from switchboard_mcp.config.approvals import Approval, FilePin
 from switchboard_mcp.config.models import ChildSpec
 
 SAME_VERSION = "The package version is the same"
 
 
 def approved(node: str = "a", script: str = "b", package: str = "npm:x@1.0.0") -> Approval:
-    files = [Pin(path="/usr/bin/node", sha256=node * 64), Pin(path="/srv/x.js", sha256=script * 64)]
+    files = [FilePin(path="/usr/bin/node", sha256=node * 64), FilePin(path="/srv/x.js", sha256=script * 64)]
     return Approval(command="npx", launch=["/usr/bin/node", "/srv/x.js"], files=files, package=package)
 
 
@@ -65,5 +65,5 @@ def test_it_is_seen_where_an_argument_ends() -> None:
 def test_letters_that_look_like_others_are_told() -> None:
     told = shown(Approval(launch=["/opt/n\u043ede/bin/node"]))
     assert "/opt/n\\u043ede/bin/node" in told
-    pinned = Approval(launch=["/x"], files=[Pin(path="/x", sha256="a" * 64, real="/y")])
+    pinned = Approval(launch=["/x"], files=[FilePin(path="/x", sha256="a" * 64, real="/y")])
     assert "\\u" not in shown(pinned)

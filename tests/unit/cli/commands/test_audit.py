@@ -6,9 +6,9 @@ import pytest
 
 from switchboard_mcp.cli.commands.audit import _in_columns, row
 from switchboard_mcp.cli.console import Screen, visible_width
-from switchboard_mcp.observability.audit.hash_chain import Entry
+from switchboard_mcp.observability.audit.hash_chain import AuditEntry
 
-ENTRY = Entry(
+ENTRY = AuditEntry(
     seq=7,
     at=0,
     kind="call",

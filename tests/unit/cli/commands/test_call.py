@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from switchboard_mcp.cli.commands.call import Status, doubtful_texts, read_arguments, texts_of
+from switchboard_mcp.cli.commands.call import CallProgress, doubtful_texts, read_arguments, texts_of
 from switchboard_mcp.cli.local_client import Progress, ToolResult
 from switchboard_mcp.errors import Failure
 
@@ -95,7 +95,7 @@ def test_without_a_schema_a_number_is_a_number(told: str) -> None:
 
 
 def test_the_status_line_tells_how_far_it_is() -> None:
-    status = Status("mock slow")
+    status = CallProgress("mock slow")
     assert status.frame("*")[0].text == "* mock slow · 0 s"
     status.progressed(Progress(2, 4, "two\nof four"))
     assert status.frame("*")[0].text == "* mock slow · 2/4 · two of four · 0 s"

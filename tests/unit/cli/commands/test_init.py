@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.app import Options
+from switchboard_mcp.app import CommandOptions
 from switchboard_mcp.cli.commands.declarations import parser_for
 from switchboard_mcp.cli.commands.init import chosen, initialise
 from switchboard_mcp.cli.console import Console
@@ -62,7 +62,7 @@ def talk(person: Person, ask: Callable[[str], str], *arguments: str) -> str:
     given: Namespace = parser_for("init").read([*arguments, "--workspace", str(person.workspace)])
     out = io.StringIO()
     console = Console(out, io.StringIO(), {"COLUMNS": "200"})
-    assert initialise(Invocation(Options(workspace=given.workspace), given, console), ask) == 0
+    assert initialise(Invocation(CommandOptions(workspace=given.workspace), given, console), ask) == 0
     return out.getvalue()
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from switchboard_mcp.cli.doctor.doctor import _idle_rules
-from switchboard_mcp.cli.start_all import Connected, Subtool
-from switchboard_mcp.config.models import Config, Suite
+from switchboard_mcp.cli.start_all import Connected, SubtoolLine
+from switchboard_mcp.config.models import Config, SuiteSettings
 from switchboard_mcp.config.profiles import Expose
 
 
 @pytest.mark.parametrize(("has", "told"), [("echo", 0), ("other", 1), ("natural_language", 0)])
 def test_rules_about_what_a_child_does_not_have_are_told_unless_it_is_wrapped(has: str, told: int) -> None:
-    config = Config(suites={"kid": Suite(expose=Expose(allow=["echo"]))})
-    seen = Connected(handshake_ms=1, protocol="", server="", subtools=[Subtool(has)])
+    config = Config(suites={"kid": SuiteSettings(expose=Expose(allow=["echo"]))})
+    seen = Connected(handshake_ms=1, protocol="", server="", subtools=[SubtoolLine(has)])
     assert len(_idle_rules("kid", seen, config)) == told

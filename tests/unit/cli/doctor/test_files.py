@@ -13,7 +13,7 @@ from switchboard_mcp.cli.doctor.files import file_findings
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.mail.messages import Draft
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 
 GONE = 4_194_303  # beyond any process there is
 
@@ -113,7 +113,7 @@ def test_a_broken_audit_record_is_a_problem_with_its_line(tmp_path: Path) -> Non
 
 def test_mail_that_is_whole_is_not_mentioned_and_lost_mail_is_a_problem(private: Path) -> None:
     async def send() -> None:
-        async with await Post.open(str(private), watch=False) as post:
+        async with await MessageStore.open(str(private), watch=False) as post:
             await post.register("ada")
             await post.register("bob")
             await post.send(Draft(action="status_update", payload="hello"), sender="ada", recipient="bob")

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from switchboard_mcp.config.limits import Limits
+from switchboard_mcp.config.limits import LimitSettings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.pipeline.pipeline import equip
-from switchboard_mcp.gateway.pipeline.plugins import Loaded, Named
+from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware, NamedMiddleware
 from switchboard_mcp.middleware import Answer, Middleware, Next, ToolCall
 from tests.unit.gateway.board import Board, Host, Json
 
@@ -50,15 +50,15 @@ class Recorder:
 
 
 def chained(
-    board: Board, *middleware: Middleware, limits: Limits | None = None, audit: bool = True
+    board: Board, *middleware: Middleware, limits: LimitSettings | None = None, audit: bool = True
 ) -> Recorder:
     """Give the suites of a board their chains; before the first host."""
     recorder = Recorder()
     if audit:
         board.services.audit = recorder  # type: ignore[assignment]  # as far as calls go it is one
-    config = msgspec.structs.replace(board.config, limits=limits or Limits())
-    named = tuple(Named(f"m{place}", handler) for place, handler in enumerate(middleware))
-    equip(board.gateway.suites, config, board.services, Loaded(named))
+    config = msgspec.structs.replace(board.config, limits=limits or LimitSettings())
+    named = tuple(NamedMiddleware(f"m{place}", handler) for place, handler in enumerate(middleware))
+    equip(board.gateway.suites, config, board.services, LoadedMiddleware(named))
     return recorder
 
 

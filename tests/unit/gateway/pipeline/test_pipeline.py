@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from switchboard_mcp.config.limits import Limits, MiddlewareUse
-from switchboard_mcp.config.models import Config, Expose, Suite
+from switchboard_mcp.config.limits import LimitSettings, MiddlewareUse
+from switchboard_mcp.config.models import Config, Expose, SuiteSettings
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.pipeline.plugins import load
 from switchboard_mcp.middleware import Answer, Next, ToolCall, refuse, text_result
@@ -244,7 +244,7 @@ class TestMiddleware:
                 return refuse(call, "Too slow.", retry_after_ms=5)
 
         kid = board.child()
-        recorder = chained(board, hasty, limits=Limits(concurrent=1))
+        recorder = chained(board, hasty, limits=LimitSettings(concurrent=1))
         host = board.host()
         called = host.call()
         board.advance(4)
@@ -404,7 +404,7 @@ class TestLoading:
     def test_by_dotted_name_with_options_for_all_suites_and_for_one(self) -> None:
         here = f"{__name__}:Made"
         use = MiddlewareUse(use=here, options={"a": 1})
-        loaded = load(Config(middleware=[here], suites={"kid": Suite(middleware=[use])}))
+        loaded = load(Config(middleware=[here], suites={"kid": SuiteSettings(middleware=[use])}))
         (everywhere,), (own,) = loaded.everywhere, loaded.of_child["kid"]
         assert (everywhere.name, own.name) == (here, here)
         assert isinstance(own.handler, Made)
@@ -416,7 +416,7 @@ class TestLoading:
     )
     def test_what_cannot_be_had_is_an_error_that_names_key_and_name(self, name: str) -> None:
         with pytest.raises(SwitchboardError) as caught:
-            load(Config(suites={"kid": Suite(middleware=[name])}))
+            load(Config(suites={"kid": SuiteSettings(middleware=[name])}))
         told = caught.value.failure
         assert told.code == "config_invalid"
         assert told.message.startswith("suites.kid.middleware[0]: ")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.config.limits import Cache, Limits
+from switchboard_mcp.config.limits import CacheSettings, LimitSettings
 from tests.unit.gateway.board import Board, FakeChild, Host, Json
 from tests.unit.gateway.pipeline.chained import Recorder, error, passing, text
 from tests.unit.gateway.pipeline.chained import chained as given_chains
@@ -22,7 +22,7 @@ def roads(request: pytest.FixtureRequest) -> None:
     road[0] = request.param
 
 
-def chained(board: Board, *, limits: Limits | None = None) -> Recorder:
+def chained(board: Board, *, limits: LimitSettings | None = None) -> Recorder:
     return given_chains(board, *ROADS[road[0]], limits=limits)
 
 
@@ -41,7 +41,7 @@ def serve(kid: FakeChild, host: Host, **call: Any) -> Json:
 class TestRate:
     def test_beyond_it_calls_are_refused_with_the_time_to_wait(self, board: Board) -> None:
         kid = board.child()
-        recorder = chained(board, limits=Limits(calls_per_minute=60, burst=2))
+        recorder = chained(board, limits=LimitSettings(calls_per_minute=60, burst=2))
         host = board.host()
         serve(kid, host)
         serve(kid, host)
@@ -57,14 +57,14 @@ class TestRate:
 
     def test_one_suite_does_not_use_up_what_another_has(self, board: Board) -> None:
         kid, other = board.child(), board.child("other")
-        chained(board, limits=Limits(calls_per_minute=1))
+        chained(board, limits=LimitSettings(calls_per_minute=1))
         host = board.host()
         serve(kid, host)
         serve(other, host, suite="other_suite")
         assert error(host, host.call())["code"] == "rate_limited"
 
     def test_a_suite_may_have_limits_of_its_own(self, board: Board) -> None:
-        kid = board.child(limits=Limits(calls_per_minute=1))
+        kid = board.child(limits=LimitSettings(calls_per_minute=1))
         free = board.child("free")
         chained(board)
         host = board.host()
@@ -75,7 +75,7 @@ class TestRate:
 
     def test_each_principal_has_its_own_where_that_is_the_rule(self, board: Board) -> None:
         kid = board.child()
-        chained(board, limits=Limits(calls_per_minute=1, per="principal"))
+        chained(board, limits=LimitSettings(calls_per_minute=1, per="principal"))
         alice, bob = board.host(principal="alice"), board.host(principal="bob")
         serve(kid, alice)
         serve(kid, bob)
@@ -83,14 +83,14 @@ class TestRate:
 
     def test_else_they_share_one(self, board: Board) -> None:
         kid = board.child()
-        chained(board, limits=Limits(calls_per_minute=1))
+        chained(board, limits=LimitSettings(calls_per_minute=1))
         alice, bob = board.host(principal="alice"), board.host(principal="bob")
         serve(kid, alice)
         assert error(bob, bob.call())["code"] == "rate_limited"
 
     def test_to_look_inside_is_no_call(self, board: Board) -> None:
         board.child()
-        chained(board, limits=Limits(calls_per_minute=1))
+        chained(board, limits=LimitSettings(calls_per_minute=1))
         host = board.host()
         for _ in range(3):
             asked = {"name": "kid_suite", "arguments": {"action": "introspect"}}
@@ -100,7 +100,7 @@ class TestRate:
 class TestConcurrency:
     def test_beyond_it_calls_are_refused(self, board: Board) -> None:
         kid = board.child()
-        chained(board, limits=Limits(concurrent=2))
+        chained(board, limits=LimitSettings(concurrent=2))
         host = board.host()
         first, _ = host.call(), host.call()
         told = error(host, host.call())
@@ -113,7 +113,7 @@ class TestConcurrency:
 
     def test_in_a_queue_they_wait_for_their_turn(self, board: Board) -> None:
         kid = board.child()
-        chained(board, limits=Limits(concurrent=1, queue=2))
+        chained(board, limits=LimitSettings(concurrent=1, queue=2))
         host = board.host()
         calls = [host.call(args={"n": number}) for number in range(3)]
         assert error(host, host.call())["code"] == "suite_busy"
@@ -125,7 +125,7 @@ class TestConcurrency:
 
     def test_who_cancels_in_the_queue_takes_nobodys_place(self, board: Board) -> None:
         kid = board.child()
-        chained(board, limits=Limits(concurrent=1, queue=2))
+        chained(board, limits=LimitSettings(concurrent=1, queue=2))
         host = board.host()
         host.call()
         second, third = host.call(), host.call(args={"n": 3})
@@ -139,7 +139,7 @@ class TestConcurrency:
     @pytest.mark.parametrize("end", ["cancelled", "refused", "late", "died", "unknown", "left"])
     def test_however_a_call_ends_its_place_is_free_again(self, board: Board, end: str) -> None:
         kid = board.child()
-        chained(board, limits=Limits(concurrent=1))
+        chained(board, limits=LimitSettings(concurrent=1))
         host, other = board.host(), board.host()
         called = host.call("nothing" if end == "unknown" else "echo")
         if end == "cancelled":
@@ -157,7 +157,7 @@ class TestConcurrency:
 
     def test_a_call_that_cannot_start_leaves_its_place(self, board: Board) -> None:
         kid = board.child(script=lambda message: {"error": {"code": -1, "message": "no"}})
-        chained(board, limits=Limits(concurrent=1))
+        chained(board, limits=LimitSettings(concurrent=1))
         host = board.host()
         for _ in range(3):
             assert error(host, host.call())["code"] != "suite_busy"
@@ -171,7 +171,7 @@ class TestSize:
 
     def large(self, board: Board, size: int = 5000, **more: Any) -> tuple[Json, Host]:
         kid = board.child(**more)
-        chained(board, limits=Limits(result_bytes=1024))
+        chained(board, limits=LimitSettings(result_bytes=1024))
         host = board.host(principal="alice")
         called = host.call()
         kid.server.give(kid.server.last(), text("abcdefghij" * (size // 10), isError=False, other=1))
@@ -221,7 +221,7 @@ class TestSize:
 
     def test_where_tools_are_shown_directly_the_rest_is_left_out(self, board: Board) -> None:
         kid = board.child(exposure="direct")
-        chained(board, limits=Limits(result_bytes=1024))
+        chained(board, limits=LimitSettings(result_bytes=1024))
         host = board.host()
         called = host.ask("tools/call", {"name": "echo", "arguments": {}})
         kid.server.give(kid.server.last(), text("x" * 5000))
@@ -231,7 +231,7 @@ class TestSize:
 
     def test_a_modern_host_gets_pages_of_its_era(self, board: Board) -> None:
         kid = board.child(era="modern")
-        chained(board, limits=Limits(result_bytes=1024))
+        chained(board, limits=LimitSettings(result_bytes=1024))
         host = board.host(modern=True)
         called = host.call()
         kid.server.give(kid.server.last(), {"resultType": "complete", **text("x" * 1500)})
@@ -242,7 +242,7 @@ class TestSize:
 
 class TestCache:
     def cached(self, board: Board, **more: Any) -> FakeChild:
-        kid = board.child(tools=BOTH, cache=Cache(ttl_ms=10_000, **more))
+        kid = board.child(tools=BOTH, cache=CacheSettings(ttl_ms=10_000, **more))
         chained(board)
         return kid
 
@@ -329,7 +329,9 @@ class TestCache:
         assert self.calls(kid) == 1
 
     def test_what_is_given_again_is_not_counted_as_a_call_to_the_child(self, board: Board) -> None:
-        kid = board.child(tools=BOTH, cache=Cache(ttl_ms=10_000), limits=Limits(calls_per_minute=1))
+        kid = board.child(
+            tools=BOTH, cache=CacheSettings(ttl_ms=10_000), limits=LimitSettings(calls_per_minute=1)
+        )
         recorder = chained(board)
         host = board.host()
         serve(kid, host, subtool="read")

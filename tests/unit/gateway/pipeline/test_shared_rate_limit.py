@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard_mcp.children.replica_types import Meter, Replicas, Verdict
-from switchboard_mcp.config.limits import Limits
+from switchboard_mcp.children.replica_types import CallMeter, RemoteQuarantine, Replicas
+from switchboard_mcp.config.limits import LimitSettings
 from switchboard_mcp.config.models import ChildSpec
 from tests.unit.gateway.board import Board, FakeChild
 from tests.unit.gateway.pipeline.chained import Recorder, chained, error, passing, text
@@ -16,10 +16,10 @@ class Others(Replicas):
 
     def __init__(self) -> None:
         self.reachable = True
-        self.meters: dict[Meter, None] = {}
-        self.waiting: list[Meter] = []
+        self.meters: dict[CallMeter, None] = {}
+        self.waiting: list[CallMeter] = []
 
-    def count(self, meter: Meter) -> None:
+    def count(self, meter: CallMeter) -> None:
         self.meters[meter] = None
 
     def gave_up(self, spec: ChildSpec, failures: int, problem: str, for_s: float) -> None:
@@ -28,7 +28,7 @@ class Others(Replicas):
     def trusts(self, spec: ChildSpec) -> None:
         raise AssertionError
 
-    async def verdict(self, spec: ChildSpec) -> Verdict | None:
+    async def verdict(self, spec: ChildSpec) -> RemoteQuarantine | None:
         return None
 
     def asked(self) -> dict[str, int]:
@@ -66,7 +66,7 @@ class Road:
 
     def limit(self, **limits: int | str) -> tuple[FakeChild, Recorder]:
         kid = self.board.child()
-        given = Limits(**{"calls_per_minute": 60, "burst": 3, **limits})  # type: ignore[arg-type]
+        given = LimitSettings(**{"calls_per_minute": 60, "burst": 3, **limits})  # type: ignore[arg-type]
         return kid, chained(self.board, *([passing] if self.long else []), limits=given)
 
 
@@ -204,7 +204,7 @@ def test_places_are_kept_for_those_that_wait_for_an_answer(board: Board, others:
 
 def test_a_suite_without_a_rate_asks_nobody(board: Board, others: Others) -> None:
     kid = board.child()
-    chained(board, limits=Limits(concurrent=2))
+    chained(board, limits=LimitSettings(concurrent=2))
     board.host().call()
     assert sent(kid) == 1
     assert others.meters == {}

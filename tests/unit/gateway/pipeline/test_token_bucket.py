@@ -6,24 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard_mcp.gateway.pipeline.result_pages import Page, Place, Whole, page, read
-from switchboard_mcp.gateway.pipeline.token_bucket import Bucket
+from switchboard_mcp.gateway.pipeline.result_pages import PageStart, ResultPage, SplitResult, page, read
+from switchboard_mcp.gateway.pipeline.token_bucket import TokenBucket
 
 
 class TestRate:
     def test_a_burst_passes_and_the_next_one_waits_for_a_token(self) -> None:
-        bucket = Bucket(60, 3, 0.0)
+        bucket = TokenBucket(60, 3, 0.0)
         assert [bucket.take(0.0) for _ in range(3)] == [0, 0, 0]
         assert bucket.take(0.0) == 1.0
         assert bucket.take(0.4) == pytest.approx(0.6)
         assert bucket.take(1.0) == 0
 
     def test_without_a_burst_a_whole_minute_may_come_at_once(self) -> None:
-        bucket = Bucket(120, None, 0.0)
+        bucket = TokenBucket(120, None, 0.0)
         assert [bucket.take(0.0) == 0 for _ in range(121)] == [True] * 120 + [False]
 
     def test_a_long_pause_earns_no_more_than_the_burst(self) -> None:
-        bucket = Bucket(60, 2, 0.0)
+        bucket = TokenBucket(60, 2, 0.0)
         assert [bucket.take(1e6) == 0 for _ in range(3)] == [True, True, False]
 
     @given(st.lists(st.floats(0, 2), max_size=200), st.integers(1, 600), st.integers(1, 20))
@@ -31,7 +31,7 @@ class TestRate:
         self, pauses: list[float], calls: int, burst: int
     ) -> None:
         now, passed = 0.0, 0
-        bucket = Bucket(calls, burst, now)
+        bucket = TokenBucket(calls, burst, now)
         for pause in pauses:
             now += pause
             passed += bucket.take(now) == 0
@@ -39,13 +39,13 @@ class TestRate:
 
     @given(st.integers(1, 600), st.integers(1, 20), st.floats(0, 100))
     def test_whoever_waits_as_long_as_told_is_let_in(self, calls: int, burst: int, start: float) -> None:
-        bucket = Bucket(calls, burst, start)
+        bucket = TokenBucket(calls, burst, start)
         while not (wait := bucket.take(start)):
             pass
         assert bucket.take(start + wait + 1e-6) == 0
 
 
-def result(*blocks: object, **more: object) -> Whole:
+def result(*blocks: object, **more: object) -> SplitResult:
     whole = read(json.dumps({"content": list(blocks), **more}).encode())
     assert whole is not None
     return whole
@@ -55,10 +55,10 @@ def text(value: str) -> dict[str, str]:
     return {"type": "text", "text": value}
 
 
-def pages(whole: Whole, room: int) -> list[list[dict[str, str]]]:
-    found, place = [], Place()
+def pages(whole: SplitResult, room: int) -> list[list[dict[str, str]]]:
+    found, place = [], PageStart()
     while True:
-        one: Page = page(whole, place, room)
+        one: ResultPage = page(whole, place, room)
         found.append([json.loads(bytes(block)) for block in one.blocks])
         if one.following is None:
             return found

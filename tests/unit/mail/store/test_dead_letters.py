@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.mail.messages import Dead, Delivery, Draft
+from switchboard_mcp.mail.messages import DeadLetter, Delivery, Draft
 from switchboard_mcp.mail.store import dead_letters
 from switchboard_mcp.mail.store.filenames import MOST_RETURNS
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from tests.unit.mail.office import Hours
 
 
-async def dead(post: Post) -> list[Dead]:
+async def dead(post: MessageStore) -> list[DeadLetter]:
     return await post.work(lambda visit: dead_letters.listed(visit, "coder"))
 
 
-async def requeue(post: Post, dead_id: str) -> None:
+async def requeue(post: MessageStore, dead_id: str) -> None:
     await post.work(lambda visit: dead_letters.requeue(visit, "coder", dead_id))
 
 
-async def fail_for_ever(post: Post, hours: Hours) -> list[int]:
+async def fail_for_ever(post: MessageStore, hours: Hours) -> list[int]:
     """Claim and never settle, as long as there is something; which delivery each was."""
     deliveries = []
     while taken := await post.claim("coder", lease_s=60):
@@ -37,7 +37,7 @@ async def test_a_message_that_nobody_settles_becomes_a_dead_letter_and_its_sende
     workspace: Path,
 ) -> None:
     hours, told = Hours(), list[Delivery]()
-    async with await Post.open(
+    async with await MessageStore.open(
         str(workspace), watch=False, clocks=hours.clocks(), report=told.append
     ) as post:
         await post.register("coder")
@@ -53,7 +53,7 @@ async def test_a_message_that_nobody_settles_becomes_a_dead_letter_and_its_sende
 
 async def test_while_it_came_back_it_is_one_message_under_its_id(workspace: Path) -> None:
     hours = Hours()
-    async with await Post.open(str(workspace), watch=False, clocks=hours.clocks()) as post:
+    async with await MessageStore.open(str(workspace), watch=False, clocks=hours.clocks()) as post:
         await post.register("coder")
         said = Draft(action="delegate_task", payload="x", idempotency_key="k")
         sent = await post.send(said, sender="lead", recipient="coder")
@@ -72,7 +72,7 @@ async def test_while_it_came_back_it_is_one_message_under_its_id(workspace: Path
 
 async def test_a_dead_letter_that_is_put_back_is_as_new(workspace: Path) -> None:
     hours = Hours()
-    async with await Post.open(str(workspace), watch=False, clocks=hours.clocks()) as post:
+    async with await MessageStore.open(str(workspace), watch=False, clocks=hours.clocks()) as post:
         await post.register("coder")
         sent = await post.send(Draft(action="delegate_task", payload="x"), sender="lead", recipient="coder")
         await fail_for_ever(post, hours)
@@ -89,7 +89,7 @@ async def test_a_dead_letter_that_is_put_back_is_as_new(workspace: Path) -> None
 
 
 async def test_what_was_to_be_typed_is_not_put_back(workspace: Path) -> None:
-    async with await Post.open(str(workspace), watch=False) as post:
+    async with await MessageStore.open(str(workspace), watch=False) as post:
         await post.register("coder")
         sent = await post.send(Draft(action="execute", payload="ls"), sender="lead", recipient="coder")
         await post.ack("coder", sent.id, outcome="rejected")
@@ -99,7 +99,7 @@ async def test_what_was_to_be_typed_is_not_put_back(workspace: Path) -> None:
 
 
 async def test_a_refused_file_that_is_put_back_is_looked_at_again(workspace: Path) -> None:
-    async with await Post.open(str(workspace), watch=False) as post:
+    async with await MessageStore.open(str(workspace), watch=False) as post:
         await post.register("coder")
         inbox = workspace / ".switchboard" / "inbox" / "coder"
         said = {"id": "msg_a", "action": "status_update", "sender": "lead", "payload": "x"}
@@ -121,7 +121,7 @@ async def test_a_refused_file_that_is_put_back_is_looked_at_again(workspace: Pat
 
 
 async def test_a_file_that_is_named_like_no_message_is_not_put_back(workspace: Path) -> None:
-    async with await Post.open(str(workspace), watch=False) as post:
+    async with await MessageStore.open(str(workspace), watch=False) as post:
         await post.register("coder")
         folder = workspace / ".switchboard" / "deadletter" / "coder"
         await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from switchboard_mcp.mail.agent_names import AGENT, agent_name, is_agent_name
 from switchboard_mcp.mail.store.filenames import (
     MESSAGE_ID,
-    Entry,
     Lease,
+    MessageFile,
     Now,
     Stem,
     claimed_name,
@@ -65,20 +65,22 @@ class TestAgentNames:
 class TestNames:
     @given(stems)
     def test_a_waiting_name_says_its_stem(self, stem: Stem) -> None:
-        assert parse("inbox", waiting_name(stem)) == Entry(stem, "inbox", waiting_name(stem))
+        assert parse("inbox", waiting_name(stem)) == MessageFile(stem, "inbox", waiting_name(stem))
         assert is_message_id(stem.id) or len(stem.id) > 104
 
     @given(stems, leases, st.integers(1, 99))
     def test_a_name_says_how_often_a_message_came_back(self, stem: Stem, lease: Lease, times: int) -> None:
         waiting, claimed = waiting_name(stem, times), claimed_name(stem, lease, times)
-        assert parse("inbox", waiting) == Entry(stem, "inbox", waiting, returns=times)
-        assert parse("claimed", claimed) == Entry(stem, "claimed", claimed, lease, lease.fence, returns=times)
+        assert parse("inbox", waiting) == MessageFile(stem, "inbox", waiting, returns=times)
+        assert parse("claimed", claimed) == MessageFile(
+            stem, "claimed", claimed, lease, lease.fence, returns=times
+        )
         assert len(claimed.encode()) <= 255
 
     @given(stems, leases)
     def test_a_claimed_name_says_its_lease_and_fits_a_folder(self, stem: Stem, lease: Lease) -> None:
         name = claimed_name(stem, lease)
-        assert parse("claimed", name) == Entry(stem, "claimed", name, lease, lease.fence)
+        assert parse("claimed", name) == MessageFile(stem, "claimed", name, lease, lease.fence)
         assert len(name) <= 255
         assert parse("inbox", name) is None
 

@@ -65,12 +65,12 @@ class TestRead:
     ) -> None:
         (tmp_path / "a").write_bytes(b"12345")
         found = files.read(folder, "a", 5)
-        assert isinstance(found, files.Found)
+        assert isinstance(found, files.FileContent)
         assert found.data == b"12345"
-        assert files.read(folder, "a", 4) == files.Unfit("it is larger than 4 bytes")
+        assert files.read(folder, "a", 4) == files.RejectedFile("it is larger than 4 bytes")
 
     def test_what_is_not_there_is_gone(self, folder: int) -> None:
-        assert files.read(folder, "a", 5) == files.Unfit("it is gone", gone=True)
+        assert files.read(folder, "a", 5) == files.RejectedFile("it is gone", gone=True)
 
 
 class TestLock:

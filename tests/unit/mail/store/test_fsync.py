@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.mail.store import files
-from switchboard_mcp.mail.store.fsync import RETRY_ROUNDS, Syncer
+from switchboard_mcp.mail.store.fsync import RETRY_ROUNDS, FsyncBatcher
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def descriptors(tmp_path: Path) -> Iterator[list[int]]:
 
 
 @pytest.fixture
-def syncer() -> Iterator[Syncer]:
-    made = Syncer()
+def syncer() -> Iterator[FsyncBatcher]:
+    made = FsyncBatcher()
     yield made
     made.close()
 
@@ -41,18 +41,18 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-def test_few_are_synced_singly(syncer: Syncer, descriptors: list[int], synced: list[int]) -> None:
+def test_few_are_synced_singly(syncer: FsyncBatcher, descriptors: list[int], synced: list[int]) -> None:
     assert syncer.sync(descriptors[:2]) == [None, None]
     assert synced == descriptors[:2]
 
 
-def test_many_are_synced_at_once(syncer: Syncer, descriptors: list[int], synced: list[int]) -> None:
+def test_many_are_synced_at_once(syncer: FsyncBatcher, descriptors: list[int], synced: list[int]) -> None:
     assert syncer.sync(descriptors) == [None] * 10
     assert synced == [-1]
 
 
 def test_where_others_write_much_each_is_synced(
-    syncer: Syncer, descriptors: list[int], synced: list[int], monkeypatch: pytest.MonkeyPatch
+    syncer: FsyncBatcher, descriptors: list[int], synced: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "dirty_kb", lambda: 10**9)
     assert syncer.sync(descriptors) == [None] * 10
@@ -60,7 +60,7 @@ def test_where_others_write_much_each_is_synced(
 
 
 def test_where_everything_cannot_be_synced_each_is_and_it_is_not_tried_again(
-    syncer: Syncer, descriptors: list[int], synced: list[int], monkeypatch: pytest.MonkeyPatch
+    syncer: FsyncBatcher, descriptors: list[int], synced: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
 
@@ -76,7 +76,7 @@ def test_where_everything_cannot_be_synced_each_is_and_it_is_not_tried_again(
 
 
 def test_an_error_of_everything_is_everybodys(
-    syncer: Syncer, descriptors: list[int], synced: list[int], monkeypatch: pytest.MonkeyPatch
+    syncer: FsyncBatcher, descriptors: list[int], synced: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(descriptor: int) -> bool:
         raise OSError(errno.EIO, "Input/output error")
@@ -86,7 +86,7 @@ def test_an_error_of_everything_is_everybodys(
 
 
 def test_an_error_of_one_is_its_own(
-    syncer: Syncer, descriptors: list[int], synced: list[int], monkeypatch: pytest.MonkeyPatch
+    syncer: FsyncBatcher, descriptors: list[int], synced: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(descriptor: int) -> None:
         if descriptor == descriptors[3]:
@@ -98,7 +98,7 @@ def test_an_error_of_one_is_its_own(
     assert [number for number, problem in enumerate(told) if problem] == [3]
 
 
-def test_the_real_calls_sync_real_files(syncer: Syncer, descriptors: list[int]) -> None:
+def test_the_real_calls_sync_real_files(syncer: FsyncBatcher, descriptors: list[int]) -> None:
     for descriptor in descriptors:
         os.write(descriptor, b"x")
     for _ in range(3):

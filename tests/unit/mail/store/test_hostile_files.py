@@ -15,7 +15,7 @@ from switchboard_mcp.mail.messages import Delivery, Draft, Sent
 from switchboard_mcp.mail.store import dropped_files
 from switchboard_mcp.mail.store.retention import prune
 from switchboard_mcp.mail.store.signing import MOST_FILE_BYTES
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make devices and give files away")
 OLD = (1_000_000_000, 1_000_000_000)
@@ -58,10 +58,10 @@ def picture(folder: Path) -> dict[str, tuple[bytes, int, int]]:
 
 
 @pytest_asyncio.fixture
-async def post(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Post]:
+async def post(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MessageStore]:
     # Nothing here is still being written.
     monkeypatch.setattr(dropped_files, "SETTLE_S", 0.0)
-    async with await Post.open(str(workspace), watch=False) as opened:
+    async with await MessageStore.open(str(workspace), watch=False) as opened:
         await opened.register("coder")
         await opened.register("lead")
         yield opened
@@ -77,7 +77,7 @@ NAMES = ["", " ", ".", "..", "../coder", "a/b", "a\\b", "coder\0", "coder\n", " 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_name_outside_the_allowlist_is_refused_everywhere(
-    post: Post, name: str, workspace: Path
+    post: MessageStore, name: str, workspace: Path
 ) -> None:
     before = picture(workspace)
     for asked in (
@@ -96,7 +96,7 @@ async def test_a_name_outside_the_allowlist_is_refused_everywhere(
 
 
 @pytest.mark.parametrize("message_id", ["../../../etc/passwd", "msg_*", "", "msg_a.b", "x" * 5000])
-async def test_an_id_is_never_a_path(post: Post, message_id: str) -> None:
+async def test_an_id_is_never_a_path(post: MessageStore, message_id: str) -> None:
     for asked in (post.read("coder", message_id), post.ack("coder", message_id)):
         with pytest.raises(SwitchboardError) as refused:
             await asked
@@ -154,7 +154,12 @@ def foreign_owner(target: Path, outside: Path) -> None:
 )
 @pytest.mark.parametrize("name", ["msg_evil.json", "msg_0000000000000001_0123456789abcdef.json", "notes.txt"])
 async def test_what_is_no_plain_file_of_ours_becomes_a_dead_letter_and_is_not_followed(
-    post: Post, workspace: Path, outside: Path, make: Callable[[Path, Path], None], reason: str, name: str
+    post: MessageStore,
+    workspace: Path,
+    outside: Path,
+    make: Callable[[Path, Path], None],
+    reason: str,
+    name: str,
 ) -> None:
     make(inbox(workspace) / name, outside)
     before = picture(outside)
@@ -194,7 +199,7 @@ async def test_what_is_no_plain_file_of_ours_becomes_a_dead_letter_and_is_not_fo
     ids=lambda value: value if isinstance(value, str) else "",
 )
 async def test_a_malformed_message_becomes_a_dead_letter_with_the_reason(
-    post: Post, workspace: Path, data: bytes, reason: str
+    post: MessageStore, workspace: Path, data: bytes, reason: str
 ) -> None:
     (inbox(workspace) / "msg_bad.json").write_bytes(data)
     (told,) = await post.deliver("coder")
@@ -205,7 +210,7 @@ async def test_a_malformed_message_becomes_a_dead_letter_with_the_reason(
     assert (await post.verify()).sound
 
 
-async def test_the_sender_of_a_refused_file_hears_why(post: Post, workspace: Path) -> None:
+async def test_the_sender_of_a_refused_file_hears_why(post: MessageStore, workspace: Path) -> None:
     (inbox(workspace) / "msg_bad.json").write_bytes(said(id="msg_bad", action="rm"))
     await post.deliver()
     (receipt,) = await post.receipts("lead")
@@ -218,7 +223,7 @@ async def test_the_sender_of_a_refused_file_hears_why(post: Post, workspace: Pat
 
 
 async def test_a_file_that_is_still_being_written_is_left_alone(
-    post: Post, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    post: MessageStore, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dropped_files, "SETTLE_S", 1000.0)
     slow = inbox(workspace) / "msg_slow.json"
@@ -231,7 +236,7 @@ async def test_a_file_that_is_still_being_written_is_left_alone(
     assert told.id == "msg_slow"
 
 
-async def test_who_says_to_be_verified_is_not(post: Post, workspace: Path) -> None:
+async def test_who_says_to_be_verified_is_not(post: MessageStore, workspace: Path) -> None:
     claim = {"verified": True, "seal": "0" * 32}
     native = "msg_1700000000000000_0123456789abcdef"
     (inbox(workspace) / f"{native}.json").write_bytes(said(id=native, metadata=claim))
@@ -241,7 +246,9 @@ async def test_who_says_to_be_verified_is_not(post: Post, workspace: Path) -> No
     assert letter.message.verified is False
 
 
-async def test_a_sealed_message_cannot_be_played_to_somebody_else(post: Post, workspace: Path) -> None:
+async def test_a_sealed_message_cannot_be_played_to_somebody_else(
+    post: MessageStore, workspace: Path
+) -> None:
     sent = await post.send(draft(), sender="lead", recipient="coder")
     original = inbox(workspace) / f"{sent.id}.json"
     for copy in (workspace / ".switchboard/inbox/lead" / original.name, original.with_name("msg_2_b.json")):
@@ -253,7 +260,7 @@ async def test_a_sealed_message_cannot_be_played_to_somebody_else(post: Post, wo
 
 
 async def test_a_message_that_is_changed_after_delivery_is_no_longer_verified(
-    post: Post, workspace: Path
+    post: MessageStore, workspace: Path
 ) -> None:
     sent = await post.send(draft("pay 1"), sender="lead", recipient="coder")
     path = inbox(workspace) / f"{sent.id}.json"
@@ -264,7 +271,7 @@ async def test_a_message_that_is_changed_after_delivery_is_no_longer_verified(
 
 
 async def test_an_inbox_that_leads_elsewhere_is_not_written_to(
-    post: Post, workspace: Path, outside: Path
+    post: MessageStore, workspace: Path, outside: Path
 ) -> None:
     (workspace / ".switchboard" / "inbox" / "mole").symlink_to(outside, target_is_directory=True)
     before = picture(outside)
@@ -283,7 +290,7 @@ async def test_an_inbox_that_leads_elsewhere_is_not_written_to(
 async def test_a_folder_of_the_desk_that_leads_elsewhere_is_not_followed(
     workspace: Path, outside: Path, place: str
 ) -> None:
-    async with await Post.open(str(workspace), watch=False) as post:
+    async with await MessageStore.open(str(workspace), watch=False) as post:
         await post.register("coder")
     (workspace / ".switchboard" / place).rename(workspace / "moved")
     (workspace / ".switchboard" / place).symlink_to(outside, target_is_directory=True)
@@ -305,8 +312,8 @@ async def refusals(workspace: Path) -> list[str]:
             told.append(refused.failure.code)
             return None
 
-    post = await attempt(Post.open(str(workspace), watch=False))
-    if not isinstance(post, Post):
+    post = await attempt(MessageStore.open(str(workspace), watch=False))
+    if not isinstance(post, MessageStore):
         return told
     async with post:
         sent = await attempt(post.send(draft(), sender="lead", recipient="coder"))
@@ -322,17 +329,17 @@ async def test_a_tree_that_is_a_link_or_open_to_others_is_refused(workspace: Pat
     (workspace / ".switchboard").symlink_to(outside, target_is_directory=True)
     before = picture(outside)
     with pytest.raises(SwitchboardError) as refused:
-        await Post.open(str(workspace))
+        await MessageStore.open(str(workspace))
     assert refused.value.failure.code == "mail_unsafe"
     assert picture(outside) == before
     (workspace / ".switchboard").unlink()
     (workspace / ".switchboard").mkdir()
     (workspace / ".switchboard").chmod(0o777)
     with pytest.raises(SwitchboardError, match="can be written by others"):
-        await Post.open(str(workspace))
+        await MessageStore.open(str(workspace))
 
 
-async def test_folders_that_differ_in_case_are_not_agents(post: Post, workspace: Path) -> None:
+async def test_folders_that_differ_in_case_are_not_agents(post: MessageStore, workspace: Path) -> None:
     (workspace / ".switchboard" / "inbox" / "Coder").mkdir(mode=0o700)
     (workspace / ".switchboard" / "inbox" / "Coder" / "msg_x.json").write_bytes(said())
     sent = await post.send(draft(), sender="LEAD", recipient="Coder")
@@ -343,7 +350,7 @@ async def test_folders_that_differ_in_case_are_not_agents(post: Post, workspace:
     assert "inbox/Coder" in [finding.path for finding in (await post.verify()).findings]
 
 
-async def test_the_tree_is_for_its_owner_alone(post: Post, workspace: Path) -> None:
+async def test_the_tree_is_for_its_owner_alone(post: MessageStore, workspace: Path) -> None:
     await post.send(draft(), sender="lead", recipient="coder")
     modes = {path: mode & 0o777 for path, (_, _, mode) in picture(workspace / ".switchboard").items()}
     assert {path: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
@@ -357,13 +364,13 @@ async def test_a_file_system_without_locks_is_named_at_once(
 
     monkeypatch.setattr("switchboard_mcp.mail.store.files.fcntl.flock", none)
     with pytest.raises(SwitchboardError, match="cannot lock files"):
-        await Post.open(str(workspace))
+        await MessageStore.open(str(workspace))
 
 
 async def test_every_dropped_file_is_reported(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dropped_files, "SETTLE_S", 0.0)
     told: list[Delivery] = []
-    async with await Post.open(str(workspace), watch=False, report=told.append) as post:
+    async with await MessageStore.open(str(workspace), watch=False, report=told.append) as post:
         await post.register("coder")
         (inbox(workspace) / "msg_a.json").write_bytes(said(id="msg_a"))
         (inbox(workspace) / "msg_b.json").write_bytes(b"no")
@@ -377,7 +384,7 @@ async def test_every_dropped_file_is_reported(workspace: Path, monkeypatch: pyte
     [{"sender": "../../../outside"}, {"id": "msg_/../../../../outside/x"}, {"recipient": "../../../outside"}],
 )
 async def test_a_message_that_was_changed_leads_nobody_out_of_the_tree(
-    post: Post, workspace: Path, outside: Path, changes: dict[str, str], claimed: bool
+    post: MessageStore, workspace: Path, outside: Path, changes: dict[str, str], claimed: bool
 ) -> None:
     sent = await post.send(draft(), sender="lead", recipient="coder")
     (taken,) = await post.claim("coder")

@@ -3,11 +3,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard_mcp.mail.store.ordering import RANK, Counter, Waiting, claim_order, take
+from switchboard_mcp.mail.store.ordering import RANK, Counter, QueuedPosition, claim_order, take
 
 waiting = st.lists(
     st.builds(
-        Waiting, st.integers(1, 10_000), st.sampled_from("abc"), st.sampled_from([*RANK, "unheard-of"])
+        QueuedPosition, st.integers(1, 10_000), st.sampled_from("abc"), st.sampled_from([*RANK, "unheard-of"])
     ),
     unique_by=lambda each: each.order,
 )
@@ -15,7 +15,7 @@ waiting = st.lists(
 
 class TestTurns:
     @given(waiting)
-    def test_everybody_has_one_turn_and_no_sender_overtakes_itself(self, some: list[Waiting]) -> None:
+    def test_everybody_has_one_turn_and_no_sender_overtakes_itself(self, some: list[QueuedPosition]) -> None:
         turns = claim_order(some)
         assert sorted(turns) == list(range(len(some)))
         for sender in "abc":
@@ -23,14 +23,18 @@ class TestTurns:
             assert mine == sorted(mine)
 
     @given(waiting)
-    def test_the_first_turn_is_of_a_sender_with_the_highest_rank(self, some: list[Waiting]) -> None:
+    def test_the_first_turn_is_of_a_sender_with_the_highest_rank(self, some: list[QueuedPosition]) -> None:
         if some:
             first = some[claim_order(some)[0]]
             best = max(RANK.get(each.priority, 1) for each in some)
             assert best in [RANK.get(each.priority, 1) for each in some if each.sender == first.sender]
 
     def test_equals_take_turns_by_age(self) -> None:
-        some = [Waiting(3, "a", "normal"), Waiting(1, "b", "normal"), Waiting(2, "a", "normal")]
+        some = [
+            QueuedPosition(3, "a", "normal"),
+            QueuedPosition(1, "b", "normal"),
+            QueuedPosition(2, "a", "normal"),
+        ]
         assert claim_order(some) == [1, 2, 0]
 
 

@@ -12,20 +12,20 @@ import pytest_asyncio
 
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store import files, remote_outbox
-from switchboard_mcp.mail.store.directory import Visit
-from switchboard_mcp.mail.store.remote_outbox import Shipped
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.remote_outbox import MessageInTransit
+from switchboard_mcp.mail.store.store import MessageStore
 
 
 @pytest_asyncio.fixture
-async def post(tmp_path: Path) -> AsyncIterator[Post]:
-    async with await Post.open(str(tmp_path), watch=False) as opened:
+async def post(tmp_path: Path) -> AsyncIterator[MessageStore]:
+    async with await MessageStore.open(str(tmp_path), watch=False) as opened:
         await opened.register("far")
         await opened.send(Draft(action="status_update", payload="p"), sender="near", recipient="far")
         yield opened
 
 
-def is_locked(post: Post, agent: str) -> bool:
+def is_locked(post: MessageStore, agent: str) -> bool:
     descriptor = os.open(os.path.join(post.path, "locks", f"{agent}.lock"), os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -40,9 +40,9 @@ def is_locked(post: Post, agent: str) -> bool:
     ("move", "place"), [(remote_outbox.put_away, "archive"), (remote_outbox.take_back, "inbox")]
 )
 async def test_what_is_on_its_way_is_moved_under_its_readers_lock(
-    post: Post,
+    post: MessageStore,
     monkeypatch: pytest.MonkeyPatch,
-    move: Callable[[Visit, Iterable[Shipped]], None],
+    move: Callable[[Transaction, Iterable[MessageInTransit]], None],
     place: str,
 ) -> None:
     taken = await post.work(lambda visit: remote_outbox.take(visit, ["far"], "0" * 12, 1, 10, 1_000_000))

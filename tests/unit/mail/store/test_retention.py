@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from switchboard_mcp.config.mail import Mail
+from switchboard_mcp.config.mail import MailSettings
 from switchboard_mcp.mail.messages import MOST_PAYLOAD_BYTES, Draft, Outcome, Sent
-from switchboard_mcp.mail.store.cleanup import Finding
-from switchboard_mcp.mail.store.directory import Visit
+from switchboard_mcp.mail.store.cleanup import StoreFinding
+from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.repair import repair
 from switchboard_mcp.mail.store.retention import Pruned, old, prune, take_away, would_prune
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from tests.unit.mail.office import Hours, office
 
 HOUR = 3_600.0
@@ -26,19 +26,19 @@ def hours() -> Hours:
 
 
 @pytest_asyncio.fixture
-async def post(workspace: Path, hours: Hours) -> AsyncIterator[Post]:
-    async with await Post.open(str(workspace), watch=False, clocks=hours.clocks()) as opened:
+async def post(workspace: Path, hours: Hours) -> AsyncIterator[MessageStore]:
+    async with await MessageStore.open(str(workspace), watch=False, clocks=hours.clocks()) as opened:
         for name in ("lead", "coder"):
             await opened.register(name)
         yield opened
 
 
-async def send(post: Post, payload: str = "x", key: str | None = None) -> Sent:
+async def send(post: MessageStore, payload: str = "x", key: str | None = None) -> Sent:
     said = Draft(action="delegate_task", payload=payload, idempotency_key=key)
     return await post.send(said, sender="lead", recipient="coder")
 
 
-async def settle(post: Post, sent: Sent, outcome: Outcome = "done") -> None:
+async def settle(post: MessageStore, sent: Sent, outcome: Outcome = "done") -> None:
     await post.ack("coder", sent.id, outcome=outcome)
 
 
@@ -52,7 +52,7 @@ def names(workspace: Path) -> list[str]:
 
 
 async def test_what_was_settled_long_ago_goes_with_all_that_belongs_to_it(
-    post: Post, workspace: Path, hours: Hours
+    post: MessageStore, workspace: Path, hours: Hours
 ) -> None:
     large = "y" * (MOST_PAYLOAD_BYTES + 1)
     await settle(post, await send(post, large, key="k"))
@@ -70,7 +70,7 @@ async def test_what_was_settled_long_ago_goes_with_all_that_belongs_to_it(
     assert not (await send(post, key="k")).duplicate
 
 
-async def test_what_has_not_ended_stays(post: Post, workspace: Path, hours: Hours) -> None:
+async def test_what_has_not_ended_stays(post: MessageStore, workspace: Path, hours: Hours) -> None:
     large = "y" * (MOST_PAYLOAD_BYTES + 1)
     await settle(post, await send(post, large))
     await settle(post, await send(post), "rejected")
@@ -93,7 +93,7 @@ async def test_what_has_not_ended_stays(post: Post, workspace: Path, hours: Hour
     assert (await post.verify()).sound
 
 
-async def test_an_attachment_that_is_sent_again_is_as_new(post: Post, workspace: Path) -> None:
+async def test_an_attachment_that_is_sent_again_is_as_new(post: MessageStore, workspace: Path) -> None:
     large = "y" * (MOST_PAYLOAD_BYTES + 1)
     await send(post, large)
     (file,) = (workspace / ".switchboard" / "attachments").iterdir()
@@ -104,7 +104,7 @@ async def test_an_attachment_that_is_sent_again_is_as_new(post: Post, workspace:
 
 
 async def test_the_receipt_of_a_refused_file_goes_in_its_time(
-    post: Post, workspace: Path, hours: Hours, monkeypatch: pytest.MonkeyPatch
+    post: MessageStore, workspace: Path, hours: Hours, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("switchboard_mcp.mail.store.dropped_files.SETTLE_S", 0.0)
     (workspace / ".switchboard" / "inbox" / "coder" / "msg_a.json").write_text(
@@ -119,7 +119,7 @@ async def test_the_receipt_of_a_refused_file_goes_in_its_time(
 
 
 async def test_what_another_machine_has_yet_to_say_or_to_hear_is_waited_for(
-    post: Post, workspace: Path, hours: Hours
+    post: MessageStore, workspace: Path, hours: Hours
 ) -> None:
     root = workspace / ".switchboard"
     shipped = await send(post)
@@ -142,7 +142,7 @@ async def test_a_server_does_so_by_itself_where_days_are_set(
 ) -> None:
     monkeypatch.setattr("switchboard_mcp.mail.server.LONGEST_LOOK_S", 0.01)
     monkeypatch.setattr("switchboard_mcp.mail.server.DAY_S", 0.01)
-    async with office(tmp_path, Mail(enabled=True, keep_days=1)) as desk:
+    async with office(tmp_path, MailSettings(enabled=True, keep_days=1)) as desk:
         ada, bob = await desk.agent("ada"), await desk.agent("bob")
         await ada.call("send_message", recipient="bob", action="delegate_task", payload="p")
         ((message,),) = (await bob.call("claim_messages")).values()
@@ -152,23 +152,23 @@ async def test_a_server_does_so_by_itself_where_days_are_set(
 
 
 async def test_who_mends_meanwhile_leaves_no_receipt_of_what_is_gone(
-    post: Post, hours: Hours, monkeypatch: pytest.MonkeyPatch
+    post: MessageStore, hours: Hours, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await settle(post, await send(post))
     hours.passed += 2
-    mended: list[list[Finding]] = []
-    plain = Visit.sync_folders
+    mended: list[list[StoreFinding]] = []
+    plain = Transaction.sync_folders
 
-    def meanwhile(self: Visit) -> None:
+    def meanwhile(self: Transaction) -> None:
         plain(self)
         if not mended:
             mended.append([])
             mended.append(repair(self))
 
-    def work(visit: Visit) -> None:
+    def work(visit: Transaction) -> None:
         found = old(visit, visit.clocks.microseconds() / 1e6 - HOUR)
         with monkeypatch.context() as patch:
-            patch.setattr(Visit, "sync_folders", meanwhile)
+            patch.setattr(Transaction, "sync_folders", meanwhile)
             take_away(visit, found, Pruned())
 
     await post.work(work)

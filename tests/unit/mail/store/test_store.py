@@ -14,10 +14,10 @@ import pytest
 import pytest_asyncio
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail.messages import Draft, Message, Sent
+from switchboard_mcp.mail.messages import Draft, MailMessage, Sent
 from switchboard_mcp.mail.store import dropped_files, files, fsync, watcher
 from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
-from switchboard_mcp.mail.store.store import Change, Post
+from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
 from switchboard_mcp.system import inotify
 
 T = TypeVar("T")
@@ -28,8 +28,8 @@ def draft(payload: str = "hello", **more: object) -> Draft:
 
 
 @pytest_asyncio.fixture
-async def post(workspace: Path) -> AsyncIterator[Post]:
-    async with await Post.open(str(workspace), watch=False) as opened:
+async def post(workspace: Path) -> AsyncIterator[MessageStore]:
+    async with await MessageStore.open(str(workspace), watch=False) as opened:
         for name in ("lead", "coder 1", "reviewer"):
             await opened.register(name)
         yield opened
@@ -51,7 +51,7 @@ def names(folder: Path) -> list[str]:
 
 class TestSending:
     async def test_a_message_is_a_file_with_the_keys_of_the_protocol(
-        self, post: Post, workspace: Path
+        self, post: MessageStore, workspace: Path
     ) -> None:
         said = draft("do it", reply_to="msg_0", team="t", metadata={"a": 1}, priority="high")
         sent = await post.send(said, sender="lead", recipient="coder 1")
@@ -72,7 +72,7 @@ class TestSending:
         }
 
     async def test_its_receipt_is_a_file_with_the_keys_of_the_protocol(
-        self, post: Post, workspace: Path
+        self, post: MessageStore, workspace: Path
     ) -> None:
         sent = await post.send(draft(), sender="lead", recipient="coder-1")
         receipt = json.loads((tree(workspace) / "outbox" / "lead" / f"receipt_{sent.id}.json").read_text())
@@ -85,23 +85,23 @@ class TestSending:
             "error": None,
         }
 
-    async def test_an_unknown_recipient_is_an_error_with_the_nearest_names(self, post: Post) -> None:
+    async def test_an_unknown_recipient_is_an_error_with_the_nearest_names(self, post: MessageStore) -> None:
         problem = await refused(post.send(draft(), sender="lead", recipient="codr-1"))
         assert problem.code == "mail_recipient_unknown"
         assert problem.nearest == ["coder-1"]
 
-    async def test_many_are_answered_each_on_its_own(self, post: Post) -> None:
+    async def test_many_are_answered_each_on_its_own(self, post: MessageStore) -> None:
         answers = await post.send_to_many(
             draft(), sender="lead", recipients=["coder 1", "nobody", "reviewer"]
         )
         assert [type(each) for each in answers] == [Sent, Failure, Sent]
 
-    async def test_what_ends_a_phase_goes_to_one_reader(self, post: Post) -> None:
+    async def test_what_ends_a_phase_goes_to_one_reader(self, post: MessageStore) -> None:
         said = draft(metadata={"workflow": "w", "completes": "review"})
         told = await refused(post.send_to_many(said, sender="lead", recipients=["coder 1", "reviewer"]))
         assert told.message == "A letter that ends a phase goes to one reader."
 
-    async def test_the_same_key_is_one_message_wherever_it_is_by_now(self, post: Post) -> None:
+    async def test_the_same_key_is_one_message_wherever_it_is_by_now(self, post: MessageStore) -> None:
         said = draft(idempotency_key="k")
         first = await post.send(said, sender="lead", recipient="coder-1")
         answers = await asyncio.gather(
@@ -116,18 +116,20 @@ class TestSending:
         assert (await post.verify()).counts["inbox"] == 1
 
     async def test_a_retry_is_a_duplicate_whatever_the_gates_say_by_now(
-        self, post: Post, workspace: Path
+        self, post: MessageStore, workspace: Path
     ) -> None:
         said = draft(idempotency_key="k")
         first = await post.send(said, sender="lead", recipient="coder-1")
         never = failure("mail_message_invalid", "Not any more.")
-        async with await Post.open(str(workspace), watch=False, gates=[lambda message: never]) as closed:
+        async with await MessageStore.open(
+            str(workspace), watch=False, gates=[lambda message: never]
+        ) as closed:
             again = await closed.send(said, sender="lead", recipient="coder-1")
             assert (again.id, again.duplicate) == (first.id, True)
             assert await refused(closed.send(draft(), sender="lead", recipient="coder-1")) == never
 
     async def test_a_large_payload_goes_as_an_attachment_with_its_hash(
-        self, post: Post, workspace: Path
+        self, post: MessageStore, workspace: Path
     ) -> None:
         text = "ä" * 600_000
         sent = await post.send(draft(text), sender="lead", recipient="coder-1")
@@ -142,7 +144,7 @@ class TestSending:
         assert "changed" in problem.message
         assert sent.id == letter.message.id
 
-    async def test_what_cannot_be_a_message_is_refused(self, post: Post) -> None:
+    async def test_what_cannot_be_a_message_is_refused(self, post: MessageStore) -> None:
         for wrong in (
             draft(idempotency_key=""),
             draft(ack_by="soon"),
@@ -157,7 +159,7 @@ class TestSending:
         ).code == "mail_too_large"
         assert await post.peek("coder-1") == []
 
-    async def test_reserved_keys_are_the_desks(self, post: Post) -> None:
+    async def test_reserved_keys_are_the_desks(self, post: MessageStore) -> None:
         said = draft(
             metadata={"verified": False, "seal": "x", "attachment": {"file": "/etc/passwd"}, "mine": 1}
         )
@@ -166,14 +168,14 @@ class TestSending:
         assert letter.message.metadata == {"mine": 1, "verified": True}
 
     async def test_a_closed_desk_accepts_nothing(self, workspace: Path) -> None:
-        post = await Post.open(str(workspace), watch=False)
+        post = await MessageStore.open(str(workspace), watch=False)
         await post.register("coder")
         await post.close()
         assert (await refused(post.send(draft(), sender="lead", recipient="coder"))).code == "shutting_down"
         assert names(tree(workspace) / "tmp") == []
 
     async def test_nothing_is_accepted_after_the_folder_has_vanished(
-        self, post: Post, workspace: Path
+        self, post: MessageStore, workspace: Path
     ) -> None:
         tree(workspace).rename(workspace / "elsewhere")
         problem = await refused(post.send(draft(), sender="lead", recipient="coder-1"))
@@ -183,13 +185,13 @@ class TestSending:
         (workspace / "elsewhere").rename(tree(workspace))
         await post.send(draft(), sender="lead", recipient="coder-1")
 
-    async def test_a_fault_in_a_gate_is_that_senders_alone(self, post: Post, workspace: Path) -> None:
-        def gate(message: Message) -> Message:
+    async def test_a_fault_in_a_gate_is_that_senders_alone(self, post: MessageStore, workspace: Path) -> None:
+        def gate(message: MailMessage) -> MailMessage:
             if message.payload == "bad":
                 raise ZeroDivisionError
             return message
 
-        async with await Post.open(str(workspace), watch=False, gates=[gate]) as gated:
+        async with await MessageStore.open(str(workspace), watch=False, gates=[gate]) as gated:
             answers = await asyncio.gather(
                 gated.send(draft("bad"), sender="lead", recipient="coder-1"),
                 gated.send(draft("good"), sender="lead", recipient="coder-1"),
@@ -199,7 +201,7 @@ class TestSending:
 
 
 class TestReading:
-    async def test_looking_consumes_nothing(self, post: Post, workspace: Path) -> None:
+    async def test_looking_consumes_nothing(self, post: MessageStore, workspace: Path) -> None:
         sent = await post.send(draft(), sender="lead", recipient="coder-1")
         before = names(tree(workspace) / "inbox" / "coder-1")
         for _ in range(3):
@@ -207,7 +209,7 @@ class TestReading:
             assert (await post.read("coder-1", sent.id)).place == "inbox"
         assert names(tree(workspace) / "inbox" / "coder-1") == before
 
-    async def test_a_message_can_be_read_wherever_it_is(self, post: Post) -> None:
+    async def test_a_message_can_be_read_wherever_it_is(self, post: MessageStore) -> None:
         sent = await post.send(draft(), sender="lead", recipient="coder-1")
         (taken,) = await post.claim("coder-1")
         assert (await post.read("coder-1", sent.id)).place == "claimed"
@@ -215,7 +217,7 @@ class TestReading:
         letter = await post.read("coder-1", sent.id)
         assert (letter.place, letter.outcome, letter.reason) == ("deadletter", "rejected", "No.")
 
-    async def test_seen_ones_can_be_left_out(self, post: Post) -> None:
+    async def test_seen_ones_can_be_left_out(self, post: MessageStore) -> None:
         sent = [await post.send(draft(), sender="lead", recipient="coder-1") for _ in range(3)]
         found = await post.peek("coder-1", unless={sent[0].id, sent[2].id})
         assert [each.message.id for each in found] == [sent[1].id]
@@ -223,7 +225,7 @@ class TestReading:
         assert len(await post.peek("coder-1", after=after)) == 2
         assert len(await post.peek("coder-1", limit=2)) == 2
 
-    async def test_search_ranks_words_and_filters(self, post: Post) -> None:
+    async def test_search_ranks_words_and_filters(self, post: MessageStore) -> None:
         for text in ("fix the parser", "write docs", "parser parser"):
             await post.send(draft(text), sender="lead", recipient="coder-1")
         await post.send(draft("parser"), sender="reviewer", recipient="coder-1")
@@ -232,7 +234,7 @@ class TestReading:
         assert [each.message.sender for each in await post.search("coder-1", limit=1)] == ["reviewer"]
         assert await post.search("coder-1", action="execute") == []
 
-    async def test_receipts_come_newest_first(self, post: Post) -> None:
+    async def test_receipts_come_newest_first(self, post: MessageStore) -> None:
         one = await post.send(draft(), sender="lead", recipient="coder-1")
         two = await post.send(draft(), sender="lead", recipient="reviewer")
         assert {each.in_reply_to for each in await post.receipts("lead")} == {one.id, two.id}
@@ -241,14 +243,14 @@ class TestReading:
 
 
 class TestClaims:
-    async def test_a_claimed_message_is_nobody_elses(self, post: Post, workspace: Path) -> None:
+    async def test_a_claimed_message_is_nobody_elses(self, post: MessageStore, workspace: Path) -> None:
         await post.send(draft(), sender="lead", recipient="coder-1")
-        async with await Post.open(str(workspace), watch=False) as other:
+        async with await MessageStore.open(str(workspace), watch=False) as other:
             taken = await asyncio.gather(*(each.claim("coder-1") for each in (post, other) for _ in range(5)))
         assert sum(map(len, taken)) == 1
         assert await post.peek("coder-1") == []
 
-    async def test_urgent_ones_come_first_but_no_sender_overtakes_itself(self, post: Post) -> None:
+    async def test_urgent_ones_come_first_but_no_sender_overtakes_itself(self, post: MessageStore) -> None:
         await post.send(draft("l1", priority="low"), sender="lead", recipient="coder-1")
         await post.send(draft("r1"), sender="reviewer", recipient="coder-1")
         await post.send(draft("l2", priority="urgent"), sender="lead", recipient="coder-1")
@@ -261,7 +263,7 @@ class TestClaims:
         skew = [0.0]
         base = system_clocks()
         clocks = Clocks(base.boot, base.microseconds, lambda: base.uptime_ms() + int(skew[0] * 1000))
-        async with await Post.open(str(workspace), watch=False, clocks=clocks) as post:
+        async with await MessageStore.open(str(workspace), watch=False, clocks=clocks) as post:
             await post.register("coder")
             for text in ("1", "2"):
                 await post.send(draft(text), sender="lead", recipient="coder")
@@ -283,7 +285,7 @@ class TestClaims:
                 assert (await refused(stale)).code == "mail_lease_lost"
             await post.ack("coder", taken.message.id, fence=again.fence)
 
-    async def test_a_released_message_waits_in_its_old_place(self, post: Post) -> None:
+    async def test_a_released_message_waits_in_its_old_place(self, post: MessageStore) -> None:
         first = await post.send(draft("1"), sender="lead", recipient="coder-1")
         await post.send(draft("2"), sender="lead", recipient="coder-1")
         (taken,) = await post.claim("coder-1", ids=[first.id])
@@ -291,7 +293,7 @@ class TestClaims:
         assert [each.message.payload for each in await post.peek("coder-1")] == ["1", "2"]
 
     async def test_the_same_acknowledgement_twice_is_answered_twice_and_sends_one_result(
-        self, post: Post
+        self, post: MessageStore
     ) -> None:
         await post.send(draft(), sender="lead", recipient="coder-1")
         (taken,) = await post.claim("coder-1")
@@ -303,7 +305,7 @@ class TestClaims:
         other = post.ack("coder-1", taken.message.id, fence=taken.fence, outcome="failed")
         assert (await refused(other)).code == "mail_lease_lost"
 
-    async def test_the_outcome_reaches_the_receipt(self, post: Post) -> None:
+    async def test_the_outcome_reaches_the_receipt(self, post: MessageStore) -> None:
         sent = await post.send(draft(), sender="lead", recipient="coder-1")
         (taken,) = await post.claim("coder-1")
         await post.ack("coder-1", sent.id, fence=taken.fence, outcome="failed", summary="It broke.")
@@ -311,27 +313,27 @@ class TestClaims:
         assert (receipt.status, receipt.summary, receipt.error) == ("failed", "It broke.", "It broke.")
 
     async def test_a_result_that_a_killed_process_has_sent_is_certain_when_it_is_answered(
-        self, post: Post, workspace: Path, monkeypatch: pytest.MonkeyPatch
+        self, post: MessageStore, workspace: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sent = await post.send(draft(), sender="lead", recipient="coder-1")
         (taken,) = await post.claim("coder-1")
         said = draft("r", idempotency_key=f"result of {sent.id} {taken.fence}")
         before = await post.send(said, sender="coder-1", recipient="lead")
         synced: set[int] = set()
-        sync = fsync.Syncer.sync
+        sync = fsync.FsyncBatcher.sync
 
-        def watched(self: fsync.Syncer, descriptors: Sequence[int]) -> list[OSError | None]:
+        def watched(self: fsync.FsyncBatcher, descriptors: Sequence[int]) -> list[OSError | None]:
             synced.update(os.fstat(descriptor).st_ino for descriptor in descriptors)
             return sync(self, descriptors)
 
-        monkeypatch.setattr(fsync.Syncer, "sync", watched)
+        monkeypatch.setattr(fsync.FsyncBatcher, "sync", watched)
         acked = await post.ack("coder-1", sent.id, fence=taken.fence, result="r")
         assert acked.result is not None
         assert (acked.result.id, acked.result.duplicate) == (before.id, True)
         assert (tree(workspace) / "inbox" / "lead").stat().st_ino in synced
 
     async def test_to_settle_a_message_no_folder_of_many_is_listed(
-        self, post: Post, workspace: Path, monkeypatch: pytest.MonkeyPatch
+        self, post: MessageStore, workspace: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for number in range(3):
             await post.send(draft(str(number)), sender="lead", recipient="coder 1")
@@ -349,24 +351,24 @@ class TestClaims:
         monkeypatch.setattr(files, "entries", noting(files.entries))
         await post.ack("coder 1", mine.message.id, fence=mine.fence, result="done")
         assert listed == []
-        async with await Post.open(str(workspace), watch=False) as elsewhere:
+        async with await MessageStore.open(str(workspace), watch=False) as elsewhere:
             listed.clear()
             await elsewhere.ack("coder 1", other.message.id, fence=other.fence)
         assert listed == ["claimed"]
 
     async def test_what_another_process_has_moved_is_found_all_the_same(
-        self, post: Post, workspace: Path
+        self, post: MessageStore, workspace: Path
     ) -> None:
         sent = await post.send(draft(), sender="lead", recipient="coder 1")
         (held,) = await post.claim("coder 1")
-        async with await Post.open(str(workspace), watch=False) as elsewhere:
+        async with await MessageStore.open(str(workspace), watch=False) as elsewhere:
             await elsewhere.release("coder 1", sent.id)
             assert (await post.read("coder 1", sent.id)).place == "inbox"
             (again,) = await elsewhere.claim("coder 1")
         assert (await refused(post.ack("coder 1", sent.id, fence=held.fence))).code == "mail_lease_lost"
         assert (await post.ack("coder 1", sent.id, fence=again.fence)).outcome == "done"
 
-    async def test_a_person_settles_without_a_fence(self, post: Post) -> None:
+    async def test_a_person_settles_without_a_fence(self, post: MessageStore) -> None:
         sent = await post.send(draft(), sender="lead", recipient="coder-1")
         await post.ack("coder-1", sent.id)
         assert (await post.read("coder-1", sent.id)).place == "archive"
@@ -378,10 +380,10 @@ class TestClaims:
         clocks = Clocks(base.boot, lambda: base.microseconds() + skew[0], base.uptime_ms)
         for number, step in enumerate((0, -86_400_000_000, -172_800_000_000, 5_000_000)):
             skew[0] = step
-            async with await Post.open(str(workspace), watch=False, clocks=clocks) as post:
+            async with await MessageStore.open(str(workspace), watch=False, clocks=clocks) as post:
                 await post.register("coder")
                 await post.send(draft(str(number)), sender="lead", recipient="coder")
-        async with await Post.open(str(workspace), watch=False) as post:
+        async with await MessageStore.open(str(workspace), watch=False) as post:
             assert [each.message.payload for each in await post.peek("coder")] == ["0", "1", "2", "3"]
 
 
@@ -399,7 +401,7 @@ class TestDroppedFiles:
         (folder / f".{name}").rename(folder / f"{name}.json")
 
     async def test_they_are_delivered_in_order_with_receipts_and_marked(
-        self, post: Post, workspace: Path
+        self, post: MessageStore, workspace: Path
     ) -> None:
         for number in (3, 1, 2):
             self.drop(workspace, f"msg_{number}", priority="normal", idempotencyKey=f"k{number}")
@@ -408,7 +410,7 @@ class TestDroppedFiles:
         assert not any(each.verified for each in found)
         assert {each.in_reply_to for each in await post.receipts("shell")} == {"msg_1", "msg_2", "msg_3"}
 
-    async def test_the_same_id_twice_is_one_message(self, post: Post, workspace: Path) -> None:
+    async def test_the_same_id_twice_is_one_message(self, post: MessageStore, workspace: Path) -> None:
         self.drop(workspace)
         (taken,) = await post.claim("coder-1")
         self.drop(workspace)
@@ -418,14 +420,14 @@ class TestDroppedFiles:
         assert await post.peek("coder-1") == []
         assert (await post.verify()).sound
 
-    async def test_nobody_uses_up_the_keys_of_another(self, post: Post, workspace: Path) -> None:
+    async def test_nobody_uses_up_the_keys_of_another(self, post: MessageStore, workspace: Path) -> None:
         self.drop(workspace, sender="lead", idempotencyKey="k")
         await post.deliver()
         sent = await post.send(draft(idempotency_key="k"), sender="lead", recipient="coder-1")
         assert sent.duplicate is False
 
     async def test_the_id_of_another_message_is_refused_and_its_receipt_stays(
-        self, post: Post, workspace: Path
+        self, post: MessageStore, workspace: Path
     ) -> None:
         sent = await post.send(draft(), sender="lead", recipient="coder-1")
         self.drop(workspace, "msg_2", id=sent.id, sender="lead")
@@ -436,8 +438,8 @@ class TestDroppedFiles:
         assert [each.status for each in await post.receipts("lead", ids=[sent.id])] == ["delivered"]
         assert (await post.verify()).sound
 
-    async def test_the_gates_hold_for_them_too(self, post: Post, workspace: Path) -> None:
-        def gate(message: Message) -> Message | Failure:
+    async def test_the_gates_hold_for_them_too(self, post: MessageStore, workspace: Path) -> None:
+        def gate(message: MailMessage) -> MailMessage | Failure:
             if message.payload == "x":
                 return failure("mail_message_invalid", "Not now.")
             message.persona = "You are a coder."
@@ -445,7 +447,7 @@ class TestDroppedFiles:
 
         self.drop(workspace)
         self.drop(workspace, "msg_2", payload="y")
-        async with await Post.open(str(workspace), watch=False, gates=[gate]) as gated:
+        async with await MessageStore.open(str(workspace), watch=False, gates=[gate]) as gated:
             told = {each.file: each.problem for each in await gated.deliver()}
             problem = await refused(gated.send(draft("x"), sender="lead", recipient="coder-1"))
             assert problem.message == "Not now."
@@ -454,7 +456,7 @@ class TestDroppedFiles:
         assert [each.error for each in await post.receipts("shell", ids=["msg_1"])] == ["Not now."]
         assert [each.message.persona for each in await post.peek("coder-1")] == ["You are a coder."]
 
-    async def test_an_agent_may_archive_by_hand(self, post: Post, workspace: Path) -> None:
+    async def test_an_agent_may_archive_by_hand(self, post: MessageStore, workspace: Path) -> None:
         sent = await post.send(draft(), sender="lead", recipient="coder-1")
         (tree(workspace) / "archive" / "coder-1").mkdir(mode=0o700)
         os.rename(
@@ -479,8 +481,8 @@ class TestWaking:
         self, workspace: Path, watching: str
     ) -> None:
         async with (
-            await Post.open(str(workspace)) as post,
-            await Post.open(str(workspace), watch=False) as other,
+            await MessageStore.open(str(workspace)) as post,
+            await MessageStore.open(str(workspace), watch=False) as other,
         ):
             await post.register("coder")
             waiting = asyncio.ensure_future(post.wait("coder", 20))
@@ -493,7 +495,7 @@ class TestWaking:
         self, workspace: Path, watching: str
     ) -> None:
         heard = asyncio.Event()
-        async with await Post.open(str(workspace), report=lambda told: heard.set()) as post:
+        async with await MessageStore.open(str(workspace), report=lambda told: heard.set()) as post:
             await post.register("coder-1")
             TestDroppedFiles().drop(workspace)
             async with asyncio.timeout(20):
@@ -504,7 +506,7 @@ class TestWaking:
         self, workspace: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(dropped_files, "SETTLE_S", 30.0)
-        async with await Post.open(str(workspace)) as post:
+        async with await MessageStore.open(str(workspace)) as post:
             await post.register("coder")
             path = tree(workspace) / "inbox" / "coder" / "msg_1.json"
             said = json.dumps(
@@ -519,12 +521,12 @@ class TestWaking:
         changes: set[tuple[str, str]] = set()
         enough = asyncio.Event()
 
-        def hear(change: Change) -> None:
+        def hear(change: MailboxChange) -> None:
             changes.add((change.kind, change.agent))
             if {("inbox", "coder"), ("outbox", "lead"), ("state", "")} <= changes:
                 enough.set()
 
-        async with await Post.open(str(workspace)) as post:
+        async with await MessageStore.open(str(workspace)) as post:
             stop = post.subscribe(hear)
             await post.register("coder")
             await post.register("lead")
@@ -539,10 +541,10 @@ class TestWaking:
         self, workspace: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(watcher, "POLL_S", 0.02)
-        async with await Post.open(str(workspace)) as post:
+        async with await MessageStore.open(str(workspace)) as post:
             await post.register("coder")
             shutil.rmtree(tree(workspace))
-            async with await Post.open(str(workspace), watch=False) as other:
+            async with await MessageStore.open(str(workspace), watch=False) as other:
                 await other.register("coder")
                 waiting = asyncio.ensure_future(post.wait("coder", 20))
                 await asyncio.sleep(0)
@@ -551,17 +553,19 @@ class TestWaking:
 
 
 class TestState:
-    async def test_changes_of_many_processes_are_all_kept(self, post: Post, workspace: Path) -> None:
+    async def test_changes_of_many_processes_are_all_kept(self, post: MessageStore, workspace: Path) -> None:
         def count(now: dict[str, int]) -> int:
             now["count"] = now.get("count", 0) + 1
             return now["count"]
 
-        async with await Post.open(str(workspace), watch=False) as other:
+        async with await MessageStore.open(str(workspace), watch=False) as other:
             answers = await asyncio.gather(*(each.update(count) for _ in range(20) for each in (post, other)))
         assert sorted(answers) == list(range(1, 41))
         assert (await post.state())["count"] == 40
 
-    async def test_an_unreadable_state_is_set_aside_and_made_anew(self, post: Post, workspace: Path) -> None:
+    async def test_an_unreadable_state_is_set_aside_and_made_anew(
+        self, post: MessageStore, workspace: Path
+    ) -> None:
         await post.update(lambda now: now.update(teams={"t": ["coder-1"]}))
         await post.update(lambda now: now.update(note=1))
         (tree(workspace) / "state.json").write_bytes(b'{"teams": {')
@@ -571,7 +575,7 @@ class TestState:
         (aside,) = tree(workspace).glob("state.unreadable.*")
         assert aside.read_bytes() == b'{"teams": {'
 
-    async def test_a_change_that_fails_leaves_the_file_as_it_was(self, post: Post) -> None:
+    async def test_a_change_that_fails_leaves_the_file_as_it_was(self, post: MessageStore) -> None:
         def change(now: dict[str, int]) -> None:
             now["a"] = 2
             raise KeyError("no")
@@ -584,7 +588,7 @@ class TestState:
 
 class TestVerify:
     async def test_a_message_that_is_gone_or_twice_there_or_torn_is_told(
-        self, post: Post, workspace: Path
+        self, post: MessageStore, workspace: Path
     ) -> None:
         sent = [await post.send(draft(), sender="lead", recipient="coder-1") for _ in range(4)]
         assert (await post.verify()).sound
@@ -600,7 +604,7 @@ class TestVerify:
         assert broken == {("lost", sent[0].id), ("doubled", sent[1].id), ("torn", sent[2].id)}
 
     async def test_what_was_dropped_and_is_not_delivered_yet_is_told_as_that(
-        self, post: Post, workspace: Path
+        self, post: MessageStore, workspace: Path
     ) -> None:
         inbox = tree(workspace) / "inbox" / "coder-1"
         for name in ("msg_a.json", "notes.txt"):
@@ -612,7 +616,7 @@ class TestVerify:
         assert "will be set aside" in told[1]
 
     async def test_repair_writes_missing_receipts_and_takes_leftovers_away(
-        self, post: Post, workspace: Path
+        self, post: MessageStore, workspace: Path
     ) -> None:
         sent = await post.send(draft(), sender="lead", recipient="coder-1")
         (tree(workspace) / "outbox" / "lead" / f"receipt_{sent.id}.json").unlink()
@@ -625,10 +629,10 @@ class TestVerify:
         assert [each.status for each in await post.receipts("lead")] == ["delivered"]
 
     async def test_a_lost_seal_makes_messages_unverified_but_loses_none(
-        self, post: Post, workspace: Path
+        self, post: MessageStore, workspace: Path
     ) -> None:
         sent = await post.send(draft(), sender="lead", recipient="coder-1")
         (tree(workspace) / "seal.key").unlink()
-        async with await Post.open(str(workspace), watch=False) as other:
+        async with await MessageStore.open(str(workspace), watch=False) as other:
             (letter,) = await other.peek("coder-1")
         assert (letter.message.id, letter.verified) == (sent.id, False)

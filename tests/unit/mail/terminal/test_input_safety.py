@@ -8,9 +8,9 @@ from switchboard_mcp.mail.terminal.input_safety import (
     MOST_TYPED_BYTES,
     PASTE_BEGINS,
     PASTE_ENDS,
-    Allowance,
+    InputRateLimit,
     Keyboard,
-    Watched,
+    ScreenState,
     typed,
 )
 
@@ -71,8 +71,8 @@ def test_nothing_that_is_typed_leaves_the_paste_or_presses_a_key(text: str, brac
     assert 127 not in inner
 
 
-def watched(*pieces: bytes) -> Watched:
-    found = Watched()
+def watched(*pieces: bytes) -> ScreenState:
+    found = ScreenState()
     for piece in pieces:
         found.feed(piece)
     return found
@@ -145,7 +145,7 @@ def test_nothing_is_typed_into_a_line_that_somebody_is_typing(
 
 
 def test_an_allowance_is_used_up_and_comes_back() -> None:
-    allowance = Allowance(2, 10.0)
+    allowance = InputRateLimit(2, 10.0)
     assert [allowance.take(now) for now in (0.0, 1.0, 2.0, 9.9, 10.0, 10.5, 11.0)] == [
         True,
         True,

@@ -10,10 +10,10 @@ import pytest
 
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import Draft, Receipt
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.terminal import mailbox
 from switchboard_mcp.mail.terminal.mailbox import TerminalMail
-from switchboard_mcp.mail.terminal.registry import Entry, Place
+from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease
 
 PATIENCE_S = 20.0
 
@@ -45,7 +45,7 @@ class FakeKeys:
 class Room:
     """A terminal `term`, its lead, and the store."""
 
-    def __init__(self, post: Post, keys: FakeKeys, folder: Path) -> None:
+    def __init__(self, post: MessageStore, keys: FakeKeys, folder: Path) -> None:
         self.post = post
         self.keys = keys
         self.folder = folder
@@ -71,7 +71,7 @@ class Room:
 
 @asynccontextmanager
 async def room(workspace: Path, *, allow: bool = True, earlier: str = "") -> AsyncIterator[Room]:
-    async with await Post.open(str(workspace)) as post:
+    async with await MessageStore.open(str(workspace)) as post:
         for name in ("lead", "term"):
             await post.register(name)
         await post.update(agent_registry.assign("lead", "lead", "lead"))
@@ -79,8 +79,8 @@ async def room(workspace: Path, *, allow: bool = True, earlier: str = "") -> Asy
         found = Room(post, keys, workspace)
         if earlier:
             await found.send(earlier)
-        place = Place(post.path, "term")
-        entry = Entry(pid=1, socket=place.address, allow_execute=allow)
+        place = TerminalLease(post.path, "term")
+        entry = TerminalEntry(pid=1, socket=place.address, allow_execute=allow)
         mail = TerminalMail(post, place, entry, keys)
         await mail.prepare()
         task = asyncio.ensure_future(mail.run())

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.mail.messages import Message
+from switchboard_mcp.mail.messages import MailMessage
 from switchboard_mcp.mail.terminal import registry
-from switchboard_mcp.mail.terminal.registry import Entry, Place
+from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease
 
 NOBODY = 2**22 + 1  # beyond every process id
 
@@ -25,8 +25,8 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def entry(pid: int = 0, *, allow_execute: bool = False) -> Entry:
-    return Entry(pid=pid or os.getpid(), socket="terminals/x.sock", allow_execute=allow_execute)
+def entry(pid: int = 0, *, allow_execute: bool = False) -> TerminalEntry:
+    return TerminalEntry(pid=pid or os.getpid(), socket="terminals/x.sock", allow_execute=allow_execute)
 
 
 def test_terminals_come_and_go_and_the_dead_are_left_out(folder: Path) -> None:
@@ -57,18 +57,18 @@ def test_no_file_and_no_folder_name_no_terminals(tmp_path: Path, folder: Path) -
 
 
 def test_a_name_is_one_terminal_s_alone(folder: Path) -> None:
-    first = Place(str(folder), "a")
+    first = TerminalLease(str(folder), "a")
     with pytest.raises(SwitchboardError, match="'a' already"):
-        Place(str(folder), "a")
+        TerminalLease(str(folder), "a")
     first.close()
     first.close()
-    Place(str(folder), "a").close()
+    TerminalLease(str(folder), "a").close()
 
 
 async def test_the_door_is_for_its_owner_answers_and_makes_it_look(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place(str(folder), "a" * 64)
+    place = TerminalLease(str(folder), "a" * 64)
     looked: list[bool] = []
     door = place.door()
     path = folder / place.address
@@ -108,7 +108,7 @@ def test_the_record_grows_and_begins_anew_when_it_is_large(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "MOST_LOG_BYTES", 20)
-    place = Place(str(folder), "a")
+    place = TerminalLease(str(folder), "a")
     for number in range(4):
         place.note({"number": number, "why": "x" * 10})
     place.close()
@@ -120,7 +120,7 @@ def test_the_record_grows_and_begins_anew_when_it_is_large(
 def test_a_record_that_is_a_link_is_not_written(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("")
-    place = Place(str(folder), "a")
+    place = TerminalLease(str(folder), "a")
     (folder / "terminals" / "a.log").symlink_to(target)
     with pytest.raises(OSError, match=r"a\.log"):
         place.note({})
@@ -132,8 +132,8 @@ def test_a_record_that_is_a_link_is_not_written(folder: Path, tmp_path: Path) ->
     assert target.read_text() == ""
 
 
-def message(action: str = "execute", *, verified: bool = True, sender: str = "lead") -> Message:
-    return Message(
+def message(action: str = "execute", *, verified: bool = True, sender: str = "lead") -> MailMessage:
+    return MailMessage(
         id="msg_1",
         action=action,  # type: ignore[arg-type]
         sender=sender,
@@ -164,7 +164,7 @@ def roles(folder: Path) -> None:
     ],
 )
 def test_execute_is_refused_before_it_is_accepted_unless_a_verified_lead_or_the_overseer_may_type(
-    folder: Path, allow: bool, sent: Message, told: str
+    folder: Path, allow: bool, sent: MailMessage, told: str
 ) -> None:
     roles(folder)
     registry.enter(str(folder), "term", entry(allow_execute=allow))

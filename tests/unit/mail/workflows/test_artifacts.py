@@ -11,7 +11,7 @@ import pytest
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.workflows import artifacts
 from switchboard_mcp.mail.workflows.artifacts import look, write_record
-from switchboard_mcp.mail.workflows.definitions import Artifact
+from switchboard_mcp.mail.workflows.definitions import WorkflowArtifact
 
 
 def test_a_file_is_found_with_its_hash_however_large_its_parts_are(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_a_file_is_found_with_its_hash_however_large_its_parts_are(tmp_path: Pat
     found = look(str(tmp_path), ["a/b/c.bin", "a/b/c.bin", "a/x"])
     digest = hashlib.sha256(content).hexdigest()
     assert found == {
-        "a/b/c.bin": Artifact("a/b/c.bin", digest, len(content)),
+        "a/b/c.bin": WorkflowArtifact("a/b/c.bin", digest, len(content)),
         "a/x": "there is no such file",
     }
 

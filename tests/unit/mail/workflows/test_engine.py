@@ -15,9 +15,9 @@ import pytest
 
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.delivery_rules import gates
-from switchboard_mcp.mail.store.store import Post, State
+from switchboard_mcp.mail.store.store import MessageStore, State
 from switchboard_mcp.mail.workflows import engine, notifications
-from switchboard_mcp.mail.workflows.definitions import Run
+from switchboard_mcp.mail.workflows.definitions import WorkflowRun
 from tests.unit.mail.office import Client, Json, Office, office
 
 
@@ -213,15 +213,15 @@ async def test_of_many_who_lead_it_on_at_once_in_several_processes_one_does(boar
     id = await board.start()
     write(board.workspace, review(id, "request-1"))
     async with (
-        await Post.open(str(board.workspace), watch=False) as here,
-        await Post.open(str(board.workspace), watch=False) as there,
+        await MessageStore.open(str(board.workspace), watch=False) as here,
+        await MessageStore.open(str(board.workspace), watch=False) as there,
     ):
         tries = [
             *(engine.complete(post, "ada", "submit") for post in (here, there) for _ in range(4)),
             *(engine.skip(post, "lead", "submit", "no time", workflow=id) for post in (here, there)),
         ]
         outcomes = await asyncio.gather(*tries, return_exceptions=True)
-    assert sum(isinstance(outcome, engine.Moved) for outcome in outcomes) == 1
+    assert sum(isinstance(outcome, engine.StepOutcome) for outcome in outcomes) == 1
     run = engine.runs(await (await board.desk.desk.post()).state())[id]
     assert (run.phase, len(run.steps)) == ("review", 1)
     assert len(await mail_of(board.bob)) == 1
@@ -330,7 +330,7 @@ async def test_what_a_process_that_died_left_untold_is_told_once_by_who_looks_ne
     id = await board.start()
     write(board.workspace, review(id, "request-1"))
 
-    async def die(post: Post, run: Run) -> list[str]:
+    async def die(post: MessageStore, run: WorkflowRun) -> list[str]:
         raise RuntimeError("killed")
 
     with monkeypatch.context() as dying:
@@ -434,19 +434,19 @@ async def test_the_resource_of_an_agent_tells_its_workflow_and_its_changes(board
 
 
 async def test_the_gate_holds_where_the_state_has_become_unreadable(tmp_path: Path) -> None:
-    async with await Post.open(str(tmp_path), gates=gates(str(tmp_path)), watch=False) as post:
+    async with await MessageStore.open(str(tmp_path), gates=gates(str(tmp_path)), watch=False) as post:
         for name in ("ada", "bob", "eve"):
             await post.register(name)
         await engine.start(post, "ada", "hand-off", agents={"taker": "bob"})
     (tmp_path / ".switchboard" / "state.json").write_text("{")
     draft = Draft(action="delegate_task", payload="p")
-    async with await Post.open(str(tmp_path), gates=gates(str(tmp_path)), watch=False) as post:
+    async with await MessageStore.open(str(tmp_path), gates=gates(str(tmp_path)), watch=False) as post:
         (sent,) = await post.send_to_many(draft, sender="eve", recipients=["bob"])
     assert getattr(sent, "code", "") == "mail_agent_busy"
 
 
 async def test_bundled_definitions_are_sound_and_can_be_written_as_json(tmp_path: Path) -> None:
-    async with await Post.open(str(tmp_path), watch=False) as post:
+    async with await MessageStore.open(str(tmp_path), watch=False) as post:
         found = await engine.definitions(post)
         assert set(found) == {"hand-off", "review", "challenge"}
         for name, definition in found.items():

@@ -13,7 +13,7 @@ import pytest
 from switchboard_mcp.mail.messages import Receipt
 from switchboard_mcp.mail.store import sending
 from switchboard_mcp.mail.store.delivery_rules import gates
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows import engine
 from tests.unit.mail.office import office
 
@@ -21,7 +21,7 @@ from tests.unit.mail.office import office
 class Village:
     """A lead at a shell; an author and a reviewer with nothing but files."""
 
-    def __init__(self, post: Post, workspace: Path) -> None:
+    def __init__(self, post: MessageStore, workspace: Path) -> None:
         self.post, self.workspace = post, workspace
         self.count = 0
 
@@ -54,7 +54,7 @@ class Village:
 
 @pytest.fixture
 async def village(workspace: Path) -> AsyncIterator[Village]:
-    async with await Post.open(str(workspace), gates=gates(str(workspace)), watch=False) as post:
+    async with await MessageStore.open(str(workspace), gates=gates(str(workspace)), watch=False) as post:
         for name in ("lead", "ada", "bob"):
             await post.register(name)
         yield Village(post, workspace)
@@ -125,7 +125,7 @@ async def test_a_letter_that_is_delivered_again_after_a_crash_takes_no_second_st
 
     letter = village.drop("ada", {"workflow": id, "completes": "submit"})
     with monkeypatch.context() as dying:
-        dying.setattr(sending.Posting, "write", die)
+        dying.setattr(sending.OutgoingMessage, "write", die)
         with pytest.raises(KeyError):
             await village.post.deliver("lead")
     for _ in range(2):

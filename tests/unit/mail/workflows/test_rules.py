@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.mail.workflows.definitions import Definition, Run
-from switchboard_mcp.mail.workflows.rules import Belongs, Sending, admit, faults, fill
+from switchboard_mcp.mail.workflows.definitions import Definition, WorkflowRun
+from switchboard_mcp.mail.workflows.rules import MessageFacts, RunMembership, admit, faults, fill
 
 AT, DUE, LATE = "2026-01-01T00:00:00.000Z", "2026-01-02T00:00:00.000Z", "2026-01-03T00:00:00.000Z"
 WRITE = {"name": "write", "by": "author", "does": "w"}
@@ -104,7 +104,7 @@ def test_parts_that_nobody_can_have_are_told(given: dict[str, str], roles: dict[
     assert told in refused.message
 
 
-def run(phase: str = "write", **more: Any) -> Run:
+def run(phase: str = "write", **more: Any) -> WorkflowRun:
     told: dict[str, Any] = {
         "id": "r",
         "definition": definition(),
@@ -115,13 +115,15 @@ def run(phase: str = "write", **more: Any) -> Run:
         "due": DUE,
         "phase": phase,
     }
-    return Run(**{**told, **more})
+    return WorkflowRun(**{**told, **more})
 
 
 def sending(
     action: str, sender: str, recipient: str, workflow: object = None, verified: bool = True
-) -> Sending:
-    return Sending(action=action, sender=sender, recipient=recipient, verified=verified, workflow=workflow)
+) -> MessageFacts:
+    return MessageFacts(
+        action=action, sender=sender, recipient=recipient, verified=verified, workflow=workflow
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,8 +137,10 @@ def sending(
         ("look", sending("request_review", "ada", "bob", verified=False), "reviewer"),
     ],
 )
-def test_a_message_that_fits_the_phase_belongs_to_the_run(phase: str, letter: Sending, role: str) -> None:
-    assert admit([run(phase)], letter, AT) == Belongs("r", phase, role)
+def test_a_message_that_fits_the_phase_belongs_to_the_run(
+    phase: str, letter: MessageFacts, role: str
+) -> None:
+    assert admit([run(phase)], letter, AT) == RunMembership("r", phase, role)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +159,9 @@ def test_a_message_that_fits_the_phase_belongs_to_the_run(phase: str, letter: Se
         ("look", sending("delegate_task", "eve", "ada", verified=False), "mail_agent_busy", "phase 'look'"),
     ],
 )
-def test_a_message_that_does_not_fit_is_refused(phase: str, letter: Sending, code: str, told: str) -> None:
+def test_a_message_that_does_not_fit_is_refused(
+    phase: str, letter: MessageFacts, code: str, told: str
+) -> None:
     refused = admit([run(phase)], letter, AT)
     assert isinstance(refused, Failure)
     assert refused.code == code
@@ -172,7 +178,7 @@ def test_a_message_that_does_not_fit_is_refused(phase: str, letter: Sending, cod
         sending("delegate_task", "eve", "lead"),  # who has started it has no part in it
     ],
 )
-def test_other_messages_are_nobodys_business(letter: Sending) -> None:
+def test_other_messages_are_nobodys_business(letter: MessageFacts) -> None:
     assert admit([run("look")], letter, AT) is None
 
 
@@ -192,4 +198,6 @@ def test_a_phase_may_take_verified_senders_only() -> None:
     dropped = admit([strict], sending("request_review", "ada", "bob", verified=False), AT)
     assert isinstance(dropped, Failure)
     assert "verified senders only" in dropped.message
-    assert admit([strict], sending("request_review", "ada", "bob"), AT) == Belongs("r", "look", "reviewer")
+    assert admit([strict], sending("request_review", "ada", "bob"), AT) == RunMembership(
+        "r", "look", "reviewer"
+    )

@@ -15,13 +15,13 @@ from switchboard_mcp.mail.workflows.definitions import (
     END,
     STATUSES,
     Action,
-    Artifact,
     Definition,
     Moment,
-    Run,
+    WorkflowArtifact,
+    WorkflowRun,
     is_held,
 )
-from switchboard_mcp.mail.workflows.steps import Complete, Event, Found, Lapse, Skip, Stop, advance
+from switchboard_mcp.mail.workflows.steps import Complete, Event, Found, Lapse, Skip, StopRun, advance
 
 AT, DUE, LATE = "2026-01-01T00:00:00.000Z", "2026-01-02T00:00:00.000Z", "2026-01-03T00:00:00.000Z"
 WHEN = Moment(AT, DUE)
@@ -46,7 +46,7 @@ DEFINITION = msgspec.convert(
 )
 
 
-def new(**more: Any) -> Run:
+def new(**more: Any) -> WorkflowRun:
     told: dict[str, Any] = {
         "id": "r",
         "definition": DEFINITION,
@@ -57,14 +57,14 @@ def new(**more: Any) -> Run:
         "due": DUE,
         "phase": "write",
     }
-    return Run(**{**told, **more})
+    return WorkflowRun(**{**told, **more})
 
 
-def file(path: str, content: str = "x") -> Artifact:
-    return Artifact(path, content, len(content))
+def file(path: str, content: str = "x") -> WorkflowArtifact:
+    return WorkflowArtifact(path, content, len(content))
 
 
-def found(*files: Artifact) -> Found:
+def found(*files: WorkflowArtifact) -> Found:
     return {each.path: each for each in files}
 
 
@@ -72,15 +72,15 @@ def complete(phase: str, by: str, files: Found | None = None, **more: Any) -> Co
     return Complete(phase=phase, by=by, when=WHEN, found=files or {}, **more)
 
 
-def after(run: Run, *events: Event) -> Run:
+def after(run: WorkflowRun, *events: Event) -> WorkflowRun:
     for event in events:
         moved = advance(run, event)
-        assert isinstance(moved, Run), moved
+        assert isinstance(moved, WorkflowRun), moved
         run = moved
     return run
 
 
-def refusal(run: Run, event: Event) -> Failure:
+def refusal(run: WorkflowRun, event: Event) -> Failure:
     refused = advance(run, event)
     assert isinstance(refused, Failure)
     return refused
@@ -104,7 +104,7 @@ def test_a_run_goes_through_its_phases_in_order_and_keeps_what_was_handed_over()
     assert [each.path for each in run.steps[1].artifacts] == ["notes/n.md"]
 
 
-REFUSED: list[tuple[str, Run, Event, str]] = [
+REFUSED: list[tuple[str, WorkflowRun, Event, str]] = [
     ("a later phase", new(), complete("close", "ada"), "Complete 'write' first, or skip it with a reason"),
     ("an earlier phase", after(new(), WRITTEN), WRITTEN, "is in phase 'look'"),
     ("a phase that is none", new(), complete("nap", "ada"), "its phases are write, look, close"),
@@ -115,7 +115,7 @@ REFUSED: list[tuple[str, Run, Event, str]] = [
     (
         "an empty one",
         new(),
-        complete("write", "ada", found(Artifact("r.1.md", "h", 0))),
+        complete("write", "ada", found(WorkflowArtifact("r.1.md", "h", 0))),
         "r.1.md (it is empty)",
     ),
     (
@@ -164,8 +164,8 @@ REFUSED: list[tuple[str, Run, Event, str]] = [
         Skip(phase="close", by="lead", when=WHEN, reason="r"),
         "cannot be skipped",
     ),
-    ("a stop for no reason", new(), Stop(by="ada", when=WHEN, reason=""), "give a reason"),
-    ("a stop by anybody", new(), Stop(by="eve", when=WHEN, reason="r"), "'eve' has no part"),
+    ("a stop for no reason", new(), StopRun(by="ada", when=WHEN, reason=""), "give a reason"),
+    ("a stop by anybody", new(), StopRun(by="eve", when=WHEN, reason="r"), "'eve' has no part"),
     ("a lapse before its time", new(), Lapse(when=WHEN, reason="r"), DUE),
     ("anything when it is over", new(status="stopped"), WRITTEN, "is stopped and takes no more steps"),
 ]
@@ -174,7 +174,7 @@ REFUSED: list[tuple[str, Run, Event, str]] = [
 @pytest.mark.parametrize(
     ("run", "event", "told"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED]
 )
-def test_what_does_not_fit_is_refused_and_says_why(run: Run, event: Event, told: str) -> None:
+def test_what_does_not_fit_is_refused_and_says_why(run: WorkflowRun, event: Event, told: str) -> None:
     refused = refusal(run, event)
     assert told in refused.message
     assert "'r'" in refused.message
@@ -203,7 +203,7 @@ def test_who_is_only_said_to_act_is_marked_or_where_the_phase_says_so_refused() 
     said = msgspec.structs.replace(WRITTEN, verified=False)
     assert after(new(), said).steps[0].unverified
     assert not after(new(), WRITTEN).steps[0].unverified
-    assert after(new(), Stop(by="ada", when=WHEN, reason="r", verified=False)).steps[0].unverified
+    assert after(new(), StopRun(by="ada", when=WHEN, reason="r", verified=False)).steps[0].unverified
     first, *others = DEFINITION.phases
     strict = msgspec.structs.replace(
         DEFINITION, phases=[msgspec.structs.replace(first, verified=True), *others]
@@ -239,14 +239,14 @@ def test_a_run_holds_its_agents_until_it_is_due_or_over() -> None:
     run = new()
     assert is_held(run, AT)
     assert not is_held(run, DUE)
-    assert not is_held(after(run, Stop(by="bob", when=WHEN, reason="r")), AT)
+    assert not is_held(after(run, StopRun(by="bob", when=WHEN, reason="r")), AT)
     lapsed = after(run, Lapse(when=Moment(LATE), reason="r"))
     assert lapsed.status == "lapsed"
 
 
 def test_a_run_comes_back_from_its_file_as_it_was() -> None:
     run = after(new(), WRITTEN)
-    assert msgspec.json.decode(msgspec.json.encode(run), type=Run) == run
+    assert msgspec.json.decode(msgspec.json.encode(run), type=WorkflowRun) == run
 
 
 def test_actions_are_those_of_the_protocol() -> None:
@@ -270,7 +270,7 @@ def events(draw: st.DrawFn) -> Event:
         case "skip":
             return Skip(phase=name, by=by, when=WHEN, reason=reason, next=to, leads=draw(st.booleans()))
         case "stop":
-            return Stop(by=by, when=WHEN, reason=reason, leads=False)
+            return StopRun(by=by, when=WHEN, reason=reason, leads=False)
     return Lapse(when=WHEN, reason="late")
 
 
@@ -279,7 +279,7 @@ def test_no_sequence_of_events_skips_a_phase(sequence: list[Event]) -> None:
     run = new()
     for event in sequence:
         moved = advance(run, event)
-        if isinstance(moved, Run):
+        if isinstance(moved, WorkflowRun):
             assert moved.steps[:-1] == run.steps
             assert run.status == "running"
             run = moved

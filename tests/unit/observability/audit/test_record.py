@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.config.audit import Audit as Settings
+from switchboard_mcp.config.audit import AuditSettings as Settings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.observability.audit import record as audit_module
 from switchboard_mcp.observability.audit.files import AuditFiles, numbered
-from switchboard_mcp.observability.audit.record import Audit, read_salt
+from switchboard_mcp.observability.audit.record import AuditLog, read_salt
 from switchboard_mcp.observability.audit.verify import entries, verify
 from switchboard_mcp.redaction.redactor import MASK, Redactor
 
@@ -26,8 +26,8 @@ FOLDER = ".switchboard/audit"
 
 
 @contextmanager
-def recording(workspace: Path, **settings: Any) -> Iterator[Audit]:
-    audit = Audit(Settings(**settings), str(workspace), Redactor(), window_s=0)
+def recording(workspace: Path, **settings: Any) -> Iterator[AuditLog]:
+    audit = AuditLog(Settings(**settings), str(workspace), Redactor(), window_s=0)
     audit.start()
     try:
         yield audit
@@ -226,10 +226,10 @@ def test_a_file_whose_maker_died_before_its_first_line_continues_the_one_before(
 
 WRITER = """
 import sys
-from switchboard_mcp.config.audit import Audit as Settings
+from switchboard_mcp.config.audit import AuditSettings as Settings
 from switchboard_mcp.redaction.redactor import Redactor
-from switchboard_mcp.observability.audit.record import Audit
-audit = Audit(Settings(max_bytes=20_000, fsync="never"), sys.argv[1], Redactor(), window_s=0)
+from switchboard_mcp.observability.audit.record import AuditLog
+audit = AuditLog(Settings(max_bytes=20_000, fsync="never"), sys.argv[1], Redactor(), window_s=0)
 audit.start()
 for _ in range(300):
     audit.record("call", sys.argv[2], "git", "status", b"{}", "ok", 0.1)
@@ -249,10 +249,10 @@ def test_several_processes_write_one_chain(tmp_path: Path) -> None:
 
 KILLED = """
 import sys
-from switchboard_mcp.config.audit import Audit as Settings
+from switchboard_mcp.config.audit import AuditSettings as Settings
 from switchboard_mcp.redaction.redactor import Redactor
-from switchboard_mcp.observability.audit.record import Audit
-audit = Audit(Settings(), sys.argv[1], Redactor())
+from switchboard_mcp.observability.audit.record import AuditLog
+audit = AuditLog(Settings(), sys.argv[1], Redactor())
 audit.start()
 number = 0
 while True:
@@ -281,7 +281,9 @@ def test_where_nothing_can_be_recorded_calls_are_refused_or_warned_of(tmp_path: 
     (tmp_path / "blocked").write_text("a file where the folder should be")
     told: list[Failure] = []
     for deny in (True, False):
-        audit = Audit(Settings(path="blocked/audit"), str(tmp_path), Redactor(), deny=deny, warn=told.append)
+        audit = AuditLog(
+            Settings(path="blocked/audit"), str(tmp_path), Redactor(), deny=deny, warn=told.append
+        )
         audit.start()
         refusal = audit.refusal()
         assert (refusal is not None) is deny
@@ -343,7 +345,7 @@ def test_a_batch_that_does_not_fit_leaves_no_trace(tmp_path: Path, monkeypatch: 
 
 def test_names_are_redacted_and_clipped_also_where_a_secret_becomes_known_later(tmp_path: Path) -> None:
     redactor = Redactor()
-    audit = Audit(Settings(), str(tmp_path), redactor, window_s=0)
+    audit = AuditLog(Settings(), str(tmp_path), redactor, window_s=0)
     audit.start()
     redactor.register("correct-horse-battery")
     audit.record("call", "x correct-horse-battery", "git", "s" * 5000, outcome="\ud800")
@@ -355,7 +357,7 @@ def test_names_are_redacted_and_clipped_also_where_a_secret_becomes_known_later(
 
 
 def test_arguments_under_masks_do_not_even_change_the_hash(tmp_path: Path) -> None:
-    audit = Audit(Settings(), str(tmp_path), Redactor(), masks={"bank": ["pin"]}, window_s=0)
+    audit = AuditLog(Settings(), str(tmp_path), Redactor(), masks={"bank": ["pin"]}, window_s=0)
     audit.start()
     for child, pin in (("bank", "1234"), ("bank", "5678"), ("shop", "1234"), ("shop", "5678")):
         audit.record("call", child=child, args=json.dumps({"pin": pin}).encode())
@@ -368,7 +370,7 @@ def test_arguments_under_masks_do_not_even_change_the_hash(tmp_path: Path) -> No
 def test_it_ends_whenever_it_is_asked_to(tmp_path: Path) -> None:
     pause = threading.Event()
     for number in range(40):
-        audit = Audit(Settings(fsync="never"), str(tmp_path), Redactor(), window_s=0.002)
+        audit = AuditLog(Settings(fsync="never"), str(tmp_path), Redactor(), window_s=0.002)
         audit.start()
         audit.record("call", outcome="ok")
         pause.wait(number / 10_000)

@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from switchboard_mcp.config.audit import Audit as Settings
-from switchboard_mcp.observability.audit.record import MANY, Audit
+from switchboard_mcp.config.audit import AuditSettings as Settings
+from switchboard_mcp.observability.audit.record import MANY, AuditLog
 from switchboard_mcp.observability.audit.verify import entries, verify
-from switchboard_mcp.observability.audit.writer_process import Scribe, ScribeGoneError
+from switchboard_mcp.observability.audit.writer_process import ScribeGoneError, WriterProcess
 from switchboard_mcp.redaction.redactor import Redactor
 
 FOLDER = ".switchboard/audit"
@@ -38,18 +38,18 @@ def recorded(workspace: Path) -> list[str]:
 
 
 @pytest.fixture
-def audit(tmp_path: Path) -> Audit:
-    audit = Audit(Settings(), str(tmp_path), Redactor(), masks={"bank": ["pin"]}, window_s=WINDOW_S)
+def audit(tmp_path: Path) -> AuditLog:
+    audit = AuditLog(Settings(), str(tmp_path), Redactor(), masks={"bank": ["pin"]}, window_s=WINDOW_S)
     audit.start()
     return audit
 
 
-def fill(audit: Audit, start: int, count: int) -> None:
+def fill(audit: AuditLog, start: int, count: int) -> None:
     for number in range(start, start + count):
         audit.record("call", "alice", "git", "status", b'{"n":%d}' % number, str(number), 0.01)
 
 
-def test_few_records_need_no_process(audit: Audit, tmp_path: Path) -> None:
+def test_few_records_need_no_process(audit: AuditLog, tmp_path: Path) -> None:
     for batch in range(5):
         fill(audit, batch * 10, 10)
         assert until(lambda: len(recorded(tmp_path)) == batch * 10 + 10)  # noqa: B023 - looked at at once
@@ -57,7 +57,7 @@ def test_few_records_need_no_process(audit: Audit, tmp_path: Path) -> None:
     audit.close()
 
 
-def test_many_records_are_written_by_one_process_into_one_chain(audit: Audit, tmp_path: Path) -> None:
+def test_many_records_are_written_by_one_process_into_one_chain(audit: AuditLog, tmp_path: Path) -> None:
     fill(audit, 0, 5 * MANY)
     assert until(lambda: len(recorded(tmp_path)) == 5 * MANY)
     assert len(scribes()) == 1
@@ -69,7 +69,7 @@ def test_many_records_are_written_by_one_process_into_one_chain(audit: Audit, tm
 
 
 def test_equal_arguments_have_equal_hashes_whoever_writes_and_masks_count(
-    audit: Audit, tmp_path: Path
+    audit: AuditLog, tmp_path: Path
 ) -> None:
     audit.record("call", child="bank", args=b'{"pin":"1234"}', outcome="first")
     assert until(lambda: len(recorded(tmp_path)) == 1)
@@ -85,7 +85,7 @@ def test_equal_arguments_have_equal_hashes_whoever_writes_and_masks_count(
 def test_secrets_are_masked_there_too_also_those_that_become_known_later(tmp_path: Path) -> None:
     redactor = Redactor()
     redactor.register("hunter2-hunter2")
-    audit = Audit(Settings(), str(tmp_path), redactor, window_s=WINDOW_S)
+    audit = AuditLog(Settings(), str(tmp_path), redactor, window_s=WINDOW_S)
     audit.start()
     audit.record("call", "hunter2-hunter2", outcome="early")
     fill(audit, 0, MANY)
@@ -99,7 +99,7 @@ def test_secrets_are_masked_there_too_also_those_that_become_known_later(tmp_pat
     assert b"correct-horse" not in written
 
 
-def test_where_it_is_killed_we_write_ourselves(audit: Audit, tmp_path: Path) -> None:
+def test_where_it_is_killed_we_write_ourselves(audit: AuditLog, tmp_path: Path) -> None:
     fill(audit, 0, MANY)
     assert until(lambda: len(recorded(tmp_path)) == MANY)
     (scribe,) = scribes()
@@ -113,7 +113,7 @@ def test_where_it_is_killed_we_write_ourselves(audit: Audit, tmp_path: Path) -> 
 
 
 def test_what_it_cannot_write_is_our_trouble(tmp_path: Path) -> None:
-    scribe = Scribe(str(tmp_path), Settings(path="file/audit"), {})
+    scribe = WriterProcess(str(tmp_path), Settings(path="file/audit"), {})
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError, match="Not a directory"):
         scribe.append([("call", "", "", "", b"", "ok", 0.1, 1.0)], 0, Redactor())
@@ -124,11 +124,11 @@ def test_what_it_cannot_write_is_our_trouble(tmp_path: Path) -> None:
 
 PARENT = """
 import sys, time
-from switchboard_mcp.config.audit import Audit as Settings
+from switchboard_mcp.config.audit import AuditSettings as Settings
 from switchboard_mcp.redaction.redactor import Redactor
-from switchboard_mcp.observability.audit.record import MANY, Audit
+from switchboard_mcp.observability.audit.record import MANY, AuditLog
 
-audit = Audit(Settings(), sys.argv[1], Redactor())
+audit = AuditLog(Settings(), sys.argv[1], Redactor())
 audit.start()
 for number in range(2 * MANY):
     audit.record("call", outcome=str(number))

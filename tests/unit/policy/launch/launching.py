@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec import structs
 
-from switchboard_mcp.config.approvals import Approval, Approvals, Pin, words
-from switchboard_mcp.config.governance import Governance
+from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, words
+from switchboard_mcp.config.governance import GovernanceSettings
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.policy.launch.files import seal
-from switchboard_mcp.policy.launch.rules import Guard
+from switchboard_mcp.policy.launch.rules import LaunchPolicy
 
 ENVIRON = {"HOME": "/home/ada", "PATH": "/usr/bin", "SECRET": "not for children"}
 
@@ -40,8 +40,8 @@ class Place:
             env_values={"NODE_OPTIONS": "--no-warnings"},
         )
 
-    def pin(self, path: Path) -> Pin:
-        return Pin(path=str(path), sha256=seal(str(path)).sha256)
+    def pin(self, path: Path) -> FilePin:
+        return FilePin(path=str(path), sha256=seal(str(path)).sha256)
 
     def spec(self, **changes: Any) -> ChildSpec:
         """The child as it was approved, but for the changes."""
@@ -56,13 +56,13 @@ class Place:
         )
         return structs.replace(spec, **changes)
 
-    def guard(self, governance: Governance | None = None, **changes: Any) -> Guard:
+    def guard(self, governance: GovernanceSettings | None = None, **changes: Any) -> LaunchPolicy:
         """The judge, with the approval but for the changes."""
         approval = structs.replace(self.approval, **changes)
-        return Guard(
+        return LaunchPolicy(
             Approvals(children={"good": approval}),
             self.file,
-            governance or Governance(mode="governed"),
+            governance or GovernanceSettings(mode="governed"),
             str(self.folder),
             words(str(self.folder), ENVIRON),
             ENVIRON,

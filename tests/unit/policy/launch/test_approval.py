@@ -8,7 +8,7 @@ from msgspec import structs
 from switchboard_mcp.config.approvals import Approval, Approvals
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.policy.launch.approval import pattern, propose
-from switchboard_mcp.policy.launch.rules import Approved
+from switchboard_mcp.policy.launch.rules import ApprovedLaunch
 from tests.unit.policy.launch.launching import Place
 
 NOTHING: frozenset[str] = frozenset()
@@ -36,7 +36,7 @@ def test_what_is_proposed_is_what_a_launch_accepts(place: Place, tool: Path) -> 
     judge = structs.replace(guard, approvals=Approvals(children={"good": approval}))
     filled = structs.replace(spec, args=["--root", "/data", "*.txt"], env={"TOKEN": "secret-value"})
     approved = judge.approve(filled)
-    assert isinstance(approved, Approved)
+    assert isinstance(approved, ApprovedLaunch)
     assert approved.argv == [str(tool), "--root", "/data", "*.txt"]
 
 

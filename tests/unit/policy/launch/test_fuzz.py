@@ -20,15 +20,15 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from switchboard_mcp.children.context import Services
+from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.launch import Launched, launch
-from switchboard_mcp.config.entries import Place as Where
+from switchboard_mcp.config.entries import EntryLocation as Where
 from switchboard_mcp.config.entries import read_entry
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.policy.governance import judge_child, take_posture
-from switchboard_mcp.policy.launch.rules import Guard
+from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from tests.unit.policy.launch.launching import Place
 
 Entry = dict[str, Any]
@@ -199,9 +199,9 @@ class Ground:
     def __init__(self, folder: Path) -> None:
         self.place = Place(folder)
         (self.place.folder / "out").symlink_to("/")
-        self.guard: Guard = self.place.guard()
+        self.guard: LaunchPolicy = self.place.guard()
         self.trap = Trap()
-        self.services = cast(Services, SimpleNamespace(guard=self.guard, launcher=self.trap, environ={}))
+        self.services = cast(ChildContext, SimpleNamespace(guard=self.guard, launcher=self.trap, environ={}))
 
     def read(self, name: str, entry: Entry) -> ChildSpec | None:
         warnings: list[ConfigWarning] = []
@@ -270,7 +270,7 @@ def test_no_hostile_entry_reaches_the_launcher(ground: Ground) -> None:
 )
 def test_no_hostile_approval_reaches_the_launcher(ground: Ground, launched: list[str], replaces: int) -> None:
     guard = ground.place.guard(launch=launched, replaces=replaces)
-    services = cast(Services, SimpleNamespace(guard=guard, launcher=ground.trap, environ={}))
+    services = cast(ChildContext, SimpleNamespace(guard=guard, launcher=ground.trap, environ={}))
     assert isinstance(asyncio.run(launch(ground.place.spec(), services, 10.0)), Failure)
     assert ground.trap.asked == []
 

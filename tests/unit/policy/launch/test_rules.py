@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from switchboard_mcp.config.approvals import Pin
-from switchboard_mcp.config.governance import Governance
+from switchboard_mcp.config.approvals import FilePin
+from switchboard_mcp.config.governance import GovernanceSettings
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.policy.launch.rules import RULES, Approved, fits
+from switchboard_mcp.policy.launch.rules import RULES, ApprovedLaunch, fits
 from tests.unit.policy.launch.launching import ENVIRON, Place
 
 
-def refusal(outcome: Approved | Failure | None) -> str:
+def refusal(outcome: ApprovedLaunch | Failure | None) -> str:
     assert isinstance(outcome, Failure)
     assert outcome.child == "good"
     assert outcome.retryable is False
@@ -23,14 +23,14 @@ def refusal(outcome: Approved | Failure | None) -> str:
 
 def test_what_is_approved_is_what_runs(place: Place) -> None:
     approved = place.guard().approve(place.spec())
-    assert isinstance(approved, Approved)
+    assert isinstance(approved, ApprovedLaunch)
     assert approved.argv == [str(place.node), str(place.script), "--root", "data"]
     assert approved.cwd == str(place.folder)
 
 
 def test_children_get_named_variables_only(place: Place) -> None:
-    approved = place.guard(Governance(mode="governed", env=["PATH", "NOT_SET"])).approve(place.spec())
-    assert isinstance(approved, Approved)
+    approved = place.guard(GovernanceSettings(mode="governed", env=["PATH", "NOT_SET"])).approve(place.spec())
+    assert isinstance(approved, ApprovedLaunch)
     assert approved.env == {"PATH": ENVIRON["PATH"], "TOKEN": "x", "NODE_OPTIONS": "--no-warnings"}
 
 
@@ -135,12 +135,12 @@ def test_a_link_that_was_approved_may_be_followed_to_where_it_led(place: Place) 
     link = place.bin / "linked"
     link.symlink_to(place.node)
     pins = [
-        Pin(path=str(link), sha256=place.approval.files[0].sha256, real=str(place.node)),
+        FilePin(path=str(link), sha256=place.approval.files[0].sha256, real=str(place.node)),
         place.approval.files[1],
     ]
     guard = place.guard(launch=[str(link), str(place.script)], files=pins)
     approved = guard.approve(place.spec())
-    assert isinstance(approved, Approved)
+    assert isinstance(approved, ApprovedLaunch)
     assert approved.argv[0] == str(link)
     copy = place.bin / "copy"
     copy.write_bytes(place.node.read_bytes())
@@ -152,7 +152,7 @@ def test_a_link_that_was_approved_may_be_followed_to_where_it_led(place: Place) 
 def test_a_link_to_a_shell_is_a_shell(place: Place) -> None:
     link = place.bin / "tool"
     link.symlink_to("/bin/sh")
-    guard = place.guard(launch=[str(link)], files=[Pin(path=str(link), sha256="0" * 64)])
+    guard = place.guard(launch=[str(link)], files=[FilePin(path=str(link), sha256="0" * 64)])
     assert "runs what others decide" in refusal(guard.judge(place.spec()))
 
 
@@ -173,9 +173,9 @@ def test_a_script_is_not_a_program(place: Place) -> None:
 
 
 def test_programs_lie_in_the_places_that_are_named(place: Place) -> None:
-    guard = place.guard(Governance(mode="governed", places=["bin", str(place.folder / "srv")]))
+    guard = place.guard(GovernanceSettings(mode="governed", places=["bin", str(place.folder / "srv")]))
     assert f"{place.script} really is {place.script}, which is in none" in refusal(guard.judge(place.spec()))
-    guard = place.guard(Governance(mode="governed", places=["."]))
+    guard = place.guard(GovernanceSettings(mode="governed", places=["."]))
     assert guard.judge(place.spec()) is None
 
 
@@ -188,7 +188,7 @@ def test_a_folder_of_the_workspace_that_leads_out_of_it_is_outside(place: Place)
 def test_a_file_exchanged_after_it_was_read_is_noticed(place: Place) -> None:
     guard = place.guard()
     approved = guard.approve(place.spec())
-    assert isinstance(approved, Approved)
+    assert isinstance(approved, ApprovedLaunch)
     assert guard.changed(place.spec(), approved) is None
     other = place.folder / "other"
     other.write_text("evil()")

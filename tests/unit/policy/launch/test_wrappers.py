@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.config.approvals import Approval, Asking
-from switchboard_mcp.config.ask import Ask
+from switchboard_mcp.config.approvals import Approval, AskApproval
+from switchboard_mcp.config.ask import AskSettings
 from switchboard_mcp.policy.launch import wrappers
 
 ANTHROPIC = "https://api.anthropic.com:443"
@@ -16,45 +16,53 @@ ANTHROPIC = "https://api.anthropic.com:443"
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (Ask(), ["host", ANTHROPIC]),
-        (Ask(backend="host", base_url="https://x.example"), ["host"]),
-        (Ask(backend="api"), [ANTHROPIC]),
-        (Ask(backend="api", base_url="http://127.0.0.1:99/v1"), ["http://127.0.0.1:99"]),
+        (AskSettings(), ["host", ANTHROPIC]),
+        (AskSettings(backend="host", base_url="https://x.example"), ["host"]),
+        (AskSettings(backend="api"), [ANTHROPIC]),
+        (AskSettings(backend="api", base_url="http://127.0.0.1:99/v1"), ["http://127.0.0.1:99"]),
     ],
 )
-def test_the_settings_say_who_plans(settings: Ask, expected: list[str]) -> None:
+def test_the_settings_say_who_plans(settings: AskSettings, expected: list[str]) -> None:
     assert wrappers.planners(settings) == expected
 
 
 @pytest.mark.parametrize(
     ("models", "settings", "why"),
     [
-        (None, Ask(), "its approval does not let a model plan"),
-        (["host", ANTHROPIC], Ask(), ""),
-        (["host"], Ask(backend="host"), ""),
-        (["host"], Ask(), f"{ANTHROPIC} would plan"),
-        ([ANTHROPIC], Ask(backend="host"), "host would plan"),
-        ([ANTHROPIC], Ask(backend="api", base_url="https://evil.example"), "https://evil.example:443 would"),
-        (["host"], Ask(backend="host", base_url="http://plain.example"), "ask.baseUrl is not encrypted"),
-        (["host"], Ask(backend="host", base_url="https://me:pw@x.example"), "holds a user name"),
-        (["host"], Ask(backend="host", confirm="never"), "ask.confirm"),
-        (["host"], Ask(backend="host", confirm="writes"), ""),
-        (["host"], Ask(backend="host", trust={"kid": ["get_*"], "other": ["*"]}), ""),
-        (["host"], Ask(backend="host", trust={"kid": ["*"]}), "ask.trust.kid names *"),
-        (["host"], Ask(backend="host", passthrough=True), "ask.passthrough"),
+        (None, AskSettings(), "its approval does not let a model plan"),
+        (["host", ANTHROPIC], AskSettings(), ""),
+        (["host"], AskSettings(backend="host"), ""),
+        (["host"], AskSettings(), f"{ANTHROPIC} would plan"),
+        ([ANTHROPIC], AskSettings(backend="host"), "host would plan"),
+        (
+            [ANTHROPIC],
+            AskSettings(backend="api", base_url="https://evil.example"),
+            "https://evil.example:443 would",
+        ),
+        (
+            ["host"],
+            AskSettings(backend="host", base_url="http://plain.example"),
+            "ask.baseUrl is not encrypted",
+        ),
+        (["host"], AskSettings(backend="host", base_url="https://me:pw@x.example"), "holds a user name"),
+        (["host"], AskSettings(backend="host", confirm="never"), "ask.confirm"),
+        (["host"], AskSettings(backend="host", confirm="writes"), ""),
+        (["host"], AskSettings(backend="host", trust={"kid": ["get_*"], "other": ["*"]}), ""),
+        (["host"], AskSettings(backend="host", trust={"kid": ["*"]}), "ask.trust.kid names *"),
+        (["host"], AskSettings(backend="host", passthrough=True), "ask.passthrough"),
     ],
 )
 def test_sentences_need_an_approval_of_who_plans(
-    tmp_path: Path, models: list[str] | None, settings: Ask, why: str
+    tmp_path: Path, models: list[str] | None, settings: AskSettings, why: str
 ) -> None:
-    approval = Approval(ask=None if models is None else Asking(models=models, trust=["get_*"]))
+    approval = Approval(ask=None if models is None else AskApproval(models=models, trust=["get_*"]))
     found = wrappers.flaw("kid", approval, settings, str(tmp_path))
     assert why in found
     assert bool(found) == bool(why)
 
 
 def test_what_the_model_is_told_is_what_was_approved(tmp_path: Path) -> None:
-    settings, folder = Ask(backend="host"), str(tmp_path)
+    settings, folder = AskSettings(backend="host"), str(tmp_path)
     without = Approval(ask=wrappers.asking("kid", settings, folder))
     (tmp_path / "CLAUDE.md").write_text("Be kind.")
     kind = Approval(ask=wrappers.asking("kid", settings, folder))
@@ -68,10 +76,14 @@ def test_what_the_model_is_told_is_what_was_approved(tmp_path: Path) -> None:
 
 
 def test_the_address_of_the_api_is_never_left_to_the_environment() -> None:
-    assert wrappers.governed(Ask()).base_url == "https://api.anthropic.com"
-    assert wrappers.governed(Ask(base_url="https://x.example")).base_url == "https://x.example"
+    assert wrappers.governed(AskSettings()).base_url == "https://api.anthropic.com"
+    assert wrappers.governed(AskSettings(base_url="https://x.example")).base_url == "https://x.example"
 
 
 def test_asking_less_than_was_approved_is_refused(tmp_path: Path) -> None:
-    strict = Approval(ask=wrappers.asking("kid", Ask(backend="host", confirm="writes"), str(tmp_path)))
-    assert "ask.confirm is `destructive`" in wrappers.flaw("kid", strict, Ask(backend="host"), str(tmp_path))
+    strict = Approval(
+        ask=wrappers.asking("kid", AskSettings(backend="host", confirm="writes"), str(tmp_path))
+    )
+    assert "ask.confirm is `destructive`" in wrappers.flaw(
+        "kid", strict, AskSettings(backend="host"), str(tmp_path)
+    )

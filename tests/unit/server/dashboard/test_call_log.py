@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.redaction.redactor import Redactor
-from switchboard_mcp.server.dashboard.call_log import MOST_CALLS, MOST_NAME_CHARS, Live
+from switchboard_mcp.server.dashboard.call_log import MOST_CALLS, MOST_NAME_CHARS, CallLog
 
 
 class Record:
@@ -35,7 +35,7 @@ def services(audit: Record | None = None) -> Any:
 
 def test_what_is_seen_goes_on_to_the_record_with_its_arguments_and_is_kept_without() -> None:
     audit = Record()
-    live = Live(services(audit))
+    live = CallLog(services(audit))
     live.record("call", "ann", "git", "log", b'{"a":1}', "ok", 0.002)
     live.record("call", "ann", "git", "hunter2-hunter2", b"{}", "subtool_unknown", 0.004)
     assert [(entry[3], entry[4]) for entry in audit.pending] == [
@@ -56,13 +56,13 @@ def test_what_is_seen_goes_on_to_the_record_with_its_arguments_and_is_kept_witho
 
 @pytest.mark.parametrize("outcome", ["ok", "cancelled", "input_required"])
 def test_a_host_that_goes_or_is_asked_something_is_no_error(outcome: str) -> None:
-    live = Live(services())
+    live = CallLog(services())
     live.record("call", "ann", "git", "log", b"", outcome, 0.002)
     assert (live.tallies["git"].calls, live.tallies["git"].errors) == (1, 0)
 
 
 def test_looks_and_refusals_are_shown_and_count_as_no_calls() -> None:
-    live = Live(services())
+    live = CallLog(services())
     live.record("introspect", "ann", "git", "", b"", "ok")
     live.record("decision", "ann", "git", "push", b"", "denied")
     assert [call.kind for call in live.since(0)] == ["introspect", "decision"]
@@ -72,12 +72,12 @@ def test_looks_and_refusals_are_shown_and_count_as_no_calls() -> None:
 
 def test_with_its_end_the_record_is_closed() -> None:
     audit = Record()
-    Live(services(audit)).close()
+    CallLog(services(audit)).close()
     assert audit.closed
 
 
 def test_a_name_without_end_is_cut_and_not_in_the_middle_of_a_secret() -> None:
-    live = Live(services())
+    live = CallLog(services())
     live.record("call", "ann", "git", "x" * (MOST_NAME_CHARS - 4) + "hunter2-hunter2", b"", "ok", 0.1)
     (call,) = live.since(0)
     assert len(call.subtool) <= MOST_NAME_CHARS
@@ -86,7 +86,7 @@ def test_a_name_without_end_is_cut_and_not_in_the_middle_of_a_secret() -> None:
 
 @pytest.mark.parametrize("count", [1, MOST_CALLS + 50])
 def test_only_so_many_calls_are_kept(count: int) -> None:
-    live = Live(services())
+    live = CallLog(services())
     for _ in range(count):
         live.record("call", "", "git", "log", b"", "ok", 0.001)
     kept = live.since(0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.server.dashboard import events
-from switchboard_mcp.server.dashboard.events import Events, event
+from switchboard_mcp.server.dashboard.events import DashboardEvents, event
 
 
 class Board:
@@ -43,7 +43,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_one_look_keeps_all_ready_for_a_while_and_then_everything_is_let_go() -> None:
     async with asyncio.TaskGroup() as tasks:
         board = Board(tasks)
-        feed = Events(board)  # type: ignore[arg-type]
+        feed = DashboardEvents(board)  # type: ignore[arg-type]
         feed.look()
         feed.look()
         assert board.told == []
@@ -56,7 +56,7 @@ async def test_one_look_keeps_all_ready_for_a_while_and_then_everything_is_let_g
 async def test_it_can_be_looked_again_after_all_was_let_go_and_stopped_at_any_time() -> None:
     async with asyncio.TaskGroup() as tasks:
         board = Board(tasks)
-        feed = Events(board)  # type: ignore[arg-type]
+        feed = DashboardEvents(board)  # type: ignore[arg-type]
         feed.look()
         while not board.told:  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0)

@@ -6,29 +6,29 @@ from types import SimpleNamespace
 import pytest
 
 from switchboard_mcp.server.dashboard import savings_history
-from switchboard_mcp.server.dashboard.savings_history import MOST_POINTS, Savings
+from switchboard_mcp.server.dashboard.savings_history import MOST_POINTS, SavingsHistory
 
 
-def series(savings: Savings) -> list[tuple[int, int]]:
+def series(savings: SavingsHistory) -> list[tuple[int, int]]:
     return [(point.at, point.saved) for point in savings.points]
 
 
 def test_nothing_is_saved_before_a_host_was_served() -> None:
-    savings = Savings(0)
+    savings = SavingsHistory(0)
     savings.note(1000, {"a": 50, "b": 7}, 0)
     assert series(savings) == [(0, 0), (1000, 0)]
     assert savings.suites == {"a": 50, "b": 7}
 
 
 def test_every_host_that_was_served_saves_the_same_again() -> None:
-    savings = Savings(0)
+    savings = SavingsHistory(0)
     savings.note(1000, {"a": 50, "b": 0}, 1)
     savings.note(2000, {"a": 50, "b": 7}, 3)
     assert series(savings) == [(0, 0), (1000, 50), (2000, 171)]
 
 
 def test_a_level_stretch_has_two_points_however_often_it_is_looked_at() -> None:
-    savings = Savings(0)
+    savings = SavingsHistory(0)
     for at in range(1000, 50_000, 1000):
         savings.note(at, {"a": 50}, 1)
     assert series(savings) == [(0, 0), (1000, 50), (49_000, 50)]
@@ -36,7 +36,7 @@ def test_a_level_stretch_has_two_points_however_often_it_is_looked_at() -> None:
 
 
 def test_what_was_saved_stays_saved_when_the_suites_change_and_later_hosts_save_by_the_new_ones() -> None:
-    savings = Savings(0)
+    savings = SavingsHistory(0)
     savings.note(1000, {"a": 50, "b": 0}, 2)
     savings.note(2000, {"a": 50, "b": 10}, 2)  # the same suites, of which more is known
     savings.note(3000, {"a": 50}, 2)
@@ -54,7 +54,7 @@ async def test_it_looks_by_itself_once_a_host_was_there(monkeypatch: pytest.Monk
         return 7
 
     monkeypatch.setattr(savings_history, "saved_by", saved_by)
-    savings, gateway = Savings(0), SimpleNamespace(all={"a": SimpleNamespace(name="a")})
+    savings, gateway = SavingsHistory(0), SimpleNamespace(all={"a": SimpleNamespace(name="a")})
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(savings.follow(gateway, lambda: hosts))  # type: ignore[arg-type]
         for _ in range(20):
@@ -69,7 +69,7 @@ async def test_it_looks_by_itself_once_a_host_was_there(monkeypatch: pytest.Monk
 
 
 def test_a_long_series_is_thinned_out_from_its_old_end_and_keeps_both_ends() -> None:
-    savings = Savings(0)
+    savings = SavingsHistory(0)
     for at in range(1, 5 * MOST_POINTS):
         savings.note(at, {"a": at}, 1)
         assert len(savings.points) <= MOST_POINTS

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from switchboard_mcp.config.models import Config, Http
+from switchboard_mcp.config.models import Config, HttpSettings
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observability.log import Log
-from switchboard_mcp.server.http.auth import Tokens
-from switchboard_mcp.server.http.front import HttpFront
+from switchboard_mcp.server.http.auth import TokenTable
+from switchboard_mcp.server.http.front import HttpServer
 from switchboard_mcp.server.http.sockets import take_address
 
 TOKEN = "token"
@@ -21,7 +21,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class Front:
     """A running front."""
 
-    def __init__(self, front: HttpFront, gateway: Gateway, port: int, lines: list[bytes]) -> None:
+    def __init__(self, front: HttpServer, gateway: Gateway, port: int, lines: list[bytes]) -> None:
         self.front = front
         self.gateway = gateway
         self.port = port
@@ -52,9 +52,9 @@ async def until(so: Callable[[], bool]) -> None:
 async def front(**settings: int) -> AsyncIterator[Front]:
     lines: list[bytes] = []
     log = Log(level="debug", write=lines.append)
-    http = Http(**settings)  # type: ignore[arg-type]
+    http = HttpSettings(**settings)  # type: ignore[arg-type]
     gateway = Gateway([], Config(http=http), log, asyncio.get_running_loop())
-    running = HttpFront(gateway, http, "127.0.0.1", Tokens({"": TOKEN}), log)
+    running = HttpServer(gateway, http, "127.0.0.1", TokenTable({"": TOKEN}), log)
     listener = take_address("127.0.0.1", 0)
     await running.listen(listener)
     async with asyncio.TaskGroup() as tasks:

@@ -8,13 +8,13 @@ import pytest
 
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.server.http import auth
-from switchboard_mcp.server.http.auth import Tokens, bearer, named_tokens
+from switchboard_mcp.server.http.auth import TokenTable, bearer, named_tokens
 
 LONG = "x" * 20
 
 
 def test_a_token_tells_who_it_is() -> None:
-    tokens = Tokens({"": "main", "ada": "hers"})
+    tokens = TokenTable({"": "main", "ada": "hers"})
     assert (tokens.principal(b"main"), tokens.principal(b"hers")) == ("", "ada")
     assert tokens.principal(b"") is tokens.principal(b"her") is tokens.principal(b"hers ") is None
 

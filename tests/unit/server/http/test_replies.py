@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.gateway.session import Route, Session
+from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.server.http import event_stream, streamable_http_session, streamable_http_stateless
 from tests.unit.server.http.front import HEAD, Front, front, until
 
@@ -32,10 +32,10 @@ class Desk:
     """In place of the gateway: whoever asks waits until the test answers."""
 
     def __init__(self, running: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.asked: asyncio.Queue[Route] = asyncio.Queue()
+        self.asked: asyncio.Queue[ReplyChannel] = asyncio.Queue()
         monkeypatch.setattr(running.gateway, "receive", self.receive)
 
-    def receive(self, session: Session, route: Route, data: bytes) -> None:
+    def receive(self, session: Session, route: ReplyChannel, data: bytes) -> None:
         session.initialized = True
         self.asked.put_nowait(route)
 

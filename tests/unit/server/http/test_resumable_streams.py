@@ -7,7 +7,7 @@ import pytest
 
 from switchboard_mcp.server.http import resumable_streams
 from switchboard_mcp.server.http.event_stream import event
-from switchboard_mcp.server.http.resumable_streams import Post, Stream
+from switchboard_mcp.server.http.resumable_streams import PostStream, Stream
 
 
 class Outlet:
@@ -38,10 +38,10 @@ def outlet() -> Any:
     return Outlet()
 
 
-def post(*ids: bytes, batch: bool = False) -> tuple[Post, Any, list[Post]]:
-    done: list[Post] = []
+def post(*ids: bytes, batch: bool = False) -> tuple[PostStream, Any, list[PostStream]]:
+    done: list[PostStream] = []
     road = outlet()
-    return Post(1, road, list(ids), done.append, batch=batch), road, done
+    return PostStream(1, road, list(ids), done.append, batch=batch), road, done
 
 
 @pytest.mark.parametrize("message", [b'{"a":1}', b'{\n "a":\r\n 1}', b'{"a":"\\n"}', b'{"a":1}\r'])

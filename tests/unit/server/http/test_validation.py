@@ -5,22 +5,22 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.protocol.http_headers import Mirror
+from switchboard_mcp.protocol.http_headers import HeaderMirror
 from switchboard_mcp.server.http import validation
-from switchboard_mcp.server.http.validation import Posted, Refusal
+from switchboard_mcp.server.http.validation import MessageHead, Refusal
 
 Json = dict[str, Any]
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 META = {VERSION: "2026-07-28", CAPABILITIES: {}}
-CITY = Mirror(("city",), "City")
-COUNT = Mirror(("how", "many"), "Count")
-SURE = Mirror(("sure",), "Sure")
+CITY = HeaderMirror(("city",), "City")
+COUNT = HeaderMirror(("how", "many"), "Count")
+SURE = HeaderMirror(("sure",), "Sure")
 
 
-def posted(message: object) -> Posted:
+def posted(message: object) -> MessageHead:
     found = validation.read(json.dumps(message).encode())
-    assert isinstance(found, Posted), found
+    assert isinstance(found, MessageHead), found
     return found
 
 
@@ -37,7 +37,7 @@ def code(refused: Refusal | None) -> int | None:
     return found
 
 
-def checked(message: Json, marked: tuple[Mirror, ...], **headers: str | None) -> int | None:
+def checked(message: Json, marked: tuple[HeaderMirror, ...], **headers: str | None) -> int | None:
     name = message.get("params", {}).get("name")
     given = {"mcp-protocol-version": "2026-07-28", "mcp-method": message["method"], "mcp-name": name}
     given |= {key.replace("_", "-"): value for key, value in headers.items()}
@@ -88,7 +88,7 @@ def test_what_is_no_message_is_refused_with_its_id_where_it_has_one(
     ],
 )
 def test_every_kind_of_message_is_read(body: bytes) -> None:
-    assert isinstance(validation.read(body), Posted)
+    assert isinstance(validation.read(body), MessageHead)
 
 
 @pytest.mark.parametrize(

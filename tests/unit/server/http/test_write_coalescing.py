@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from switchboard_mcp.server.http.write_coalescing import Joining
+from switchboard_mcp.server.http.write_coalescing import CoalescingTransport
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
@@ -26,8 +26,8 @@ class Sink:
         return self.closed
 
 
-def joining(sink: Sink) -> Joining:
-    return Joining(cast(asyncio.Transport, sink), asyncio.get_running_loop())
+def joining(sink: Sink) -> CoalescingTransport:
+    return CoalescingTransport(cast(asyncio.Transport, sink), asyncio.get_running_loop())
 
 
 async def test_head_and_body_go_out_together() -> None:

@@ -9,16 +9,16 @@ from typing import Any
 
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.transport.http.base import RemoteLink, Server
+from switchboard_mcp.transport.http.base import HttpTransportBase, RemoteServer
 from tests.unit.transport.recorder import PATIENCE_S, Recorder, settle
 
-Dial = Callable[..., RemoteLink]
+Dial = Callable[..., HttpTransportBase]
 
 
 class Rig(Recorder):
     """A link with the recorder that hears it."""
 
-    def __init__(self, link: RemoteLink) -> None:
+    def __init__(self, link: HttpTransportBase) -> None:
         super().__init__()
         self.link = link
         self.lost: dict[bytes, Failure] = {}
@@ -63,7 +63,7 @@ async def dialled(
         return task
 
     link = dial(
-        Server(name="kid", url=url, headers=headers or {}),
+        RemoteServer(name="kid", url=url, headers=headers or {}),
         start_task,
         note=notes.append,
         on_error=errors.append,

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from switchboard_mcp.transport.http import connection_pool
-from switchboard_mcp.transport.http.streamable_http import StreamableLink
+from switchboard_mcp.transport.http.streamable_http import StreamableHttpTransport
 from tests.unit.transport.http.remotes import dialled
 from tests.unit.transport.http.webserver import Reply, Request, serving
 from tests.unit.transport.recorder import settle
@@ -65,7 +65,7 @@ class TestProxies:
 
         async with serving(handle) as proxy:
             monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{proxy.port}")
-            async with dialled(StreamableLink, "http://server.invalid/mcp") as rig:
+            async with dialled(StreamableHttpTransport, "http://server.invalid/mcp") as rig:
                 rig.ask("tools/list")
                 await rig.until_received(1)
         assert b'"result": "http://server.invalid/mcp"' in rig.received[0]
@@ -76,7 +76,7 @@ class TestProxies:
         self, proxy: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("http_proxy", proxy)
-        async with dialled(StreamableLink, "http://server.invalid/mcp") as rig:
+        async with dialled(StreamableHttpTransport, "http://server.invalid/mcp") as rig:
             rig.ask("tools/list")
             assert (await rig.until_over()).code == "child_unreachable"
 
@@ -129,7 +129,7 @@ class TestTrust:
             await reply.result(request, "x")
 
         async with serving(handle, tls=self.secured(certificate)) as web:
-            async with dialled(StreamableLink, web.url) as rig:
+            async with dialled(StreamableHttpTransport, web.url) as rig:
                 rig.ask("tools/list")
                 problem = await rig.until_over()
             assert web.requests == []
@@ -146,7 +146,7 @@ class TestTrust:
 
         async with (
             serving(handle, tls=self.secured(certificate)) as web,
-            dialled(StreamableLink, web.url) as rig,
+            dialled(StreamableHttpTransport, web.url) as rig,
         ):
             for id in range(3):
                 rig.ask("tools/list", id)

@@ -13,11 +13,11 @@ from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 import pytest
 
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.transport.http.base import Server
-from switchboard_mcp.transport.http.client import WebClient
+from switchboard_mcp.transport.http.base import RemoteServer
+from switchboard_mcp.transport.http.client import HttpClient
 from switchboard_mcp.transport.http.oauth import Client, OAuth, Person
-from switchboard_mcp.transport.http.streamable_http import StreamableLink
-from switchboard_mcp.transport.http.token_store import Login, LoginFile, logins_folder
+from switchboard_mcp.transport.http.streamable_http import StreamableHttpTransport
+from switchboard_mcp.transport.http.token_store import LoginFile, StoredLogin, logins_folder
 from tests.unit.transport.http.remotes import dialled
 from tests.unit.transport.http.webserver import Json, Reply, Request, WebServer, serving
 
@@ -126,8 +126,8 @@ def file(tmp_path: Path) -> LoginFile:
 async def log_in(gate: Gate, file: LoginFile, client: Client | None = None) -> Visitor:
     """As a person does it from a terminal."""
     visitor = Visitor(gate)
-    server = Server(name="kid", url=gate.web.url)
-    web = WebClient(server, OAuth(server, file, lambda secret: None, client, visitor.person))
+    server = RemoteServer(name="kid", url=gate.web.url)
+    web = HttpClient(server, OAuth(server, file, lambda secret: None, client, visitor.person))
     async with web.stream("GET", gate.web.url, {}) as response:
         assert response.status_code != 401
     await web.aclose()
@@ -166,7 +166,7 @@ class Known:
         self.secrets: list[str] = []
 
     def auth(self) -> OAuth:
-        server = Server(name="kid", url=self.gate.web.url)
+        server = RemoteServer(name="kid", url=self.gate.web.url)
         return OAuth(server, self.file, self.secrets.append)
 
     def keep(
@@ -174,7 +174,7 @@ class Known:
     ) -> None:
         gate = self.gate
         self.file.write(
-            Login(
+            StoredLogin(
                 access_token=access,
                 expires_at=time.time() + expires_in,
                 tokens=json.dumps({"access_token": access, "token_type": "Bearer", "refresh_token": refresh}),
@@ -209,7 +209,7 @@ async def test_a_good_token_goes_with_every_request_without_the_sdk(
     async with serving(gate) as gate.web:
         known.keep()
         gate.access.add("old-access")
-        async with dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig:
+        async with dialled(StreamableHttpTransport, gate.web.url, auth=known.auth()) as rig:
             for id in (1, 2):
                 rig.ask("tools/list", id)
             await rig.until_received(2)
@@ -225,7 +225,7 @@ async def test_a_token_that_is_no_good_is_renewed_and_kept(known: Known, why: st
     async with serving(gate) as gate.web:
         known.keep(expires_in=-5 if why == "expired" else 3600)
         gate.refresh.add("old-refresh")
-        async with dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig:
+        async with dialled(StreamableHttpTransport, gate.web.url, auth=known.auth()) as rig:
             rig.ask("tools/list", 1)
             await rig.until_received(1)
             rig.ask("tools/list", 2)
@@ -239,7 +239,7 @@ async def test_a_token_that_is_no_good_is_renewed_and_kept(known: Known, why: st
     gate.access.clear()
     async with serving(gate) as gate.web:
         known.keep(refresh=json.loads(login.tokens)["refresh_token"])
-        async with dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig:
+        async with dialled(StreamableHttpTransport, gate.web.url, auth=known.auth()) as rig:
             rig.ask("tools/list", 3)
             await rig.until_received(1)
 
@@ -250,7 +250,7 @@ async def test_a_token_that_is_renewed_after_a_logout_is_not_kept(known: Known) 
         known.keep()
         gate.access.add("old-access")
         gate.refresh.add("old-refresh")
-        async with dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig:
+        async with dialled(StreamableHttpTransport, gate.web.url, auth=known.auth()) as rig:
             rig.ask("tools/list", 1)
             await rig.until_received(1)
             assert known.file.remove()
@@ -265,7 +265,7 @@ async def test_many_requests_that_are_refused_together_renew_once(known: Known) 
     async with serving(gate) as gate.web:
         known.keep()
         gate.refresh.add("old-refresh")
-        async with dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig:
+        async with dialled(StreamableHttpTransport, gate.web.url, auth=known.auth()) as rig:
             for id in range(10):
                 rig.ask("tools/list", id)
             await rig.until_received(10)
@@ -278,7 +278,7 @@ async def test_a_login_that_is_over_fails_and_says_what_to_run(
     gate = known.gate
     async with serving(gate) as gate.web:
         known.keep()
-        async with dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig:
+        async with dialled(StreamableHttpTransport, gate.web.url, auth=known.auth()) as rig:
             rig.ask("tools/list")
             problem = await rig.until_over()
         assert "/as/register" not in [request.path for request in gate.web.requests]
@@ -291,7 +291,7 @@ async def test_without_a_login_the_answer_says_what_to_run(known: Known) -> None
     gate = known.gate
     async with (
         serving(gate) as gate.web,
-        dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig,
+        dialled(StreamableHttpTransport, gate.web.url, auth=known.auth()) as rig,
     ):
         rig.ask("tools/list")
         problem = await rig.until_over()
@@ -303,11 +303,11 @@ async def test_without_a_login_the_answer_says_what_to_run(known: Known) -> None
 async def test_where_a_token_of_the_entry_is_refused_a_login_is_no_way_out(known: Known) -> None:
     gate = known.gate
     async with serving(gate) as gate.web:
-        async with dialled(StreamableLink, gate.web.url, {"Authorization": "Bearer mine"}) as rig:
+        async with dialled(StreamableHttpTransport, gate.web.url, {"Authorization": "Bearer mine"}) as rig:
             rig.ask("tools/list")
             assert "login" not in str((await rig.until_over()).hint)
         gate.challenge = False
-        async with dialled(StreamableLink, gate.web.url) as rig:
+        async with dialled(StreamableHttpTransport, gate.web.url) as rig:
             rig.ask("tools/list")
             assert "login" not in str((await rig.until_over()).hint)
 
@@ -319,7 +319,7 @@ async def test_without_the_sdk_a_renewal_says_what_to_install(
     monkeypatch.setitem(sys.modules, "mcp.client.auth", None)
     async with serving(gate) as gate.web:
         known.keep()
-        async with dialled(StreamableLink, gate.web.url, auth=known.auth()) as rig:
+        async with dialled(StreamableHttpTransport, gate.web.url, auth=known.auth()) as rig:
             rig.ask("tools/list")
             problem = await rig.until_lost()
     assert problem.code == "transport_unsupported"
@@ -350,9 +350,9 @@ async def test_a_login_that_the_person_does_not_finish_is_told(file: LoginFile) 
         return {"code": "x", "state": "forged"}
 
     async with serving(gate) as gate.web:
-        server = Server(name="kid", url=gate.web.url)
+        server = RemoteServer(name="kid", url=gate.web.url)
         person = Person(REDIRECT, Visitor(gate).visit, wrong)
-        web = WebClient(server, OAuth(server, file, lambda secret: None, None, person))
+        web = HttpClient(server, OAuth(server, file, lambda secret: None, None, person))
         with pytest.raises(SwitchboardError, match="wants a new login"):
             async with web.stream("GET", gate.web.url, {}):
                 pass
@@ -362,26 +362,26 @@ async def test_a_login_that_the_person_does_not_finish_is_told(file: LoginFile) 
 
 class TestFile:
     def test_what_others_could_read_or_write_is_not_believed(self, file: LoginFile) -> None:
-        file.write(Login(access_token="abc"))
-        assert file.read() == Login(access_token="abc")
+        file.write(StoredLogin(access_token="abc"))
+        assert file.read() == StoredLogin(access_token="abc")
         for mode in (0o640, 0o604, 0o620):
             os.chmod(file.path, mode)
             assert file.read() is None
 
     def test_what_is_no_login_is_none(self, file: LoginFile) -> None:
         assert file.read() is None
-        file.write(Login())
+        file.write(StoredLogin())
         Path(file.path).write_text("{")
         assert file.read() is None
 
     def test_it_is_removed_once(self, file: LoginFile) -> None:
         assert not file.remove()
-        file.write(Login(access_token="abc"))
+        file.write(StoredLogin(access_token="abc"))
         assert file.exists
         assert [file.remove(), file.remove(), file.exists] == [True, False, False]
 
     def test_a_link_is_not_followed(self, file: LoginFile, tmp_path: Path) -> None:
-        file.write(Login(access_token="abc"))
+        file.write(StoredLogin(access_token="abc"))
         elsewhere = tmp_path / "elsewhere"
         os.rename(file.path, elsewhere)
         os.symlink(elsewhere, file.path)
@@ -407,11 +407,11 @@ class TestFile:
     @pytest.mark.parametrize(
         ("login", "fresh"),
         [
-            (Login(), False),
-            (Login(access_token="x"), True),
-            (Login(access_token="x", expires_at=1100), True),
-            (Login(access_token="x", expires_at=1010), False),
+            (StoredLogin(), False),
+            (StoredLogin(access_token="x"), True),
+            (StoredLogin(access_token="x", expires_at=1100), True),
+            (StoredLogin(access_token="x", expires_at=1010), False),
         ],
     )
-    def test_a_token_is_fresh_until_shortly_before_its_end(self, login: Login, fresh: bool) -> None:
+    def test_a_token_is_fresh_until_shortly_before_its_end(self, login: StoredLogin, fresh: bool) -> None:
         assert login.is_fresh(1000) is fresh

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from switchboard_mcp.transport.http.sse import EventsLink
+from switchboard_mcp.transport.http.sse import SseTransport
 from tests.unit.transport.http.remotes import Rig, dialled
 from tests.unit.transport.http.webserver import Handler, Json, Reply, Request, serving
 from tests.unit.transport.recorder import settle
@@ -46,7 +46,7 @@ class Desk:
 
 async def test_messages_are_posted_to_the_address_that_the_stream_names() -> None:
     desk = Desk()
-    async with serving(desk) as web, dialled(EventsLink, web.url, {"X-Key": "abc"}) as rig:
+    async with serving(desk) as web, dialled(SseTransport, web.url, {"X-Key": "abc"}) as rig:
         for id in range(3):
             rig.ask("tools/list", id)
         await rig.until_received(3)
@@ -60,7 +60,7 @@ async def test_messages_are_posted_to_the_address_that_the_stream_names() -> Non
 
 async def test_nothing_overtakes_the_word_that_we_are_ready_and_notifications_keep_their_order() -> None:
     desk = Desk()
-    async with serving(desk) as web, dialled(EventsLink, web.url) as rig:
+    async with serving(desk) as web, dialled(SseTransport, web.url) as rig:
         rig.tell("notifications/initialized")
         rig.ask("tools/list")
         names = [f"notifications/{number}" for number in range(10)]
@@ -76,7 +76,7 @@ async def test_nothing_overtakes_the_word_that_we_are_ready_and_notifications_ke
 async def test_what_the_server_says_unasked_is_delivered() -> None:
     desk = Desk()
     note = {"jsonrpc": "2.0", "method": "notifications/x"}
-    async with serving(desk) as web, dialled(EventsLink, web.url) as rig:
+    async with serving(desk) as web, dialled(SseTransport, web.url) as rig:
         await desk.open.wait()
         await desk.stream.chunk(b": ping\n\n")
         await desk.stream.event(note)
@@ -96,7 +96,7 @@ async def test_what_the_server_says_unasked_is_delivered() -> None:
     ],
 )
 async def test_an_address_of_somebody_else_is_refused(endpoint: str) -> None:
-    async with serving(Desk(endpoint)) as web, dialled(EventsLink, web.url) as rig:
+    async with serving(Desk(endpoint)) as web, dialled(SseTransport, web.url) as rig:
         rig.ask("initialize")
         problem = await rig.until_over()
     assert problem.code == "child_protocol"
@@ -109,14 +109,14 @@ async def test_an_address_of_its_own_may_be_written_in_any_way(endpoint: str) ->
     desk = Desk()
     async with serving(desk) as web:
         desk.endpoint = endpoint.format(port=web.port)
-        async with dialled(EventsLink, web.url) as rig:
+        async with dialled(SseTransport, web.url) as rig:
             rig.ask("initialize")
             await rig.until_received(1)
 
 
 async def test_only_the_first_address_counts() -> None:
     desk = Desk()
-    async with serving(desk) as web, dialled(EventsLink, web.url) as rig:
+    async with serving(desk) as web, dialled(SseTransport, web.url) as rig:
         await desk.open.wait()
         await desk.stream.chunk(b"event: endpoint\ndata: http://evil.example/\n\n")
         rig.ask("tools/list")
@@ -127,7 +127,7 @@ async def test_only_the_first_address_counts() -> None:
 @pytest.mark.parametrize("how", ["ended", "cut"])
 async def test_the_end_of_the_stream_ends_the_link(how: str) -> None:
     desk = Desk()
-    async with serving(desk) as web, dialled(EventsLink, web.url) as rig:
+    async with serving(desk) as web, dialled(SseTransport, web.url) as rig:
         await desk.open.wait()
         if how == "cut":
             desk.stream.cut()
@@ -156,7 +156,7 @@ def answering(status: int, body: bytes = b"", **headers: str) -> Handler:
     ],
 )
 async def test_a_stream_that_is_refused_is_told(status: int, code: str) -> None:
-    async with serving(answering(status)) as web, dialled(EventsLink, web.url) as rig:
+    async with serving(answering(status)) as web, dialled(SseTransport, web.url) as rig:
         problem = await rig.until_over()
     assert problem.code == code
     assert f"HTTP {status}" in problem.message
@@ -165,7 +165,7 @@ async def test_a_stream_that_is_refused_is_told(status: int, code: str) -> None:
 async def test_what_is_no_stream_is_told() -> None:
     async with (
         serving(answering(200, b"{}", content_type="application/json")) as web,
-        dialled(EventsLink, web.url) as rig,
+        dialled(SseTransport, web.url) as rig,
     ):
         assert "answered with application/json" in (await rig.until_over()).message
 
@@ -173,7 +173,7 @@ async def test_what_is_no_stream_is_told() -> None:
 async def test_a_server_that_is_not_there_is_told() -> None:
     async with serving(Desk()) as web:
         url = web.url
-    async with dialled(EventsLink, url) as rig:
+    async with dialled(SseTransport, url) as rig:
         assert (await rig.until_over()).code == "child_unreachable"
 
 
@@ -186,7 +186,7 @@ class TestRefusedPosts:
                 else:
                     await super().posted(request, reply)
 
-        async with serving(Picky()) as web, dialled(EventsLink, web.url) as rig:
+        async with serving(Picky()) as web, dialled(SseTransport, web.url) as rig:
             rig.ask("tools/call", 1)
             rig.ask("tools/call", 2)
             assert (await rig.until_lost(1)).code == "child_http_error"
@@ -200,7 +200,7 @@ class TestRefusedPosts:
             async def posted(self, request: Request, reply: Reply) -> None:
                 await reply.json({"jsonrpc": "2.0", "id": None, "error": error}, 400)
 
-        async with serving(Picky()) as web, dialled(EventsLink, web.url) as rig:
+        async with serving(Picky()) as web, dialled(SseTransport, web.url) as rig:
             rig.ask("tools/call")
             await rig.until_received(1)
         assert decoded(rig) == [{"jsonrpc": "2.0", "id": 1, "error": error}]
@@ -211,7 +211,7 @@ class TestRefusedPosts:
             async def posted(self, request: Request, reply: Reply) -> None:
                 await reply.send(404, b"Could not find session")
 
-        async with serving(Forgetful()) as web, dialled(EventsLink, web.url) as rig:
+        async with serving(Forgetful()) as web, dialled(SseTransport, web.url) as rig:
             if message == "request":
                 rig.ask("tools/call")
                 assert (await rig.until_lost()).code == "child_session_lost"
@@ -227,7 +227,7 @@ class TestRefusedPosts:
                 else:
                     await super().posted(request, reply)
 
-        async with serving(Picky()) as web, dialled(EventsLink, web.url) as rig:
+        async with serving(Picky()) as web, dialled(SseTransport, web.url) as rig:
             rig.tell("notifications/x")
             rig.tell("notifications/y")
             await web.until_called("notifications/y")
@@ -242,7 +242,7 @@ async def test_an_event_beyond_the_limit_is_told_and_those_after_it_come() -> No
             await self.stream.event(result(1, "x" * 100_000))
             await self.stream.event(result(2))
 
-    async with serving(Large()) as web, dialled(EventsLink, web.url, limit=10_000) as rig:
+    async with serving(Large()) as web, dialled(SseTransport, web.url, limit=10_000) as rig:
         rig.ask("tools/call")
         await rig.until_received(1)
     assert len(rig.odd) == 1
@@ -250,7 +250,7 @@ async def test_an_event_beyond_the_limit_is_told_and_those_after_it_come() -> No
 
 
 async def test_closing_lets_the_last_messages_go_and_then_the_stream() -> None:
-    async with serving(Desk()) as web, dialled(EventsLink, web.url) as rig:
+    async with serving(Desk()) as web, dialled(SseTransport, web.url) as rig:
         rig.tell("notifications/last")
         rig.link.close_sending()
         rig.tell("notifications/late")

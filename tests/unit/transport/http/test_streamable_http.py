@@ -8,7 +8,7 @@ import json
 import pytest
 
 from switchboard_mcp.transport.http import streamable_http
-from switchboard_mcp.transport.http.streamable_http import StreamableLink
+from switchboard_mcp.transport.http.streamable_http import StreamableHttpTransport
 from tests.unit.transport.http.remotes import Rig, dialled
 from tests.unit.transport.http.streamables import (
     ENVELOPE,
@@ -30,7 +30,7 @@ async def test_the_trace_of_a_request_is_in_its_headers_in_both_eras() -> None:
     async def handle(request: Request, reply: Reply) -> None:
         await reply.result(request, request.headers.get("traceparent"))
 
-    async with serving(after_greeting(handle)) as web, dialled(StreamableLink, web.url) as rig:
+    async with serving(after_greeting(handle)) as web, dialled(StreamableHttpTransport, web.url) as rig:
         await opened(rig)
         traced = {"_meta": {"traceparent": parent}}
         modern = {"_meta": {**traced["_meta"], **json.loads(ENVELOPE)["_meta"]}}
@@ -45,7 +45,7 @@ class TestMessages:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.result(request, {"big": 2**70})
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.ask("tools/call")
             await rig.until_received(1)
         assert rig.received == [b'{"jsonrpc": "2.0", "id": 1, "result": {"big": 1180591620717411303424}}']
@@ -67,7 +67,7 @@ class TestMessages:
             await reply.event(result())
             await reply.end()
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.ask("tools/call")
             await rig.until_received(3)
             await web.until(lambda: web.connections == 1)
@@ -85,7 +85,7 @@ class TestMessages:
                 done.set()
             await done.wait()
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             for id in range(20):
                 rig.ask("tools/call", id)
             await rig.until_received(20)
@@ -104,7 +104,7 @@ class TestMessages:
             await go.wait()
             await reply.result(request, "x")
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             for id in (1, 2, 3):
                 rig.ask("tools/call", id)
             await web.until_called("tools/call", 2)
@@ -124,7 +124,7 @@ class TestMessages:
             await reply.event(result(request.json["id"]))
             await reply.end()
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             for id in range(1, 7):
                 rig.ask("tools/call", id)
                 await rig.until_received(id)
@@ -135,7 +135,7 @@ class TestMessages:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.json([result(7), result(1)])
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.ask("tools/call")
             await rig.until_received(1)
             await settle(20)
@@ -147,7 +147,7 @@ class TestMessages:
         headers = {"Authorization": "Bearer abc", "Accept": "text/html", "User-Agent": "mine"}
         async with (
             serving(after_greeting(never)) as web,
-            dialled(StreamableLink, web.url, headers) as rig,
+            dialled(StreamableHttpTransport, web.url, headers) as rig,
         ):
             await opened(rig)
             await web.until_called("GET")
@@ -160,7 +160,7 @@ class TestMessages:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.result(request, "x")
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.link.pause()
             rig.ask("tools/call")
             await web.until_called("tools/call")
@@ -182,7 +182,7 @@ class TestMessages:
                 if b"notifications/x" in message:
                     raise ValueError("a surprise")
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.__class__ = Fragile
             rig.listen(rig.link)
             rig.ask("tools/call")
@@ -195,7 +195,7 @@ class TestSession:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.result(request, "x")
 
-        async with serving(after_greeting(handle)) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(after_greeting(handle)) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             rig.ask("tools/list", 2)
             await rig.until_received(1)
@@ -222,7 +222,7 @@ class TestSession:
             elif not await greet(request, reply):
                 await reply.result(request, "x")
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             rig.ask("tools/list", 2)
             await web.until_called("notifications/initialized")
@@ -232,7 +232,7 @@ class TestSession:
             await rig.until_received(1)
 
     async def test_notifications_and_answers_keep_their_order(self) -> None:
-        async with serving(after_greeting(never)) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(after_greeting(never)) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             names = [f"notifications/{number}" for number in range(20)]
             for name in names:
@@ -247,7 +247,7 @@ class TestSession:
             else:
                 await reply.send(405 if request.method == "GET" else 202)
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             await web.until_called("GET")
             rig.link.close_sending()
@@ -260,7 +260,7 @@ class TestSession:
             error = {"code": -32000, "message": "Bad Request: No valid session ID provided"}
             await reply.json({"jsonrpc": "2.0", "id": None, "error": error}, status)
 
-        async with serving(after_greeting(handle)) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(after_greeting(handle)) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             rig.ask("tools/list", 2)
             assert (await rig.until_over()).code == "child_session_lost"
@@ -276,7 +276,7 @@ class TestSession:
                 await asyncio.Event().wait()
             await reply.send(404)
 
-        async with serving(after_greeting(handle)) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(after_greeting(handle)) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             rig.ask("tools/call", 2)
             await web.until_called("tools/call")
@@ -292,7 +292,7 @@ class TestSession:
             else:
                 await greet(request, reply)
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             rig.tell("notifications/x")
             assert (await rig.until_over()).code == "child_session_lost"
@@ -304,7 +304,7 @@ class TestSession:
             else:
                 await greet(request, reply)
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             assert (await rig.until_over()).code == "child_session_lost"
 
@@ -314,7 +314,7 @@ class TestSession:
                 await asyncio.Event().wait()
             await greet(request, reply)
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             rig.link.close_sending()
             await web.until_called("DELETE")
@@ -325,7 +325,7 @@ async def test_a_server_under_no_load_sees_no_needless_requests() -> None:
     async def handle(request: Request, reply: Reply) -> None:
         await reply.result(request, "x")
 
-    async with serving(after_greeting(handle)) as server, dialled(StreamableLink, server.url) as rig:
+    async with serving(after_greeting(handle)) as server, dialled(StreamableHttpTransport, server.url) as rig:
         await opened(rig)
         rig.ask("tools/call", 2)
         await rig.until_received(1)

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.protocol.http_headers import Mirror
+from switchboard_mcp.protocol.http_headers import HeaderMirror
 from switchboard_mcp.transport.http import streamable_http
-from switchboard_mcp.transport.http.streamable_http import StreamableLink
+from switchboard_mcp.transport.http.streamable_http import StreamableHttpTransport
 from tests.unit.transport.http.remotes import dialled
 from tests.unit.transport.http.streamables import (
     ENVELOPE,
@@ -30,8 +30,8 @@ class TestWithoutHandshake:
         call = json.dumps(
             {**json.loads(ENVELOPE), "name": "Zürich", "arguments": {"region": "eu", "other": 1}}
         ).encode()
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
-            rig.link.mirrors = {"Zürich": (Mirror(("region",), "Region"),)}
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
+            rig.link.mirrors = {"Zürich": (HeaderMirror(("region",), "Region"),)}
             rig.ask("tools/call", 1, call)
             await rig.until_received(1)
             rig.ask("tools/list", 2, ENVELOPE)
@@ -51,7 +51,7 @@ class TestWithoutHandshake:
             await reply.event(None, id="p1", retry=1)
             await reply.end()
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.ask("tools/call", 1, ENVELOPE)
             assert (await rig.until_lost()).code == "child_answer_lost"
         assert web.calls == ["tools/call"]
@@ -62,7 +62,7 @@ class TestWithoutHandshake:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.json({"jsonrpc": "2.0", "id": request.json["id"], "error": error}, 404)
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.ask("ping", 1, ENVELOPE)
             await rig.until_received(1)
         assert decoded(rig)[0]["error"] == error
@@ -75,7 +75,7 @@ class TestWithoutHandshake:
                 await asyncio.Event().wait()
             await reply.result(request, "x")
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             for id in (1, 2):
                 rig.ask("subscriptions/listen", id, ENVELOPE)
             await web.until_called("subscriptions/listen", 2)
@@ -86,7 +86,7 @@ class TestWithoutHandshake:
 class TestRefusals:
     async def ask(self, handler: Handler, **options: object) -> Failure:
         """The failure that a request ends in."""
-        async with serving(handler) as web, dialled(StreamableLink, web.url, **options) as rig:  # type: ignore[arg-type]
+        async with serving(handler) as web, dialled(StreamableHttpTransport, web.url, **options) as rig:  # type: ignore[arg-type]
             rig.ask("tools/call")
             problem = await rig.until_lost()
             await settle(20)
@@ -106,7 +106,7 @@ class TestRefusals:
         if status == 403:
             assert (await self.ask(handle)).code == "child_unauthorized"
             return
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.ask("tools/call")
             await rig.until_received(1)
         assert decoded(rig) == [{"jsonrpc": "2.0", "id": 1, "error": error}]
@@ -156,14 +156,14 @@ class TestRefusals:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.send(200, body, content_type="application/json")
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.ask("tools/call")
             assert (await rig.until_lost()).code == "child_protocol"
 
     async def test_a_server_that_is_not_there_is_told_and_ends_the_link(self) -> None:
         async with serving(never) as web:
             url = web.url
-        async with dialled(StreamableLink, url) as rig:
+        async with dialled(StreamableHttpTransport, url) as rig:
             rig.ask("tools/call")
             problem = await rig.until_over()
         assert (problem.code, problem.retryable) == ("child_unreachable", True)
@@ -176,7 +176,7 @@ class TestRefusals:
             await go.wait()
             await reply.result(request, "x")
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.ask("tools/call", 1)
             await web.until_called("tools/call")
             port, web.port = web.port, 1
@@ -190,7 +190,7 @@ class TestRefusals:
         assert rig.ends == 0
 
     async def test_an_unknown_host_is_told(self) -> None:
-        async with dialled(StreamableLink, "http://nowhere.invalid/mcp") as rig:
+        async with dialled(StreamableHttpTransport, "http://nowhere.invalid/mcp") as rig:
             rig.ask("tools/call")
             assert (await rig.until_lost()).code == "child_unreachable"
 
@@ -198,7 +198,7 @@ class TestRefusals:
         async with serving(never) as web:
             port = web.port
         url = f"http://user:hunter22@127.0.0.1:{port}/s/k3y0123456789abcdef012/mcp?token=abc"
-        async with dialled(StreamableLink, url) as rig:
+        async with dialled(StreamableHttpTransport, url) as rig:
             rig.ask("tools/call")
             problem = await rig.until_lost()
         assert f"http://127.0.0.1:{port}/s/…/mcp " in problem.message
@@ -211,7 +211,7 @@ class TestLimits:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.result(request, "x" * 100_000)
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url, limit=10_000) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url, limit=10_000) as rig:
             rig.ask("tools/call")
             await rig.until(lambda: bool(rig.odd))
             await settle(20)
@@ -225,7 +225,7 @@ class TestLimits:
             await reply.event(result())
             await reply.end()
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url, limit=10_000) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url, limit=10_000) as rig:
             rig.ask("tools/call")
             await rig.until_received(1)
         assert len(rig.odd) == 1
@@ -235,7 +235,7 @@ class TestLimits:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.result(request, len(request.body))
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.ask("tools/call", 1, b'"%b"' % (b"x" * 5_000_000))
             assert rig.link.backlog > 5_000_000
             await rig.until_received(1)
@@ -257,7 +257,7 @@ class TestRedirects:
     async def test_within_the_origin_they_are_followed_with_the_message(self) -> None:
         async with (
             serving(self.sending_on("/mcp/", 308)) as web,
-            dialled(StreamableLink, web.url, {"Authorization": "Bearer abc"}) as rig,
+            dialled(StreamableHttpTransport, web.url, {"Authorization": "Bearer abc"}) as rig,
         ):
             rig.ask("tools/call")
             await rig.until_received(1)
@@ -266,7 +266,7 @@ class TestRedirects:
 
     async def test_to_another_origin_they_are_not_followed(self) -> None:
         async with serving(never) as other, serving(self.sending_on(other.url + "?x=secret")) as web:
-            async with dialled(StreamableLink, web.url, {"Authorization": "Bearer abc"}) as rig:
+            async with dialled(StreamableHttpTransport, web.url, {"Authorization": "Bearer abc"}) as rig:
                 rig.ask("tools/call")
                 problem = await rig.until_lost()
             assert problem.code == "child_http_error"
@@ -276,13 +276,16 @@ class TestRedirects:
 
     @pytest.mark.parametrize("status", [301, 302, 303])
     async def test_those_that_would_drop_the_message_are_not_followed(self, status: int) -> None:
-        async with serving(self.sending_on("/other", status)) as web, dialled(StreamableLink, web.url) as rig:
+        async with (
+            serving(self.sending_on("/other", status)) as web,
+            dialled(StreamableHttpTransport, web.url) as rig,
+        ):
             rig.ask("tools/call")
             assert f"/other (HTTP {status})" in (await rig.until_lost()).message
         assert len(web.requests) == 1
 
     async def test_a_ring_of_them_ends(self) -> None:
-        async with serving(self.sending_on("/mcp")) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(self.sending_on("/mcp")) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.ask("tools/call")
             assert (await rig.until_lost()).code == "child_http_error"
         assert 1 < len(web.requests) < 10
@@ -290,7 +293,7 @@ class TestRedirects:
     async def test_a_user_in_the_location_is_not_taken_over(self) -> None:
         async with serving(never) as web:
             web.handler = self.sending_on(f"http://eve:x@127.0.0.1:{web.port}/other")
-            async with dialled(StreamableLink, web.url) as rig:
+            async with dialled(StreamableHttpTransport, web.url) as rig:
                 rig.ask("tools/call")
                 assert "eve" not in (await rig.until_lost()).message
         assert len(web.requests) == 1

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from switchboard_mcp.transport.http import streamable_http
-from switchboard_mcp.transport.http.streamable_http import StreamableLink
+from switchboard_mcp.transport.http.streamable_http import StreamableHttpTransport
 from tests.unit.transport.http.remotes import dialled
 from tests.unit.transport.http.streamables import (
     ENVELOPE,
@@ -33,7 +33,7 @@ class TestUnasked:
                 await asyncio.Event().wait()
             await greet(request, reply)
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             await rig.until_received(1)
         assert decoded(rig) == [note]
@@ -49,7 +49,7 @@ class TestUnasked:
             elif not await greet(request, reply):
                 await reply.result(request, "x")
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             rig.ask("tools/call", 2)
             rig.ask("tools/list", 3)
@@ -71,7 +71,7 @@ class TestUnasked:
             elif not await greet(request, reply):
                 await reply.result(request, "x")
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             rig.ask("tools/call", 2)
             await rig.until_received(1)
@@ -94,7 +94,7 @@ class TestUnasked:
             else:
                 await reply.end()
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             await rig.until_received(3)
         assert [message["method"] for message in decoded(rig)] == [f"notifications/{n}" for n in range(3)]
@@ -107,7 +107,7 @@ class TestUnasked:
             elif not await greet(request, reply):
                 await reply.result(request, "x")
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             await web.until_called("GET")
             rig.ask("tools/list", 2)
@@ -130,7 +130,7 @@ class TestLostStreams:
                 await reply.event(result(2), id="p3")
                 await reply.end()
 
-        async with serving(after_greeting(handle)) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(after_greeting(handle)) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             rig.ask("tools/call", 2)
             await rig.until_received(2)
@@ -147,7 +147,7 @@ class TestLostStreams:
                 await reply.event(result(2))
             await reply.end()
 
-        async with serving(after_greeting(handle)) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(after_greeting(handle)) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             rig.ask("tools/call", 2)
             await rig.until_received(1)
@@ -163,7 +163,7 @@ class TestLostStreams:
             else:
                 await reply.end()
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.ask("tools/call")
             assert (await rig.until_lost()).code == "child_answer_lost"
         assert rig.ends == 0
@@ -181,7 +181,7 @@ class TestLostStreams:
             else:
                 reply.cut()
 
-        async with serving(after_greeting(handle)) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(after_greeting(handle)) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             rig.ask("tools/call", 2)
             assert (await rig.until_lost(2)).code == "child_answer_lost"
@@ -191,7 +191,7 @@ class TestLostStreams:
         async def handle(request: Request, reply: Reply) -> None:
             reply.cut()
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.ask("tools/call")
             problem = await rig.until_lost()
         assert problem.code == "child_answer_lost"
@@ -203,7 +203,7 @@ class TestLostStreams:
             await reply.raw(b'{"jsonrpc":"2.0",')
             reply.transport.close()
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.ask("tools/call")
             assert (await rig.until_lost()).code == "child_answer_lost"
 
@@ -214,7 +214,7 @@ class TestCancelling:
             await reply.stream()
             await asyncio.Event().wait()
 
-        async with serving(after_greeting(handle)) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(after_greeting(handle)) as web, dialled(StreamableHttpTransport, web.url) as rig:
             await opened(rig)
             rig.ask("tools/call", 2)
             await web.until_called("tools/call")
@@ -230,7 +230,7 @@ class TestCancelling:
             await reply.stream()
             await asyncio.Event().wait()
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.ask("tools/call", 2, ENVELOPE)
             await web.until_called("tools/call")
             rig.tell("notifications/cancelled", b'{"requestId":2}')
@@ -250,7 +250,7 @@ class TestCancelling:
             await go.wait()
             await reply.result(request, "x")
 
-        async with serving(handle) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
             for id in (1, 2, 3):
                 rig.ask("tools/call", id, ENVELOPE)
             await web.until_called("tools/call")
@@ -260,7 +260,7 @@ class TestCancelling:
         assert [request.json["id"] for request in web.requests] == [1, 3]
 
     async def test_a_greeting_and_what_is_over_cannot_be_cancelled(self) -> None:
-        async with serving(never) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(never) as web, dialled(StreamableHttpTransport, web.url) as rig:
             rig.ask("initialize", 1)
             await web.until_called("initialize")
             rig.tell("notifications/cancelled", b'{"requestId":1}')
@@ -271,7 +271,7 @@ class TestCancelling:
         assert web.calls == ["initialize"]
 
     async def test_closing_the_link_closes_every_response(self) -> None:
-        async with serving(never) as web, dialled(StreamableLink, web.url) as rig:
+        async with serving(never) as web, dialled(StreamableHttpTransport, web.url) as rig:
             for id in range(5):
                 rig.ask("tools/call", id)
             await web.until_called("tools/call", 5)

@@ -15,7 +15,7 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from switchboard_mcp.protocol.framing import KEPT_OF_OVERSIZED, Oversized
-from switchboard_mcp.transport.http.websocket import SocketLink
+from switchboard_mcp.transport.http.websocket import WebSocketTransport
 from tests.unit.transport.http.remotes import dialled
 from tests.unit.transport.recorder import PATIENCE_S, settle
 
@@ -52,7 +52,7 @@ async def test_every_message_is_a_text_frame_and_all_keep_their_order() -> None:
             if len(frames) == 21:
                 seen.set()
 
-    async with serving(handle) as url, dialled(SocketLink, url) as rig:
+    async with serving(handle) as url, dialled(WebSocketTransport, url) as rig:
         rig.ask("initialize", 0)
         for number in range(20):
             rig.tell(f"notifications/{number}")
@@ -62,7 +62,7 @@ async def test_every_message_is_a_text_frame_and_all_keep_their_order() -> None:
 
 
 async def test_answers_come_back_as_they_were_sent() -> None:
-    async with serving(echo) as url, dialled(SocketLink, url) as rig:
+    async with serving(echo) as url, dialled(WebSocketTransport, url) as rig:
         for id in range(50):
             rig.ask("x", id, b'{"text":"na\\u00efve \xe2\x98\x95"}')
         await rig.until_received(50)
@@ -77,7 +77,10 @@ async def test_headers_go_with_the_opening() -> None:
         seen.append(socket.request)
         await echo(socket)
 
-    async with serving(handle) as url, dialled(SocketLink, url, {"Authorization": "Bearer abc"}) as rig:
+    async with (
+        serving(handle) as url,
+        dialled(WebSocketTransport, url, {"Authorization": "Bearer abc"}) as rig,
+    ):
         rig.ask("x")
         await rig.until_received(1)
     assert seen[0].headers["Authorization"] == "Bearer abc"
@@ -85,13 +88,13 @@ async def test_headers_go_with_the_opening() -> None:
 
 
 async def test_a_server_that_names_no_subprotocol_is_spoken_to_as_well() -> None:
-    async with serving(echo, subprotocols=None) as url, dialled(SocketLink, url) as rig:
+    async with serving(echo, subprotocols=None) as url, dialled(WebSocketTransport, url) as rig:
         rig.ask("x")
         await rig.until_received(1)
 
 
 async def test_a_large_message_passes_both_ways_and_counts_as_backlog_meanwhile() -> None:
-    async with serving(echo, max_size=None) as url, dialled(SocketLink, url) as rig:
+    async with serving(echo, max_size=None) as url, dialled(WebSocketTransport, url) as rig:
         rig.ask("x", 1, b'"%b"' % (b"x" * 3_000_000))
         assert rig.link.backlog > 3_000_000
         await rig.until_received(1)
@@ -100,7 +103,7 @@ async def test_a_large_message_passes_both_ways_and_counts_as_backlog_meanwhile(
 
 
 async def test_paused_it_delivers_nothing_and_then_everything() -> None:
-    async with serving(echo) as url, dialled(SocketLink, url) as rig:
+    async with serving(echo) as url, dialled(WebSocketTransport, url) as rig:
         rig.ask("x", 1)
         await rig.until_received(1)
         rig.link.pause()
@@ -117,7 +120,7 @@ async def test_a_connection_that_the_server_closes_ends_the_link() -> None:
         await socket.send('{"jsonrpc":"2.0","method":"notifications/last"}')
         await socket.close(1001, "going away")
 
-    async with serving(handle) as url, dialled(SocketLink, url) as rig:
+    async with serving(handle) as url, dialled(WebSocketTransport, url) as rig:
         problem = await rig.until_over()
     assert problem.code == "child_crashed"
     assert problem.message.endswith("has closed the connection (1001 going away).")
@@ -128,7 +131,7 @@ async def test_a_connection_that_breaks_ends_the_link() -> None:
     async def handle(socket: ServerConnection) -> None:
         socket.transport.abort()
 
-    async with serving(handle) as url, dialled(SocketLink, url) as rig:
+    async with serving(handle) as url, dialled(WebSocketTransport, url) as rig:
         assert (await rig.until_over()).code == "child_crashed"
 
 
@@ -140,7 +143,7 @@ async def test_a_message_in_frames_beyond_the_limit_is_thrown_away_alone(first: 
         await socket.send([big[:first], *(big[at : at + 5_000] for at in range(first, len(big), 5_000))])
         await echo(socket)
 
-    async with serving(handle) as url, dialled(SocketLink, url, limit=10_000) as rig:
+    async with serving(handle) as url, dialled(WebSocketTransport, url, limit=10_000) as rig:
         rig.ask("x", 1)
         await rig.until_received(1)
     (odd,) = rig.odd
@@ -152,13 +155,13 @@ async def test_a_message_in_frames_within_the_limit_comes_whole() -> None:
         await socket.send([b"{", b'"jsonrpc":"2.0"', b"", b',"method":"x"}'])
         await socket.wait_closed()
 
-    async with serving(handle) as url, dialled(SocketLink, url) as rig:
+    async with serving(handle) as url, dialled(WebSocketTransport, url) as rig:
         await rig.until_received(1)
     assert rig.received == [b'{"jsonrpc":"2.0","method":"x"}']
 
 
 async def test_a_frame_beyond_the_limit_ends_the_link_and_is_told() -> None:
-    async with serving(echo) as url, dialled(SocketLink, url, limit=10_000) as rig:
+    async with serving(echo) as url, dialled(WebSocketTransport, url, limit=10_000) as rig:
         rig.ask("x", 1, b'"%b"' % (b"x" * 20_000))
         problem = await rig.until_over()
     assert problem.code == "message_too_large"
@@ -179,7 +182,7 @@ async def test_an_opening_that_is_refused_is_told(status: int, code: str) -> Non
     def refuse(socket: ServerConnection, request: Request) -> Response:
         return socket.respond(HTTPStatus(status), "no entry here")
 
-    async with serving(echo, process_request=refuse) as url, dialled(SocketLink, url) as rig:
+    async with serving(echo, process_request=refuse) as url, dialled(WebSocketTransport, url) as rig:
         problem = await rig.until_over()
     assert problem.code == code
     assert f"HTTP {status}" in problem.message
@@ -201,7 +204,7 @@ async def test_a_redirect_is_not_followed() -> None:
 
         async with (
             serving(echo, process_request=send_on) as url,
-            dialled(SocketLink, url, {"Authorization": "Bearer abc"}) as rig,
+            dialled(WebSocketTransport, url, {"Authorization": "Bearer abc"}) as rig,
         ):
             assert (await rig.until_over()).code == "child_http_error"
     assert reached == []
@@ -210,7 +213,7 @@ async def test_a_redirect_is_not_followed() -> None:
 async def test_a_server_that_is_not_there_is_told() -> None:
     async with serving(echo) as url:
         pass
-    async with dialled(SocketLink, url) as rig:
+    async with dialled(WebSocketTransport, url) as rig:
         rig.ask("x")
         problem = await rig.until_over()
     assert problem.code == "child_unreachable"
@@ -223,7 +226,10 @@ async def test_a_server_that_speaks_no_http_is_told() -> None:
         writer.close()
 
     server = await asyncio.start_server(gibberish, "127.0.0.1", 0)
-    async with server, dialled(SocketLink, f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}") as rig:
+    async with (
+        server,
+        dialled(WebSocketTransport, f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}") as rig,
+    ):
         assert (await rig.until_over()).code == "child_http_error"
 
 
@@ -238,7 +244,7 @@ async def test_closing_sends_what_was_left_and_says_goodbye() -> None:
         codes.append(socket.close_code)
         left.set()
 
-    async with serving(handle) as url, dialled(SocketLink, url) as rig:
+    async with serving(handle) as url, dialled(WebSocketTransport, url) as rig:
         rig.tell("notifications/last")
         rig.link.close_sending()
         rig.tell("notifications/late")

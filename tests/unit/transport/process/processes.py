@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from switchboard_mcp.transport.process.launcher import Launcher, Process
+from switchboard_mcp.transport.process.launcher import ChildProcess, Launcher
 
 # Keepers give a deaf process 0.3 s; whatever lives longer than this was forgotten.
 PATIENCE_S = 10.0
@@ -54,16 +54,16 @@ class Nursery:
 
     def __init__(self) -> None:
         self.launcher = Launcher(asyncio.get_running_loop())
-        self.processes: list[Process] = []
+        self.processes: list[ChildProcess] = []
 
     async def spawn(
         self, argv: Sequence[str], env: Mapping[str, str] | None = None, cwd: str = "/"
-    ) -> Process:
+    ) -> ChildProcess:
         process = await self.launcher.spawn(argv, os.environ if env is None else env, cwd)
         self.processes.append(process)
         return process
 
-    async def spawn_tree(self, name: str) -> tuple[Process, list[int]]:
+    async def spawn_tree(self, name: str) -> tuple[ChildProcess, list[int]]:
         """A child and the pids that must vanish with it."""
         process = await self.spawn(TREES[name])
         return process, [process.pid, int(await read_line(process.stdout))]
@@ -105,7 +105,7 @@ async def read_all(fd: int) -> bytes:
     return whole
 
 
-async def exit_status(process: Process) -> int:
+async def exit_status(process: ChildProcess) -> int:
     async with asyncio.timeout(PATIENCE_S):
         return await process.exited
 

@@ -12,7 +12,7 @@ import psutil
 
 BEGIN = """
 import os, select, signal, sys, time
-from switchboard_mcp.transport.process.pty import Guard, StartError, Terminal
+from switchboard_mcp.transport.process.pty import TerminalGuard, StartError, Terminal
 
 def run(*argv, size=(80, 24), **environ):
     terminal = Terminal(argv, {**os.environ, **environ}, size)
@@ -118,7 +118,7 @@ assert code(t) == 127
 
 
 KILLED = """
-guard = Guard(os.open(os.devnull, os.O_RDWR), None)
+guard = TerminalGuard(os.open(os.devnull, os.O_RDWR), None)
 # One that does not mind being hung up.
 t = run("sh", "-c", "trap '' HUP TERM; echo ready; while :; do sleep 0.2; done")
 guard.mind(t.pid)

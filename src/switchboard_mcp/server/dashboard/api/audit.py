@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from switchboard_mcp.observability.audit import hash_chain
 from switchboard_mcp.observability.audit.files import file_name, numbered
-from switchboard_mcp.observability.audit.hash_chain import Entry
-from switchboard_mcp.server.dashboard.api.routes import Asked, RefusedError
-from switchboard_mcp.server.dashboard.state import Board
+from switchboard_mcp.observability.audit.hash_chain import AuditEntry
+from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
+from switchboard_mcp.server.dashboard.state import DashboardState
 
 MOST_ON_PAGE = 500
 # So many lines are read for one page; then the asker decides whether to go on.
@@ -24,15 +24,15 @@ MOST_READ = 50_000
 BLOCK_BYTES = 262_144
 
 
-class Page(Struct):
+class AuditPage(Struct):
     """Some records, newest first. `next` goes on from here, 0 where there is no more."""
 
-    entries: list[Entry]
+    entries: list[AuditEntry]
     next: int = 0
     read: int = 0
 
 
-async def audit(board: Board, asked: Asked) -> object:
+async def audit(board: DashboardState, asked: ApiRequest) -> object:
     """One page; `q`, `kind`, `child` and `outcome` choose among them."""
     if board.services.audit is None:
         raise RefusedError(404, "Nothing is recorded; audit.enabled turns it on.")
@@ -45,9 +45,9 @@ async def audit(board: Board, asked: Asked) -> object:
         raise RefusedError(500, f"The record cannot be read: {problem.strerror or problem}.") from None
 
 
-def read(folder: str, query: dict[str, str], before: int, limit: int) -> Page:
+def read(folder: str, query: dict[str, str], before: int, limit: int) -> AuditPage:
     """Blocking."""
-    page = Page([])
+    page = AuditPage([])
     last = 0
     for line in _backwards(folder):
         entry = hash_chain.read(line)
@@ -63,7 +63,7 @@ def read(folder: str, query: dict[str, str], before: int, limit: int) -> Page:
     return page
 
 
-def _fits(entry: Entry, query: dict[str, str]) -> bool:
+def _fits(entry: AuditEntry, query: dict[str, str]) -> bool:
     if not hash_chain.fits(entry, query.get("child", ""), query.get("kind", ""), query.get("outcome", "")):
         return False
     needle = query.get("q", "").casefold()

@@ -7,31 +7,31 @@ from msgspec import Struct
 from switchboard_mcp.children import admin
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.server.dashboard.api.routes import Asked, RefusedError
+from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
 from switchboard_mcp.server.dashboard.api.server import find
-from switchboard_mcp.server.dashboard.state import Board
+from switchboard_mcp.server.dashboard.state import DashboardState
 
 
-class Approval(Struct, forbid_unknown_fields=True):
+class DriftApproval(Struct, forbid_unknown_fields=True):
     """Which differences were seen."""
 
     mark: str
 
 
-async def start(board: Board, asked: Asked) -> object:
+async def start(board: DashboardState, asked: ApiRequest) -> object:
     """Start a child now."""
     child = _meant(board, asked)
     _demand_shared(child)
     return _done(board, asked, child, "start", await admin.start(child))
 
 
-async def stop(board: Board, asked: Asked) -> object:
+async def stop(board: DashboardState, asked: ApiRequest) -> object:
     """Stop a child; its next call starts it anew."""
     child = _meant(board, asked)
     return _done(board, asked, child, "stop", await admin.stop(child, _who(asked)))
 
 
-async def restart(board: Board, asked: Asked) -> object:
+async def restart(board: DashboardState, asked: ApiRequest) -> object:
     """Stop a child, then start it."""
     child = _meant(board, asked)
     _demand_shared(child)
@@ -39,14 +39,14 @@ async def restart(board: Board, asked: Asked) -> object:
     return _done(board, asked, child, "restart", problem or await admin.start(child))
 
 
-async def approve(board: Board, asked: Asked) -> object:
+async def approve(board: DashboardState, asked: ApiRequest) -> object:
     """Take what a child offers now as its lock."""
     child = _meant(board, asked)
-    seen = asked.read(Approval).mark
+    seen = asked.read(DriftApproval).mark
     return _done(board, asked, child, "lock", admin.accept(child, seen), "accepted")
 
 
-def _meant(board: Board, asked: Asked) -> Child:
+def _meant(board: DashboardState, asked: ApiRequest) -> Child:
     _, child = find(board, asked.names[0])
     if child.spec.kind == "builtin":
         raise RefusedError(409, f"'{child.name}' is a part of Switchboard: it runs as long as that does.")
@@ -58,12 +58,17 @@ def _demand_shared(child: Child) -> None:
         raise RefusedError(409, f"'{child.name}' runs once for each host, and starts when a host calls it.")
 
 
-def _who(asked: Asked) -> str:
+def _who(asked: ApiRequest) -> str:
     return f"dashboard {asked.viewer.principal}".strip()
 
 
 def _done(
-    board: Board, asked: Asked, child: Child, kind: str, problem: Failure | None, good: str = "ok"
+    board: DashboardState,
+    asked: ApiRequest,
+    child: Child,
+    kind: str,
+    problem: Failure | None,
+    good: str = "ok",
 ) -> object:
     audit = board.services.audit
     if audit is not None:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from switchboard_mcp.mail import agent_registry
-from switchboard_mcp.mail.messages import Letter
+from switchboard_mcp.mail.messages import StoredMessage
 from switchboard_mcp.mail.presentation import described
-from switchboard_mcp.mail.server import Desk
+from switchboard_mcp.mail.server import MailServer
 from switchboard_mcp.mail.workflows import engine
-from switchboard_mcp.mail.workflows.definitions import Run
-from switchboard_mcp.server.dashboard.api.routes import Asked, RefusedError
-from switchboard_mcp.server.dashboard.mail_view import EXCERPT_CHARS, Wanted
-from switchboard_mcp.server.dashboard.state import Board
+from switchboard_mcp.mail.workflows.definitions import WorkflowRun
+from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
+from switchboard_mcp.server.dashboard.mail_view import EXCERPT_CHARS, MessageFilter
+from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.suites.summary import summarise
 
 MOST_ON_PAGE = 200
 MOST_QUERY_CHARS = 500
 
 
-def desk_of(board: Board) -> Desk:
+def desk_of(board: DashboardState) -> MailServer:
     """The desk, or why there is none."""
     desk = board.desk
     if desk is None:
@@ -25,7 +25,7 @@ def desk_of(board: Board) -> Desk:
     return desk
 
 
-async def agents(board: Board, asked: Asked) -> object:
+async def agents(board: DashboardState, asked: ApiRequest) -> object:
     """Who is here, in which teams, and how much mail there is."""
     desk = desk_of(board)
     post = await desk.post()
@@ -38,11 +38,11 @@ async def agents(board: Board, asked: Asked) -> object:
     }
 
 
-async def messages(board: Board, asked: Asked) -> object:
+async def messages(board: DashboardState, asked: ApiRequest) -> object:
     """One page. A search reads so many and stops; `next` goes on."""
     desk_of(board)
     query = asked.query
-    wanted = Wanted(
+    wanted = MessageFilter(
         query=query.get("q", "")[:MOST_QUERY_CHARS].strip(),
         agent=agent_registry.read_name(query["agent"]) if query.get("agent") else "",
         sender=query.get("sender", ""),
@@ -60,7 +60,7 @@ async def messages(board: Board, asked: Asked) -> object:
     }
 
 
-async def message(board: Board, asked: Asked) -> object:
+async def message(board: DashboardState, asked: ApiRequest) -> object:
     """One message, in full, with what it answers and what answers it."""
     desk_of(board)
     agent, id = asked.names
@@ -71,14 +71,14 @@ async def message(board: Board, asked: Asked) -> object:
     return {**_full(agent, letter), "thread": [_full(to, each) for to, each in thread]}
 
 
-async def workflow_runs(board: Board, asked: Asked) -> object:
+async def workflow_runs(board: DashboardState, asked: ApiRequest) -> object:
     """Every run there is, the latest first."""
     post = await desk_of(board).post()
     runs = engine.runs(await post.state())
     return {"workflows": [_run(run) for run in reversed(runs.values())]}
 
 
-def _brief(agent: str, letter: Letter) -> dict[str, object]:
+def _brief(agent: str, letter: StoredMessage) -> dict[str, object]:
     message = letter.message
     return {
         "to": agent,
@@ -96,7 +96,7 @@ def _brief(agent: str, letter: Letter) -> dict[str, object]:
     }
 
 
-def _full(agent: str, letter: Letter) -> dict[str, object]:
+def _full(agent: str, letter: StoredMessage) -> dict[str, object]:
     message = letter.message
     return {
         **_brief(agent, letter),
@@ -107,7 +107,7 @@ def _full(agent: str, letter: Letter) -> dict[str, object]:
     }
 
 
-def _run(run: Run) -> dict[str, object]:
+def _run(run: WorkflowRun) -> dict[str, object]:
     return {
         "id": run.id,
         "name": run.definition.name,

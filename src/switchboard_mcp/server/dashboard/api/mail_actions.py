@@ -10,17 +10,17 @@ from msgspec import Struct
 
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import agent_registry
-from switchboard_mcp.mail.messages import Action, Draft, Letter, Priority, Sent
+from switchboard_mcp.mail.messages import Action, Draft, Priority, Sent, StoredMessage
 from switchboard_mcp.mail.roles import OVERSEER
-from switchboard_mcp.mail.store.store import Post
+from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.server.dashboard.api.mail import desk_of
-from switchboard_mcp.server.dashboard.api.routes import Asked, RefusedError
-from switchboard_mcp.server.dashboard.state import Board
+from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
+from switchboard_mcp.server.dashboard.state import DashboardState
 
 OPEN = ("inbox", "claimed")
 
 
-class Letterhead(Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+class SendRequest(Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """What is sent, and to whom: `to` is an agent, or `team:` and the name of a team."""
 
     to: str
@@ -30,16 +30,16 @@ class Letterhead(Struct, rename="camel", kw_only=True, forbid_unknown_fields=Tru
     reply_to: str | None = None
 
 
-class Verdict(Struct, forbid_unknown_fields=True):
+class ExecuteRejection(Struct, forbid_unknown_fields=True):
     """Why an `execute` is refused."""
 
     reason: str = ""
 
 
-async def send(board: Board, asked: Asked) -> object:
+async def send(board: DashboardState, asked: ApiRequest) -> object:
     """One message, to an agent or to all of a team."""
     post = await desk_of(board).post()
-    head = asked.read(Letterhead)
+    head = asked.read(SendRequest)
     if not head.payload.strip():
         raise RefusedError(400, "There is nothing written in it.")
     sender = await _sender(post, asked)
@@ -59,7 +59,7 @@ async def send(board: Board, asked: Asked) -> object:
     return {"sent": [outcome.id for outcome in outcomes if isinstance(outcome, Sent)], "refused": refused}
 
 
-async def approve(board: Board, asked: Asked) -> object:
+async def approve(board: DashboardState, asked: ApiRequest) -> object:
     """Have a terminal type what somebody asked for."""
     post = await desk_of(board).post()
     letter = await _waiting(post, asked)
@@ -81,11 +81,11 @@ async def approve(board: Board, asked: Asked) -> object:
     return {"sent": [sent.id]}
 
 
-async def reject(board: Board, asked: Asked) -> object:
+async def reject(board: DashboardState, asked: ApiRequest) -> object:
     """Do not."""
     post = await desk_of(board).post()
     letter = await _waiting(post, asked)
-    reason = asked.read(Verdict).reason[:1000]
+    reason = asked.read(ExecuteRejection).reason[:1000]
     sender = await _sender(post, asked)
     told = f"RefusedError by {sender}." + (f" {reason}" if reason else "")
     await post.ack(letter.message.recipient, letter.message.id, outcome="rejected", summary=told)
@@ -93,7 +93,7 @@ async def reject(board: Board, asked: Asked) -> object:
     return {"rejected": letter.message.id}
 
 
-async def _waiting(post: Post, asked: Asked) -> Letter:
+async def _waiting(post: MessageStore, asked: ApiRequest) -> StoredMessage:
     agent, id = asked.names
     letter = await post.read(agent, id)
     if letter.message.action != "execute" or letter.place not in OPEN:
@@ -101,7 +101,7 @@ async def _waiting(post: Post, asked: Asked) -> Letter:
     return letter
 
 
-async def _sender(post: Post, asked: Asked) -> str:
+async def _sender(post: MessageStore, asked: ApiRequest) -> str:
     """Who sends; somebody with a mailbox, so that answers have where to go."""
     name = agent_registry.read_name(asked.viewer.principal or OVERSEER)
     if name not in await post.agents():
@@ -112,7 +112,7 @@ async def _sender(post: Post, asked: Asked) -> str:
     return name
 
 
-def _note(board: Board, asked: Asked, kind: str, whom: str, outcome: str) -> None:
+def _note(board: DashboardState, asked: ApiRequest, kind: str, whom: str, outcome: str) -> None:
     audit = board.services.audit
     if audit is not None:
         who = f"dashboard {asked.viewer.principal}".strip()

@@ -15,7 +15,7 @@ from msgspec import Struct
 from switchboard_mcp.server.dashboard.access import Viewer
 
 if TYPE_CHECKING:
-    from switchboard_mcp.server.dashboard.state import Board
+    from switchboard_mcp.server.dashboard.state import DashboardState
 
 T = TypeVar("T", bound=Struct)
 
@@ -28,7 +28,7 @@ class RefusedError(Exception):
         self.status = status
 
 
-class Asked(Struct):
+class ApiRequest(Struct):
     """One request: who asks, the variable parts of the address, the query, the body."""
 
     viewer: Viewer
@@ -53,10 +53,10 @@ class Asked(Struct):
             raise RefusedError(400, f"The body is not what it must be: {problem}") from None
 
 
-Handler = Callable[["Board", Asked], Awaitable[object]]
+Handler = Callable[["DashboardState", ApiRequest], Awaitable[object]]
 
 
-class Route(Struct, frozen=True):
+class ApiRoute(Struct, frozen=True):
     """One address. `acts` needs a token that may change things; a `*` of the path is any one name."""
 
     method: str
@@ -68,30 +68,36 @@ class Route(Struct, frozen=True):
 
 # Each handler is loaded when it is first asked for.
 ROUTES = (
-    Route("GET", "/api/overview", "The server, what you may, and the sums of everything.", "server:overview"),
-    Route("GET", "/api/children", "Every child: state, health, calls, latency, trouble.", "server:children"),
-    Route("GET", "/api/children/*", "One child with its subtools and its drift.", "server:child"),
-    Route("POST", "/api/children/*/start", "Start it now.", "children:start", True),
-    Route("POST", "/api/children/*/stop", "Stop it; calls under way fail.", "children:stop", True),
-    Route("POST", "/api/children/*/restart", "Stop it, then start it.", "children:restart", True),
-    Route("POST", "/api/children/*/approve", "Accept the drift with this `mark`.", "children:approve", True),
-    Route("GET", "/api/savings", "Tokens saved over time and per suite.", "server:savings"),
-    Route("GET", "/api/calls", "The last calls, without arguments.", "server:calls"),
-    Route("GET", "/api/history", "Calls, errors and latency over time.", "server:history"),
-    Route("GET", "/api/audit", "The audit record, newest first, in pages.", "audit:audit"),
-    Route("GET", "/api/mail/agents", "Agents and teams.", "mail:agents"),
-    Route("GET", "/api/mail/messages", "Messages, newest first, in pages; `q` searches.", "mail:messages"),
-    Route("GET", "/api/mail/messages/*/*", "One message to an agent, with its thread.", "mail:message"),
-    Route("GET", "/api/mail/workflows", "Workflows under way and lately ended.", "mail:workflow_runs"),
-    Route("POST", "/api/mail/send", "Send as the overseer.", "mail_actions:send", True),
-    Route(
+    ApiRoute(
+        "GET", "/api/overview", "The server, what you may, and the sums of everything.", "server:overview"
+    ),
+    ApiRoute(
+        "GET", "/api/children", "Every child: state, health, calls, latency, trouble.", "server:children"
+    ),
+    ApiRoute("GET", "/api/children/*", "One child with its subtools and its drift.", "server:child"),
+    ApiRoute("POST", "/api/children/*/start", "Start it now.", "children:start", True),
+    ApiRoute("POST", "/api/children/*/stop", "Stop it; calls under way fail.", "children:stop", True),
+    ApiRoute("POST", "/api/children/*/restart", "Stop it, then start it.", "children:restart", True),
+    ApiRoute(
+        "POST", "/api/children/*/approve", "Accept the drift with this `mark`.", "children:approve", True
+    ),
+    ApiRoute("GET", "/api/savings", "Tokens saved over time and per suite.", "server:savings"),
+    ApiRoute("GET", "/api/calls", "The last calls, without arguments.", "server:calls"),
+    ApiRoute("GET", "/api/history", "Calls, errors and latency over time.", "server:history"),
+    ApiRoute("GET", "/api/audit", "The audit record, newest first, in pages.", "audit:audit"),
+    ApiRoute("GET", "/api/mail/agents", "Agents and teams.", "mail:agents"),
+    ApiRoute("GET", "/api/mail/messages", "Messages, newest first, in pages; `q` searches.", "mail:messages"),
+    ApiRoute("GET", "/api/mail/messages/*/*", "One message to an agent, with its thread.", "mail:message"),
+    ApiRoute("GET", "/api/mail/workflows", "Workflows under way and lately ended.", "mail:workflow_runs"),
+    ApiRoute("POST", "/api/mail/send", "Send as the overseer.", "mail_actions:send", True),
+    ApiRoute(
         "POST", "/api/mail/messages/*/*/approve", "Let an `execute` be typed.", "mail_actions:approve", True
     ),
-    Route("POST", "/api/mail/messages/*/*/reject", "Refuse an `execute`.", "mail_actions:reject", True),
+    ApiRoute("POST", "/api/mail/messages/*/*/reject", "Refuse an `execute`.", "mail_actions:reject", True),
 )
 
 
-def find(method: str, path: str) -> tuple[Route, tuple[str, ...]] | None:
+def find(method: str, path: str) -> tuple[ApiRoute, tuple[str, ...]] | None:
     """The route of an address, with what stands for its `*`; None where there is none."""
     parts = path.split("/")
     for route in ROUTES:
@@ -104,7 +110,7 @@ def find(method: str, path: str) -> tuple[Route, tuple[str, ...]] | None:
     return None
 
 
-def handler(route: Route) -> Handler:
+def handler(route: ApiRoute) -> Handler:
     """What serves it."""
     from importlib import import_module
 

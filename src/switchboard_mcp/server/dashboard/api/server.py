@@ -10,14 +10,14 @@ from switchboard_mcp.children.admin import drift, mark
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.gateway.child_suite import ChildSuite
 from switchboard_mcp.mail.roles import OVERSEER
-from switchboard_mcp.server.dashboard.api.routes import Asked, RefusedError
-from switchboard_mcp.server.dashboard.state import Board
+from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
+from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.suites.summary import summarise
 
 SUMMARY_CHARS = 300
 
 
-async def overview(board: Board, asked: Asked) -> object:
+async def overview(board: DashboardState, asked: ApiRequest) -> object:
     """What the frame of the page needs."""
     audit, governance = board.services.audit, board.workspace.config.governance
     return {
@@ -40,12 +40,12 @@ async def overview(board: Board, asked: Asked) -> object:
     }
 
 
-async def children(board: Board, asked: Asked) -> object:
+async def children(board: DashboardState, asked: ApiRequest) -> object:
     """All of them: a hundred are some thirty kilobytes."""
     return {"children": board.rows()}
 
 
-async def child(board: Board, asked: Asked) -> object:
+async def child(board: DashboardState, asked: ApiRequest) -> object:
     """One, in full."""
     suite, found = find(board, asked.names[0])
     changes = drift(found)
@@ -65,7 +65,7 @@ async def child(board: Board, asked: Asked) -> object:
     }
 
 
-async def savings(board: Board, asked: Asked) -> object:
+async def savings(board: DashboardState, asked: ApiRequest) -> object:
     """The series so far, with a point for now."""
     board.look_at_savings()
     found = ((name, saved) for name, saved in board.savings.suites.items() if saved)
@@ -77,18 +77,18 @@ async def savings(board: Board, asked: Asked) -> object:
     }
 
 
-async def calls(board: Board, asked: Asked) -> object:
+async def calls(board: DashboardState, asked: ApiRequest) -> object:
     """Those after `after`, oldest first."""
     after = asked.number("after", 0, 1 << 53)
     return {"calls": board.live.since(after)}
 
 
-async def history(board: Board, asked: Asked) -> object:
+async def history(board: DashboardState, asked: ApiRequest) -> object:
     """How calls went, from the start on."""
     return {"startedAt": board.began_ms, "points": board.live.timeline.points()}
 
 
-def find(board: Board, id: str) -> tuple[ChildSuite, Child]:
+def find(board: DashboardState, id: str) -> tuple[ChildSuite, Child]:
     """The child, or the process of one, that an id of a row means."""
     name, _, place = id.partition("#")
     for suite in board.gateway.all.values():

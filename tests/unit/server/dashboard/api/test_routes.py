@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.server.dashboard.access import Viewer
-from switchboard_mcp.server.dashboard.api.routes import ROUTES, Asked, RefusedError, find, handler
+from switchboard_mcp.server.dashboard.api.routes import ROUTES, ApiRequest, RefusedError, find, handler
 
 GUIDE = Path(__file__).resolve().parents[5] / "docs" / "dashboard.md"
 
@@ -59,9 +59,9 @@ def test_the_guide_tells_of_every_route_and_of_no_other() -> None:
 @pytest.mark.parametrize("text", ["x", "-1", "1.5", "٣", "9" * 19])
 def test_what_is_no_number_is_refused(text: str) -> None:
     with pytest.raises(RefusedError, match="whole number"):
-        Asked(Viewer("", "admin"), (), {"limit": text}).number("limit", 1, 10)
+        ApiRequest(Viewer("", "admin"), (), {"limit": text}).number("limit", 1, 10)
 
 
 def test_a_number_is_kept_within_bounds() -> None:
-    assert Asked(Viewer("", "admin"), (), {"limit": "99"}).number("limit", 1, 10) == 10
-    assert Asked(Viewer("", "admin"), (), {}).number("limit", 1, 10) == 1
+    assert ApiRequest(Viewer("", "admin"), (), {"limit": "99"}).number("limit", 1, 10) == 10
+    assert ApiRequest(Viewer("", "admin"), (), {}).number("limit", 1, 10) == 1
