@@ -76,9 +76,9 @@ def peer(how: str, folder: Path, url: str) -> Iterator[subprocess.Popen[str]]:
 
 def measure_desk(folder: Path, url: str, count: int) -> tuple[float, list[float]]:
     """Messages a second, and milliseconds from sending to having arrived, one at a time."""
-    from switchboard_mcp.bus.client import BusClient
+    from switchboard_mcp.bus.redis_client import BusClient
     from switchboard_mcp.bus.relay import BusRelay
-    from switchboard_mcp.config.bus import BusSettings
+    from switchboard_mcp.config.sections import BusSettings
     from switchboard_mcp.mail.messages import Draft
     from switchboard_mcp.mail.store.store import MessageStore
     from switchboard_mcp.observability.log import Log

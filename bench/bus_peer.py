@@ -14,9 +14,9 @@ GROUP, STREAM = "bench", "bench"
 
 
 async def relay(folder: str, url: str) -> None:
-    from switchboard_mcp.bus.client import BusClient
+    from switchboard_mcp.bus.redis_client import BusClient
     from switchboard_mcp.bus.relay import BusRelay
-    from switchboard_mcp.config.bus import BusSettings
+    from switchboard_mcp.config.sections import BusSettings
     from switchboard_mcp.mail.store.store import MessageStore
     from switchboard_mcp.observability.log import Log
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from switchboard_mcp.cli.commands.declarations import COMMANDS, command_of, parser_for
 from switchboard_mcp.cli.mail.declarations import MAIL
-from switchboard_mcp.gateway.suite_tools import INPUT_SCHEMA
-from switchboard_mcp.gateway.switchboard_suite import TOOLS as HOUSE_TOOLS
-from switchboard_mcp.inprocess.app import ToolSpec
+from switchboard_mcp.gateway.suites.suite_tools import INPUT_SCHEMA
+from switchboard_mcp.gateway.suites.switchboard_suite import TOOLS as HOUSE_TOOLS
+from switchboard_mcp.inprocess.server_app import ToolSpec
 from switchboard_mcp.mail.tools.table import TOOLS as MAIL_TOOLS
 from switchboard_mcp.setup.hosts import HOSTS
 

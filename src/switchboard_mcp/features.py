@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from switchboard_mcp.config.bus import settled
 from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.sections import settled
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.gateway.factory import Parts
 from switchboard_mcp.gateway.gateway import Gateway
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.pinning import Pins
     from switchboard_mcp.gateway.telemetry import Telemetry
     from switchboard_mcp.mail.server import MailServer
-    from switchboard_mcp.observability.audit.record import AuditLog
+    from switchboard_mcp.observability.audit.audit_log import AuditLog
     from switchboard_mcp.policy.governance import GovernedWorkspace
 
 StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -63,7 +63,7 @@ def open_audit(workspace: Workspace, log: Log, redactor: Redactor) -> AuditLog |
     settings, governed = workspace.config.audit, workspace.config.governance.mode == "governed"
     if not (governed if settings.enabled is None else settings.enabled):
         return None
-    from switchboard_mcp.observability.audit.record import AuditLog
+    from switchboard_mcp.observability.audit.audit_log import AuditLog
 
     deny = governed if settings.when_impossible is None else settings.when_impossible == "deny"
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from switchboard_mcp.bus.client import BusClient
-from switchboard_mcp.config.bus import BusSettings
+from switchboard_mcp.bus.redis_client import BusClient
+from switchboard_mcp.config.sections import BusSettings
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.clocks import Clocks

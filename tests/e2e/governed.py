@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.policy.launch.files import flaw
+from switchboard_mcp.policy.launch.file_inspector import flaw
 from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.workspaces import REPO, configure
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.observability.audit.verify import entries, verify
+from switchboard_mcp.observability.audit.verification import entries, verify
 from tests.e2e.host import SWITCHBOARD, switchboard
 from tests.e2e.shell import Done, run
 from tests.e2e.web import call, serving

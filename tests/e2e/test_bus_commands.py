@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from switchboard_mcp.observability.audit.verify import entries
+from switchboard_mcp.observability.audit.verification import entries
 from tests.e2e.busmachine import Machine, until
 from tests.e2e.governed import ON, safe_python, script
 from tests.e2e.host import SWITCHBOARD, switchboard

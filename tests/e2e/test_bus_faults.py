@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.bus.client import GROUP, BusClient
-from switchboard_mcp.config.bus import BusSettings
+from switchboard_mcp.bus.redis_client import GROUP, BusClient
+from switchboard_mcp.config.sections import BusSettings
 from tests.e2e.busworld import COUNT, FAR, NEAR, PATIENCE_S, SENDERS, History, Proxy, Took, World, until
 from tests.e2e.redisserver import RedisServer, needs_redis
 

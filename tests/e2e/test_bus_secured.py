@@ -13,9 +13,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from switchboard_mcp.bus.client import RIGHTS, BusClient
+from switchboard_mcp.bus.redis_client import RIGHTS, BusClient
 from switchboard_mcp.bus.relay import BusRelay
-from switchboard_mcp.config.bus import BusSettings, BusTls
+from switchboard_mcp.config.sections import BusSettings, BusTls
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.log import Log
@@ -134,7 +134,7 @@ async def test_whatever_is_wrong_with_tls_is_told_by_the_setting_it_is_in(
         assert said in told[1], (tls, told)
     elsewhere = safe.url.replace("127.0.0.1", "localhost")
     assert "another host than bus.url" in (await refusal(elsewhere, ca_file=ca, cert_file=own))[1]
-    monkeypatch.setattr("switchboard_mcp.bus.client.CONNECT_WITHIN_S", 0.1)
+    monkeypatch.setattr("switchboard_mcp.bus.redis_client.CONNECT_WITHIN_S", 0.1)
     no_tls = f"rediss://127.0.0.1:{safe.port}/0"
     assert "may not speak TLS" in (await refusal(no_tls, ca_file=ca, cert_file=own))[1]
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.bus import receiver
-from switchboard_mcp.bus.client import BusClient
 from switchboard_mcp.bus.node import identify
+from switchboard_mcp.bus.redis_client import BusClient
 from switchboard_mcp.bus.relay import BusRelay
-from switchboard_mcp.config.bus import BusSettings
+from switchboard_mcp.config.sections import BusSettings
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail.messages import Draft, MailMessage
 from switchboard_mcp.mail.store.store import MessageStore

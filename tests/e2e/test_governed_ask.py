@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.observability.audit.verify import entries, verify
+from switchboard_mcp.observability.audit.verification import entries, verify
 from tests.e2e.asking import NO_KEYS, step
 from tests.e2e.governed import ON, SWITCH, command, complaint, ran, safe_python, script
 from tests.e2e.host import Host, Json, switchboard

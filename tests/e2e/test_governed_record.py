@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from switchboard_mcp.observability.audit.verify import entries, verify
+from switchboard_mcp.observability.audit.verification import entries, verify
 from tests.e2e.governed import govern, ran, safe_python, script, serve
 from tests.e2e.workspaces import configure
 

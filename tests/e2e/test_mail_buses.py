@@ -62,9 +62,9 @@ async def one_folder(folder: Path) -> AsyncIterator[Office]:
 
 @asynccontextmanager
 async def over_redis(folder: Path) -> AsyncIterator[Office]:
-    from switchboard_mcp.bus.client import BusClient
+    from switchboard_mcp.bus.redis_client import BusClient
     from switchboard_mcp.bus.relay import BusRelay
-    from switchboard_mcp.config.bus import BusSettings
+    from switchboard_mcp.config.sections import BusSettings
     from switchboard_mcp.observability.log import Log
 
     redis = RedisServer(folder / "redis")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.bus.client import RIGHTS
+from switchboard_mcp.bus.redis_client import RIGHTS
 from switchboard_mcp.bus.replicas.counters import ReplicaCounters, TokenRequest
-from switchboard_mcp.config.bus import BusSettings
+from switchboard_mcp.config.sections import BusSettings
 from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Json
 from tests.e2e.redisserver import RedisServer, needs_redis
 from tests.e2e.web import Web, call, headers_of, modern, serving

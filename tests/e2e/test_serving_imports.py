@@ -120,7 +120,7 @@ def test_what_is_switched_off_costs_no_import(served: Path) -> None:
     parts = (
         "switchboard_mcp.mail",
         "switchboard_mcp.inprocess.mcp_server",
-        "switchboard_mcp.inprocess.app",
+        "switchboard_mcp.inprocess.server_app",
         "switchboard_mcp.children.builtin",
         "switchboard_mcp.gateway.telemetry",
         "switchboard_mcp.observability.metrics",
@@ -128,9 +128,9 @@ def test_what_is_switched_off_costs_no_import(served: Path) -> None:
         "switchboard_mcp.children.recent_errors",
         "switchboard_mcp.suites.savings",
         "switchboard_mcp.suites.search",
-        "switchboard_mcp.gateway.switchboard_suite",
-        "switchboard_mcp.gateway.profiles",
-        "switchboard_mcp.gateway.suite_cost",
+        "switchboard_mcp.gateway.suites.switchboard_suite",
+        "switchboard_mcp.gateway.suites.profile_suite",
+        "switchboard_mcp.gateway.suites.suite_cost",
     )
     assert not [name for name in modules if name.startswith(parts)]
 
@@ -157,7 +157,7 @@ def test_the_switchboard_suite_loads_nothing_that_serving_avoids(served: Path) -
     modules = loaded(
         served, [*LIST, ("tools/call", {"name": "switchboard_suite", "arguments": arguments})], "--no-reload"
     )
-    assert "switchboard_mcp.gateway.switchboard_suite" in modules
+    assert "switchboard_mcp.gateway.suites.switchboard_suite" in modules
     assert not {name.partition(".")[0] for name in modules} & NEVER
 
 

@@ -18,12 +18,12 @@ from types import ModuleType
 from typing import Any
 
 from switchboard_mcp.mail.store import directory as trees
-from switchboard_mcp.mail.store import files, find, group_commit
+from switchboard_mcp.mail.store import file_operations, group_commit, message_lookup
 from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
 from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.filenames import PLACES, MessageFile
 from switchboard_mcp.mail.store.group_commit import Job
-from switchboard_mcp.mail.store.verify import verify
+from switchboard_mcp.mail.store.maintenance.verify import verify
 
 # Calls that change something, or that a change depends on: a process may die between any two of them.
 STEPS = frozenset(
@@ -82,12 +82,12 @@ class _MinedOs(ModuleType):
 def arm(fuse: Fuse) -> None:
     """From now on this process dies when the fuse has burnt down. Only for forks."""
     mined = _MinedOs(fuse)
-    files.os = mined  # type: ignore[attr-defined]
+    file_operations.os = mined  # type: ignore[attr-defined]
     trees.os = mined  # type: ignore[attr-defined]
     for name in ("_renameat2", "_syncfs"):
-        call = getattr(files, name)
+        call = getattr(file_operations, name)
         if call is not None:
-            setattr(files, name, fuse.around(name, call))
+            setattr(file_operations, name, fuse.around(name, call))
 
 
 class History:
@@ -156,7 +156,7 @@ def everything(tree: StoreDirectory) -> dict[str, list[tuple[str, MessageFile]]]
     with tree.visit() as visit:
         for place in PLACES:
             for agent in visit.agents(place):
-                for entry in find.entries(visit, place, agent):
+                for entry in message_lookup.entries(visit, place, agent):
                     found[entry.stem.id].append((agent, entry))
     return found
 

@@ -22,15 +22,14 @@ from switchboard_mcp.mail.store import (
     claims,
     dead_letters,
     dropped_files,
-    files,
-    repair,
-    retention,
+    file_operations,
     sending,
-    state,
+    workspace_state,
 )
 from switchboard_mcp.mail.store.claims import AckRequest
 from switchboard_mcp.mail.store.delivery_rules import gates
 from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
+from switchboard_mcp.mail.store.maintenance import repair, retention
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows import engine
 from tests.interaction.mailcrash import (
@@ -150,7 +149,7 @@ OPERATIONS: dict[str, Callable[[StoreDirectory, History], None]] = {
     "ack": ack("done", None),
     "ack with a result": ack("failed", "it broke"),
     "reject": ack("rejected", None),
-    "state": visiting(lambda visit: state.update(visit, count)),
+    "state": visiting(lambda visit: workspace_state.update(visit, count)),
     "repair": visiting(repair.repair),
 }
 
@@ -196,7 +195,7 @@ def drop(workspace: Path, name: str, sender: str, metadata: Mapping[str, str] = 
 def moving(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Moves in one step, and in two where the file system has no better."""
     if request.param == "link":
-        monkeypatch.setattr(files, "_renameat2", None)
+        monkeypatch.setattr(file_operations, "_renameat2", None)
     return request.param  # type: ignore[no-any-return]
 
 
@@ -296,7 +295,7 @@ def after_the_crash(workspace: Path, history: History) -> None:
         with tree.visit() as visit:
             dropped_files.deliver(visit, "coder", [])
             repair.repair(visit)
-            state.update(visit, count)
+            workspace_state.update(visit, count)
         check(tree, history.lines(), single_claims=False)
         where = everything(tree)
         assert len([key for key in where if key == "msg_dropped"]) == 1, "the dropped message is lost"
@@ -413,7 +412,7 @@ def test_what_failed_for_want_of_room_is_not_there(workspace: Path, monkeypatch:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr("switchboard_mcp.mail.store.files.os.write", full)
+            patch.setattr("switchboard_mcp.mail.store.file_operations.os.write", full)
             refused = run(tree, lambda visit: sending.send(visit, draft(), "lead", "coder", []))
         assert isinstance(refused, Failure)
         assert refused.code == "mail_not_stored"

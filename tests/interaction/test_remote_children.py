@@ -12,7 +12,7 @@ import pytest
 
 from switchboard_mcp.children.lifecycle import State
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.transport.http import base
+from switchboard_mcp.transport.http import remote_base
 from tests.interaction.webchildren import (
     KINDS,
     Audience,
@@ -116,7 +116,7 @@ async def test_an_answer_beyond_the_limit_fails_its_call(
     served: Shop, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, kind, url = served
-    monkeypatch.setattr(base, "MAX_MESSAGE_BYTES", 100_000)
+    monkeypatch.setattr(remote_base, "MAX_MESSAGE_BYTES", 100_000)
     async with meeting() as (meet, _):
         child = meet(kind, url)
         waiting = Question(child, "wait", {"name": name}).ask()

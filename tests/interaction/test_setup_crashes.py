@@ -17,7 +17,7 @@ import pytest
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.setup import journal
 from switchboard_mcp.setup import revert as revert_module
-from switchboard_mcp.setup.children import names_there, server_of
+from switchboard_mcp.setup.child_entries import names_there, server_of
 from switchboard_mcp.setup.discovery import look
 from switchboard_mcp.setup.hosts import BY_NAME
 from switchboard_mcp.setup.journal import begin, perform, runs

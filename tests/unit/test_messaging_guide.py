@@ -16,7 +16,7 @@ from switchboard_mcp.cli.mail.hook import FORMS
 from switchboard_mcp.cli.terminal_screen import DOORBELL
 from switchboard_mcp.mail.roles import ROLES
 from switchboard_mcp.mail.terminal.input_safety import MOST_TYPED_BYTES
-from switchboard_mcp.mail.terminal.mailbox import MOST_TYPED
+from switchboard_mcp.mail.terminal.terminal_mail import MOST_TYPED
 
 BLOCK = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from switchboard_mcp.ask import prompt
-from switchboard_mcp.ask.models import REPLY_TOKENS, Correction, InitialPrompt, ModelReply, News, Usage
+from switchboard_mcp.ask.conversation import REPLY_TOKENS, Correction, InitialPrompt, ModelReply, News, Usage
 from switchboard_mcp.ask.plan import ModelTurn, Offered, PlanStep
-from switchboard_mcp.config.ask import AskSettings
+from switchboard_mcp.config.sections import AskSettings
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.suites.schema import compact
 from switchboard_mcp.suites.summary import summarise

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.ask import prompt
-from switchboard_mcp.ask.models import (
+from switchboard_mcp.ask.conversation import (
     Conversation,
     Correction,
     InitialPrompt,
@@ -37,7 +37,7 @@ from switchboard_mcp.ask.plan import (
     to_confirm,
 )
 from switchboard_mcp.ask.record import AskRecord, joined, sketch
-from switchboard_mcp.config.ask import AskSettings
+from switchboard_mcp.config.sections import AskSettings
 from switchboard_mcp.errors import SwitchboardError, failure
 
 Agreement = Literal["yes", "no", "nobody"]

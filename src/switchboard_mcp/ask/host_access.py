@@ -13,11 +13,11 @@ import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.ask.anthropic_api import AnthropicModel
+from switchboard_mcp.ask.conversation import PlanningModel
 from switchboard_mcp.ask.engine import Agreement
-from switchboard_mcp.ask.models import PlanningModel
 from switchboard_mcp.ask.plan import PlanStep
 from switchboard_mcp.ask.sampling import SamplingModel
-from switchboard_mcp.config.ask import AskSettings
+from switchboard_mcp.config.sections import AskSettings
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.protocol import jsonrpc
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from switchboard_mcp.ask.models import Usage
+from switchboard_mcp.ask.conversation import Usage
 from switchboard_mcp.ask.plan import PlanStep
-from switchboard_mcp.config.ask import AskUsage
+from switchboard_mcp.config.sections import AskUsage
 from switchboard_mcp.errors import KINDS, Failure, tool_result
 
 NEWLINE = "\n"

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.ask import prompt
-from switchboard_mcp.ask.models import (
+from switchboard_mcp.ask.conversation import (
     REPLY_TOKENS,
     CannotAskError,
     Correction,

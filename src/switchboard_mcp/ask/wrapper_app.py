@@ -15,10 +15,16 @@ from switchboard_mcp.ask.engine import AskRequest as Wanted
 from switchboard_mcp.ask.engine import Participants, Toolbox, carry_out
 from switchboard_mcp.ask.host_access import AskClient, HostConsent, choose
 from switchboard_mcp.ask.record import AskRecord, outcome_of
-from switchboard_mcp.config.ask import SUBTOOL, USED, AskSettings
 from switchboard_mcp.config.models import Expose
+from switchboard_mcp.config.sections import SUBTOOL, USED, AskSettings
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.inprocess.app import ClientIdentity, ClientSession, Resource, ToolRequest, ToolSpec
+from switchboard_mcp.inprocess.server_app import (
+    ClientIdentity,
+    ClientSession,
+    Resource,
+    ToolRequest,
+    ToolSpec,
+)
 from switchboard_mcp.policy.access import access
 from switchboard_mcp.protocol import jsonrpc
 

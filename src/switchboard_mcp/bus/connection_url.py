@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Callable
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from switchboard_mcp.config.bus import URL_VARIABLE, BusTls
+from switchboard_mcp.config.sections import URL_VARIABLE, BusTls
 from switchboard_mcp.errors import SwitchboardError, refused
 
 _FORM = (

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.bus.client import BusClient
 from switchboard_mcp.bus.node import BusNode
+from switchboard_mcp.bus.redis_client import BusClient
 from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.mail.presence import Presence, RemotePresence
-from switchboard_mcp.mail.store import files
+from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import ELSEWHERE, Transaction
 from switchboard_mcp.mail.store.store import MessageStore
 
@@ -119,9 +119,9 @@ def look(visit: Transaction) -> LocalAgents:
     """Who has a mailbox here, and who of them lives elsewhere."""
     elsewhere: dict[str, RemotePresence] = {}
     if visit.has(ELSEWHERE):
-        for name, _ in files.entries(visit.folder(ELSEWHERE)):
-            found = files.read(visit.folder(ELSEWHERE), name, 4096)
-            if is_agent_name(name) and isinstance(found, files.FileContent):
+        for name, _ in file_operations.entries(visit.folder(ELSEWHERE)):
+            found = file_operations.read(visit.folder(ELSEWHERE), name, 4096)
+            if is_agent_name(name) and isinstance(found, file_operations.FileContent):
                 try:
                     elsewhere[name] = msgspec.json.decode(found.data, type=RemotePresence)
                 except msgspec.DecodeError:

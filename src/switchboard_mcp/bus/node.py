@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.bus.sequence import SequenceMark
-from switchboard_mcp.mail.store import files
+from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import Transaction
 
 T = TypeVar("T")
@@ -57,8 +57,8 @@ def load(visit: Transaction, name: str, kind: type[T]) -> T | None:
     """What a file of ours says; None where there is none that can be read."""
     if not visit.has(FOLDER):
         return None
-    found = files.read(visit.folder(FOLDER), name, _MOST_BYTES)
-    if isinstance(found, files.RejectedFile):
+    found = file_operations.read(visit.folder(FOLDER), name, _MOST_BYTES)
+    if isinstance(found, file_operations.RejectedFile):
         return None
     try:
         return msgspec.json.decode(found.data, type=kind)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from switchboard_mcp.bus import node as nodes
-from switchboard_mcp.bus.client import BusClient, Fields, StreamEntry
 from switchboard_mcp.bus.node import BusNode
+from switchboard_mcp.bus.redis_client import BusClient, Fields, StreamEntry
 from switchboard_mcp.bus.sender import BATCH, WINDOW
 from switchboard_mcp.bus.sequence import SequenceMark, judge
 from switchboard_mcp.errors import SwitchboardError, refused

@@ -15,11 +15,11 @@ from collections.abc import Callable, Coroutine
 from msgspec.json import encode
 
 from switchboard_mcp.bus import node as nodes
-from switchboard_mcp.bus.client import BusClient, StreamEntry
-from switchboard_mcp.bus.events import EventPublisher
+from switchboard_mcp.bus.event_publisher import EventPublisher
 from switchboard_mcp.bus.name_registry import NameRegistry
 from switchboard_mcp.bus.node import BusNode
 from switchboard_mcp.bus.receiver import MOST_AT_ONCE, BusReceiver, is_patient
+from switchboard_mcp.bus.redis_client import BusClient, StreamEntry
 from switchboard_mcp.bus.relay_status import STATUS_FILE, BusStatus, State
 from switchboard_mcp.bus.sender import Outward
 from switchboard_mcp.bus.shared_state import SharedState

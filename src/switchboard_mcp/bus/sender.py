@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from switchboard_mcp.bus import node as nodes
-from switchboard_mcp.bus.client import BusClient, Fields, StreamEntry
 from switchboard_mcp.bus.node import BusNode
+from switchboard_mcp.bus.redis_client import BusClient, Fields, StreamEntry
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.mail.store import remote_outbox

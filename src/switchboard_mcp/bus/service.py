@@ -6,12 +6,12 @@ Owns putting the parts together for a server; what they do is theirs.
 from __future__ import annotations
 
 from switchboard_mcp.bus import node as nodes
-from switchboard_mcp.bus.client import BusClient
 from switchboard_mcp.bus.name_registry import NameRegistry
+from switchboard_mcp.bus.redis_client import BusClient
 from switchboard_mcp.bus.relay import BusRelay
-from switchboard_mcp.config.bus import BusSettings
+from switchboard_mcp.config.sections import BusSettings
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.inprocess.app import ServerApp
+from switchboard_mcp.inprocess.server_app import ServerApp
 from switchboard_mcp.mail.server import MailServer
 from switchboard_mcp.observability.log import Log
 

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from switchboard_mcp.bus import node as nodes
-from switchboard_mcp.bus.client import BusClient
 from switchboard_mcp.bus.merge import MergeBase, Value, compare
+from switchboard_mcp.bus.redis_client import BusClient
 from switchboard_mcp.mail.store.store import MessageStore, State
 
 # Part of the state, and whether two changes of one entry are joined by its fields.

@@ -18,7 +18,7 @@ from switchboard_mcp.children.waiter import Passing
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.inprocess import mcp_server
-from switchboard_mcp.inprocess.app import ClientIdentity, ToolTable
+from switchboard_mcp.inprocess.server_app import ClientIdentity, ToolTable
 from switchboard_mcp.protocol import versions
 from switchboard_mcp.transport import memory
 from switchboard_mcp.transport.base import Closed, Lost

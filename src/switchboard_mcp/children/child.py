@@ -20,9 +20,9 @@ from switchboard_mcp.children.lifecycle import (
     State,
     setback,
 )
+from switchboard_mcp.children.resource_subscriptions import ACKNOWLEDGED, ChildSubscriptions
 from switchboard_mcp.children.start_queue import StartQueue
 from switchboard_mcp.children.startup import Meeting
-from switchboard_mcp.children.subscriptions import ACKNOWLEDGED, ChildSubscriptions
 from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.errors import Failure, failure

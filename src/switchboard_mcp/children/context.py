@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.pinning import Pins
     from switchboard_mcp.children.recent_errors import RecentErrors
     from switchboard_mcp.children.replica_types import Replicas
-    from switchboard_mcp.inprocess.app import ServerApp, ToolTable
-    from switchboard_mcp.observability.audit.record import AuditLog
+    from switchboard_mcp.inprocess.server_app import ServerApp, ToolTable
+    from switchboard_mcp.observability.audit.audit_log import AuditLog
     from switchboard_mcp.observability.audit.writer_process import Record
     from switchboard_mcp.policy.launch.rules import LaunchPolicy
 

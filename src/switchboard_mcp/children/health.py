@@ -13,17 +13,20 @@ from msgspec.structs import replace
 
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.lifecycle import (
+    GOVERNED_RULES,
     HEALTH,
+    OPEN_RULES,
     TRANSITIONS,
     Action,
     Health,
+    HealthRules,
     LifecycleEvent,
     State,
-    rules,
     setback,
 )
 from switchboard_mcp.children.probe import Probe
 from switchboard_mcp.config.models import ChildSpec, Config
+from switchboard_mcp.config.sections import HealthSettings
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.transport.rpc import Peer
 
@@ -46,7 +49,7 @@ class HealthTracker:
         self._services = services
         self._retry_at = 0.0
         self._answers_at_start = 0  # what the child has answered beyond this counts for trust
-        self._rules = rules(config.health, governed=config.governance.mode != "open")
+        self._rules = health_rules(config.health, governed=config.governance.mode != "open")
         self._probing = Probe(self, services, self._rules.probe_s)
         # Only what all hosts share is the same child everywhere.
         suite = config.suites.get(spec.name)
@@ -178,3 +181,16 @@ class HealthTracker:
             stderr=self.last_failure.stderr or None,
             retry_after_ms=left_ms,
         )
+
+
+def health_rules(settings: HealthSettings, *, governed: bool) -> HealthRules:
+    """The measures that follow from the settings and the mode."""
+    given = GOVERNED_RULES if governed else OPEN_RULES
+    return HealthRules(
+        spawn_warn_s=settings.spawn_warn_ms / 1000,
+        spawn_fail_s=settings.spawn_fail_ms / 1000 if settings.spawn_fail_ms else given.spawn_fail_s,
+        failures=settings.failures,
+        quarantine_s=settings.quarantine_ms / 1000,
+        successes=settings.successes or given.successes,
+        probe_s=settings.probe_ms / 1000,
+    )

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from switchboard_mcp.children.context import ChildContext
-from switchboard_mcp.config.bus import URL_VARIABLE
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.sections import URL_VARIABLE
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.transport.process.launcher import ChildProcess, SpawnError
 

@@ -15,8 +15,6 @@ from enum import Enum
 
 from msgspec import Struct
 
-from switchboard_mcp.config.health import HealthSettings as HealthSettings
-
 
 class State(Enum):
     """Where a child is in its life."""
@@ -198,16 +196,3 @@ def start_limit_ms(command: str, known: bool, child_spawn_ms: int, rpc_ms: int) 
     if known and runner not in PACKAGE_RUNNERS:
         return child_spawn_ms
     return max(child_spawn_ms, rpc_ms)
-
-
-def rules(settings: HealthSettings, *, governed: bool) -> HealthRules:
-    """The measures that follow from the settings and the mode."""
-    given = GOVERNED_RULES if governed else OPEN_RULES
-    return HealthRules(
-        spawn_warn_s=settings.spawn_warn_ms / 1000,
-        spawn_fail_s=settings.spawn_fail_ms / 1000 if settings.spawn_fail_ms else given.spawn_fail_s,
-        failures=settings.failures,
-        quarantine_s=settings.quarantine_ms / 1000,
-        successes=settings.successes or given.successes,
-        probe_s=settings.probe_ms / 1000,
-    )

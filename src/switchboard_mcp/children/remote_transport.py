@@ -23,7 +23,7 @@ from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol import versions
 from switchboard_mcp.protocol.http_headers import HeaderMirror, InvalidMirror, find_mirrors
 from switchboard_mcp.transport.base import Closed, Lost
-from switchboard_mcp.transport.http.base import HttpTransportBase, RemoteServer, TransportOptions
+from switchboard_mcp.transport.http.remote_base import HttpTransportBase, RemoteServer, TransportOptions
 from switchboard_mcp.transport.http.token_store import LoginFile, logins_folder
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from switchboard_mcp.children.inventory import Inventory
 from switchboard_mcp.children.launch import launch
 from switchboard_mcp.children.lifecycle import start_limit_ms
 from switchboard_mcp.children.process_transport import ProcessTransport
-from switchboard_mcp.children.subscriptions import ChildSubscriptions
+from switchboard_mcp.children.resource_subscriptions import ChildSubscriptions
 from switchboard_mcp.children.waiter import Passing, ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.config.variables import expand, secrets

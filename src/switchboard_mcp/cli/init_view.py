@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 from switchboard_mcp.cli.console import Screen, Styled, plural
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.setup.children import literals, shown
+from switchboard_mcp.setup.child_entries import literals, shown
 from switchboard_mcp.setup.discovery import Discovery
 from switchboard_mcp.setup.journal import FileChange
 from switchboard_mcp.setup.paths import repository_of

@@ -15,7 +15,7 @@ from switchboard_mcp.app import CommandOptions, Switchboard, load, running
 from switchboard_mcp.cli.console import Console, Screen, one_line
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.gateway.child_suite import ChildSuite
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.fuzzy import meant, nearest

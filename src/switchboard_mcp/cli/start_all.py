@@ -18,7 +18,7 @@ from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.cli.console import Screen, Styled, one_line, plural
 from switchboard_mcp.cli.live import LiveDisplay
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.gateway.child_suite import ChildSuite
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.suites.summary import summarise
 
 # Enough to keep any machine busy. With more at once, slow starters would miss their limit for want of a processor.

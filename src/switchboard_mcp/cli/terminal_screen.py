@@ -34,7 +34,7 @@ BEFORE_ENTER_S = 0.15
 
 
 class Desktop:
-    """Is a `mail.terminal.mailbox.Keys`."""
+    """Is a `mail.terminal.terminal_mail.Keys`."""
 
     def __init__(self, name: str, terminal: Terminal, doorbell: str, program: str) -> None:
         self._name = name

@@ -18,11 +18,11 @@ from switchboard_mcp.children.catalog import Annotations, Tool
 from switchboard_mcp.cli.local_client import LocalClient
 from switchboard_mcp.cli.result_view import error_of
 from switchboard_mcp.config.load import load_workspace
-from switchboard_mcp.config.mail import MailSettings
 from switchboard_mcp.config.models import FindSettings, Workspace
+from switchboard_mcp.config.sections import MailSettings
 from switchboard_mcp.errors import SwitchboardError, failure, refused
-from switchboard_mcp.gateway.child_suite import ChildSuite
 from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 
 def originals(options: CommandOptions, child: str = "") -> Workspace:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from switchboard_mcp.config import mail, models
+from switchboard_mcp.config import models, sections
 from switchboard_mcp.config.documents import Unreadable, join, read_document
 from switchboard_mcp.config.entries import EntryLocation, read_entry
 from switchboard_mcp.config.models import DEFAULT_GLOBS, ChildSpec, Config, ConfigWarning
@@ -57,12 +57,12 @@ def discover(
 def _mail(source: str) -> ChildSpec:
     """The child that is part of Switchboard."""
     return ChildSpec(
-        name=mail.NAME,
+        name=sections.MAIL_NAME,
         source=source,
         key="mail",
         kind="builtin",
-        description=mail.DESCRIPTION,
-        rpc_timeout_ms=mail.LONGEST_CALL_MS,
+        description=sections.MAIL_DESCRIPTION,
+        rpc_timeout_ms=sections.MAIL_LONGEST_CALL_MS,
     )
 
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from switchboard_mcp.config import mail
+from switchboard_mcp.config import sections
 from switchboard_mcp.config.discover import discover
 from switchboard_mcp.config.documents import Unreadable, read_document
 from switchboard_mcp.config.models import Config, ConfigWarning, SuiteSettings, Workspace
-from switchboard_mcp.config.profiles import Token
+from switchboard_mcp.config.sections import Token
 from switchboard_mcp.errors import SwitchboardError, refused
 
 JSON_NAME = "switchboard.config.json"
@@ -127,9 +127,9 @@ def _with_builtin(config: Config) -> Config:
     if not config.mail.enabled or config.mail.exposure == "suite":
         return config
     own = msgspec.structs.replace(
-        config.suites.get(mail.NAME) or SuiteSettings(), exposure=config.mail.exposure
+        config.suites.get(sections.MAIL_NAME) or SuiteSettings(), exposure=config.mail.exposure
     )
-    return msgspec.structs.replace(config, suites={**config.suites, mail.NAME: own})
+    return msgspec.structs.replace(config, suites={**config.suites, sections.MAIL_NAME: own})
 
 
 def _refused(path: str, document: object, reason: str) -> SwitchboardError:

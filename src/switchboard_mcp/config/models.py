@@ -10,16 +10,21 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from switchboard_mcp.config.ask import AskSettings
-from switchboard_mcp.config.audit import AuditSettings
-from switchboard_mcp.config.bus import BusSettings
-from switchboard_mcp.config.governance import GovernanceSettings
-from switchboard_mcp.config.health import HealthSettings
-from switchboard_mcp.config.limits import CacheSettings, LimitSettings, MiddlewareUse
-from switchboard_mcp.config.mail import MailSettings
-from switchboard_mcp.config.profiles import Expose as Expose
-from switchboard_mcp.config.profiles import Profile, Token
-from switchboard_mcp.config.telemetry import TelemetrySettings
+from switchboard_mcp.config.sections import (
+    AskSettings,
+    AuditSettings,
+    BusSettings,
+    CacheSettings,
+    GovernanceSettings,
+    HealthSettings,
+    LimitSettings,
+    MailSettings,
+    MiddlewareUse,
+    Profile,
+    TelemetrySettings,
+    Token,
+)
+from switchboard_mcp.config.sections import Expose as Expose
 from switchboard_mcp.errors import Failure
 
 Milliseconds = Annotated[int, Meta(ge=1)]

@@ -12,12 +12,11 @@ import os
 
 from msgspec.structs import replace
 
-from switchboard_mcp.config.ask import SUBTOOL
 from switchboard_mcp.config.discover import ELSEWHERE
 from switchboard_mcp.config.documents import Unreadable, read_document
 from switchboard_mcp.config.entries import EntryLocation, read_entry
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
-from switchboard_mcp.config.profiles import Expose
+from switchboard_mcp.config.sections import SUBTOOL, Expose
 from switchboard_mcp.suites.suite_names import suite_names
 
 FILE, ROLE_FILE = ".mcp.json", "CLAUDE.md"

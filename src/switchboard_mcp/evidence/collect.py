@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from switchboard_mcp import __version__
 from switchboard_mcp.children.catalog import read_tools
-from switchboard_mcp.children.lifecycle import rules
+from switchboard_mcp.children.health import health_rules
 from switchboard_mcp.children.lock import flaw, knowledge_of, launch_hash, lock_path, read_lock
 from switchboard_mcp.config.approvals import Approval, Approvals
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
@@ -34,7 +34,7 @@ from switchboard_mcp.evidence.artifacts import (
     Metrics,
     SubtoolEvidence,
 )
-from switchboard_mcp.evidence.claims import (
+from switchboard_mcp.evidence.claim_rules import (
     CLEAN_ROOM,
     DISTRIBUTION,
     LICENCE,
@@ -43,11 +43,11 @@ from switchboard_mcp.evidence.claims import (
     claims,
 )
 from switchboard_mcp.evidence.measure import Measurements, Pinned, measure
-from switchboard_mcp.gateway.suite_tools import MAX_LIST_BYTES
+from switchboard_mcp.gateway.suites.suite_tools import MAX_LIST_BYTES
 from switchboard_mcp.observability.latency_buckets import NAMES
 from switchboard_mcp.policy.access import access
 from switchboard_mcp.policy.governance import ENABLED, make_guard
-from switchboard_mcp.policy.launch.files import seal
+from switchboard_mcp.policy.launch.file_inspector import seal
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites import introspect
@@ -221,7 +221,7 @@ def _subtools(
 
 def _posture(config: Config) -> artifacts.GovernanceEvidence:
     governed = config.governance.mode == "governed"
-    health, audit = rules(config.health, governed=governed), config.audit
+    health, audit = health_rules(config.health, governed=governed), config.audit
     return artifacts.GovernanceEvidence(
         mode=config.governance.mode,
         deny_by_default=governed,

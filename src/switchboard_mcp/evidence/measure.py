@@ -18,7 +18,7 @@ from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.evidence.artifacts import ChildTokens, TokenEvidence
-from switchboard_mcp.gateway.suite_tools import SHAPES, Shape, describe, joint_hints, list_tools
+from switchboard_mcp.gateway.suites.suite_tools import SHAPES, Shape, describe, joint_hints, list_tools
 from switchboard_mcp.policy.access import Access
 from switchboard_mcp.suites import introspect, savings
 from switchboard_mcp.suites.introspect import IntrospectRequest, ToolView
@@ -26,7 +26,7 @@ from switchboard_mcp.suites.tokens import estimate
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.session import ReplyChannel, Session
-    from switchboard_mcp.gateway.suite_calls import PlainParams
+    from switchboard_mcp.gateway.suites.suite_calls import PlainParams
 
 HARNESS = "switchboard_mcp.suites.tokens: estimate of o200k"
 BASELINE = "name, description and input schema of every subtool that exists for a host, as compact JSON"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw, Struct
 
-from switchboard_mcp.config.ask import AskUsage
+from switchboard_mcp.config.sections import AskUsage
 from switchboard_mcp.errors import KINDS
 from switchboard_mcp.observability.metrics import Value
 

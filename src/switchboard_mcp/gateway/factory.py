@@ -13,12 +13,11 @@ from msgspec import Struct
 
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.supervisor import Supervisor
-from switchboard_mcp.config.limits import NO_LIMITS
 from switchboard_mcp.config.models import HOUSE_NAME, Config, Workspace
-from switchboard_mcp.config.profiles import token_profiles
+from switchboard_mcp.config.sections import NO_LIMITS, token_profiles
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.gateway.child_suite import ChildSuite
 from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware
@@ -58,7 +57,7 @@ def open_house(config: Config, services: ChildContext) -> None:
     """The switchboard suite, where it is on, and what it remembers."""
     if config.find.enabled and HOUSE_NAME not in services.programs:
         from switchboard_mcp.children.recent_errors import RecentErrors
-        from switchboard_mcp.gateway.switchboard_suite import SwitchboardServer
+        from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
 
         services.recent = RecentErrors(services.loop.time)
         services.programs = {**services.programs, HOUSE_NAME: SwitchboardServer(services.recent)}
@@ -71,16 +70,16 @@ def arrange(
     config = workspace.config
     of_principal = token_profiles(config.http.tokens)
     if profile or of_principal:
-        from switchboard_mcp.gateway import profiles
+        from switchboard_mcp.gateway.suites import profile_suite
 
-        profiles.apply(gateway, config.profiles, of_principal, profile, services.log)
+        profile_suite.apply(gateway, config.profiles, of_principal, profile, services.log)
     if config.governance.mode == "governed":
-        from switchboard_mcp.gateway.governed import govern
+        from switchboard_mcp.gateway.suites.refused_suite import govern
 
         govern(gateway, config, workspace.absent, disabled)
     house = services.programs.get(HOUSE_NAME)
     if house is not None:
-        from switchboard_mcp.gateway.switchboard_suite import SwitchboardServer
+        from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
 
         assert isinstance(house, SwitchboardServer)
         house.gateway = gateway

@@ -13,9 +13,9 @@ from msgspec.json import decode
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, rpc_error, tool_result
-from switchboard_mcp.gateway.child_suite import ChildSuite
 from switchboard_mcp.gateway.incoming import RETRY_MEMBERS, IncomingRequest
 from switchboard_mcp.gateway.request import HostRequest
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.gateway.tasks import PATIENCE_S
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import RpcMessage

@@ -24,15 +24,16 @@ from switchboard_mcp.errors import (
     PARSE_ERROR,
     Failure,
 )
-from switchboard_mcp.gateway import child_suite, methods
-from switchboard_mcp.gateway.child_suite import ChildSuite
-from switchboard_mcp.gateway.client_requests import ClientRequestBroker
+from switchboard_mcp.gateway import methods
+from switchboard_mcp.gateway.client_request_broker import ClientRequestBroker
 from switchboard_mcp.gateway.incoming import NO_PARAMS, IncomingRequest, refuse_call
 from switchboard_mcp.gateway.notifications import TOOLS_CHANGED, NotificationRouter
 from switchboard_mcp.gateway.session import HostTransport, ReplyChannel, Session, unfollow
-from switchboard_mcp.gateway.suite_calls import PlainParams
-from switchboard_mcp.gateway.suite_tools import Suite
-from switchboard_mcp.gateway.views import View
+from switchboard_mcp.gateway.suites import child_suite
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+from switchboard_mcp.gateway.suites.suite_calls import PlainParams
+from switchboard_mcp.gateway.suites.suite_tools import Suite
+from switchboard_mcp.gateway.suites.views import View
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.framing import Noise, Oversized
@@ -44,7 +45,7 @@ from switchboard_mcp.transport.rpc import UNREADABLE, Cancelled, Peer
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.ask_metrics import AskTotals
     from switchboard_mcp.gateway.telemetry import Telemetry
-    from switchboard_mcp.observability.audit.record import AuditLog
+    from switchboard_mcp.observability.audit.audit_log import AuditLog
 
 
 class PlainCall(Struct, gc=False):

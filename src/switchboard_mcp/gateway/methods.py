@@ -12,13 +12,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from switchboard_mcp import __version__
 from switchboard_mcp.errors import INVALID_PARAMS, METHOD_NOT_FOUND, Failure, failure, tool_result
 from switchboard_mcp.gateway import prompts_resources
-from switchboard_mcp.gateway.child_suite import ChildSuite, ResolvedName
 from switchboard_mcp.gateway.forward import ForwardedRequest
 from switchboard_mcp.gateway.incoming import NO_PARAMS, RETRY_MEMBERS, IncomingRequest
 from switchboard_mcp.gateway.subscriptions import Subscribe, listen, unsubscribe
-from switchboard_mcp.gateway.suite_calls import PlainParams
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
+from switchboard_mcp.gateway.suites.suite_calls import PlainParams
+from switchboard_mcp.gateway.suites.tool_readiness import when_known
 from switchboard_mcp.gateway.suspended_requests import ResumeResult
-from switchboard_mcp.gateway.tool_readiness import when_known
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.message_meta import LEVELS
 from switchboard_mcp.suites import suite_arguments

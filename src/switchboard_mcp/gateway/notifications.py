@@ -9,17 +9,17 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.subscriptions import UPDATED
-from switchboard_mcp.config.ask import USED
+from switchboard_mcp.children.resource_subscriptions import UPDATED
+from switchboard_mcp.config.sections import USED
 from switchboard_mcp.gateway.attribution import MessageOwner, party, under_way
-from switchboard_mcp.gateway.child_suite import ChildSuite
 from switchboard_mcp.gateway.session import FollowedResource, ReplyChannel, Session, loud_enough
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.transport.rpc import UNREADABLE, Peer
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.client_requests import ClientRequestBroker
+    from switchboard_mcp.gateway.client_request_broker import ClientRequestBroker
     from switchboard_mcp.gateway.gateway import Gateway
 
 TOOLS_CHANGED = "notifications/tools/list_changed"

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Raw, Struct
 
-from switchboard_mcp.gateway.child_suite import ChildSuite, ResolvedName
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.suites import sanitize
 

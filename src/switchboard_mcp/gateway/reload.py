@@ -14,7 +14,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from switchboard_mcp.config.models import HOUSE_NAME, ChildSpec, Config, Workspace
-from switchboard_mcp.config.profiles import NOBODY, Token, token_profiles, token_text
+from switchboard_mcp.config.sections import NOBODY, Token, token_profiles, token_text
 from switchboard_mcp.config.watch_paths import places
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.gateway.factory import Parts, arrange, equip, load_middleware, open_house

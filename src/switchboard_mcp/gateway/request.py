@@ -29,8 +29,8 @@ from switchboard_mcp.transport.rpc import PendingRequest, next_id
 Encode = Callable[[bytes, Raw | bytes], bytes]
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.child_suite import ChildSuite
     from switchboard_mcp.gateway.incoming import IncomingRequest
+    from switchboard_mcp.gateway.suites.child_suite import ChildSuite
     from switchboard_mcp.gateway.suspended_requests import SuspendedRequest
 
 # A child's first own progress is 0 or more: what we report while it starts stays beneath anything it could mean.

@@ -15,8 +15,8 @@ from switchboard_mcp.transport.base import MessageTransport
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
-    from switchboard_mcp.gateway.client_requests import ClientRequestBroker, PendingClientRequest
-    from switchboard_mcp.gateway.views import View
+    from switchboard_mcp.gateway.client_request_broker import ClientRequestBroker, PendingClientRequest
+    from switchboard_mcp.gateway.suites.views import View
 
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode

@@ -9,7 +9,7 @@ from switchboard_mcp.gateway import prompts_resources
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.notifications import TOOLS_CHANGED, tell_change
 from switchboard_mcp.gateway.session import FollowedResource, Session
-from switchboard_mcp.gateway.views import View
+from switchboard_mcp.gateway.suites.views import View
 
 LISTS = {
     "notifications/prompts/list_changed": (prompts_resources.PROMPTS,),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.lifecycle import Health
-from switchboard_mcp.gateway.child_suite import ChildSuite
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 if TYPE_CHECKING:
     from switchboard_mcp.observability.timeline import ChildTimeline

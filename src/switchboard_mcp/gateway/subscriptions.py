@@ -10,11 +10,11 @@ from msgspec import Raw, Struct
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Failure
 from switchboard_mcp.gateway import prompts_resources
-from switchboard_mcp.gateway.child_suite import ResolvedName
 from switchboard_mcp.gateway.forward import ForwardedRequest
 from switchboard_mcp.gateway.incoming import IncomingRequest
 from switchboard_mcp.gateway.request_context import DelegatedWaiter
 from switchboard_mcp.gateway.session import FollowedResource, ListenSubscription
+from switchboard_mcp.gateway.suites.child_suite import ResolvedName
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.config.telemetry import TelemetrySettings as Settings
+from switchboard_mcp.config.sections import TelemetrySettings as Settings
 from switchboard_mcp.errors import KINDS, refused
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.observability.metrics import Timings, Value
@@ -26,10 +26,10 @@ from switchboard_mcp.protocol.message_meta import Meta
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from switchboard_mcp.gateway.child_suite import ChildSuite
     from switchboard_mcp.gateway.incoming import IncomingRequest
     from switchboard_mcp.gateway.session import ReplyChannel
-    from switchboard_mcp.gateway.suite_calls import PlainParams
+    from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+    from switchboard_mcp.gateway.suites.suite_calls import PlainParams
     from switchboard_mcp.observability.tracing import OpenTelemetry
 
 # A loop that is so busy is not asked again for this report.

@@ -23,7 +23,13 @@ from switchboard_mcp.errors import (
     rpc_error,
     tool_result,
 )
-from switchboard_mcp.inprocess.app import ClientIdentity, ClientSession, ToolRequest, ToolSpec, ToolTable
+from switchboard_mcp.inprocess.server_app import (
+    ClientIdentity,
+    ClientSession,
+    ToolRequest,
+    ToolSpec,
+    ToolTable,
+)
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.framing import Noise, Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage

@@ -19,7 +19,7 @@ from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.agent_names import agent_name, is_agent_name
 from switchboard_mcp.mail.location import AGENT, FOLDER
 from switchboard_mcp.mail.messages import StoredMessage
-from switchboard_mcp.mail.store import claims, dropped_files, find
+from switchboard_mcp.mail.store import claims, dropped_files, message_lookup
 from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.dropped_files import Inbox
@@ -173,7 +173,7 @@ def unread(workspace: str, agent: str) -> Unread:
 def _first(visit: Transaction, agent: str, inbox: Inbox) -> Unread:
     entries = claims.in_turn(inbox)
     newest = max((entry.stem.order for entry in entries), default=0)
-    letters = list(find.letters(visit, agent, entries[:SHOWN]))
+    letters = list(message_lookup.letters(visit, agent, entries[:SHOWN]))
     return Unread(len(entries), letters, f"{len(entries)} {newest}")
 
 

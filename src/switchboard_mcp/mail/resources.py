@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.errors import failure
-from switchboard_mcp.inprocess.app import Resource
+from switchboard_mcp.inprocess.server_app import Resource
 from switchboard_mcp.mail.presentation import brief, described
 from switchboard_mcp.mail.store.store import MailboxChange
 
@@ -67,7 +67,7 @@ async def read(seat: AgentSession, uri: str) -> object:
 
 async def _workflow(desk: MailServer, agent: str) -> dict[str, object]:
     from switchboard_mcp.mail.workflows.engine import run_of  # Only where somebody looks.
-    from switchboard_mcp.mail.workflows.notifications import shown
+    from switchboard_mcp.mail.workflows.notices import shown
 
     run = run_of(await (await desk.post()).state(), agent)
     return {"agent": agent, "workflow": None if run is None else shown(run, agent)}

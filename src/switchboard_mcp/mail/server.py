@@ -12,9 +12,9 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from switchboard_mcp.config.mail import MailSettings
+from switchboard_mcp.config.sections import MailSettings
 from switchboard_mcp.errors import SwitchboardError, refused
-from switchboard_mcp.inprocess.app import ClientIdentity, Notifier, Resource, ToolSpec
+from switchboard_mcp.inprocess.server_app import ClientIdentity, Notifier, Resource, ToolSpec
 from switchboard_mcp.mail import resources
 from switchboard_mcp.mail.agent_names import agent_name
 from switchboard_mcp.mail.location import FOLDER
@@ -191,7 +191,7 @@ class MailServer:
         now = asyncio.get_running_loop().time()
         if not self._keep_s or now - self._pruned_at < DAY_S:
             return
-        from switchboard_mcp.mail.store.retention import prune
+        from switchboard_mcp.mail.store.maintenance.retention import prune
 
         self._pruned_at = now
         done = await prune(await self.post(), self._keep_s)

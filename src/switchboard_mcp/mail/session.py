@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
-from switchboard_mcp.inprocess.app import ClientIdentity, Notifier
+from switchboard_mcp.inprocess.server_app import ClientIdentity, Notifier
 from switchboard_mcp.mail import agent_registry, location, presence, resources
 from switchboard_mcp.mail.agent_names import agent_name
 from switchboard_mcp.mail.location import FOLDER

@@ -16,7 +16,7 @@ from switchboard_mcp.config.approvals import approvals_file, platform_here, read
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
 from switchboard_mcp.config.variables import expand, missing
 from switchboard_mcp.errors import Failure, failure, refused
-from switchboard_mcp.policy.launch.files import FileInspector
+from switchboard_mcp.policy.launch.file_inspector import FileInspector
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.policy.launch.text_rules import HANDED_ON, NEVER_SET, STEERING
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from switchboard_mcp.config.entries import KINDS
 from switchboard_mcp.setup.hosts import Host
-from switchboard_mcp.setup.variables import CannotSayError, translate
+from switchboard_mcp.setup.variable_syntax import CannotSayError, translate
 
 Kind = Literal["stdio", "http", "sse", "ws"]
 ENTRY_NAME = "switchboard"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from switchboard_mcp.setup.children import (
+from switchboard_mcp.setup.child_entries import (
     FOLDER,
     OWN,
     SECRETS,
@@ -30,7 +30,7 @@ from switchboard_mcp.setup.edit import formats, jsonc_edit
 from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
 from switchboard_mcp.setup.hosts import ANY_FILE
 from switchboard_mcp.setup.journal import Edit, FileChange, read
-from switchboard_mcp.setup.variables import references
+from switchboard_mcp.setup.variable_syntax import references
 from switchboard_mcp.system.atomic_write import GITIGNORE
 
 # Switchboard itself looks at these; Codex hands nothing down that is not named.

@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from switchboard_mcp.setup.children import FOLDER, TEAM
+from switchboard_mcp.setup.child_entries import FOLDER, TEAM
 from switchboard_mcp.setup.edit import formats, jsonc_edit
 from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
 from switchboard_mcp.setup.journal import FRESH, JournalEntry, JournalRun, digest, read, remove, runs, write

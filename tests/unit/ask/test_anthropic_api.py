@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.ask.anthropic_api import CONTROLS, AnthropicModel, api_names, write_schema
-from switchboard_mcp.ask.models import Conversation, Correction, InitialPrompt, Results
+from switchboard_mcp.ask.conversation import Conversation, Correction, InitialPrompt, Results
 from switchboard_mcp.ask.plan import ModelTurn, Offered, PlanStep
-from switchboard_mcp.config.ask import AskSettings
+from switchboard_mcp.config.sections import AskSettings
 from switchboard_mcp.errors import SwitchboardError
 from tests.e2e.messages_api import Breaks, Fails, MessagesApi, Says, messages_api, text, use
 

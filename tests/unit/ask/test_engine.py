@@ -11,10 +11,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from switchboard_mcp.ask.conversation import Correction, InitialPrompt, ModelReply, News, Results, Usage
 from switchboard_mcp.ask.engine import Agreement, AskRequest, Participants, carry_out
-from switchboard_mcp.ask.models import Correction, InitialPrompt, ModelReply, News, Results, Usage
 from switchboard_mcp.ask.plan import ModelTurn, Offered, PlanStep
-from switchboard_mcp.config.ask import AskSettings
+from switchboard_mcp.config.sections import AskSettings
 from switchboard_mcp.errors import SwitchboardError, failure, tool_result
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from switchboard_mcp.ask.conversation import CannotAskError, Correction, InitialPrompt, Results
 from switchboard_mcp.ask.host_access import HostConsent, choose
-from switchboard_mcp.ask.models import CannotAskError, Correction, InitialPrompt, Results
 from switchboard_mcp.ask.plan import ModelTurn, Offered, PlanStep
 from switchboard_mcp.ask.sampling import SamplingModel, read_turn
 from switchboard_mcp.errors import SwitchboardError, failure

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from switchboard_mcp.bus import node as nodes
-from switchboard_mcp.bus.client import BusClient, Fields, StreamEntry
 from switchboard_mcp.bus.node import BusNode
+from switchboard_mcp.bus.redis_client import BusClient, Fields, StreamEntry
 from switchboard_mcp.bus.sender import Outward
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.messages import Draft

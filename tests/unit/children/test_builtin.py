@@ -17,7 +17,7 @@ from switchboard_mcp.children.lifecycle import State
 from switchboard_mcp.children.waiter import Passing, ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.inprocess.app import ClientIdentity, Notifier, Resource, ToolRequest, ToolSpec
+from switchboard_mcp.inprocess.server_app import ClientIdentity, Notifier, Resource, ToolRequest, ToolSpec
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.redaction.redactor import Redactor

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from switchboard_mcp.children.lifecycle import GOVERNED_RULES, OPEN_RULES, Health, State, rules
-from switchboard_mcp.config.health import HealthSettings as Settings
+from switchboard_mcp.children.health import health_rules
+from switchboard_mcp.children.lifecycle import GOVERNED_RULES, OPEN_RULES, Health, State
+from switchboard_mcp.config.sections import HealthSettings as Settings
 from tests.unit.gateway.board import Board, FakeChild, Host, Json, Script
 
 PROBE_S = OPEN_RULES.probe_s
@@ -197,8 +198,8 @@ def test_a_child_that_dies_while_it_is_probed_is_dead_and_nothing_else(board: Bo
 
 
 def test_the_gate_is_stricter_in_governed_mode() -> None:
-    assert rules(Settings(), governed=False) == OPEN_RULES
-    assert rules(Settings(), governed=True) == GOVERNED_RULES
+    assert health_rules(Settings(), governed=False) == OPEN_RULES
+    assert health_rules(Settings(), governed=True) == GOVERNED_RULES
     assert GOVERNED_RULES.spawn_warn_s == 2
     assert GOVERNED_RULES.spawn_fail_s == 5
     assert OPEN_RULES.spawn_fail_s == 0
@@ -207,7 +208,7 @@ def test_the_gate_is_stricter_in_governed_mode() -> None:
 def test_what_is_set_counts_in_either_mode() -> None:
     settings = Settings(spawn_fail_ms=700, successes=2, failures=3, quarantine_ms=9000, probe_ms=100)
     for governed in (False, True):
-        found = rules(settings, governed=governed)
+        found = health_rules(settings, governed=governed)
         assert (found.spawn_fail_s, found.successes, found.failures) == (0.7, 2, 3)
         assert (found.quarantine_s, found.probe_s) == (9, 0.1)
 

@@ -15,10 +15,10 @@ from switchboard_mcp.children import remote_transport
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.launch import Launched, launch
 from switchboard_mcp.children.supervisor import Supervisor
-from switchboard_mcp.config.governance import GovernanceSettings
 from switchboard_mcp.config.models import ChildSpec, Config, Workspace
+from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.policy.launch.files import FileIdentity, seal
+from switchboard_mcp.policy.launch.file_inspector import FileIdentity, seal
 from switchboard_mcp.policy.launch.rules import ApprovedLaunch
 from tests.unit.policy.launch.launching import Place
 

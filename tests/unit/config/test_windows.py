@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard_mcp.config.audit import AuditSettings
-from switchboard_mcp.config.governance import GovernanceSettings
-from switchboard_mcp.config.mail import MailSettings
 from switchboard_mcp.config.models import Config, Workspace
+from switchboard_mcp.config.sections import AuditSettings, GovernanceSettings, MailSettings
 from switchboard_mcp.config.windows import refuse_what_is_missing
 from switchboard_mcp.errors import SwitchboardError
 

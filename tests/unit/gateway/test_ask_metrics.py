@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from switchboard_mcp.config.ask import AskUsage
+from switchboard_mcp.config.sections import AskUsage
 from switchboard_mcp.gateway.ask_metrics import AskTotals, values
 from switchboard_mcp.observability.metrics import METRICS, render
 

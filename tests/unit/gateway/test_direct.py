@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from switchboard_mcp.config.models import Expose
-from switchboard_mcp.gateway.tool_readiness import GREETING_S
+from switchboard_mcp.gateway.suites.tool_readiness import GREETING_S
 from tests.unit.gateway.board import EVERYTHING, NEW, OLD, PREFIX, Board, FakeChild, Host, Json, Road
 
 TASKS = PREFIX + "tasks"

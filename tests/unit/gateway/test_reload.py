@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from switchboard_mcp.children.supervisor import Supervisor
-from switchboard_mcp.config.mail import MailSettings
 from switchboard_mcp.config.models import (
     ChildSpec,
     Config,
@@ -20,7 +19,7 @@ from switchboard_mcp.config.models import (
     Timeouts,
     Workspace,
 )
-from switchboard_mcp.config.profiles import Profile, Token
+from switchboard_mcp.config.sections import MailSettings, Profile, Token
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.gateway.factory import Parts, arrange
 from switchboard_mcp.gateway.reload import renew

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from switchboard_mcp.config.telemetry import TelemetrySettings as Settings
+from switchboard_mcp.config.sections import TelemetrySettings as Settings
 from switchboard_mcp.gateway.telemetry import Telemetry, outcome_of
 from switchboard_mcp.observability.metrics import Timings, Value
 from switchboard_mcp.observability.tracing import OpenTelemetry

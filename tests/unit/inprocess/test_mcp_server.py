@@ -12,8 +12,15 @@ import msgspec
 from msgspec import Meta, Struct
 
 from switchboard_mcp.errors import SwitchboardError, failure
-from switchboard_mcp.inprocess.app import ClientIdentity, Notifier, Resource, ToolRequest, ToolSpec, ToolTable
 from switchboard_mcp.inprocess.mcp_server import InProcessServer
+from switchboard_mcp.inprocess.server_app import (
+    ClientIdentity,
+    Notifier,
+    Resource,
+    ToolRequest,
+    ToolSpec,
+    ToolTable,
+)
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.transport import memory
 

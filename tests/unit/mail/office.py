@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from switchboard_mcp.config.mail import MailSettings
-from switchboard_mcp.inprocess.app import ClientIdentity, ToolTable
+from switchboard_mcp.config.sections import MailSettings
 from switchboard_mcp.inprocess.mcp_server import InProcessServer
+from switchboard_mcp.inprocess.server_app import ClientIdentity, ToolTable
 from switchboard_mcp.mail.server import MailServer
 from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
 from switchboard_mcp.observability.log import Log

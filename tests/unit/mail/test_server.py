@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.config.mail import MailSettings
+from switchboard_mcp.config.sections import MailSettings
 from tests.unit.mail.office import office
 
 

@@ -6,8 +6,8 @@ import pytest
 from msgspec import structs
 
 from switchboard_mcp.config.approvals import Approvals, write_approvals
-from switchboard_mcp.config.governance import GovernanceSettings
 from switchboard_mcp.config.models import ChildSpec, Config, Workspace
+from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.policy.governance import ENABLED, is_enabled, take_posture
 from tests.unit.policy.launch.launching import ENVIRON, Place

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard_mcp.setup.children import child_text, literals, problem_of, shown, without_literals
+from switchboard_mcp.setup.child_entries import child_text, literals, problem_of, shown, without_literals
 from switchboard_mcp.setup.dialects import read_entry, switchboard_entry
 from switchboard_mcp.setup.hosts import BY_NAME, HOSTS
 

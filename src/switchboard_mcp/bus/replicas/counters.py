@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from switchboard_mcp.bus.client import BusClient
-from switchboard_mcp.config.bus import BusSettings
+from switchboard_mcp.bus.redis_client import BusClient
+from switchboard_mcp.config.sections import BusSettings
 
 # Redis answers in milliseconds; beyond this it is taken for away, and calls go on without it.
 WITHIN_S = 1.0

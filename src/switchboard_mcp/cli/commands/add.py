@@ -1,6 +1,6 @@
 """`switchboard add`, `remove` and `import`: the children of a workspace, one by one or from a file.
 
-Owns the commands. Files of children are made in `setup.children`.
+Owns the commands. Files of children are made in `setup.child_entries`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.errors import refused
-from switchboard_mcp.setup.children import (
+from switchboard_mcp.setup.child_entries import (
     FOLDER,
     OWN,
     RESERVED,

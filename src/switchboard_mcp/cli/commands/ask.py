@@ -22,8 +22,8 @@ from switchboard_mcp.cli.result_view import show_result
 from switchboard_mcp.cli.toolbox import SuiteToolbox, originals
 from switchboard_mcp.config.wrapped_children import own_folder, read_role
 from switchboard_mcp.errors import refused
-from switchboard_mcp.gateway.child_suite import ChildSuite
-from switchboard_mcp.gateway.tool_search import ToolSearch
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+from switchboard_mcp.gateway.suites.tool_search import ToolSearch
 
 _decode_result = msgspec.json.Decoder(ToolResult).decode
 

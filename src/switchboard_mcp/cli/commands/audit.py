@@ -17,7 +17,7 @@ from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.errors import refused
 from switchboard_mcp.observability.audit.hash_chain import FAILED, AuditEntry, fits
 from switchboard_mcp.observability.audit.reader import Reader
-from switchboard_mcp.observability.audit.verify import AuditVerdict, verify
+from switchboard_mcp.observability.audit.verification import AuditVerdict, verify
 
 TAIL = 20
 # How soon a new record is shown.

@@ -12,13 +12,13 @@ from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus import relay_status
-from switchboard_mcp.bus.client import BusClient, StreamEntry
 from switchboard_mcp.bus.connection_url import hide
+from switchboard_mcp.bus.redis_client import BusClient, StreamEntry
 from switchboard_mcp.bus.relay import BusRelay
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation
-from switchboard_mcp.config.bus import URL_VARIABLE, BusSettings, settled
 from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.sections import URL_VARIABLE, BusSettings, settled
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail.store import remote_outbox
 from switchboard_mcp.mail.store.delivery_rules import gates

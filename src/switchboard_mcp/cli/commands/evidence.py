@@ -44,7 +44,7 @@ def run(asked: Invocation) -> int:
 
 def recorded(workspace: Workspace) -> Counter[str]:
     """Calls of the audit record, by how long they took."""
-    from switchboard_mcp.observability.audit.verify import entries
+    from switchboard_mcp.observability.audit.verification import entries
 
     folder = os.path.join(workspace.folder, workspace.config.audit.path)
     try:

@@ -9,7 +9,14 @@ from switchboard_mcp.cli.catalogs import named, read_catalog
 from switchboard_mcp.cli.console import Screen, Styled
 from switchboard_mcp.cli.invocation import Invocation, opened, show_warnings
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.gateway.tool_search import DOC_CHARS, IndexedTool, SubtoolMatch, ToolSearch, entry, match
+from switchboard_mcp.gateway.suites.tool_search import (
+    DOC_CHARS,
+    IndexedTool,
+    SubtoolMatch,
+    ToolSearch,
+    entry,
+    match,
+)
 from switchboard_mcp.suites.search import Index
 
 

@@ -18,7 +18,7 @@ from switchboard_mcp.cli.init_view import answer, show_done, show_plan, show_sur
 from switchboard_mcp.cli.invocation import LOOK_FIRST, YES, Invocation, answer_to, misuse, own_command
 from switchboard_mcp.config.load import JSON_NAME, load_workspace
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.setup.children import OWN, TEAM, demand_found, names_there, server_of
+from switchboard_mcp.setup.child_entries import OWN, TEAM, demand_found, names_there, server_of
 from switchboard_mcp.setup.discovery import Discovery, look
 from switchboard_mcp.setup.hosts import ANY_FILE, BY_NAME
 from switchboard_mcp.setup.journal import begin, perform

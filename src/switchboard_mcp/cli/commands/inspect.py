@@ -25,7 +25,7 @@ from switchboard_mcp.cli.result_view import error_of, show_error
 from switchboard_mcp.cli.start_all import survey
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.gateway.child_suite import ChildSuite
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.signature import signature
 from switchboard_mcp.suites.tokens import estimate

@@ -86,7 +86,7 @@ async def log_in(spec: ChildSpec, asked: Invocation) -> tuple[str, bool]:
         wants_login,
         without_package,
     )
-    from switchboard_mcp.transport.http.base import RemoteServer
+    from switchboard_mcp.transport.http.remote_base import RemoteServer
 
     try:
         from switchboard_mcp.transport.http.client import HttpClient

@@ -15,8 +15,8 @@ from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Console, Styled, plural
 from switchboard_mcp.cli.invocation import Invocation, opened, show_no_children, show_warnings
 from switchboard_mcp.cli.top_view import COLOURS, ms, spell
-from switchboard_mcp.config.bus import settled
 from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.sections import settled
 from switchboard_mcp.server.http import server_info, status_endpoint
 from switchboard_mcp.server.http.status_endpoint import ChildStatus, ServerStatus
 

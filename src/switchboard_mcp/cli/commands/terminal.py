@@ -24,12 +24,12 @@ from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.location import AGENT, FOLDER, WORKSPACE
 from switchboard_mcp.mail.presence import Presence
-from switchboard_mcp.mail.store import find
+from switchboard_mcp.mail.store import message_lookup
 from switchboard_mcp.mail.store.delivery_rules import gates
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.terminal import registry
-from switchboard_mcp.mail.terminal.mailbox import TerminalMail
 from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease
+from switchboard_mcp.mail.terminal.terminal_mail import TerminalMail
 from switchboard_mcp.transport.process.pty import HANGUP_GRACE_S, StartError, Terminal, TerminalGuard, size_of
 
 TERMINAL = "SWITCHBOARD_TERMINAL"
@@ -55,7 +55,7 @@ def run(asked: Invocation) -> int:
     if shutil.which(given.program[0]) is None:
         told = f"There is no program '{given.program[0]}'."
         raise refused("command_not_found", told, hint="Install it, or correct the name.")
-    return TerminalSession(asked, folder_of(asked), find.name_of(given.name)).run()
+    return TerminalSession(asked, folder_of(asked), message_lookup.name_of(given.name)).run()
 
 
 class TerminalSession:

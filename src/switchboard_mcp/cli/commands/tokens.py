@@ -16,8 +16,8 @@ from switchboard_mcp.cli.console import Cell, Screen, Styled, plural
 from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, misuse, opened, show_warnings
 from switchboard_mcp.cli.start_all import survey
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.gateway.child_suite import ChildSuite
-from switchboard_mcp.gateway.suite_tools import SHAPES, describe
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+from switchboard_mcp.gateway.suites.suite_tools import SHAPES, describe
 from switchboard_mcp.suites.introspect import VERBOSITIES, IntrospectSettings, ToolView
 from switchboard_mcp.suites.savings import Costs, Count, Savings, ServerTools, Spread, measure, summarise
 from switchboard_mcp.suites.suite_names import suite_names

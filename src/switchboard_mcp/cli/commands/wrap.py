@@ -18,10 +18,10 @@ from msgspec import Struct
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.ask.host_access import KEYS, find_key
 from switchboard_mcp.cli.invocation import Invocation, find_child, own_command
-from switchboard_mcp.config.ask import SUBTOOL
 from switchboard_mcp.config.discover import ELSEWHERE
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.config.sections import SUBTOOL
 from switchboard_mcp.config.wrapped_children import FILE, ORIGINAL, ROLE_FILE, own_folder
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.setup.descriptions import describe

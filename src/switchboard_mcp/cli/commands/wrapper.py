@@ -20,17 +20,17 @@ from switchboard_mcp import __version__
 from switchboard_mcp.app import Switchboard, running
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.ask.host_access import api_model, find_key, warm
-from switchboard_mcp.ask.server import AskingServer
 from switchboard_mcp.ask.wrapper_app import Wrapper
+from switchboard_mcp.ask.wrapper_server import AskingServer
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.cli.local_client import LocalClient
 from switchboard_mcp.cli.toolbox import SuiteToolbox, originals
-from switchboard_mcp.config.ask import SUBTOOL
 from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.sections import SUBTOOL
 from switchboard_mcp.config.wrapped_children import own_folder, read_role
 from switchboard_mcp.errors import KNOWN_FAILURE, SwitchboardError, refused
 from switchboard_mcp.gateway.reload import Reloader
-from switchboard_mcp.inprocess.app import ClientIdentity, ToolTable
+from switchboard_mcp.inprocess.server_app import ClientIdentity, ToolTable
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import RpcMessage

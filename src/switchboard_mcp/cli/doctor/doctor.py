@@ -13,8 +13,8 @@ from switchboard_mcp import __version__
 from switchboard_mcp.app import load, workspace_folder
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.children.catalog import cache_folder
+from switchboard_mcp.children.health import health_rules
 from switchboard_mcp.children.lifecycle import PACKAGE_RUNNERS
-from switchboard_mcp.children.lifecycle import rules as health_rules
 from switchboard_mcp.cli.commands.status import FOLDER, find
 from switchboard_mcp.cli.console import Console, Screen, one_line, plural
 from switchboard_mcp.cli.doctor.files import file_findings
@@ -23,17 +23,16 @@ from switchboard_mcp.cli.doctor.machine import machine_findings
 from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened
 from switchboard_mcp.cli.preflight import checks_of
 from switchboard_mcp.cli.start_all import Connected, StartReport, survey
-from switchboard_mcp.config.ask import SUBTOOL
-from switchboard_mcp.config.bus import settled
 from switchboard_mcp.config.load import find_config
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
+from switchboard_mcp.config.sections import SUBTOOL, settled
 from switchboard_mcp.config.variables import missing, secrets
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.fuzzy import nearest
 from switchboard_mcp.suites.suite_names import suite_names
-from switchboard_mcp.transport.http.base import shown_url
+from switchboard_mcp.transport.http.remote_base import shown_url
 
 # Their own hint names this command.
 SEND_TO_DOCTOR = frozenset({"child_start_timeout", "child_start_failed"})
@@ -227,7 +226,7 @@ def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Find
     from switchboard_mcp.bus import relay_status  # Only where there is a bus.
 
     try:
-        from switchboard_mcp.bus.client import BusClient
+        from switchboard_mcp.bus.redis_client import BusClient
 
         BusClient(settings)  # Says what is wrong with the settings; asks nobody yet.
     except SwitchboardError as problem:

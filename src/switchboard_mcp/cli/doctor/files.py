@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.config.profiles import token_text
+from switchboard_mcp.config.sections import token_text
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.system.processes import is_running
@@ -145,7 +145,7 @@ def _audit(workspace: Workspace) -> Iterator[Finding]:
     folder = os.path.join(workspace.folder, workspace.config.audit.path)
     if not os.path.isdir(folder):
         return
-    from switchboard_mcp.observability.audit.verify import verify
+    from switchboard_mcp.observability.audit.verification import verify
 
     try:
         verdict = verify(folder)
@@ -174,8 +174,8 @@ def _mail(workspace: Workspace) -> Iterator[Finding]:
         return
     import asyncio
 
+    from switchboard_mcp.mail.store.maintenance.verify import BROKEN, StoreVerdict
     from switchboard_mcp.mail.store.store import MessageStore
-    from switchboard_mcp.mail.store.verify import BROKEN, StoreVerdict
 
     async def look() -> StoreVerdict:
         async with await MessageStore.open(workspace.folder, watch=False) as post:

@@ -12,9 +12,9 @@ from msgspec import to_builtins
 from switchboard_mcp.cli.console import Console, Styled, plural
 from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.cli.mail.mailbox import Mailbox, with_mailbox
-from switchboard_mcp.mail.store.cleanup import StoreFinding
-from switchboard_mcp.mail.store.retention import prune, would_prune
-from switchboard_mcp.mail.store.verify import BROKEN
+from switchboard_mcp.mail.store.maintenance.cleanup import StoreFinding
+from switchboard_mcp.mail.store.maintenance.retention import prune, would_prune
+from switchboard_mcp.mail.store.maintenance.verify import BROKEN
 
 
 def run_verify(asked: Invocation) -> int:

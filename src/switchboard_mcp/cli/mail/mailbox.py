@@ -26,7 +26,7 @@ from switchboard_mcp.mail.agent_names import agent_name
 from switchboard_mcp.mail.location import AGENT, FOLDER, workspace_of
 from switchboard_mcp.mail.messages import Delivery
 from switchboard_mcp.mail.presence import Presence, PresenceLock
-from switchboard_mcp.mail.store import find
+from switchboard_mcp.mail.store import message_lookup
 from switchboard_mcp.mail.store.delivery_rules import gates
 from switchboard_mcp.mail.store.store import MessageStore
 
@@ -95,11 +95,13 @@ class Mailbox(Struct):
 
     async def find_id(self, agent: str, given: str) -> str:
         """A message's id from what was typed: all of it, or some of its last characters that only one has."""
-        return chosen(given, await self.post.work(lambda visit: find.ids(visit, agent)), f"'{agent}'")
+        return chosen(
+            given, await self.post.work(lambda visit: message_lookup.ids(visit, agent)), f"'{agent}'"
+        )
 
     async def held_id(self, agent: str) -> str:
         """The one message that the agent has claimed."""
-        held = await self.post.work(lambda visit: find.ids(visit, agent, ("claimed",)))
+        held = await self.post.work(lambda visit: message_lookup.ids(visit, agent, ("claimed",)))
         if len(held) == 1:
             return held[0]
         told = f"'{agent}' has claimed {plural(len(held), 'message')}: {', '.join(map(short_id, held[:5]))}."
@@ -165,7 +167,7 @@ def folder_of(asked: Invocation) -> str:
 def agent_of(asked: Invocation) -> str:
     """Who asks, as far as it is said."""
     said = asked.given.agent or os.environ.get(AGENT, "")
-    return find.name_of(said) if said else ""
+    return message_lookup.name_of(said) if said else ""
 
 
 @asynccontextmanager

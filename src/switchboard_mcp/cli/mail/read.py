@@ -11,7 +11,7 @@ from switchboard_mcp.cli.mail.mailbox import Mailbox, chosen, with_mailbox
 from switchboard_mcp.cli.mail.show import ago, short_id, show_letter, show_list
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.messages import Receipt
-from switchboard_mcp.mail.store import find, receipts
+from switchboard_mcp.mail.store import message_lookup, receipts
 
 STATUS_STYLES = {"delivered": "cyan", "done": "green", "failed": "red", "rejected": "red", "refused": "red"}
 ENDED = frozenset({"done", "failed", "rejected", "refused"})
@@ -26,7 +26,7 @@ def run_inbox(asked: Invocation) -> int:
         given = asked.given
         letters = await mailbox.post.peek(agent, limit=given.limit, after=given.after)
         waiting = await asyncio.to_thread(_looked, mailbox, agent)
-        held = len(await mailbox.post.work(lambda visit: find.ids(visit, agent, ("claimed",))))
+        held = len(await mailbox.post.work(lambda visit: message_lookup.ids(visit, agent, ("claimed",))))
         if asked.as_json:
             told = {"agent": agent, "unread": waiting, "claimed": held, "messages": letters}
             asked.console.out.json(told)

@@ -12,7 +12,7 @@ from switchboard_mcp.cli.mail.show import ago
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.workflows import engine
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
-from switchboard_mcp.mail.workflows.notifications import history, offered, shown
+from switchboard_mcp.mail.workflows.notices import history, offered, shown
 
 STATUS_STYLES = {"running": "cyan", "finished": "green", "stopped": "yellow"}
 Step = Callable[..., Coroutine[Any, Any, engine.StepOutcome]]

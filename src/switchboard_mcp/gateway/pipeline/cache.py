@@ -11,8 +11,8 @@ from collections.abc import Hashable
 
 from msgspec import Raw, Struct
 
-from switchboard_mcp.config.limits import CacheSettings as Settings
 from switchboard_mcp.config.models import Expose
+from switchboard_mcp.config.sections import CacheSettings as Settings
 from switchboard_mcp.middleware import is_error
 from switchboard_mcp.policy.access import access
 from switchboard_mcp.protocol import message_meta

@@ -16,15 +16,15 @@ from msgspec import Raw
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure
 from switchboard_mcp.gateway.forward import ForwardedRequest
 from switchboard_mcp.gateway.pipeline.endings import PipelineEnding
-from switchboard_mcp.gateway.suite_calls import PlainParams, ResumedCall, SubtoolCall
+from switchboard_mcp.gateway.suites.suite_calls import PlainParams, ResumedCall, SubtoolCall
 from switchboard_mcp.middleware import Answer, ToolCall, is_error
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.suites.suite_arguments import SuiteCall
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.child_suite import ChildSuite
     from switchboard_mcp.gateway.pipeline.pipeline import CallPipeline
     from switchboard_mcp.gateway.session import ReplyChannel, Session
+    from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 CALL = "tools/call"
 # Outcomes of answers that are the child's own; any other answer is the middleware's.

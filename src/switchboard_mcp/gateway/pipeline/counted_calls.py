@@ -14,14 +14,14 @@ from switchboard_mcp.errors import INVALID_REQUEST, Failure
 from switchboard_mcp.gateway.pipeline.endings import PipelineEnding
 from switchboard_mcp.gateway.pipeline.rate_limit import RateLimiter
 from switchboard_mcp.gateway.request import HostRequest
-from switchboard_mcp.gateway.suite_calls import PlainParams, SubtoolCall
+from switchboard_mcp.gateway.suites.suite_calls import PlainParams, SubtoolCall
 from switchboard_mcp.middleware import is_error
 from switchboard_mcp.protocol import jsonrpc
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.child_suite import ChildSuite
     from switchboard_mcp.gateway.pipeline.pipeline import CallPipeline
     from switchboard_mcp.gateway.session import ReplyChannel, Session
+    from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 
 class CountedCall(PipelineEnding, SubtoolCall):

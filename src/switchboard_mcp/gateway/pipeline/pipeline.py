@@ -17,9 +17,9 @@ from msgspec import UNSET
 
 from switchboard_mcp.children.catalog import Annotations
 from switchboard_mcp.children.context import CallRecorder, ChildContext
-from switchboard_mcp.config.limits import NO_LIMITS, LimitSettings, merged
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
+from switchboard_mcp.config.sections import NO_LIMITS, LimitSettings, merged
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.incoming import refuse_call
 from switchboard_mcp.gateway.pipeline.calls import PipelineCall, PipelineForward, PipelineResumedCall
@@ -30,12 +30,12 @@ from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.transport.rpc import clock
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.child_suite import ChildSuite
     from switchboard_mcp.gateway.forward import ForwardedRequest
     from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware, NamedMiddleware
     from switchboard_mcp.gateway.pipeline.result_paging import PageStore
     from switchboard_mcp.gateway.session import ReplyChannel, Session
-    from switchboard_mcp.gateway.suite_calls import PlainParams
+    from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+    from switchboard_mcp.gateway.suites.suite_calls import PlainParams
 
 
 class CallPipeline:

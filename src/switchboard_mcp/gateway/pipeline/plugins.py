@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from switchboard_mcp.config.limits import MiddlewareUse
 from switchboard_mcp.config.models import Config
+from switchboard_mcp.config.sections import MiddlewareUse
 from switchboard_mcp.errors import refused
 from switchboard_mcp.middleware import Factory, Middleware
 

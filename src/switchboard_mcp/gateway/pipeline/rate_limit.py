@@ -10,7 +10,7 @@ from asyncio import AbstractEventLoop
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from switchboard_mcp.config.limits import LimitSettings
+from switchboard_mcp.config.sections import LimitSettings
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.pipeline.token_bucket import TokenBucket
 

@@ -10,7 +10,7 @@ from asyncio import AbstractEventLoop
 from collections import deque
 
 from switchboard_mcp.children.replica_types import Replicas
-from switchboard_mcp.config.limits import LimitSettings
+from switchboard_mcp.config.sections import LimitSettings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.pipeline.rate_limit import Admission, RateLimiter
 

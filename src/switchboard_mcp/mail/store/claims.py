@@ -13,13 +13,12 @@ import msgspec
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.mail.messages import Acked, Claimed, Delivery, Draft, Gate, MailMessage, Outcome
 from switchboard_mcp.mail.store import (
-    cleanup,
     dead_letter_reasons,
     dead_letters,
-    files,
-    find,
+    file_operations,
+    message_lookup,
+    message_validation,
     receipts,
-    validation,
 )
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.dropped_files import Inbox
@@ -34,6 +33,7 @@ from switchboard_mcp.mail.store.filenames import (
     waiting_name,
 )
 from switchboard_mcp.mail.store.group_commit import Job
+from switchboard_mcp.mail.store.maintenance import cleanup
 from switchboard_mcp.mail.store.ordering import QueuedPosition, claim_order
 from switchboard_mcp.mail.store.sending import OutgoingMessage
 
@@ -80,8 +80,8 @@ def claim(
             except FileNotFoundError:
                 continue  # Another one of this agent's programs was quicker.
             held = entry._replace(place="claimed", name=name, lease=lease, fence=lease.fence)
-            found = find.read(visit, agent, held)
-            if isinstance(found, files.RejectedFile) or found.id != entry.stem.id:
+            found = message_lookup.read(visit, agent, held)
+            if isinstance(found, file_operations.RejectedFile) or found.id != entry.stem.id:
                 # It was changed since it was looked at: back, where it is looked at again as a dropped file.
                 visit.move(target, name, source, entry.name)
                 continue
@@ -98,12 +98,16 @@ def give_back_expired(visit: Transaction, agent: str) -> tuple[list[str], list[D
     Answers with the ids of the former, and with the latter.
     """
     now = visit.clocks.now()
-    over = [e for e in find.entries(visit, "claimed", agent) if e.lease is not None and e.lease.is_over(now)]
+    over = [
+        e
+        for e in message_lookup.entries(visit, "claimed", agent)
+        if e.lease is not None and e.lease.is_over(now)
+    ]
     if not over:
         return [], []
     again = [entry for entry in over if entry.returns < MOST_RETURNS]
     with visit.locked(agent):
-        if any(files.links(visit.folder("claimed", agent), entry.name) > 1 for entry in over):
+        if any(file_operations.links(visit.folder("claimed", agent), entry.name) > 1 for entry in over):
             # Whoever settled one was killed between two steps: it must not come back.
             cleanup.mend_half_moves(visit, agent)
         moved = [entry.stem.id for entry in again if _give_back(visit, agent, entry, entry.returns + 1)]
@@ -144,14 +148,14 @@ def renew(visit: Transaction, agent: str, message_id: str, fence: int, lease_s: 
         if name != entry.name:
             visit.move(folder, entry.name, folder, name)
         held = visit.tree.held[agent, message_id] = entry._replace(name=name, lease=lease)
-        found = find.read(visit, agent, held)
-    if isinstance(found, files.RejectedFile):
+        found = message_lookup.read(visit, agent, held)
+    if isinstance(found, file_operations.RejectedFile):
         raise lost(message_id)
     return _claimed(visit, found, held, lease, lease_s)
 
 
 def _held(visit: Transaction, agent: str, message_id: str, fence: int) -> MessageFile:
-    entry = find.find(visit, agent, message_id, ("claimed",))
+    entry = message_lookup.find(visit, agent, message_id, ("claimed",))
     if entry is None or (fence and entry.fence != fence):
         raise lost(message_id)
     return entry
@@ -170,8 +174,8 @@ def ack(
     entry = _to_settle(visit, agent, message_id, how)
     if entry.place in ("archive", "deadletter"):
         return (yield from _again(visit, agent, entry, how))
-    message = find.read(visit, agent, entry)
-    if isinstance(message, files.RejectedFile):
+    message = message_lookup.read(visit, agent, entry)
+    if isinstance(message, file_operations.RejectedFile):
         raise lost(message_id)
     reply = _reply(visit, agent, message, how, gates)
     receipt = receipts.ended(message, how.outcome, how.summary, visit.clocks.iso())
@@ -182,7 +186,7 @@ def ack(
         reason = visit.write(dead_letter_reasons.encoded(visit, entry.name, problem))
     yield [draft, *(reply.write() if reply else []), *([reason] if reason else [])]
     with visit.locked(agent, *([message.sender] if reply else [])):
-        if not files.exists(visit.folder(entry.place, agent), entry.name):
+        if not file_operations.exists(visit.folder(entry.place, agent), entry.name):
             raise lost(message_id)
         if reply is not None:
             reply.publish()
@@ -212,11 +216,11 @@ def _settle(visit: Transaction, agent: str, entry: MessageFile, how: AckRequest)
 
 
 def _to_settle(visit: Transaction, agent: str, message_id: str, how: AckRequest) -> MessageFile:
-    entry = find.find(visit, agent, message_id)
+    entry = message_lookup.find(visit, agent, message_id)
     if entry is None:
         raise refused("mail_not_found", f"'{agent}' has no message '{message_id}'.")
     if entry.place == "shipped":
-        find.demand_here(visit, agent)
+        message_lookup.demand_here(visit, agent)
         raise lost(message_id)
     # What ended otherwise, or by another claim, is not this claimer's any more.
     ended_so = entry.place in ("inbox", "claimed") or entry.outcome == how.outcome
@@ -227,8 +231,8 @@ def _to_settle(visit: Transaction, agent: str, message_id: str, how: AckRequest)
 
 def _again(visit: Transaction, agent: str, entry: MessageFile, how: AckRequest) -> Job[Acked]:
     """The same acknowledgement once more: whoever sent it did not hear the first answer."""
-    found = find.read(visit, agent, entry)
-    if isinstance(found, files.RejectedFile):
+    found = message_lookup.read(visit, agent, entry)
+    if isinstance(found, file_operations.RejectedFile):
         raise lost(entry.stem.id)
     visit.doubt(agent)
     yield None
@@ -254,7 +258,7 @@ def _reply(
         # So that a claim that is settled twice, since a crash came in between, has one result.
         idempotency_key=f"result of {message.id} {how.fence}" if how.fence else None,
     )
-    reply = validation.from_draft(draft, agent, message.sender, visit.clocks.iso())
+    reply = message_validation.from_draft(draft, agent, message.sender, visit.clocks.iso())
     if isinstance(reply, Failure):
         raise SwitchboardError(reply)
     return OutgoingMessage(visit, reply, gates)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.mail.store import files
+from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import Transaction
 
 SUFFIX = ".reason.json"
@@ -31,8 +31,8 @@ def encoded(visit: Transaction, name: str, problem: Failure) -> bytes:
 
 def read(visit: Transaction, agent: str, stem: str) -> Reason:
     """Why a dead letter is one; empty where nothing says so."""
-    found = files.read(visit.folder("deadletter", agent), f"{stem}{SUFFIX}", _MOST_BYTES)
-    if isinstance(found, files.RejectedFile):
+    found = file_operations.read(visit.folder("deadletter", agent), f"{stem}{SUFFIX}", _MOST_BYTES)
+    if isinstance(found, file_operations.RejectedFile):
         return Reason()
     try:
         return msgspec.json.decode(found.data, type=Reason)

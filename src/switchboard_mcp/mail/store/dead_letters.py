@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail.messages import DeadLetter
-from switchboard_mcp.mail.store import dead_letter_reasons, files, find, receipts, signing, validation
+from switchboard_mcp.mail.store import (
+    dead_letter_reasons,
+    file_operations,
+    message_lookup,
+    message_validation,
+    receipts,
+    signing,
+)
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import (
     MessageFile,
@@ -23,23 +30,23 @@ from switchboard_mcp.mail.store.filenames import (
 
 def bury(visit: Transaction, agent: str, entry: MessageFile, outcome: Outcome, problem: Failure) -> bool:
     """Make a message a dead letter, and tell its sender; False where somebody else has moved it meanwhile."""
-    message = find.read(visit, agent, entry)
+    message = message_lookup.read(visit, agent, entry)
     reason = visit.write(dead_letter_reasons.encoded(visit, entry.name, problem))
     visit.sync_draft(reason)
     receipt = None
-    if not isinstance(message, files.RejectedFile):
+    if not isinstance(message, file_operations.RejectedFile):
         told = receipts.ended(message, outcome, problem.message, visit.clocks.iso())
         receipt = visit.write(receipts.encoded(told))
         visit.sync_draft(receipt)
     source, dead = visit.folder(entry.place, agent), visit.folder("deadletter", agent, make=True)
     with visit.locked(agent):
-        if not files.exists(source, entry.name):
+        if not file_operations.exists(source, entry.name):
             return False
         visit.put(reason, dead, f"{entry.stem}{dead_letter_reasons.SUFFIX}")
         name = settled_name(entry.stem, entry.fence or visit.number(), outcome)
         visit.move(source, entry.name, dead, name)
     visit.sync_folders()
-    if receipt is not None and not isinstance(message, files.RejectedFile):
+    if receipt is not None and not isinstance(message, file_operations.RejectedFile):
         outbox = visit.folder("outbox", message.sender, make=True)
         visit.put(receipt, outbox, receipt_name(message.id, outcome))
         visit.sync_folders()
@@ -60,7 +67,7 @@ def listed(visit: Transaction, agent: str) -> list[DeadLetter]:
             continue
         entry = parse("deadletter", name)
         why = dead_letter_reasons.read(visit, agent, stem_of(name))
-        letter = find.letter(visit, agent, entry) if entry else None
+        letter = message_lookup.letter(visit, agent, entry) if entry else None
         found.append(
             DeadLetter(
                 agent=agent,
@@ -76,15 +83,15 @@ def listed(visit: Transaction, agent: str) -> list[DeadLetter]:
 
 def requeue(visit: Transaction, agent: str, dead_id: str) -> None:
     """Put a dead letter back into the inbox, as if it had never been claimed. Raises `mail_not_found`."""
-    entry = find.find(visit, agent, dead_id, ("deadletter",))
+    entry = message_lookup.find(visit, agent, dead_id, ("deadletter",))
     if entry is None:
         _drop_again(visit, agent, dead_id)
         return
-    message = find.read(visit, agent, entry)
-    if not isinstance(message, files.RejectedFile) and message.action == "execute":
+    message = message_lookup.read(visit, agent, entry)
+    if not isinstance(message, file_operations.RejectedFile) and message.action == "execute":
         told = f"'{dead_id}' was to be typed into a terminal, and is not typed later than it was sent."
         raise refused("mail_forbidden", told, hint="Send it again.")
-    if not isinstance(message, files.RejectedFile) and entry.outcome is not None:
+    if not isinstance(message, file_operations.RejectedFile) and entry.outcome is not None:
         # First of all: where only this has happened, `repair` writes it anew.
         name = receipt_name(dead_id, entry.outcome)
         if visit.has("outbox", message.sender):
@@ -99,11 +106,11 @@ def _drop_again(visit: Transaction, agent: str, name: str) -> None:
     if foreign is None or not visit.has("deadletter", agent):
         raise _no_letter(agent, name)
     stem, wanted = foreign
-    found = files.read(visit.folder("deadletter", agent), name, signing.MOST_FILE_BYTES)
-    if isinstance(found, files.FileContent):
+    found = file_operations.read(visit.folder("deadletter", agent), name, signing.MOST_FILE_BYTES)
+    if isinstance(found, file_operations.FileContent):
         # Told here: in the inbox it would for a moment pass for a file that is still being written.
-        message = validation.from_file(found.data, agent, wanted, visit.clocks.iso())
-        if isinstance(message, Failure) or not validation.is_named_so(wanted):
+        message = message_validation.from_file(found.data, agent, wanted, visit.clocks.iso())
+        if isinstance(message, Failure) or not message_validation.is_named_so(wanted):
             told = message.message if isinstance(message, Failure) else f"'{wanted}' is not msg_….json."
             hint = f"Mend {visit.tree.path}/deadletter/{agent}/{name}, then put it back."
             raise refused("mail_message_invalid", told, hint=hint)

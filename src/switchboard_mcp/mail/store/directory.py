@@ -18,7 +18,7 @@ from msgspec import Struct
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.mail.location import FOLDER
-from switchboard_mcp.mail.store import files
+from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.clocks import Clocks
 from switchboard_mcp.mail.store.filenames import MessageFile
 from switchboard_mcp.mail.store.fsync import FsyncBatcher
@@ -70,28 +70,28 @@ class StoreDirectory:
         try:
             parent = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                if files.make_folder(FOLDER, parent):
+                if file_operations.make_folder(FOLDER, parent):
                     keep_out_of_git(self.path)
-                root = files.open_folder(FOLDER, parent)
+                root = file_operations.open_folder(FOLDER, parent)
             finally:
                 os.close(parent)
             try:
                 for name in FOLDERS:
-                    files.make_folder(name, root)
+                    file_operations.make_folder(name, root)
                 self._stay_alive(root)
             finally:
                 os.close(root)
         except OSError as problem:
-            raise SwitchboardError(files.trouble(problem, self.path)) from None
+            raise SwitchboardError(file_operations.trouble(problem, self.path)) from None
 
     def _stay_alive(self, root: int) -> None:
-        folder = files.open_folder("tmp", root)
+        folder = file_operations.open_folder("tmp", root)
         try:
-            descriptor = files.create(folder, f"{self.writer}.lock", b"")
+            descriptor = file_operations.create(folder, f"{self.writer}.lock", b"")
         finally:
             os.close(folder)
         try:
-            if not files.try_lock(descriptor):
+            if not file_operations.try_lock(descriptor):
                 raise refused("mail_not_stored", f"{self.path}/tmp is locked.")
         except OSError as problem:
             os.close(descriptor)
@@ -102,7 +102,7 @@ class StoreDirectory:
 
     def stay_alive(self, visit: Transaction) -> None:
         """Hold the lock again where somebody has taken its file away: the temporary files would seem left over."""
-        if self._alive >= 0 and not files.exists(visit.folder("tmp"), f"{self.writer}.lock"):
+        if self._alive >= 0 and not file_operations.exists(visit.folder("tmp"), f"{self.writer}.lock"):
             os.close(self._alive)
             self._alive = -1
             self._stay_alive(visit.root)
@@ -114,7 +114,7 @@ class StoreDirectory:
             return
         try:
             with self.visit() as visit:
-                files.remove(visit.folder("tmp"), f"{self.writer}.lock")
+                file_operations.remove(visit.folder("tmp"), f"{self.writer}.lock")
         except (OSError, SwitchboardError):
             pass  # The tree may be gone, or not be ours to write any more.
         os.close(self._alive)
@@ -125,9 +125,9 @@ class StoreDirectory:
         """One round of work; `numbers` are needed for certain."""
         with ExitStack() as stack:
             try:
-                root = files.open_folder(self.path)
+                root = file_operations.open_folder(self.path)
             except OSError as problem:
-                raise SwitchboardError(files.trouble(problem, self.path)) from None
+                raise SwitchboardError(file_operations.trouble(problem, self.path)) from None
             stack.callback(os.close, root)
             visit = Transaction(self, root, numbers)
             stack.callback(visit.close)
@@ -174,12 +174,12 @@ class Transaction:
             return self._folders[parts]
         parent = self.root if len(parts) == 1 else self.folder(*parts[:-1], make=make)
         try:
-            descriptor = files.open_folder(parts[-1], parent)
+            descriptor = file_operations.open_folder(parts[-1], parent)
         except FileNotFoundError:
             if not make:
                 raise
-            files.make_folder(parts[-1], parent)
-            descriptor = files.open_folder(parts[-1], parent)
+            file_operations.make_folder(parts[-1], parent)
+            descriptor = file_operations.open_folder(parts[-1], parent)
         self._folders[parts] = descriptor
         return descriptor
 
@@ -193,14 +193,14 @@ class Transaction:
 
     def names(self, *parts: str) -> list[str]:
         """Every name in a folder, in no order; none where it is not there."""
-        return files.names(self.folder(*parts)) if self.has(*parts) else []
+        return file_operations.names(self.folder(*parts)) if self.has(*parts) else []
 
     def write(self, data: bytes) -> TempFile:
         """A temporary file; it goes away at the end unless it is published."""
         if not self._drafts:
             self.tree.stay_alive(self)
         name = self.tree.next_temporary()
-        draft = TempFile(name, files.create(self.folder("tmp"), name, data))
+        draft = TempFile(name, file_operations.create(self.folder("tmp"), name, data))
         self._drafts.append(draft)
         return draft
 
@@ -223,28 +223,28 @@ class Transaction:
         self._drafts.remove(draft)
         if draft.descriptor >= 0:
             os.close(draft.descriptor)
-        files.remove(self.folder("tmp"), draft.name)
+        file_operations.remove(self.folder("tmp"), draft.name)
 
     def publish(self, draft: TempFile, folder: int, name: str) -> None:
         """Give it its name, unless that is taken (FileExistsError)."""
-        files.move(self.folder("tmp"), draft.name, folder, name)
+        file_operations.move(self.folder("tmp"), draft.name, folder, name)
         self._drafts.remove(draft)
         self._dirty.add(folder)
 
     def put(self, draft: TempFile, folder: int, name: str) -> None:
         """Give it its name, in place of what had it."""
-        files.replace(self.folder("tmp"), draft.name, folder, name)
+        file_operations.replace(self.folder("tmp"), draft.name, folder, name)
         self._drafts.remove(draft)
         self._dirty.add(folder)
 
     def move(self, folder: int, name: str, target_folder: int, target: str) -> None:
         """Move a file within the tree, unless the target is taken (FileExistsError)."""
-        files.move(folder, name, target_folder, target)
+        file_operations.move(folder, name, target_folder, target)
         self._dirty |= {folder, target_folder}
 
     def remove(self, folder: int, name: str) -> None:
         """Take a name away."""
-        files.remove(folder, name)
+        file_operations.remove(folder, name)
         self._dirty.add(folder)
 
     def doubt(self, agent: str) -> None:
@@ -272,7 +272,7 @@ class Transaction:
     def _lock(self, name: str) -> Iterator[int]:
         if name in self._held:
             raise RuntimeError(f"{name} is held already")
-        with files.lock(self.folder("locks"), name, f"{self.tree.path}/locks") as descriptor:
+        with file_operations.lock(self.folder("locks"), name, f"{self.tree.path}/locks") as descriptor:
             self._held.add(name)
             try:
                 yield descriptor
@@ -299,8 +299,8 @@ class Transaction:
             taken = take(before, count, self.clocks.boot, self.clocks.microseconds())
             os.pwrite(descriptor, msgspec.json.encode(taken.counter).ljust(_COUNTER_BYTES), 0)
             if taken.durable:
-                files.sync(descriptor)
-                files.sync(self.folder("locks"))
+                file_operations.sync(descriptor)
+                file_operations.sync(self.folder("locks"))
             return list(range(taken.first, taken.first + count))
 
     def _counter(self, data: bytes) -> Counter:
@@ -324,7 +324,7 @@ class Transaction:
         """Everybody who has a folder there, by name; what is no folder of ours is left out."""
         found = []
         # There is no `shipped` where there is no other machine to ship to.
-        for name in self.names(place) if place == "shipped" else files.names(self.folder(place)):
+        for name in self.names(place) if place == "shipped" else file_operations.names(self.folder(place)):
             try:
                 if is_agent_name(name) and self.has(place, name):
                     found.append(name)
@@ -334,18 +334,18 @@ class Transaction:
 
     def is_elsewhere(self, agent: str) -> bool:
         """Whether the agent lives on another machine: its inbox here is what waits to be shipped."""
-        return self.has(ELSEWHERE) and files.exists(self.folder(ELSEWHERE), agent)
+        return self.has(ELSEWHERE) and file_operations.exists(self.folder(ELSEWHERE), agent)
 
     def key(self) -> bytes:
         """What seals are made with."""
         if self._key is None:
-            found = files.read(self.root, SEAL_KEY, 1024)
-            if isinstance(found, files.RejectedFile):
+            found = file_operations.read(self.root, SEAL_KEY, 1024)
+            if isinstance(found, file_operations.RejectedFile):
                 found = self._new_key(found)
             self._key = found.data.strip()[:64]
         return self._key
 
-    def _new_key(self, why: files.RejectedFile) -> files.FileContent:
+    def _new_key(self, why: file_operations.RejectedFile) -> file_operations.FileContent:
         if not why.gone:
             raise refused("mail_unsafe", f"{self.tree.path}/{SEAL_KEY}: {why.reason}.")
         draft = self.write(os.urandom(24).hex().encode())
@@ -354,8 +354,8 @@ class Transaction:
             self.publish(draft, self.root, SEAL_KEY)
         except FileExistsError:
             self.drop(draft)
-        files.sync(self.root)
-        found = files.read(self.root, SEAL_KEY, 1024)
-        if isinstance(found, files.RejectedFile):
+        file_operations.sync(self.root)
+        found = file_operations.read(self.root, SEAL_KEY, 1024)
+        if isinstance(found, file_operations.RejectedFile):
             raise refused("mail_unsafe", f"{self.tree.path}/{SEAL_KEY}: {found.reason}.")
         return found

@@ -17,14 +17,13 @@ from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail.agent_names import agent_name
 from switchboard_mcp.mail.messages import Delivery, Gate, MailMessage
 from switchboard_mcp.mail.store import (
-    cleanup,
     dead_letter_reasons,
-    files,
-    find,
+    file_operations,
     group_commit,
+    message_lookup,
+    message_validation,
     receipts,
     signing,
-    validation,
 )
 from switchboard_mcp.mail.store.directory import Transaction, VerifiedMessage
 from switchboard_mcp.mail.store.filenames import (
@@ -36,6 +35,7 @@ from switchboard_mcp.mail.store.filenames import (
     parse,
 )
 from switchboard_mcp.mail.store.group_commit import Job
+from switchboard_mcp.mail.store.maintenance import cleanup
 from switchboard_mcp.mail.store.sending import OutgoingMessage
 
 # A file that makes no sense yet may still be being written.
@@ -59,7 +59,7 @@ def look(visit: Transaction, agent: str) -> Inbox:
         return found
     before = visit.tree.known.get(agent, {})
     now: dict[str, VerifiedMessage] = {}
-    for name, inode in sorted(files.entries(visit.folder("inbox", agent))):
+    for name, inode in sorted(file_operations.entries(visit.folder("inbox", agent))):
         known = before.get(name)
         if known is None or known.inode != inode:
             if name.startswith(".") or name.endswith(".tmp"):
@@ -80,8 +80,8 @@ def _known(visit: Transaction, agent: str, name: str) -> VerifiedMessage | None:
     entry = parse("inbox", name)
     if entry is None:
         return None
-    found = files.read(visit.folder("inbox", agent), name, signing.MOST_FILE_BYTES)
-    if isinstance(found, files.RejectedFile):
+    found = file_operations.read(visit.folder("inbox", agent), name, signing.MOST_FILE_BYTES)
+    if isinstance(found, file_operations.RejectedFile):
         return None
     message = signing.unsealed(visit.key(), entry.stem, agent, found.data)
     return None if message is None else VerifiedMessage(entry, found.inode, message.sender, message.priority)
@@ -110,24 +110,24 @@ def deliver(visit: Transaction, agent: str, gates: Sequence[Gate]) -> tuple[Inbo
 
 
 def _changed(visit: Transaction, agent: str, name: str) -> float:
-    found = files.changed(visit.folder("inbox", agent), name)
+    found = file_operations.changed(visit.folder("inbox", agent), name)
     return 0.0 if found is None else found
 
 
 def _one(visit: Transaction, agent: str, name: str, gates: Sequence[Gate]) -> Job[Delivery | None]:
     """One dropped file; None where it has to be looked at again later."""
     inbox = visit.folder("inbox", agent)
-    found = files.read(inbox, name, signing.MOST_FILE_BYTES)
-    if isinstance(found, files.RejectedFile):
+    found = file_operations.read(inbox, name, signing.MOST_FILE_BYTES)
+    if isinstance(found, file_operations.RejectedFile):
         if found.gone or (found.links > 1 and _is_being_moved(visit, agent, name)):
             return None
         return (yield from _set_aside(visit, agent, name, _foreign(agent, name, found.reason)))
-    if not validation.is_named_so(name):
+    if not message_validation.is_named_so(name):
         if _is_fresh(visit, agent, name):
             return None
         told = _foreign(agent, name, "its name is not msg_….json")
         return (yield from _set_aside(visit, agent, name, told))
-    message = validation.from_file(found.data, agent, name, visit.clocks.iso())
+    message = message_validation.from_file(found.data, agent, name, visit.clocks.iso())
     if isinstance(message, Failure):
         if _is_fresh(visit, agent, name):
             return None
@@ -148,13 +148,13 @@ def _take(
         return (yield from _set_aside(visit, agent, name, refused.failure, data))
     yield letter.write()
     with visit.locked(agent):
-        if not files.exists(inbox, name):
+        if not file_operations.exists(inbox, name):
             return None  # Somebody else has delivered it.
         letter.publish()
     # The file goes only when what was made of it is certain to stay.
     yield None
     with visit.locked(agent):
-        if files.exists(inbox, name):
+        if file_operations.exists(inbox, name):
             visit.remove(inbox, name)
     return Delivery(agent=agent, file=name, id=letter.finish().id, sender=message.sender)
 
@@ -165,7 +165,7 @@ def _is_anothers(visit: Transaction, agent: str, name: str, message_id: str) -> 
         return False
     # A file that has the id for its name must not be found itself.
     places = [place for place in PLACES if place != "inbox" or name != f"{message_id}.json"]
-    entry = find.find(visit, agent, message_id, places)
+    entry = message_lookup.find(visit, agent, message_id, places)
     return entry is not None and not entry.stem.tail.startswith("file-")
 
 
@@ -184,7 +184,7 @@ def _set_aside(
         receipt = visit.write(receipts.encoded(told))
     yield [reason, *([receipt] if receipt else [])]
     with visit.locked(agent):
-        if not files.exists(inbox, name):
+        if not file_operations.exists(inbox, name):
             return None
         visit.publish(reason, dead, f"{stem}{dead_letter_reasons.SUFFIX}")
         visit.move(inbox, name, dead, f"{stem}_{_kept(name)}")
@@ -216,11 +216,11 @@ def _is_being_moved(visit: Transaction, agent: str, name: str) -> bool:
     with visit.locked(agent):
         cleanup.mend_half_moves(visit, agent)
     inbox = visit.folder("inbox", agent)
-    return not files.exists(inbox, name) or files.links(inbox, name) == 1
+    return not file_operations.exists(inbox, name) or file_operations.links(inbox, name) == 1
 
 
 def _is_fresh(visit: Transaction, agent: str, name: str) -> bool:
-    changed = files.changed(visit.folder("inbox", agent), name)
+    changed = file_operations.changed(visit.folder("inbox", agent), name)
     if changed is None:
         return True
     # Files have the time of the system, whatever clocks were passed in.

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from switchboard_mcp.mail.store import files
+from switchboard_mcp.mail.store import file_operations
 
 # Fewer are synced one after the other.
 FEW = 3
@@ -45,9 +45,9 @@ class FsyncBatcher:
             return [_synced(descriptor) for descriptor in descriptors]
         self._rounds += 1
         begin = time.perf_counter()
-        if self.prefers_whole(len(descriptors)) and files.dirty_kb() < QUIET_KB:
+        if self.prefers_whole(len(descriptors)) and file_operations.dirty_kb() < QUIET_KB:
             try:
-                if files.sync_all(descriptors[0]):
+                if file_operations.sync_all(descriptors[0]):
                     self._whole = _blend(self._whole, time.perf_counter() - begin)
                     return [None] * len(descriptors)
             except OSError as problem:
@@ -73,7 +73,7 @@ def _blend(before: float | None, now: float) -> float:
 
 def _synced(descriptor: int) -> OSError | None:
     try:
-        files.sync(descriptor)
+        file_operations.sync(descriptor)
     except OSError as problem:
         return problem
     return None

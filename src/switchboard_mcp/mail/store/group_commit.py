@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
-from switchboard_mcp.mail.store import files
+from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import TempFile, Transaction
 
 R = TypeVar("R")
@@ -39,7 +39,7 @@ class _Running:
         except SwitchboardError as refused:
             self.outcome = refused.failure
         except OSError as trouble:
-            self.outcome = files.trouble(trouble, path)
+            self.outcome = file_operations.trouble(trouble, path)
         except Exception as fault:  # noqa: BLE001 - a fault in one job is its asker's to hear, not the others'
             self.outcome = fault
         self.done = True
@@ -65,7 +65,7 @@ def _sync(visit: Transaction, alive: list[_Running]) -> None:
         try:
             visit.sync_folders()
         except OSError as trouble:
-            told = files.trouble(trouble, visit.tree.path)
+            told = file_operations.trouble(trouble, visit.tree.path)
             unsure = f"{told.message} The message may be stored all the same."
             hint = "Mend it, then send it again with the same idempotencyKey."
             lost = refused("mail_not_stored", unsure, hint=hint)

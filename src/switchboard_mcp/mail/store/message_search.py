@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from switchboard_mcp.mail.messages import StoredMessage
-from switchboard_mcp.mail.store import find
+from switchboard_mcp.mail.store import message_lookup
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import PLACES, Place
 from switchboard_mcp.suites.fuzzy import rank
@@ -32,11 +32,11 @@ class SearchQuery(Struct, kw_only=True):
 def search(visit: Transaction, agent: str, wanted: SearchQuery) -> list[StoredMessage]:
     """The messages that match, best first; without a query the newest first."""
     places: list[Place] = [place for place in PLACES if place in wanted.places]
-    found = [entry for place in places for entry in find.entries(visit, place, agent)]
+    found = [entry for place in places for entry in message_lookup.entries(visit, place, agent)]
     found.sort(key=lambda entry: -entry.stem.order)
     letters = [
         letter
-        for letter in find.letters(visit, agent, found[:MOST_SEARCHED])
+        for letter in message_lookup.letters(visit, agent, found[:MOST_SEARCHED])
         if wanted.sender in (None, letter.message.sender) and wanted.action in (None, letter.message.action)
     ]
     if wanted.query.strip():

@@ -11,7 +11,7 @@ import msgspec
 
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.messages import OUTCOMES, MailMessage, Receipt
-from switchboard_mcp.mail.store import files
+from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import TempFile, Transaction
 from switchboard_mcp.mail.store.filenames import Outcome, receipt_for, receipt_name
 
@@ -25,8 +25,8 @@ def read(visit: Transaction, sender: str, message_id: str, outcome: Outcome | No
     if not visit.has("outbox", sender):
         return None
     name = receipt_name(message_id, outcome)
-    found = files.read(visit.folder("outbox", sender), name, MOST_RECEIPT_BYTES)
-    return None if isinstance(found, files.RejectedFile) else decode(found.data)
+    found = file_operations.read(visit.folder("outbox", sender), name, MOST_RECEIPT_BYTES)
+    return None if isinstance(found, file_operations.RejectedFile) else decode(found.data)
 
 
 def decode(data: bytes) -> Receipt | None:
@@ -80,7 +80,9 @@ def _by_news(visit: Transaction, sender: str) -> list[str]:
     dated = []
     for message_id, outcomes in listed(visit, sender).items():
         folder = visit.folder("outbox", sender)
-        changed = [files.changed(folder, receipt_name(message_id, outcome)) or 0.0 for outcome in outcomes]
+        changed = [
+            file_operations.changed(folder, receipt_name(message_id, outcome)) or 0.0 for outcome in outcomes
+        ]
         dated.append((max(changed), message_id))
     return [message_id for _, message_id in sorted(dated, reverse=True)]
 

@@ -13,7 +13,7 @@ import msgspec
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.mail.messages import MOST_ATTACHMENT_BYTES, Gate, MailMessage
-from switchboard_mcp.mail.store import find, receipts, sending, signing, validation
+from switchboard_mcp.mail.store import message_lookup, message_validation, receipts, sending, signing
 from switchboard_mcp.mail.store.directory import TempFile, Transaction
 from switchboard_mcp.mail.store.filenames import Stem, is_message_id, receipt_for, waiting_name
 from switchboard_mcp.mail.store.group_commit import Job
@@ -29,7 +29,7 @@ def read(data: bytes) -> MailMessage:
         raise _invalid("its id is none")
     if not (is_agent_name(message.sender) and is_agent_name(message.recipient)):
         raise _invalid("sender or recipient is no name of an agent")
-    wrong = validation.wrong(message)
+    wrong = message_validation.wrong(message)
     if wrong is not None:
         raise SwitchboardError(wrong)
     return message
@@ -38,7 +38,7 @@ def read(data: bytes) -> MailMessage:
 def _there_already(visit: Transaction, wanted: set[tuple[str, str]]) -> set[tuple[str, str]]:
     """Which of these (agent, id) are anywhere here."""
     agents = {agent for agent, _ in wanted}
-    return wanted & {(agent, id) for agent in agents for id in find.ids(visit, agent)}
+    return wanted & {(agent, id) for agent in agents for id in message_lookup.ids(visit, agent)}
 
 
 class RemoteMessage(msgspec.Struct):

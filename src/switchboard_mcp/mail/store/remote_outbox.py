@@ -12,7 +12,14 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.mail.store import dead_letters, files, find, receipts, sending, signing
+from switchboard_mcp.mail.store import (
+    dead_letters,
+    file_operations,
+    message_lookup,
+    receipts,
+    sending,
+    signing,
+)
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import (
     MessageFile,
@@ -57,7 +64,7 @@ def take(
     for agent in agents:
         if len(taken) >= most or size >= most_bytes:
             break
-        waiting = find.entries(visit, "inbox", agent)
+        waiting = message_lookup.entries(visit, "inbox", agent)
         if not waiting:
             continue
         target = visit.folder("shipped", agent, make=True)
@@ -94,8 +101,8 @@ def again(visit: Transaction, shipped: Sequence[MessageInTransit], most_bytes: i
 def _parcel(
     visit: Transaction, agent: str, entry: MessageFile, shipped: MessageInTransit
 ) -> ShippedMessage | None:
-    found = files.read(visit.folder(entry.place, agent), entry.name, signing.MOST_FILE_BYTES)
-    if isinstance(found, files.RejectedFile):
+    found = file_operations.read(visit.folder(entry.place, agent), entry.name, signing.MOST_FILE_BYTES)
+    if isinstance(found, file_operations.RejectedFile):
         return None
     message = signing.unsealed(visit.key(), entry.stem, agent, found.data)
     if message is None:
@@ -115,7 +122,7 @@ def on_their_way(visit: Transaction) -> dict[str, list[MessageInTransit]]:
     """Everything in `shipped/`, by machine and in the order of the numbers."""
     found: dict[str, list[MessageInTransit]] = {}
     for agent in visit.agents("shipped"):
-        for entry in find.entries(visit, "shipped", agent):
+        for entry in message_lookup.entries(visit, "shipped", agent):
             found.setdefault(entry.node, []).append(MessageInTransit(entry.sequence, agent, entry.name))
     for shipped in found.values():
         shipped.sort(key=lambda each: each.sequence)
@@ -172,8 +179,8 @@ def slips(
                 return found
             if (agent, name) in unless or receipt_for(name) is None:
                 continue
-            read = files.read(visit.folder("outbox", agent), name, receipts.MOST_RECEIPT_BYTES)
-            if isinstance(read, files.FileContent):
+            read = file_operations.read(visit.folder("outbox", agent), name, receipts.MOST_RECEIPT_BYTES)
+            if isinstance(read, file_operations.FileContent):
                 found.append(ShippedReceipt(agent, name, read.data))
     return found
 

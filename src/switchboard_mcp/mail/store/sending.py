@@ -20,7 +20,7 @@ from switchboard_mcp.mail.messages import (
     MailMessage,
     Sent,
 )
-from switchboard_mcp.mail.store import files, find, receipts, signing, validation
+from switchboard_mcp.mail.store import file_operations, message_lookup, message_validation, receipts, signing
 from switchboard_mcp.mail.store.directory import TempFile, Transaction
 from switchboard_mcp.mail.store.filenames import Stem, waiting_name
 from switchboard_mcp.mail.store.group_commit import Job
@@ -40,10 +40,10 @@ def send(
     verified: bool = True,
 ) -> Job[Sent]:
     """One message; `verified`, its sender is known for certain."""
-    sender = find.name_of(sender)
-    recipient = find.known_agent(visit, recipient)
+    sender = message_lookup.name_of(sender)
+    recipient = message_lookup.known_agent(visit, recipient)
     draft, attached = _attach(visit, draft)
-    message = validation.from_draft(draft, sender, recipient, visit.clocks.iso())
+    message = message_validation.from_draft(draft, sender, recipient, visit.clocks.iso())
     if isinstance(message, Failure):
         raise SwitchboardError(message)
     message.metadata["verified"] = verified
@@ -91,11 +91,11 @@ class OutgoingMessage:
             return None
         folder = self.visit.folder("keys", recipient)
         for mark in self._marks:
-            found = files.read(folder, mark, _MOST_MARK_BYTES)
-            if isinstance(found, files.FileContent):
+            found = file_operations.read(folder, mark, _MOST_MARK_BYTES)
+            if isinstance(found, file_operations.FileContent):
                 order, _, tail = found.data.decode("ascii", "replace").strip().partition(" ")
                 stem = Stem(int(order), tail) if order.isdigit() else None
-                if stem is not None and find.holds(self.visit, recipient, stem):
+                if stem is not None and message_lookup.holds(self.visit, recipient, stem):
                     return stem
         return None
 
@@ -219,8 +219,12 @@ def attachment(visit: Transaction, message: MailMessage) -> bytes:
     digest = str(record.get("sha256"))
     if len(digest) != 64 or not digest.isalnum():
         raise refused("mail_not_found", f"'{message.id}' names an attachment that cannot be.")
-    found = files.read(visit.folder("attachments"), f"{digest}.txt", MOST_ATTACHMENT_BYTES)
-    if isinstance(found, files.RejectedFile) or sha256(found.data).hexdigest() != digest:
-        why = found.reason if isinstance(found, files.RejectedFile) else "its content has been changed"
+    found = file_operations.read(visit.folder("attachments"), f"{digest}.txt", MOST_ATTACHMENT_BYTES)
+    if isinstance(found, file_operations.RejectedFile) or sha256(found.data).hexdigest() != digest:
+        why = (
+            found.reason
+            if isinstance(found, file_operations.RejectedFile)
+            else "its content has been changed"
+        )
         raise refused("mail_not_found", f"The attachment of '{message.id}' cannot be had: {why}.")
     return found.data

@@ -28,26 +28,26 @@ from switchboard_mcp.mail.messages import (
 )
 from switchboard_mcp.mail.store import (
     claims,
-    cleanup,
     dropped_files,
-    find,
+    message_lookup,
     message_search,
     receipts,
     sending,
-    state,
+    workspace_state,
 )
 from switchboard_mcp.mail.store.claims import AckRequest
-from switchboard_mcp.mail.store.cleanup import StoreFinding
 from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
 from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.group_commit import Job
-from switchboard_mcp.mail.store.state import State
-from switchboard_mcp.mail.store.sweeper import Sweeper
+from switchboard_mcp.mail.store.maintenance import cleanup
+from switchboard_mcp.mail.store.maintenance.cleanup import StoreFinding
+from switchboard_mcp.mail.store.maintenance.sweeper import Sweeper
 from switchboard_mcp.mail.store.watcher import POLL_S, MailboxChange
 from switchboard_mcp.mail.store.worker import StoreWorker
+from switchboard_mcp.mail.store.workspace_state import State
 
 if TYPE_CHECKING:
-    from switchboard_mcp.mail.store.verify import StoreVerdict
+    from switchboard_mcp.mail.store.maintenance.verify import StoreVerdict
 
 __all__ = ["MailboxChange", "MessageStore", "State"]
 
@@ -121,7 +121,7 @@ class MessageStore:
 
     async def register(self, name: str) -> str:
         """Make the folders of an agent, so that it can be written to; returns the name as its folders have it."""
-        agent = find.name_of(name)
+        agent = message_lookup.name_of(name)
 
         def make(visit: Transaction) -> str:
             for place in ("inbox", "outbox"):
@@ -165,30 +165,30 @@ class MessageStore:
         `unless` leaves out messages with these ids, `after` those up to this `order`. The latter is for paging: what
         another process was writing meanwhile may come with a lower order. To learn of news, say what you have seen.
         """
-        name = find.name_of(agent)
+        name = message_lookup.name_of(agent)
 
         def look(visit: Transaction, last: bool) -> list[StoredMessage] | None:
-            find.known_agent(visit, name)
+            message_lookup.known_agent(visit, name)
             inbox = dropped_files.look(visit, name)
             if inbox.dropped and not last:
                 return None
             found = claims.in_turn(inbox)
             if after or unless:
                 found = [e for e in found if e.stem.order > after and e.stem.id not in unless]
-            return list(find.letters(visit, name, found[: max(0, limit)]))
+            return list(message_lookup.letters(visit, name, found[: max(0, limit)]))
 
         return await self._look(name, look) or []
 
     async def read(self, agent: str, message_id: str) -> StoredMessage:
         """One message to `agent`, wherever it is now; consumes nothing. Raises `mail_not_found`."""
-        name = find.name_of(agent)
+        name = message_lookup.name_of(agent)
 
         def look(visit: Transaction, last: bool) -> StoredMessage | None:
-            find.known_agent(visit, name)
-            entry = find.find(visit, name, message_id)
+            message_lookup.known_agent(visit, name)
+            entry = message_lookup.find(visit, name, message_id)
             if entry is None or not (last or dropped_files.is_delivered(visit, name, entry)):
                 return None
-            return find.letter(visit, name, entry)
+            return message_lookup.letter(visit, name, entry)
 
         letter = await self._look(name, look)
         if letter is None:
@@ -205,7 +205,7 @@ class MessageStore:
         unless: Collection[str] = (),
     ) -> list[StoredMessage]:
         """`peek`, as soon as there is something; empty after `timeout_s` seconds."""
-        name = find.name_of(agent)
+        name = message_lookup.name_of(agent)
         news = Event()
         stop = self.subscribe(lambda change: news.set() if change.agent in ("", name) else None)
         until = self._loop.time() + timeout_s
@@ -237,12 +237,12 @@ class MessageStore:
 
         Senders' messages keep their order; among senders the urgent ones come first. `ids` takes only these.
         """
-        name = find.name_of(agent)
+        name = message_lookup.name_of(agent)
         wanted = None if ids is None else frozenset(ids)
 
         def take(visit: Transaction) -> tuple[list[Claimed], list[Delivery]]:
-            find.known_agent(visit, name)
-            find.demand_here(visit, name)
+            message_lookup.known_agent(visit, name)
+            message_lookup.demand_here(visit, name)
             _, dead = claims.give_back_expired(visit, name)
             inbox, told = dropped_files.deliver(visit, name, self._gates)
             return claims.claim(visit, name, inbox, most, lease_s, wanted), dead + told
@@ -255,7 +255,7 @@ class MessageStore:
         self, agent: str, message_id: str, *, fence: int, lease_s: float = DEFAULT_LEASE_S
     ) -> Claimed:
         """Hold a claimed message longer; the fence stays. Raises `mail_lease_lost`."""
-        name = find.name_of(agent)
+        name = message_lookup.name_of(agent)
         return await self._writer.run(lambda visit: claims.renew(visit, name, message_id, fence, lease_s))
 
     async def ack(
@@ -274,7 +274,7 @@ class MessageStore:
         `mail_lease_lost`, and nothing is done; the same acknowledgement twice is answered twice. Without one
         (0) the message is settled whoever holds it: for a person at a shell.
         """
-        name = find.name_of(agent)
+        name = message_lookup.name_of(agent)
         how = AckRequest(fence=fence, outcome=outcome, summary=summary, result=result)
         return await self._writer.commit(
             lambda visit: claims.ack(visit, name, message_id, how, self._gates), numbers=2
@@ -282,14 +282,14 @@ class MessageStore:
 
     async def release(self, agent: str, message_id: str, *, fence: int = 0) -> None:
         """Put a claimed message back into the inbox, in its old place. Raises `mail_lease_lost`."""
-        name = find.name_of(agent)
+        name = message_lookup.name_of(agent)
         await self._writer.run(lambda visit: claims.release(visit, name, message_id, fence))
 
     async def receipts(
         self, sender: str, *, ids: Sequence[str] | None = None, limit: int = 100
     ) -> list[Receipt]:
         """What became of the messages of `sender`, newest first."""
-        name = find.name_of(sender)
+        name = message_lookup.name_of(sender)
         return await self._reader.run(lambda visit: receipts.newest(visit, name, ids, limit))
 
     async def search(
@@ -303,8 +303,8 @@ class MessageStore:
         limit: int = 50,
     ) -> list[StoredMessage]:
         """Messages to `agent` whose words match, best first; without a query the newest first."""
-        name = find.name_of(agent)
-        by = find.name_of(sender) if sender else None
+        name = message_lookup.name_of(agent)
+        by = message_lookup.name_of(sender) if sender else None
         wanted = message_search.SearchQuery(query=query, sender=by, action=action, places=places, limit=limit)
         return await self._reader.run(lambda visit: message_search.search(visit, name, wanted))
 
@@ -314,7 +314,7 @@ class MessageStore:
 
     async def deliver(self, agent: str | None = None) -> list[Delivery]:
         """Deliver what was dropped as files, to one agent or to all. Watching does this by itself."""
-        name = None if agent is None else find.name_of(agent)
+        name = None if agent is None else message_lookup.name_of(agent)
 
         def work(visit: Transaction) -> list[Delivery]:
             told: list[Delivery] = []
@@ -328,7 +328,7 @@ class MessageStore:
 
     async def state(self) -> State:
         """`state.json` as it is now. An unreadable one is set aside and made anew from what there is."""
-        found = await self._reader.run(state.read)
+        found = await self._reader.run(workspace_state.read)
         return found if found is not None else await self.update(dict)
 
     async def update(self, change: Callable[[State], T]) -> T:
@@ -336,7 +336,7 @@ class MessageStore:
 
         `change` runs in the writer's thread and alters the state in place. What it raises leaves the file as it was.
         """
-        return await self._writer.run(lambda visit: state.update(visit, change))
+        return await self._writer.run(lambda visit: workspace_state.update(visit, change))
 
     async def work(self, what: Callable[[Transaction], T]) -> T:
         """Run something of another room in the writer's thread."""
@@ -363,13 +363,13 @@ class MessageStore:
 
     async def verify(self) -> StoreVerdict:
         """Look at every file and say whether each accepted id is in exactly one place."""
-        from switchboard_mcp.mail.store.verify import verify
+        from switchboard_mcp.mail.store.maintenance.verify import verify
 
         return await self._reader.run(verify)
 
     async def repair(self) -> list[StoreFinding]:
         """Mend what a crash left: temporary files, half moves, expired leases, missing receipts."""
-        from switchboard_mcp.mail.store.repair import repair
+        from switchboard_mcp.mail.store.maintenance.repair import repair
 
         return await self._writer.run(repair)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
-from switchboard_mcp.mail.store import files, group_commit
+from switchboard_mcp.mail.store import file_operations, group_commit
 from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.group_commit import Job
 
@@ -112,7 +112,7 @@ class StoreWorker:
             with self._tree.visit() as visit:
                 order.outcome = order.work(visit)
         except OSError as problem:
-            order.problem = SwitchboardError(files.trouble(problem, self._tree.path))
+            order.problem = SwitchboardError(file_operations.trouble(problem, self._tree.path))
         except Exception as problem:  # noqa: BLE001 - whatever it is, it is the asker's to hear, and the thread goes on
             order.problem = problem
 

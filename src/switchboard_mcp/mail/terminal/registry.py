@@ -27,7 +27,7 @@ from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.mail.messages import Gate, MailMessage
 from switchboard_mcp.mail.personas import Personas
 from switchboard_mcp.mail.roles import OVERSEER
-from switchboard_mcp.mail.store import files
+from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.system.processes import is_running
 
 FILE = "bridge.json"
@@ -60,7 +60,7 @@ class TerminalRegistry(Struct, kw_only=True):
 def read(folder: str) -> dict[str, TerminalEntry]:
     """The terminals there are, by name: those whose process lives. `folder` is `.switchboard`."""
     try:
-        root = files.open_folder(folder)
+        root = file_operations.open_folder(folder)
     except (OSError, SwitchboardError):
         return {}
     try:
@@ -70,8 +70,8 @@ def read(folder: str) -> dict[str, TerminalEntry]:
 
 
 def _read(root: int) -> dict[str, TerminalEntry]:
-    found = files.read(root, FILE, MOST_BYTES)
-    if isinstance(found, files.RejectedFile):
+    found = file_operations.read(root, FILE, MOST_BYTES)
+    if isinstance(found, file_operations.RejectedFile):
         return {}
     try:
         terminals = msgspec.json.decode(found.data, type=TerminalRegistry).terminals
@@ -82,12 +82,12 @@ def _read(root: int) -> dict[str, TerminalEntry]:
 
 def enter(folder: str, name: str, entry: TerminalEntry | None) -> None:
     """Put a terminal into the file, or take it out; the dead ones go along. Blocking."""
-    root = files.open_folder(folder)
+    root = file_operations.open_folder(folder)
     try:
-        files.make_folder("locks", root)
-        locks = files.open_folder("locks", root)
+        file_operations.make_folder("locks", root)
+        locks = file_operations.open_folder("locks", root)
         try:
-            with files.lock(locks, "bridge", f"{folder}/locks"):
+            with file_operations.lock(locks, "bridge", f"{folder}/locks"):
                 terminals = _read(root)
                 terminals.pop(name, None)
                 if entry is not None:
@@ -101,9 +101,9 @@ def enter(folder: str, name: str, entry: TerminalEntry | None) -> None:
 
 def _store(root: int, data: bytes) -> None:
     new = f".{FILE}.{os.urandom(6).hex()}"
-    descriptor = files.create(root, new, msgspec.json.format(data, indent=2) + b"\n")
+    descriptor = file_operations.create(root, new, msgspec.json.format(data, indent=2) + b"\n")
     os.close(descriptor)
-    files.replace(root, new, root, FILE)
+    file_operations.replace(root, new, root, FILE)
 
 
 class TerminalLease:
@@ -111,16 +111,16 @@ class TerminalLease:
 
     def __init__(self, folder: str, name: str) -> None:
         """Raises `mail_name_taken` while another terminal has the name. `folder` is `.switchboard`."""
-        root = files.open_folder(folder)
+        root = file_operations.open_folder(folder)
         try:
-            files.make_folder(FOLDER, root)
-            self._folder = files.open_folder(FOLDER, root)
+            file_operations.make_folder(FOLDER, root)
+            self._folder = file_operations.open_folder(FOLDER, root)
         finally:
             os.close(root)
         self.name = name
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._lock = os.open(f"{name}.lock", flags, 0o600, dir_fd=self._folder)
-        if not files.try_lock(self._lock):
+        if not file_operations.try_lock(self._lock):
             self.close()
             told = f"There is a terminal '{name}' already, and it runs."
             raise refused("mail_name_taken", told)
@@ -157,7 +157,7 @@ class TerminalLease:
         finally:
             os.close(descriptor)
         if found.st_size > MOST_LOG_BYTES:
-            files.replace(self._folder, name, self._folder, f"{self.name}.before.log")
+            file_operations.replace(self._folder, name, self._folder, f"{self.name}.before.log")
 
     def close(self) -> None:
         """Let the name go, and the door."""

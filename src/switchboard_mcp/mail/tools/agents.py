@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from switchboard_mcp.inprocess.app import ToolRequest, ToolSpec
+from switchboard_mcp.inprocess.server_app import ToolRequest, ToolSpec
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.agent_registry import Agent, AgentStatus
 from switchboard_mcp.mail.presentation import described

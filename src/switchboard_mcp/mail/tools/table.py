@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from switchboard_mcp.mail.tools import agents, messages, workflows
+from switchboard_mcp.mail.tools import agents, messaging, workflows
 
-TOOLS = (*agents.TOOLS, *messages.TOOLS, *workflows.TOOLS)
+TOOLS = (*agents.TOOLS, *messaging.TOOLS, *workflows.TOOLS)

@@ -9,12 +9,12 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from switchboard_mcp.inprocess.app import ToolRequest, ToolSpec
+from switchboard_mcp.inprocess.server_app import ToolRequest, ToolSpec
 from switchboard_mcp.mail import agent_registry, reservations
 from switchboard_mcp.mail.session import AgentSession
 from switchboard_mcp.mail.tools.agents import MailToolArgs, Words
 from switchboard_mcp.mail.workflows import engine
-from switchboard_mcp.mail.workflows.notifications import offered, shown
+from switchboard_mcp.mail.workflows.notices import offered, shown
 
 Id = Annotated[str | None, Meta(description="Its id; your own when left out.")]
 Reason = Annotated[str, Meta(min_length=1, max_length=1_000)]

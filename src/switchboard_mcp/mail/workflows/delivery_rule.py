@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.agent_registry import now
 from switchboard_mcp.mail.messages import Gate, MailMessage
-from switchboard_mcp.mail.store.state import BEFORE, FILE
+from switchboard_mcp.mail.store.workspace_state import BEFORE, FILE
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
 from switchboard_mcp.mail.workflows.rules import MessageFacts, RunMembership, admit
 

@@ -21,8 +21,8 @@ from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.path_patterns import artifact_path
 from switchboard_mcp.mail.store.clocks import stamp
 from switchboard_mcp.mail.store.store import MessageStore, State
-from switchboard_mcp.mail.workflows import notifications
-from switchboard_mcp.mail.workflows.artifacts import look
+from switchboard_mcp.mail.workflows import notices
+from switchboard_mcp.mail.workflows.artifact_files import look
 from switchboard_mcp.mail.workflows.definitions import Definition, Moment, WorkflowRun, is_held
 from switchboard_mcp.mail.workflows.library import available
 from switchboard_mcp.mail.workflows.rules import busy, fill
@@ -230,7 +230,7 @@ def moving(seen: WorkflowRun, event: Event) -> Callable[[State], WorkflowRun]:
 
 
 async def _told(post: MessageStore, run: WorkflowRun) -> StepOutcome:
-    warnings = await notifications.tell(post, run)
+    warnings = await notices.tell(post, run)
 
     def change(state: State) -> None:
         now = runs(state).get(run.id)

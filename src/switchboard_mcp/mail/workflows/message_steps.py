@@ -15,11 +15,11 @@ from msgspec import Struct
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail.messages import MailMessage
-from switchboard_mcp.mail.store import files, state
+from switchboard_mcp.mail.store import file_operations, workspace_state
 from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import StoreDirectory
 from switchboard_mcp.mail.workflows import engine
-from switchboard_mcp.mail.workflows.artifacts import look
+from switchboard_mcp.mail.workflows.artifact_files import look
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
 from switchboard_mcp.mail.workflows.steps import Complete, Event, Skip
 
@@ -47,15 +47,15 @@ def step(folder: str, message: MailMessage, run_id: str) -> Failure | None:
     try:
         tree.make()
         with tree.visit() as visit:
-            known = state.read(visit) or {}
+            known = workspace_state.read(visit) or {}
             run = engine.find(known, message.sender, run_id)
             leads = engine.leads(known, message.sender)
             event = _event(tree.workspace, run, message, said, leads=leads)
-            state.update(visit, engine.moving(run, event))
+            workspace_state.update(visit, engine.moving(run, event))
     except SwitchboardError as refused:
         return refused.failure
     except OSError as problem:
-        return files.trouble(problem, folder)
+        return file_operations.trouble(problem, folder)
     finally:
         tree.close()
     return None

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from switchboard_mcp.observability.audit import hash_chain
-from switchboard_mcp.observability.audit.files import file_name, numbered
 from switchboard_mcp.observability.audit.hash_chain import AuditEntry
+from switchboard_mcp.observability.audit.segments import file_name, numbered
 
 
 class Reader:

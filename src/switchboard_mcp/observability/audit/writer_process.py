@@ -18,7 +18,7 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.config.audit import AuditSettings as Settings
+from switchboard_mcp.config.sections import AuditSettings as Settings
 from switchboard_mcp.redaction.redactor import Redactor
 
 HEAD_BYTES = 4
@@ -151,7 +151,7 @@ def _read(way: socket.socket, size: int) -> bytes | None:
 
 def main() -> None:
     """The other side: write what comes until nobody is there any more."""
-    from switchboard_mcp.observability.audit.record import AuditWriter
+    from switchboard_mcp.observability.audit.audit_log import AuditWriter
 
     # Whoever started us says when it is over; a Ctrl-C in a terminal is for them.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -16,7 +16,7 @@ from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.variables import expand, wanted
 from switchboard_mcp.config.wrapped_children import own_folder
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.policy.launch import files
+from switchboard_mcp.policy.launch import file_inspector
 from switchboard_mcp.policy.launch.programs import Unresolved
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.policy.launch.runners import resolve
@@ -101,7 +101,7 @@ def _local(spec: ChildSpec, filled: ChildSpec, guard: LaunchPolicy) -> Approval 
         return failure("launch_unresolved", told, child=spec.name, hint=resolved.hint)
     pins: list[FilePin] = []
     for path in dict.fromkeys(resolved.files):
-        problem = files.flaw(path)
+        problem = file_inspector.flaw(path)
         pin = problem or _pin(path, guard.words)
         if isinstance(pin, str):
             return guard.refusal(spec, LaunchFault(command_key(spec), f"{path} {pin}"))
@@ -121,7 +121,7 @@ def _local(spec: ChildSpec, filled: ChildSpec, guard: LaunchPolicy) -> Approval 
 
 def _pin(path: str, words: PathVariables) -> FilePin | str:
     try:
-        sealed = files.seal(path)
+        sealed = file_inspector.seal(path)
     except OSError as problem:
         return f"cannot be read: {problem.filename or path}: {problem.strerror}"
     real = os.path.realpath(path)

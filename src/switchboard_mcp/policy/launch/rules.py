@@ -14,17 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from switchboard_mcp.config.approvals import Approval, Approvals, LocatedApproval, PathVariables
-from switchboard_mcp.config.ask import AskSettings
 from switchboard_mcp.config.documents import join
-from switchboard_mcp.config.governance import GovernanceSettings
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.sections import AskSettings, GovernanceSettings
 from switchboard_mcp.config.variables import wanted
 from switchboard_mcp.config.wrapped_children import own_folder
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.policy.launch import files, wrappers
+from switchboard_mcp.policy.launch import file_inspector, wrappers
 from switchboard_mcp.policy.launch import text_rules as text
 from switchboard_mcp.policy.launch.containers import image_flaw
-from switchboard_mcp.policy.launch.files import FileIdentity, FileInspector
+from switchboard_mcp.policy.launch.file_inspector import FileIdentity, FileInspector
 from switchboard_mcp.policy.launch.text_rules import LaunchFault
 
 
@@ -160,7 +159,9 @@ def no_shell_runs(case: LaunchRequest) -> LaunchFault | None:
 
 def no_script_runs(case: LaunchRequest) -> LaunchFault | None:
     """The program is none that the system hands to a shell, and no shell under another name. Looks into files."""
-    if case.spec.kind == "stdio" and (files.is_script(case.argv[0]) or files.is_shell(case.argv[0])):
+    if case.spec.kind == "stdio" and (
+        file_inspector.is_script(case.argv[0]) or file_inspector.is_shell(case.argv[0])
+    ):
         told = "is a script or a shell; name the interpreter and the script"
         return ApprovalFault(case.in_approvals("launch", "[0]"), told)
     return None
@@ -263,7 +264,7 @@ class LaunchPolicy(Struct, frozen=True):
         for index, (pin, path) in enumerate(zip(case.approval.files, case.pinned(), strict=True)):
             key = case.in_approvals("files", f"[{index}]", "sha256")
             try:
-                sealed = files.seal(path)
+                sealed = file_inspector.seal(path)
             except OSError as trouble:
                 where = trouble.filename or path
                 return self.refusal(spec, ApprovalFault(key, f"{where}: {trouble.strerror}"))
@@ -291,7 +292,7 @@ class LaunchPolicy(Struct, frozen=True):
 
     def changed(self, spec: ChildSpec, launched: ApprovedLaunch) -> Failure | None:
         """What was read before the launch and is another file now; then nobody knows what was run."""
-        path = files.moved(launched.marks)
+        path = file_inspector.moved(launched.marks)
         if not path:
             return None
         told = f"{path} changed while the child was starting, so that nobody knows what was run"

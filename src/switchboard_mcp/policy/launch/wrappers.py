@@ -13,9 +13,9 @@ import sys
 from msgspec.structs import replace
 
 from switchboard_mcp.config.approvals import Approval, AskApproval
-from switchboard_mcp.config.ask import AskSettings
+from switchboard_mcp.config.sections import AskSettings
 from switchboard_mcp.config.wrapped_children import ROLE_FILE
-from switchboard_mcp.policy.launch import files
+from switchboard_mcp.policy.launch import file_inspector
 from switchboard_mcp.policy.launch.text_rules import address_flaw, origin_of
 
 HOST = "host"
@@ -82,7 +82,7 @@ def flaw(child: str, approval: Approval, settings: AskSettings, folder: str) -> 
 def _role(folder: str) -> str:
     """The checksum of what the model is told of the child; empty where nobody wrote anything."""
     path = os.path.join(folder, ROLE_FILE)
-    return files.seal(path).sha256 if os.path.lexists(path) else ""
+    return file_inspector.seal(path).sha256 if os.path.lexists(path) else ""
 
 
 def argv(child: str, workspace: str, config: str) -> list[str]:
@@ -95,7 +95,7 @@ def argv(child: str, workspace: str, config: str) -> list[str]:
     ]
 
 
-def marks() -> tuple[files.FileIdentity, ...]:
+def marks() -> tuple[file_inspector.FileIdentity, ...]:
     """By which the process is known to be what was started."""
     path = os.path.realpath(sys.executable)
-    return (files.mark(path, os.stat(path)),)
+    return (file_inspector.mark(path, os.stat(path)),)

@@ -14,7 +14,7 @@ from hmac import compare_digest
 
 from msgspec import Struct
 
-from switchboard_mcp.config.profiles import Token
+from switchboard_mcp.config.sections import Token
 from switchboard_mcp.server.http.auth import TOKEN_BYTES, TokenTable, bearer
 
 READ, ADMIN = "read", "admin"

@@ -17,7 +17,7 @@ from switchboard_mcp.server.http.sockets import shown
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.factory import Parts
-    from switchboard_mcp.server.dashboard.app import Dashboard
+    from switchboard_mcp.server.dashboard.dashboard import Dashboard
     from switchboard_mcp.server.http.bind import BindAddress
     from switchboard_mcp.server.http.front import HttpServer
 
@@ -32,7 +32,7 @@ def offer(front: HttpServer, place: BindAddress, parts: Parts) -> str:
 
     def open_dashboard() -> Dashboard:
         from switchboard_mcp.server.dashboard.access import DashboardAccess, rights
-        from switchboard_mcp.server.dashboard.app import Dashboard
+        from switchboard_mcp.server.dashboard.dashboard import Dashboard
         from switchboard_mcp.server.dashboard.state import DashboardState
 
         board = DashboardState(

@@ -15,7 +15,7 @@ from heapq import merge
 from msgspec import Struct
 
 from switchboard_mcp.mail.messages import StoredMessage
-from switchboard_mcp.mail.store import files, find, signing
+from switchboard_mcp.mail.store import file_operations, message_lookup, signing
 from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.filenames import MessageFile, Place
@@ -95,7 +95,7 @@ class MailView:
                 break
             last = entry.stem.order
             page.read += 1
-            letter = find.letter(visit, agent, entry)
+            letter = message_lookup.letter(visit, agent, entry)
             if letter is not None and (not looking or _fits(letter, wanted, needle)):
                 page.letters.append((agent, letter))
         return page
@@ -122,14 +122,14 @@ class MailView:
         changed = os.fstat(visit.folder(place, agent)).st_mtime_ns
         known = self._known.get((place, agent))
         if known is None or known[0] != changed:
-            known = self._known[place, agent] = (changed, find.entries(visit, place, agent))
+            known = self._known[place, agent] = (changed, message_lookup.entries(visit, place, agent))
         return known[1]
 
     def _find(self, visit: Transaction, agent: str, id: str) -> StoredMessage | None:
         for _, entries in self._folders(visit, agent, ""):
             for entry in entries:
                 if entry.stem.id == id:
-                    return find.letter(visit, agent, entry)
+                    return message_lookup.letter(visit, agent, entry)
         return None
 
     def _with_thread(
@@ -170,10 +170,10 @@ class MailView:
         for _, name, entry in later[:MOST_READ]:
             if len(thread) >= MOST_THREAD:
                 return
-            found = files.read(visit.folder(entry.place, name), entry.name, signing.MOST_FILE_BYTES)
-            if isinstance(found, files.RejectedFile) or b'"replyTo"' not in found.data:
+            found = file_operations.read(visit.folder(entry.place, name), entry.name, signing.MOST_FILE_BYTES)
+            if isinstance(found, file_operations.RejectedFile) or b'"replyTo"' not in found.data:
                 continue
-            letter = find.letter(visit, name, entry)
+            letter = message_lookup.letter(visit, name, entry)
             if letter is not None and letter.message.reply_to in thread:
                 thread[letter.message.id] = (name, letter)
 

@@ -1,6 +1,6 @@
 """Tokens saved over time: a point every few seconds from the start of the server on, thinned out as they grow old.
 
-What a suite saves one host is measured by `gateway.suite_cost`. Here it counts once for every host that was served:
+What a suite saves one host is measured by `suite_cost`. Here it counts once for every host that was served:
 each would have paid for the flat list. Hosts that came before the suites changed keep what they had saved by then.
 """
 

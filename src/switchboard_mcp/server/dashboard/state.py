@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from switchboard_mcp.children.admin import drift
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.gateway.child_suite import ChildSuite
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.server.dashboard.call_log import CallLog
 from switchboard_mcp.server.dashboard.savings_history import SavingsHistory, SavingsPoint
 from switchboard_mcp.server.http.status_endpoint import ChildStatus, children

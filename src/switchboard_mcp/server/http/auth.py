@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from hmac import compare_digest
 
-from switchboard_mcp.config.profiles import Token, token_text
+from switchboard_mcp.config.sections import Token, token_text
 from switchboard_mcp.config.variables import fill
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.system.atomic_write import keep_out_of_git, write_whole

@@ -43,7 +43,7 @@ from switchboard_mcp.server.http.validation import Refusal
 if TYPE_CHECKING:
     from switchboard_mcp.children.replica_types import Replicas
     from switchboard_mcp.observability.timeline import ChildTimeline
-    from switchboard_mcp.server.dashboard.app import Dashboard
+    from switchboard_mcp.server.dashboard.dashboard import Dashboard
     from switchboard_mcp.server.dashboard.savings_history import SavingsHistory
 
 MCP, SSE, HEALTH, METRICS = "/mcp", "/sse", "/health", "/metrics"

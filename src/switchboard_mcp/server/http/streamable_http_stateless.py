@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw
 
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.session import Session
-from switchboard_mcp.gateway.views import View
+from switchboard_mcp.gateway.suites.views import View
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.http_headers import HeaderMirror, InvalidMirror, find_mirrors
 from switchboard_mcp.server.http import validation

@@ -16,8 +16,8 @@ import httpx2
 from switchboard_mcp import __version__
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.protocol.framing import KEPT_OF_OVERSIZED, Oversized
-from switchboard_mcp.transport.http.base import QueuedMessage, RemoteServer, in_words, shown_url
 from switchboard_mcp.transport.http.connection_pool import ConnectionPools
+from switchboard_mcp.transport.http.remote_base import QueuedMessage, RemoteServer, in_words, shown_url
 
 # A server that does not even accept a connection within this is not there. Answers have the call's own time.
 CONNECT_S = 10.0

@@ -13,8 +13,8 @@ from switchboard_mcp.errors import Failure
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.framing import Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed
-from switchboard_mcp.transport.http.base import RemoteServer
 from switchboard_mcp.transport.http.client import content_type, read_body
+from switchboard_mcp.transport.http.remote_base import RemoteServer
 
 # Of a response that is no message, enough to find an error in it and to show its start.
 MAX_REFUSAL_BYTES = 64 * 1024

@@ -16,7 +16,7 @@ import httpx2
 from msgspec import Struct
 
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.transport.http.base import RemoteServer
+from switchboard_mcp.transport.http.remote_base import RemoteServer
 from switchboard_mcp.transport.http.token_store import LoginFile, StoredLogin
 
 if TYPE_CHECKING:

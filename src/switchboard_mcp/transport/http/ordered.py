@@ -16,14 +16,14 @@ from msgspec import UNSET
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
-from switchboard_mcp.transport.http.base import (
+from switchboard_mcp.transport.http.client import HttpClient
+from switchboard_mcp.transport.http.remote_base import (
     HttpTransportBase,
     QueuedMessage,
     RemoteServer,
     StartTask,
     TransportOptions,
 )
-from switchboard_mcp.transport.http.client import HttpClient
 
 # A server takes such a message at once; one that takes longer must not hold back the next for good.
 TAKEN_WITHIN_S = 30.0

@@ -23,16 +23,16 @@ from switchboard_mcp.protocol import http_headers, jsonrpc, trace_context
 from switchboard_mcp.protocol.framing import Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.protocol.sse import EventStream
-from switchboard_mcp.transport.http.base import (
+from switchboard_mcp.transport.http.client import content_type, drain, read_body
+from switchboard_mcp.transport.http.http_errors import refusal, refusal_body, rpc_error_in, session_is_gone
+from switchboard_mcp.transport.http.ordered import OrderedHttpTransport
+from switchboard_mcp.transport.http.remote_base import (
     QueuedMessage,
     RemoteServer,
     StartTask,
     TransportOptions,
     TransportTask,
 )
-from switchboard_mcp.transport.http.client import content_type, drain, read_body
-from switchboard_mcp.transport.http.http_errors import refusal, refusal_body, rpc_error_in, session_is_gone
-from switchboard_mcp.transport.http.ordered import OrderedHttpTransport
 from switchboard_mcp.transport.rpc import Cancelled
 
 JSON, EVENTS = "application/json", "text/event-stream"

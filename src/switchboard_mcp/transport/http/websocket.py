@@ -21,7 +21,7 @@ from websockets.typing import Subprotocol
 from switchboard_mcp import __version__
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.protocol.framing import KEPT_OF_OVERSIZED, Oversized
-from switchboard_mcp.transport.http.base import (
+from switchboard_mcp.transport.http.remote_base import (
     HttpTransportBase,
     QueuedMessage,
     RemoteServer,

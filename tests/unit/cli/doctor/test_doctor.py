@@ -7,7 +7,7 @@ import pytest
 from switchboard_mcp.cli.doctor.doctor import _idle_rules
 from switchboard_mcp.cli.start_all import Connected, SubtoolLine
 from switchboard_mcp.config.models import Config, SuiteSettings
-from switchboard_mcp.config.profiles import Expose
+from switchboard_mcp.config.sections import Expose
 
 
 @pytest.mark.parametrize(("has", "told"), [("echo", 0), ("other", 1), ("natural_language", 0)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from switchboard_mcp.config.limits import LimitSettings
+from switchboard_mcp.config.sections import LimitSettings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.pipeline.pipeline import equip
 from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware, NamedMiddleware

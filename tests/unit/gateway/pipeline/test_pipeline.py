@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from switchboard_mcp.config.limits import LimitSettings, MiddlewareUse
 from switchboard_mcp.config.models import Config, Expose, SuiteSettings
+from switchboard_mcp.config.sections import LimitSettings, MiddlewareUse
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.pipeline.plugins import load
 from switchboard_mcp.middleware import Answer, Next, ToolCall, refuse, text_result

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.config.limits import CacheSettings, LimitSettings
+from switchboard_mcp.config.sections import CacheSettings, LimitSettings
 from tests.unit.gateway.board import Board, FakeChild, Host, Json
 from tests.unit.gateway.pipeline.chained import Recorder, error, passing, text
 from tests.unit.gateway.pipeline.chained import chained as given_chains

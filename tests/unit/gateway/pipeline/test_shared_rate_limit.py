@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from switchboard_mcp.children.replica_types import CallMeter, RemoteQuarantine, Replicas
-from switchboard_mcp.config.limits import LimitSettings
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.sections import LimitSettings
 from tests.unit.gateway.board import Board, FakeChild
 from tests.unit.gateway.pipeline.chained import Recorder, chained, error, passing, text
 

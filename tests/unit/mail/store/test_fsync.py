@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.mail.store import files
+from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.fsync import RETRY_ROUNDS, FsyncBatcher
 
 
@@ -35,9 +35,9 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         calls.append(-1)
         return True
 
-    monkeypatch.setattr(files, "sync", calls.append)
-    monkeypatch.setattr(files, "sync_all", everything)
-    monkeypatch.setattr(files, "dirty_kb", lambda: 0)
+    monkeypatch.setattr(file_operations, "sync", calls.append)
+    monkeypatch.setattr(file_operations, "sync_all", everything)
+    monkeypatch.setattr(file_operations, "dirty_kb", lambda: 0)
     return calls
 
 
@@ -54,7 +54,7 @@ def test_many_are_synced_at_once(syncer: FsyncBatcher, descriptors: list[int], s
 def test_where_others_write_much_each_is_synced(
     syncer: FsyncBatcher, descriptors: list[int], synced: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "dirty_kb", lambda: 10**9)
+    monkeypatch.setattr(file_operations, "dirty_kb", lambda: 10**9)
     assert syncer.sync(descriptors) == [None] * 10
     assert sorted(synced) == sorted(descriptors)
 
@@ -68,7 +68,7 @@ def test_where_everything_cannot_be_synced_each_is_and_it_is_not_tried_again(
         tried.append(descriptor)
         return False
 
-    monkeypatch.setattr(files, "sync_all", cannot)
+    monkeypatch.setattr(file_operations, "sync_all", cannot)
     for _ in range(RETRY_ROUNDS + 1):
         assert syncer.sync(descriptors) == [None] * 10
     assert len(synced) == 10 * (RETRY_ROUNDS + 1)
@@ -81,7 +81,7 @@ def test_an_error_of_everything_is_everybodys(
     def fail(descriptor: int) -> bool:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(files, "sync_all", fail)
+    monkeypatch.setattr(file_operations, "sync_all", fail)
     assert [problem.errno if problem else 0 for problem in syncer.sync(descriptors)] == [errno.EIO] * 10
 
 
@@ -92,8 +92,8 @@ def test_an_error_of_one_is_its_own(
         if descriptor == descriptors[3]:
             raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(files, "sync", fail)
-    monkeypatch.setattr(files, "dirty_kb", lambda: 10**9)
+    monkeypatch.setattr(file_operations, "sync", fail)
+    monkeypatch.setattr(file_operations, "dirty_kb", lambda: 10**9)
     told = syncer.sync(descriptors)
     assert [number for number, problem in enumerate(told) if problem] == [3]
 
@@ -103,4 +103,4 @@ def test_the_real_calls_sync_real_files(syncer: FsyncBatcher, descriptors: list[
         os.write(descriptor, b"x")
     for _ in range(3):
         assert syncer.sync(descriptors) == [None] * 10
-    assert files.dirty_kb() >= 0
+    assert file_operations.dirty_kb() >= 0

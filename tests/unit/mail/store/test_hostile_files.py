@@ -13,7 +13,7 @@ import pytest_asyncio
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.messages import Delivery, Draft, Sent
 from switchboard_mcp.mail.store import dropped_files
-from switchboard_mcp.mail.store.retention import prune
+from switchboard_mcp.mail.store.maintenance.retention import prune
 from switchboard_mcp.mail.store.signing import MOST_FILE_BYTES
 from switchboard_mcp.mail.store.store import MessageStore
 
@@ -362,7 +362,7 @@ async def test_a_file_system_without_locks_is_named_at_once(
     def none(descriptor: int, how: int) -> None:
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr("switchboard_mcp.mail.store.files.fcntl.flock", none)
+    monkeypatch.setattr("switchboard_mcp.mail.store.file_operations.fcntl.flock", none)
     with pytest.raises(SwitchboardError, match="cannot lock files"):
         await MessageStore.open(str(workspace))
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from switchboard_mcp.mail.messages import Draft
-from switchboard_mcp.mail.store import files, remote_outbox
+from switchboard_mcp.mail.store import file_operations, remote_outbox
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.remote_outbox import MessageInTransit
 from switchboard_mcp.mail.store.store import MessageStore
@@ -47,13 +47,13 @@ async def test_what_is_on_its_way_is_moved_under_its_readers_lock(
 ) -> None:
     taken = await post.work(lambda visit: remote_outbox.take(visit, ["far"], "0" * 12, 1, 10, 1_000_000))
     seen: list[bool] = []
-    before = files.move
+    before = file_operations.move
 
     def watched(folder: int, name: str, target_folder: int, target: str) -> None:
         seen.append(is_locked(post, "far"))
         before(folder, name, target_folder, target)
 
-    monkeypatch.setattr(files, "move", watched)
+    monkeypatch.setattr(file_operations, "move", watched)
     await post.work(lambda visit: move(visit, [parcel.shipped for parcel in taken]))
     assert seen == [True]
     assert (await post.verify()).counts[place] == 1

@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail.messages import Draft, MailMessage, Sent
-from switchboard_mcp.mail.store import dropped_files, files, fsync, watcher
+from switchboard_mcp.mail.store import dropped_files, file_operations, fsync, watcher
 from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
 from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
 from switchboard_mcp.system import inotify
@@ -347,8 +347,8 @@ class TestClaims:
 
             return note
 
-        monkeypatch.setattr(files, "names", noting(files.names))
-        monkeypatch.setattr(files, "entries", noting(files.entries))
+        monkeypatch.setattr(file_operations, "names", noting(file_operations.names))
+        monkeypatch.setattr(file_operations, "entries", noting(file_operations.entries))
         await post.ack("coder 1", mine.message.id, fence=mine.fence, result="done")
         assert listed == []
         async with await MessageStore.open(str(workspace), watch=False) as elsewhere:

@@ -121,7 +121,7 @@ async def test_waiting_in_vain_ends_with_nothing(tmp_path: Path) -> None:
 
 
 async def test_while_one_waits_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("switchboard_mcp.mail.tools.messages.TICK_S", 0.05)
+    monkeypatch.setattr("switchboard_mcp.mail.tools.messaging.TICK_S", 0.05)
     async with office(tmp_path) as desk:
         ada = await desk.agent("ada")
         params = {"name": "wait_for_mail", "arguments": {"seconds": 55}, "_meta": {"progressToken": "p"}}

@@ -16,7 +16,7 @@ import pytest
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.delivery_rules import gates
 from switchboard_mcp.mail.store.store import MessageStore, State
-from switchboard_mcp.mail.workflows import engine, notifications
+from switchboard_mcp.mail.workflows import engine, notices
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
 from tests.unit.mail.office import Client, Json, Office, office
 
@@ -334,7 +334,7 @@ async def test_what_a_process_that_died_left_untold_is_told_once_by_who_looks_ne
         raise RuntimeError("killed")
 
     with monkeypatch.context() as dying:
-        dying.setattr(notifications, "tell", die)
+        dying.setattr(notices, "tell", die)
         with pytest.raises(RuntimeError):
             await engine.complete(await board.desk.desk.post(), "ada", "submit")
     assert await mail_of(board.bob) == []

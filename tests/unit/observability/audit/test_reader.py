@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.observability.audit.files import file_name
 from switchboard_mcp.observability.audit.reader import Reader
+from switchboard_mcp.observability.audit.segments import file_name
 
 
 def write(folder: Path, number: int, *seqs: int, end: str = "\n") -> None:

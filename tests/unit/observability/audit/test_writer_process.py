@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from switchboard_mcp.config.audit import AuditSettings as Settings
-from switchboard_mcp.observability.audit.record import MANY, AuditLog
-from switchboard_mcp.observability.audit.verify import entries, verify
+from switchboard_mcp.config.sections import AuditSettings as Settings
+from switchboard_mcp.observability.audit.audit_log import MANY, AuditLog
+from switchboard_mcp.observability.audit.verification import entries, verify
 from switchboard_mcp.observability.audit.writer_process import ScribeGoneError, WriterProcess
 from switchboard_mcp.redaction.redactor import Redactor
 
@@ -124,9 +124,9 @@ def test_what_it_cannot_write_is_our_trouble(tmp_path: Path) -> None:
 
 PARENT = """
 import sys, time
-from switchboard_mcp.config.audit import AuditSettings as Settings
+from switchboard_mcp.config.sections import AuditSettings as Settings
 from switchboard_mcp.redaction.redactor import Redactor
-from switchboard_mcp.observability.audit.record import MANY, AuditLog
+from switchboard_mcp.observability.audit.audit_log import MANY, AuditLog
 
 audit = AuditLog(Settings(), sys.argv[1], Redactor())
 audit.start()

@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import structs
 
 from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, words
-from switchboard_mcp.config.governance import GovernanceSettings
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.policy.launch.files import seal
+from switchboard_mcp.config.sections import GovernanceSettings
+from switchboard_mcp.policy.launch.file_inspector import seal
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
 
 ENVIRON = {"HOME": "/home/ada", "PATH": "/usr/bin", "SECRET": "not for children"}

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from switchboard_mcp.config.approvals import FilePin
-from switchboard_mcp.config.governance import GovernanceSettings
+from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.policy.launch.rules import RULES, ApprovedLaunch, fits
 from tests.unit.policy.launch.launching import ENVIRON, Place

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard_mcp.config.profiles import Token
+from switchboard_mcp.config.sections import Token
 from switchboard_mcp.server.dashboard.access import (
     COOKIE_S,
     LINK_S,

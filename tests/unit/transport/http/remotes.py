@@ -9,7 +9,7 @@ from typing import Any
 
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.transport.http.base import HttpTransportBase, RemoteServer
+from switchboard_mcp.transport.http.remote_base import HttpTransportBase, RemoteServer
 from tests.unit.transport.recorder import PATIENCE_S, Recorder, settle
 
 Dial = Callable[..., HttpTransportBase]

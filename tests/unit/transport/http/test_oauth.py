@@ -13,9 +13,9 @@ from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 import pytest
 
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.transport.http.base import RemoteServer
 from switchboard_mcp.transport.http.client import HttpClient
 from switchboard_mcp.transport.http.oauth import Client, OAuth, Person
+from switchboard_mcp.transport.http.remote_base import RemoteServer
 from switchboard_mcp.transport.http.streamable_http import StreamableHttpTransport
 from switchboard_mcp.transport.http.token_store import LoginFile, StoredLogin, logins_folder
 from tests.unit.transport.http.remotes import dialled

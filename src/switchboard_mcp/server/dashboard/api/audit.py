@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from switchboard_mcp.observability.audit import hash_chain
-from switchboard_mcp.observability.audit.files import file_name, numbered
 from switchboard_mcp.observability.audit.hash_chain import AuditEntry
+from switchboard_mcp.observability.audit.segments import file_name, numbered
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
 from switchboard_mcp.server.dashboard.state import DashboardState
 

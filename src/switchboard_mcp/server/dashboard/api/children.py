@@ -7,8 +7,8 @@ from msgspec import Struct
 from switchboard_mcp.children import admin
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.server.dashboard.api.overview import find
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
-from switchboard_mcp.server.dashboard.api.server import find
 from switchboard_mcp.server.dashboard.state import DashboardState
 
 

@@ -69,21 +69,21 @@ class ApiRoute(Struct, frozen=True):
 # Each handler is loaded when it is first asked for.
 ROUTES = (
     ApiRoute(
-        "GET", "/api/overview", "The server, what you may, and the sums of everything.", "server:overview"
+        "GET", "/api/overview", "The server, what you may, and the sums of everything.", "overview:overview"
     ),
     ApiRoute(
-        "GET", "/api/children", "Every child: state, health, calls, latency, trouble.", "server:children"
+        "GET", "/api/children", "Every child: state, health, calls, latency, trouble.", "overview:children"
     ),
-    ApiRoute("GET", "/api/children/*", "One child with its subtools and its drift.", "server:child"),
+    ApiRoute("GET", "/api/children/*", "One child with its subtools and its drift.", "overview:child"),
     ApiRoute("POST", "/api/children/*/start", "Start it now.", "children:start", True),
     ApiRoute("POST", "/api/children/*/stop", "Stop it; calls under way fail.", "children:stop", True),
     ApiRoute("POST", "/api/children/*/restart", "Stop it, then start it.", "children:restart", True),
     ApiRoute(
         "POST", "/api/children/*/approve", "Accept the drift with this `mark`.", "children:approve", True
     ),
-    ApiRoute("GET", "/api/savings", "Tokens saved over time and per suite.", "server:savings"),
-    ApiRoute("GET", "/api/calls", "The last calls, without arguments.", "server:calls"),
-    ApiRoute("GET", "/api/history", "Calls, errors and latency over time.", "server:history"),
+    ApiRoute("GET", "/api/savings", "Tokens saved over time and per suite.", "overview:savings"),
+    ApiRoute("GET", "/api/calls", "The last calls, without arguments.", "overview:calls"),
+    ApiRoute("GET", "/api/history", "Calls, errors and latency over time.", "overview:history"),
     ApiRoute("GET", "/api/audit", "The audit record, newest first, in pages.", "audit:audit"),
     ApiRoute("GET", "/api/mail/agents", "Agents and teams.", "mail:agents"),
     ApiRoute("GET", "/api/mail/messages", "Messages, newest first, in pages; `q` searches.", "mail:messages"),

@@ -1,0 +1,120 @@
+"""A wrapped child's server towards Switchboard: `inhouse`'s, which can also ask its client something.
+
+Owns questions to the client and what that said it can do; with `through`, the original's own tools stand beside ours.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, Task
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from switchboard_mcp.ask.conversation import CannotAskError
+from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, SwitchboardError, failure, refused
+from switchboard_mcp.inprocess import mcp_server
+from switchboard_mcp.inprocess.server_app import ToolTable
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
+from switchboard_mcp.transport.base import MessageTransport
+from switchboard_mcp.transport.rpc import PendingRequest
+
+# A person may have to answer; as long as Switchboard itself waits.
+PATIENCE_S = 3600.0
+
+
+class DirectCalls(Protocol):
+    """The original, for calls that need no plan."""
+
+    async def listed(self) -> list[Raw]:
+        """Its tools as it sent them, those that may be used."""
+
+    async def pass_on(self, params: Raw) -> bytes:
+        """The result of a `tools/call`."""
+
+
+class _Hello(Struct):
+    capabilities: dict[str, Raw] = {}
+
+
+class _Name(Struct):
+    name: str = ""
+
+
+_decode_hello = msgspec.json.Decoder(_Hello).decode
+_decode_name = msgspec.json.Decoder(_Name).decode
+
+
+class AskingServer(mcp_server.InProcessServer):
+    """See the module."""
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        link: MessageTransport,
+        menu: ToolTable,
+        start_task: Callable[[Coroutine[Any, Any, None]], Task[None]],
+        wrong: Callable[[str, BaseException], None],
+        gone: Callable[[], None],
+        through: DirectCalls | None = None,
+    ) -> None:
+        super().__init__(loop, link, menu, start_task, wrong)
+        self._gone = gone
+        self._through = through
+        self.capabilities: dict[str, Raw] = {}
+
+    def able(self, capability: str) -> bool:
+        """Whether the client said that it can."""
+        return capability in self.capabilities
+
+    async def ask(self, method: str, params: bytes) -> Raw:
+        """The client's answer. Raises where it gives none."""
+        answer = await self._peer.inquire(method, params, PATIENCE_S)
+        if isinstance(answer, Failure):
+            raise SwitchboardError(answer)
+        if answer is None:
+            raise refused("host_refused", f"The host did not answer: {method}.")
+        error = jsonrpc.error_in(answer)
+        if error is not None or answer.result is UNSET:
+            said = jsonrpc.parse_error(error) if error is not None else jsonrpc.RpcError()
+            problem = failure("host_refused", f"The host refused {method}: {said.message or 'no result'}")
+            raise CannotAskError(problem) if said.code == METHOD_NOT_FOUND else SwitchboardError(problem)
+        return answer.result
+
+    def tell(self, method: str, params: bytes) -> None:
+        """A notification."""
+        self._peer.notify(method, params)
+
+    def requested(self, message: RpcMessage) -> None:
+        """The client asks."""
+        if message.method == "initialize" and message.params is not UNSET:
+            self.capabilities = _decode_hello(message.params).capabilities
+        through = self._through
+        if through is not None and message.id is not UNSET:
+            params = message.params if message.params is not UNSET else Raw(b"{}")
+            if message.method == "tools/list":
+                self.do(bytes(message.id), message.method, self._list(through))
+                return
+            if message.method == "tools/call" and _decode_name(params).name not in self._menu.tools:
+                self.do(bytes(message.id), message.method, through.pass_on(params))
+                return
+        super().requested(message)
+
+    async def _list(self, through: DirectCalls) -> bytes:
+        return jsonrpc.encode({"tools": [*self._menu.listed, *await through.listed()]})
+
+    def link_closed(self) -> None:
+        """The client has gone."""
+        self._peer.fail_all(failure("host_refused", "The host has gone."))
+        super().link_closed()
+        self._gone()
+
+    def too_large(self, call: PendingRequest, size: int) -> None:
+        """What the client answers is larger than a message may be."""
+        call.failed(failure("message_too_large", f"The host's answer of {size} bytes is too large."))
+
+    def unreadable(self, call: PendingRequest, reason: str) -> None:
+        """What the client answers cannot be read."""
+        call.failed(failure("host_refused", f"The host's answer cannot be read: {reason}."))

@@ -1,0 +1,220 @@
+"""What happens here, as a stream that other programs can read: `events`, in a form that has a version.
+
+Nothing is told that is not on the disk first. The sources are the audit record (children, drift, approvals, decisions,
+calls with their arguments hashed), the receipts of messages, and the workflows in the state; a cursor for each says how
+far they were told. So an event may come twice after a crash, with the same `id`, and none is lost. Owns the form and
+the cursors; does not know who reads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.bus import node as nodes
+from switchboard_mcp.bus.node import BusNode
+from switchboard_mcp.bus.redis_client import BusClient, Fields
+from switchboard_mcp.mail.store import file_operations, receipts
+from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.filenames import receipt_for
+from switchboard_mcp.mail.store.store import MessageStore, State
+from switchboard_mcp.observability.audit import hash_chain
+from switchboard_mcp.observability.audit.segments import file_name, numbered
+
+VERSION = 1
+STREAM = "events"
+# How many the stream keeps, about; whoever reads must not fall further behind.
+MOST_EVENTS = 100_000
+BATCH, READ_BYTES = 500, 1_048_576
+# A receipt may come to its name a little after its time.
+OVERLAP_S = 2.0
+FILE = "events.json"
+
+
+class Cursor(Struct):
+    """How far each source has been told."""
+
+    file: int = 0
+    offset: int = 0
+    told_until: float = 0.0
+    """The time of the newest receipt that was told."""
+    recent: list[str] = []
+    """Receipts within the overlap."""
+    phases: dict[str, str] = {}
+
+
+class BusEvent(Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """One event, as its field `event` has it, behind the version."""
+
+    id: str
+    """The same for the same event, however often it comes."""
+    node: str
+    at: str
+    """ISO 8601, by the clock of the machine it happened on."""
+    kind: str
+    """`child`, `drift`, `approval`, `decision`, `call`, `message`, `workflow`, or another kind of the audit record."""
+    who: str = ""
+    child: str = ""
+    subtool: str = ""
+    args: str = ""
+    """The keyed hash of a call's arguments."""
+    outcome: str = ""
+    subject: str = ""
+    """Id of the message or the workflow."""
+    phase: str = ""
+
+
+class EventPublisher:
+    """The teller of one folder."""
+
+    def __init__(self, post: MessageStore, wire: BusClient, me: BusNode, audit: str) -> None:
+        self._post = post
+        self._wire = wire
+        self._me = me
+        self._audit = audit
+        self._cursor: Cursor | None = None
+        # By agent, receipts that need not be looked at again: with thousands of them that would take most of the time.
+        self._old: dict[str, set[str]] = {}
+
+    async def pump(self) -> bool:
+        """Tell what is new; True where there may be more."""
+        if self._cursor is None:
+            self._cursor = await self._post.work(lambda visit: nodes.load(visit, FILE, Cursor)) or Cursor()
+        cursor = msgspec.structs.replace(self._cursor)
+        events, more = await self._post.work(lambda visit: self._gather(visit, cursor))
+        events += self._phases(await self._post.state(), cursor)
+        if not events and cursor == self._cursor:
+            return False
+        if events:
+            await self._wire.append(STREAM, [_fields(event) for event in events], MOST_EVENTS)
+        # Behind the stream: what was told and is not noted is told again, never the other way round.
+        await self._post.work(lambda visit: nodes.save(visit, FILE, cursor, durable=True))
+        self._cursor = cursor
+        return more
+
+    def _gather(self, visit: Transaction, cursor: Cursor) -> tuple[list[BusEvent], bool]:
+        recorded = list(self._recorded(visit, cursor)) if self._audit else []
+        return recorded + list(self._letters(visit, cursor)), len(recorded) >= BATCH
+
+    def _recorded(self, visit: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
+        """Lines of the audit record behind the cursor."""
+        try:
+            numbers = numbered(self._audit)
+        except OSError:
+            return
+        for number in numbers:
+            if number < cursor.file:
+                continue
+            if number > cursor.file:
+                cursor.file, cursor.offset = number, 0
+            with open(os.path.join(self._audit, file_name(number)), "rb") as file:
+                file.seek(cursor.offset)
+                data = file.read(READ_BYTES)
+            for count, line in enumerate(data.splitlines(keepends=True)):
+                if not line.endswith(b"\n") or count >= BATCH:
+                    return
+                cursor.offset += len(line)
+                entry = hash_chain.read(line.rstrip(b"\n"))
+                if entry is not None and entry.kind not in ("begin", "torn"):
+                    yield BusEvent(
+                        id=f"{self._me.id}/audit/{entry.hash[:32]}",
+                        node=self._me.id,
+                        at=visit.clocks.iso(entry.at),
+                        kind=entry.kind,
+                        who=entry.who,
+                        child=entry.child,
+                        subtool=entry.subtool,
+                        args=entry.args,
+                        outcome=entry.outcome,
+                    )
+            if len(data) == READ_BYTES:
+                return
+
+    def _letters(self, visit: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
+        """Receipts of our own agents that came since: one when a message is accepted, one when it has ended."""
+        since = cursor.told_until - OVERLAP_S
+        known = set(cursor.recent)
+        fresh: list[tuple[float, str, str]] = []
+        for agent in visit.agents("outbox"):
+            if visit.is_elsewhere(agent):
+                continue
+            folder = visit.folder("outbox", agent)
+            if os.fstat(folder).st_mtime < since:
+                continue
+            names = {name for name, _ in file_operations.entries(folder)}
+            old = self._old[agent] = self._old.get(agent, set()) & names
+            for name in names - old:
+                changed = file_operations.changed(folder, name) or 0.0
+                if changed < since:
+                    old.add(name)
+                elif receipt_for(name) is not None:
+                    fresh.append((changed, agent, name))
+        fresh.sort()
+        for changed, agent, name in fresh:
+            cursor.told_until = max(cursor.told_until, changed)
+            told = receipt_for(name)
+            receipt = receipts.read(visit, agent, *told) if told is not None else None
+            if name in known or receipt is None:
+                continue
+            yield BusEvent(
+                id=f"{self._me.id}/mail/{name.removesuffix('.json')}",
+                node=self._me.id,
+                at=receipt.processed_at,
+                kind="message",
+                who=agent,
+                subject=receipt.in_reply_to,
+                outcome=receipt.status,
+            )
+        cursor.recent = [name for changed, _, name in fresh if changed >= cursor.told_until - OVERLAP_S]
+
+    def _phases(self, state: State, cursor: Cursor) -> list[BusEvent]:
+        """Every step of every workflow since it was last told of."""
+        part = state.get("workflows")
+        runs = part if isinstance(part, dict) else {}
+        told: list[BusEvent] = []
+        now: dict[str, str] = {}
+        for id, run in runs.items():
+            if not isinstance(run, dict):
+                continue
+            steps = _steps(run)
+            now[id] = f"{len(steps)}/{run.get('phase', '')}/{run.get('status', 'running')}"
+            before = cursor.phases.get(id, "")
+            if before != now[id]:
+                first = int(before.partition("/")[0]) + 1 if before else 0
+                told += [self._stood(id, run, at) for at in range(min(first, len(steps)), len(steps) + 1)]
+        cursor.phases = now
+        return told
+
+    def _stood(self, id: str, run: dict[str, Any], count: int) -> BusEvent:
+        """Where a workflow stood after so many of its steps."""
+        steps = _steps(run)
+        is_last = count == len(steps)
+        phase = run.get("phase", "") if is_last else steps[count].get("phase", "")
+        status = run.get("status", "running") if is_last else "running"
+        return BusEvent(
+            # Every machine knows the workflow: the same step has the same id, whoever tells of it.
+            id=f"workflow/{id}/{count}/{phase}/{status}",
+            node=self._me.id,
+            at=str(steps[count - 1].get("at", "") if count else run.get("startedAt", "")),
+            kind="workflow",
+            who=str(steps[count - 1].get("by", "") if count else run.get("startedBy", "")),
+            subject=id,
+            phase=str(phase),
+            outcome=str(status),
+        )
+
+
+def _fields(event: BusEvent) -> Fields:
+    """As it stands in the stream: what a reader may choose by, and the whole as JSON."""
+    whole = msgspec.json.encode({"v": VERSION, **msgspec.to_builtins(event)})
+    return {"v": VERSION, "id": event.id, "kind": event.kind, "event": whole}
+
+
+def _steps(run: dict[str, Any]) -> list[dict[str, Any]]:
+    """The steps of a workflow; other programs may write what is none."""
+    said = run.get("steps")
+    return [step for step in said if isinstance(step, dict)] if isinstance(said, list) else []

@@ -1,0 +1,56 @@
+"""What governed mode keeps from hosts: suites that do not exist, and every suite while the switch is off.
+
+Loaded in governed mode only. Owns how a refusal that was decided in `policy` meets a host; a tool stays listed while
+the switch is off, so that a host sees what there will be, and calling it says what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from switchboard_mcp.config.models import Config
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.gateway.incoming import refuse_call
+from switchboard_mcp.gateway.suites.suite_tools import Shape, Suite
+from switchboard_mcp.suites.suite_names import suite_names
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.gateway import Gateway
+    from switchboard_mcp.gateway.session import ReplyChannel, Session
+    from switchboard_mcp.gateway.suites.suite_calls import PlainParams
+
+
+class RefusedSuite:
+    """A suite that is shown and serves nobody."""
+
+    def __init__(self, gateway: Gateway, suite: Suite, problem: Failure) -> None:
+        self.name = suite.name
+        self.source = suite.source
+        self._gateway = gateway
+        self._suite = suite
+        self._problem = replace(problem, child=suite.source)
+
+    def descriptor(self, shape: Shape) -> dict[str, object]:
+        """As it would be."""
+        return self._suite.descriptor(shape)
+
+    def begin(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
+        """Say why not."""
+        self._gateway.refused(session, self.source, params.arguments.subtool, self._problem)
+        refuse_call(session, route, id, params.meta, self._problem)
+
+
+def govern(gateway: Gateway, config: Config, absent: Mapping[str, Failure], disabled: Failure | None) -> None:
+    """Hold a gateway to the posture that was taken."""
+    configured = {name: suite.suite_name for name, suite in config.suites.items()}
+    names = suite_names([(name, configured.get(name, "")) for name in sorted(absent)], gateway.all)
+    for view in gateway.every_view():
+        view.absent.update(
+            (names[child], problem) for child, problem in absent.items() if view.knows(child, names[child])
+        )
+        if disabled is not None:
+            refused = {name: RefusedSuite(gateway, suite, disabled) for name, suite in view.tools.items()}
+            view.tools.update(refused)

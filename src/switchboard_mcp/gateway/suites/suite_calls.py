@@ -1,0 +1,293 @@
+"""Suite calls: `introspect` and `call` of a suite tool.
+
+The body of an answer is never decoded, unless the child is of another era than the host.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from switchboard_mcp.children.catalog import Tool
+from switchboard_mcp.children.child import MAX_BACKLOG, Child
+from switchboard_mcp.children.waiter import ReadyWaiter
+from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, tool_result
+from switchboard_mcp.gateway.request import HostRequest
+from switchboard_mcp.gateway.session import ReplyChannel, Session
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
+from switchboard_mcp.protocol.message_meta import Meta
+from switchboard_mcp.suites import introspect
+from switchboard_mcp.suites.fuzzy import nearest
+from switchboard_mcp.suites.schema import compact
+from switchboard_mcp.suites.suite_arguments import SuiteCall, unwrap
+from switchboard_mcp.transport.rpc import next_id
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+
+WRAPPERS = frozenset({"args", "arguments"})
+
+
+class PlainParams(Struct, gc=False, rename="camel"):
+    """Params of a suite tool's `tools/call`, with arguments that need no explaining."""
+
+    name: str
+    arguments: SuiteCall
+    meta: Meta | UnsetType = msgspec.field(name="_meta", default=UNSET)
+    input_responses: Raw | UnsetType = UNSET
+    request_state: Raw | UnsetType = UNSET
+
+
+class SuiteRequest(HostRequest):
+    """What calls and introspections have in common."""
+
+    __slots__ = ("params",)
+
+    def __init__(
+        self, session: Session, route: ReplyChannel, host_id: bytes, suite: ChildSuite, params: PlainParams
+    ) -> None:
+        self.session = session
+        self.route = route
+        self.host_id = host_id
+        self.suite = suite
+        self.child = suite.child
+        self.params = params
+        self.meta = params.meta
+        self.id = b""
+
+    @property
+    def asked(self) -> SuiteCall:
+        """What the host wants of the suite."""
+        return self.params.arguments
+
+    def refused(self, problem: Failure) -> None:
+        """Answer the host with a failure that names child and subtool."""
+        if problem.subtool is UNSET and self.asked.subtool:
+            problem = problem.with_subtool(self.asked.subtool)
+        self.finish(tool_result(self.child.blamed(problem, self.session.principal)))
+
+
+class IntrospectCall(SuiteRequest):
+    """`action: introspect`."""
+
+    __slots__ = ()
+
+    @property
+    def only_looks(self) -> bool:
+        """What a lock says is enough."""
+        return True
+
+    def admitted(self, child: Child) -> None:
+        """The child's tools are known: answer from them."""
+        suite, asked = self.suite, self.asked
+        child.looks += 1
+        if asked.subtool and not suite.access.permits(asked.subtool):
+            self.refused(suite.refusal(asked.subtool))
+            return
+        blocked = child.offer.refusal(asked.subtool) if asked.subtool else None
+        if blocked is not None:
+            self.refused(blocked)
+            return
+        views = [
+            introspect.ToolView(tool.name, tool.description or "", tool.input_schema)
+            for tool in map(Tool.readable, suite.permitted(child.offer.known_tools()))
+        ]
+        ask = introspect.IntrospectRequest(asked.subtool, asked.query, asked.verbosity, asked.cursor)
+        answer = introspect.answer(child.name, views, ask, suite.introspection, child.offer.instructions)
+        if isinstance(answer, Failure):
+            self.refused(answer)
+        else:
+            self._note("ok")
+            self.finish(jsonrpc.encode({"content": [{"type": "text", "text": answer.decode()}]}))
+
+    def refused(self, problem: Failure) -> None:
+        """Answer the host with a failure, and record it."""
+        self._note(problem.code)
+        super().refused(problem)
+
+    def _note(self, outcome: str) -> None:
+        if self.suite.chain is not None:
+            self.suite.chain.noted("introspect", self.session, self.asked.subtool, outcome)
+
+
+class SubtoolCall(SuiteRequest):
+    """`action: call`."""
+
+    __slots__ = ()
+
+    @property
+    def as_task(self) -> bool:
+        """Whether it is a tool that only runs as a task."""
+        return self.asked.subtool in self.child.offer.only_as_task
+
+    def admitted(self, child: Child) -> None:
+        """The child is ready: send the call, if it has such a subtool. One frame for the ordinary case: it is hot."""
+        params, offer = self.params, child.offer
+        asked = params.arguments
+        head = offer.heads.get(asked.subtool)
+        if head is None:
+            blocked = offer.refusal(asked.subtool)
+            if blocked is not None:
+                self.refused(blocked)
+                return
+            # Since a child may change its tools without telling.
+            child.look_for(asked.subtool, RelistThenCall(self))
+            return
+        id = next_id()
+        args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
+        if params.meta is UNSET and not offer.modern and args.find(b'"arg', 0, 24) < 0:
+            message = b"".join((head, args, b'},"id":', id, b"}"))
+        else:
+            message = self.build(child, id)
+        self.id, self.message, self.timeout = id, message, child.timeout_s
+        child.user = self.session
+        peer = child.peer
+        if peer is None or peer.link.backlog > MAX_BACKLOG:
+            self.refused(child.unable())
+        else:
+            peer.send(self)
+
+    def build(self, child: Child, id: bytes) -> bytes:
+        """The child's own `tools/call`."""
+        asked, params = self.asked, self.params
+        args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
+        if b'"arg' in args[:24]:  # perhaps wrapped once more
+            args = unwrap(args, _properties(child, asked.subtool))
+        extra = getattr(self, "extra", b"") or (_retry(params) if child.modern else b"")
+        meta = self.meta_for_child(child, id)
+        said = b"" if meta is None else b',"_meta":' + meta
+        return b"".join((child.offer.heads[asked.subtool], args, said, extra, b'},"id":', id, b"}"))
+
+    def fingerprint(self) -> bytes:
+        """What must be the same when a modern host comes back with input."""
+        return fingerprint(self.params.name, self.asked)
+
+    def answered(self, answer: RpcMessage) -> None:
+        """The child's result goes to the host as it came; its JSON-RPC error becomes a failure a model can act on."""
+        if answer.error is not UNSET or answer.result is UNSET:
+            error = jsonrpc.error_in(answer)
+            if error is not None:
+                if not self.look_again(error) and not self.explained(error):
+                    self.refused(self._child_error(error))
+                return
+        result: Raw = answer.result  # type: ignore[assignment]  # there is one, where there is no error
+        if self.child.offer.special:
+            self.take(result)
+        else:
+            self.finish(result)
+
+    def lateness(self) -> Failure:
+        """What a host is told whose call took too long."""
+        child, subtool = self.child.name, self.asked.subtool
+        told = f"Child '{child}' did not answer subtool '{subtool}' within {self.timeout:g} s."
+        return failure("child_timeout", told, child=child)
+
+    def unknown(self, child: Child) -> None:
+        """The child has no such subtool, or none that may be used."""
+        blocked = child.offer.refusal(self.asked.subtool)
+        if blocked is not None:
+            self.refused(blocked)
+            return
+        known = [tool.name for tool in self.suite.permitted(child.offer.tools.values())]
+        self.refused(
+            failure(
+                "subtool_unknown",
+                f"Child '{child.name}' has no subtool '{self.asked.subtool}'.",
+                child=child.name,
+                subtool=self.asked.subtool,
+                nearest=nearest(self.asked.subtool, known),
+                hint=child.offer.farewell(self.asked.subtool),
+            )
+        )
+
+    def _child_error(self, raw: Raw) -> Failure:
+        child, subtool = self.child, self.asked.subtool
+        error = jsonrpc.parse_error(raw)
+        tool = child.offer.tools.get(subtool)
+        schema: Raw | UnsetType = UNSET
+        if error.code == INVALID_PARAMS and tool is not None:
+            readable = tool.readable().input_schema
+            schema = _compacted(readable) if readable is not UNSET else UNSET
+        return failure(
+            "child_error",
+            f"Child '{child.name}', subtool '{subtool}': {error.message} (code {error.code})",
+            child=child.name,
+            subtool=subtool,
+            schema=schema,
+            data=error.data,
+        )
+
+
+class ResumedCall(SubtoolCall):
+    """A call that brings a state which is not ours: the child's own, where the child is one that gives any."""
+
+    __slots__ = ()
+
+    def admitted(self, child: Child) -> None:
+        """Hand it to the child, unless that knows no states."""
+        if child.modern:
+            super().admitted(child)
+        else:
+            told = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
+            self.finish_with_error(jsonrpc.encode(told))
+
+
+class RelistThenCall(ReadyWaiter):
+    """A call whose subtool was not on the list, once the list has been fetched again."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: SubtoolCall) -> None:
+        self.call = call
+
+    def admitted(self, child: Child) -> None:
+        """Now it is there or it is not; a host that has cancelled meanwhile does not care."""
+        if self.call.wanted:
+            if self.call.asked.subtool in child.offer.heads:
+                self.call.admitted(child)
+            else:
+                self.call.unknown(child)
+
+    def refused(self, problem: Failure) -> None:
+        """The child went away meanwhile."""
+        self.call.refused(problem)
+
+
+def fingerprint(name: str, asked: SuiteCall) -> bytes:
+    """What a suite call and its repetition have in common, however either was written."""
+    args = jsonrpc.canonical(asked.args) if asked.args is not UNSET else b""
+    return jsonrpc.encode((name, asked.subtool)) + args
+
+
+def _retry(params: PlainParams) -> bytes:
+    """What a modern host brings back for a modern child."""
+    extra = b""
+    if params.input_responses is not UNSET:
+        extra = b',"inputResponses":' + bytes(params.input_responses)
+    if params.request_state is not UNSET:
+        extra += b',"requestState":' + bytes(params.request_state)
+    return extra
+
+
+def _compacted(schema: Raw) -> Raw:
+    """A schema without what only costs tokens; as the child sent it where it cannot be read."""
+    try:
+        return Raw(jsonrpc.encode(compact(msgspec.json.decode(schema))))
+    except (msgspec.MsgspecError, OverflowError, RecursionError):
+        return schema
+
+
+def _properties(child: Child, subtool: str) -> frozenset[str]:
+    """The names of a subtool's parameters; where they cannot be told, any name might be one."""
+    schema = child.offer.tools[subtool].input_schema
+    if schema is UNSET:
+        return frozenset()
+    try:
+        decoded = msgspec.json.decode(schema)
+    except (msgspec.DecodeError, RecursionError):
+        return WRAPPERS
+    properties = decoded.get("properties") if isinstance(decoded, dict) else None
+    return frozenset(properties) if isinstance(properties, dict) else frozenset()

@@ -1,0 +1,241 @@
+"""The switchboard suite: search over all suites, how they are, and what went wrong lately.
+
+A server in this process like any other child. Each client is answered from its own view: what that does not show is
+neither found nor told of. Nothing is started for any of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+from weakref import WeakKeyDictionary
+
+from msgspec import UNSET, Meta, Struct
+
+from switchboard_mcp import __version__
+from switchboard_mcp.children.recent_errors import RecentError, RecentErrors
+from switchboard_mcp.config.models import HOUSE_NAME
+from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.gateway.status import ChildStatus, children
+from switchboard_mcp.gateway.suites.tool_search import SubtoolMatch, ToolSearch
+from switchboard_mcp.inprocess.server_app import (
+    ClientIdentity,
+    ClientSession,
+    Notifier,
+    Resource,
+    ToolRequest,
+    ToolSpec,
+)
+from switchboard_mcp.suites.fuzzy import nearest
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.gateway import Gateway
+    from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+    from switchboard_mcp.gateway.suites.views import View
+
+INSTRUCTIONS = (
+    "`find` names the subtool for a task with its signature: call it next, there is no need to introspect its suite. "
+    "`status` and `recent` tell why something does not work."
+)
+CALL_SUITE = 'Call the tool named `suite` with {"action":"call","subtool":…,"args":{…}}, by the signature.'
+CALL_TOOL = "Call the tool named `tool` itself, with arguments by the signature."
+NOTHING = "Nothing fits these words. Try others, or introspect a suite."
+MOST_FOUND = 20
+
+
+class FindArgs(Struct, forbid_unknown_fields=True):
+    """What `find` takes."""
+
+    query: Annotated[str, Meta(min_length=1, description="what you want to do, in a few words")]
+    limit: Annotated[int, Meta(ge=1, le=MOST_FOUND, description="how many, at most")] = 5
+
+
+class StatusArgs(Struct, forbid_unknown_fields=True):
+    """What `status` takes."""
+
+    suite: Annotated[str, Meta(description="only this suite or child")] = ""
+
+
+class RecentArgs(Struct, forbid_unknown_fields=True):
+    """What `recent` takes."""
+
+    limit: Annotated[int, Meta(ge=1, le=50, description="how many, at most")] = 10
+
+
+class FindMatch(Struct, frozen=True, omit_defaults=True):
+    """One subtool, ready to be called: in its suite, or as a tool of its own."""
+
+    signature: str
+    summary: str
+    suite: str = ""
+    subtool: str = ""
+    tool: str = ""
+
+
+class FindResult(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """The answer of `find`."""
+
+    matches: list[FindMatch]
+    next: str
+    not_searched: list[str] = []
+    """Suites of which nothing is known yet: introspect one to have it searched."""
+
+
+class StatusResult(Struct, frozen=True):
+    """The answer of `status`."""
+
+    version: str
+    children: list[ChildStatus]
+
+
+class Error(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """One line of `recent`."""
+
+    seconds_ago: int
+    code: str
+    message: str
+    child: str = ""
+    subtool: str = ""
+    times: int = 1
+    hint: str = ""
+
+
+class RecentErrorsResult(Struct, frozen=True):
+    """The answer of `recent`."""
+
+    errors: list[Error]
+
+
+class SwitchboardServer:
+    """See the module. Is a `program.Program`."""
+
+    name = HOUSE_NAME
+    instructions = INSTRUCTIONS
+    resources: Sequence[Resource] = ()
+    gateway: Gateway  # which has this as a child, so that it comes later
+
+    def __init__(self, recent: RecentErrors) -> None:
+        self.recent = recent
+        self._finders: WeakKeyDictionary[View, ToolSearch] = WeakKeyDictionary()
+
+    @property
+    def tools(self) -> Sequence[ToolSpec]:
+        """All of them."""
+        return TOOLS
+
+    async def sit(self, voice: Notifier, caller: ClientIdentity) -> SwitchboardSession:
+        """One more client."""
+        return SwitchboardSession(self, caller.principal)
+
+    def finder(self, view: View) -> ToolSearch:
+        """The search over what one kind of client sees."""
+        finder = self._finders.get(view)
+        if finder is None:
+            finder = self._finders[view] = ToolSearch()
+        finder.refresh(_others(view))
+        return finder
+
+
+class SwitchboardSession(ClientSession):
+    """One client, and what it may see."""
+
+    def __init__(self, house: SwitchboardServer, principal: str) -> None:
+        self.house = house
+        self.principal = principal
+
+    @property
+    def view(self) -> View:
+        """What it sees now."""
+        return self.house.gateway.view_of(self.principal)
+
+
+async def find(guest: SwitchboardSession, asked: FindArgs, request: ToolRequest) -> FindResult:
+    """The subtools that fit, best first."""
+    view = guest.view
+    matches = guest.house.finder(view).find(asked.query, asked.limit)
+    own = {(found.suite.name, found.name): name for name, found in view.listing.direct().items()}
+    hits = [_hit(match, own.get((match.suite, match.subtool), "")) for match in matches]
+    unknown = [suite.name for suite in _others(view) if suite.child.knowledge is None]
+    said = [
+        CALL_SUITE if any(hit.suite for hit in hits) else "",
+        CALL_TOOL if any(h.tool for h in hits) else "",
+    ]
+    return FindResult(hits, " ".join(filter(None, said)) or NOTHING, unknown)
+
+
+def _hit(match: SubtoolMatch, tool: str) -> FindMatch:
+    if tool:
+        return FindMatch(match.signature, match.summary, tool=tool)
+    return FindMatch(match.signature, match.summary, suite=match.suite, subtool=match.subtool)
+
+
+async def status(
+    guest: SwitchboardSession, asked: StatusArgs, request: ToolRequest
+) -> StatusResult | Failure:
+    """How the children are."""
+    suites = _others(guest.view)
+    if asked.suite:
+        wanted = [suite for suite in suites if asked.suite in (suite.name, suite.source)]
+        if not wanted:
+            near = nearest(asked.suite, [suite.name for suite in suites])
+            return failure("unknown_tool", f"There is no suite '{asked.suite}'.", nearest=near)
+        suites = wanted
+    return StatusResult(__version__, children(suites, guest.principal))
+
+
+async def recent(guest: SwitchboardSession, asked: RecentArgs, request: ToolRequest) -> RecentErrorsResult:
+    """What went wrong lately, the latest first."""
+    house, shown = guest.house, {suite.source: suite for suite in guest.view.suites.values()}
+    now = house.recent.now()
+    seen = [mishap for mishap in house.recent.seen_by(guest.principal) if _is_shown(mishap, shown)]
+    return RecentErrorsResult([_error(mishap, now) for mishap in seen[: asked.limit]])
+
+
+def _is_shown(mishap: RecentError, suites: dict[str, ChildSuite]) -> bool:
+    child, subtool = mishap.problem.child, mishap.problem.subtool
+    if child is UNSET or child not in suites:
+        return False
+    return subtool is UNSET or suites[child].access.permits(subtool)
+
+
+def _error(mishap: RecentError, now: float) -> Error:
+    problem = mishap.problem
+    return Error(
+        seconds_ago=max(0, round(now - mishap.at)),
+        code=problem.code,
+        message=problem.message,
+        child=problem.child or "",
+        subtool=problem.subtool or "",
+        times=mishap.times,
+        hint=problem.hint or "",
+    )
+
+
+def _others(view: View) -> list[ChildSuite]:
+    """All suites that are seen, but this one."""
+    return [suite for suite in view.suites.values() if suite.source != HOUSE_NAME]
+
+
+TOOLS = (
+    ToolSpec(
+        name="find",
+        description="Find the subtools for a task, over all suites: names and signatures, ready to be called.",
+        takes=FindArgs,
+        serve=find,
+        read_only=True,
+    ),
+    ToolSpec(
+        name="status",
+        description="How each suite's server is: known, started, healthy, calls, tokens saved.",
+        takes=StatusArgs,
+        serve=status,
+        read_only=True,
+    ),
+    ToolSpec(
+        name="recent",
+        description="What went wrong lately, with what to do about it.",
+        takes=RecentArgs,
+        serve=recent,
+        read_only=True,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Upkeep of the message store: delivery sweeps, verification, repair and retention."""

@@ -1,0 +1,89 @@
+"""Leftovers of processes that were killed: temporary files, and moves that were half done.
+
+Anybody may do this at any time. Owns only what needs no look into a message.
+"""
+
+from __future__ import annotations
+
+import os
+
+from msgspec import Struct
+
+from switchboard_mcp.mail.store import file_operations
+from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.filenames import PLACES, Place, parse
+
+
+class StoreFinding(Struct, rename="camel", kw_only=True):
+    """One thing `verify` found, or `repair` mended."""
+
+    kind: str
+    """`lost`, `doubled`, `torn`, `foreign`, `temporary`, `half_moved`, `expired`, `receipt_missing`,
+    `unreadable`, `unsealed`."""
+    path: str
+    """Below `.switchboard/`."""
+    message: str
+    id: str | None = None
+    mended: bool = False
+
+
+def clean_temporaries(visit: Transaction) -> list[StoreFinding]:
+    """Take away the temporary files of processes that are no more: nobody holds their lock."""
+    folder = visit.folder("tmp")
+    names = file_operations.names(folder)
+    dead = {
+        writer for writer in {name.partition(".")[0] for name in names} if _is_dead(visit, folder, writer)
+    }
+    done = []
+    # The locks last, so that whoever is killed in the middle leaves the rest to be found.
+    for name in sorted(names, key=lambda name: name.endswith(".lock")):
+        if name.partition(".")[0] in dead:
+            try:
+                visit.remove(folder, name)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                continue  # A folder, for one: not ours.
+            if not name.endswith(".lock"):
+                told = f"tmp/{name} was left by a process that has ended."
+                done.append(StoreFinding(kind="temporary", path=f"tmp/{name}", message=told, mended=True))
+    return done
+
+
+def _is_dead(visit: Transaction, folder: int, writer: str) -> bool:
+    if writer == visit.tree.writer:
+        return False
+    try:
+        descriptor = os.open(f"{writer}.lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        return file_operations.try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def mend_half_moves(visit: Transaction, agent: str) -> list[StoreFinding]:
+    """Where a move takes two steps, a file may have two names: the one it was moved to counts. Under the lock."""
+    by_inode: dict[int, list[tuple[Place, str]]] = {}
+    for place in PLACES:
+        if visit.has(place, agent):
+            for name, inode in file_operations.entries(visit.folder(place, agent)):
+                if parse(place, name):
+                    by_inode.setdefault(inode, []).append((place, name))
+    done = []
+    for names in by_inode.values():
+        for place, name in _surplus(names):
+            visit.remove(visit.folder(place, agent), name)
+            path = f"{place}/{agent}/{name}"
+            told = f"{path} was moved, and its old name was left."
+            done.append(StoreFinding(kind="half_moved", path=path, message=told, mended=True))
+    return done
+
+
+def _surplus(names: list[tuple[Place, str]]) -> list[tuple[Place, str]]:
+    """All but the one that is furthest. A claim that was being given back stays a claim until it is over."""
+    ranked = sorted(names, key=lambda each: (PLACES.index(each[0]), each[1]))
+    return ranked[:-1]

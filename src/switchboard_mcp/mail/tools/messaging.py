@@ -1,0 +1,282 @@
+"""Tools by which agents write to each other: send, look, wait, claim, settle, and see what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.inprocess.server_app import ToolRequest, ToolSpec
+from switchboard_mcp.mail import agent_registry, resources
+from switchboard_mcp.mail.messages import Action, Draft, Outcome, Priority, Sent
+from switchboard_mcp.mail.presentation import brief, full, whole
+from switchboard_mcp.mail.roles import read_role
+from switchboard_mcp.mail.session import AgentSession
+from switchboard_mcp.mail.tools.agents import MailToolArgs
+
+# Hosts give up on a call after 60 s.
+LONGEST_WAIT_S, USUAL_WAIT_S = 55, 50
+TICK_S = 5.0
+
+Count = Annotated[int, Meta(ge=1, le=100)]
+Fence = Annotated[int, Meta(ge=1)]
+MessageId = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class MessageArgs(MailToolArgs, kw_only=True):
+    """What every message says."""
+
+    action: Action
+    payload: Annotated[str, Meta(description="Task, review, result or news, in words.")]
+    reply_to: Annotated[str | None, Meta(description="Id of the message this answers.")] = None
+    priority: Priority = "normal"
+    ack_by: Annotated[str | None, Meta(description="ISO 8601: when it must be acknowledged.")] = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    idempotency_key: Annotated[
+        str | None, Meta(description="The same key to the same recipient is sent once.")
+    ] = None
+    sender: Annotated[str | None, Meta(description="Only your own name.")] = None
+
+    def draft(self, **more: Any) -> Draft:
+        """As the store takes it."""
+        return Draft(
+            action=self.action,
+            payload=self.payload,
+            reply_to=self.reply_to,
+            priority=self.priority,
+            ack_by=self.ack_by,
+            idempotency_key=self.idempotency_key,
+            metadata={**self.metadata, **more.pop("metadata", {})},
+            **more,
+        )
+
+
+class SendMessage(MessageArgs, kw_only=True):
+    recipient: Annotated[str, Meta(min_length=1, description="An agent, or a role that one agent has.")]
+
+
+class SendTeamMessage(MessageArgs, kw_only=True):
+    team: Annotated[str, Meta(min_length=1)]
+    role: Annotated[str | None, Meta(description="Only members in this role.")] = None
+
+
+class CheckInbox(MailToolArgs, kw_only=True):
+    limit: Count = 20
+    after: Annotated[int, Meta(ge=0, description="Only messages beyond this `order`.")] = 0
+    id: Annotated[str | None, Meta(description="One message of yours in full, wherever it is now.")] = None
+
+
+class WaitForMail(MailToolArgs, kw_only=True):
+    seconds: Annotated[int, Meta(ge=1, le=LONGEST_WAIT_S)] = USUAL_WAIT_S
+    after: Annotated[int, Meta(ge=0, description="Only messages beyond this `order`.")] = 0
+
+
+class ClaimMessages(MailToolArgs, kw_only=True):
+    max: Count = 1
+    lease_seconds: Annotated[int, Meta(ge=1, le=86_400, description="How long they are yours.")] = 300
+
+
+class AckMessage(MailToolArgs, kw_only=True):
+    id: MessageId
+    outcome: Outcome
+    result: Annotated[str | None, Meta(description="Goes back to the sender as submit_result.")] = None
+    summary: Annotated[str, Meta(max_length=2_000, description="A sentence for the receipt.")] = ""
+    fence: Annotated[
+        Fence | None, Meta(description="As claim_messages told it; only needed from another connection.")
+    ] = None
+
+
+class GetReceipts(MailToolArgs, kw_only=True):
+    ids: Annotated[list[MessageId], Meta(max_length=100, description="Of these messages only.")] = field(
+        default_factory=list
+    )
+    limit: Count = 20
+
+
+class SearchMessages(MailToolArgs, kw_only=True):
+    query: str = ""
+    sender: str | None = None
+    action: Action | None = None
+    place: Literal["inbox", "claimed", "archive", "deadletter"] | None = None
+    limit: Count = 20
+
+
+async def send_message(seat: AgentSession, asked: SendMessage, request: ToolRequest) -> object:
+    """One message to one agent; answered when it is stored."""
+    sender = await seat.agent()
+    seat.check_sender(sender, asked.sender)
+    post = await seat.desk.post()
+    recipient = asked.recipient
+    if read_role(recipient) is not None:
+        recipient = agent_registry.find_recipient(await post.state(), recipient)
+    sent = await post.send(asked.draft(), sender=sender, recipient=recipient)
+    if "completes" in asked.metadata:
+        await seat.desk.catch_up()
+    told = _receipt(sent)
+    warning = await seat.desk.outlook(sent.recipient)
+    return {**told, "warning": warning} if warning else told
+
+
+async def send_team_message(seat: AgentSession, asked: SendTeamMessage, request: ToolRequest) -> object:
+    """The same message to the members of a team, each stored or refused on its own."""
+    sender = await seat.agent()
+    seat.check_sender(sender, asked.sender)
+    post = await seat.desk.post()
+    team = agent_registry.read_name(asked.team)
+    chosen = agent_registry.addressees(await post.state(), team, asked.role, sender)
+    played = chosen[0].role
+    draft = asked.draft(team=team, metadata={"role": played} if played else {})
+    outcomes = await post.send_to_many(
+        draft, sender=sender, recipients=[addressee.agent for addressee in chosen]
+    )
+    sent = [_receipt(outcome) for outcome in outcomes if isinstance(outcome, Sent)]
+    if not sent:
+        problem = next(outcome for outcome in outcomes if isinstance(outcome, Failure))
+        raise SwitchboardError(problem)
+    refused = [
+        {"recipient": addressee.agent, "error": outcome}
+        for addressee, outcome in zip(chosen, outcomes, strict=True)
+        if isinstance(outcome, Failure)
+    ]
+    return {"team": team, "sent": sent, **({"refused": refused} if refused else {})}
+
+
+def _receipt(sent: Sent) -> dict[str, object]:
+    told: dict[str, object] = {"id": sent.id, "recipient": sent.recipient, "status": sent.receipt.status}
+    return {**told, "duplicate": True} if sent.duplicate else told
+
+
+async def check_inbox(seat: AgentSession, asked: CheckInbox, request: ToolRequest) -> object:
+    """Look, and consume nothing."""
+    agent = await seat.agent()
+    seat.desk.note_woken(agent)
+    if asked.id is not None:
+        letter = await (await seat.desk.post()).read(agent, asked.id)
+        return {"place": letter.place, **full(letter.message)}
+    return await resources.inbox(seat.desk, agent, asked.limit, asked.after)
+
+
+async def wait_for_mail(seat: AgentSession, asked: WaitForMail, request: ToolRequest) -> object:
+    """Wait until there is something, in slices, so that whoever waits hears that we are at it."""
+    agent = await seat.agent()
+    post = await seat.desk.post()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while True:
+        waited = loop.time() - began
+        if waited > 0.001:
+            request.progress(round(waited, 3), asked.seconds, f"Waiting for mail to '{agent}'")
+        await seat.agent()  # still here, and still itself
+        left = asked.seconds - waited
+        letters = await post.wait(agent, max(0.0, min(TICK_S, left)), after=asked.after)
+        if letters or left <= TICK_S:
+            break
+    if letters:
+        seat.desk.note_woken(agent)
+    return {"agent": agent, "messages": [brief(letter) for letter in letters]}
+
+
+async def claim_messages(seat: AgentSession, asked: ClaimMessages, request: ToolRequest) -> object:
+    """Take messages for a time."""
+    agent = await seat.agent()
+    seat.desk.note_woken(agent)
+    post = await seat.desk.post()
+    claimed = await post.claim(agent, most=asked.max, lease_s=float(asked.lease_seconds))
+    seat.remember(claimed)
+    return {"messages": [whole(one) for one in claimed]}
+
+
+async def ack_message(seat: AgentSession, asked: AckMessage, request: ToolRequest) -> object:
+    """Settle a message that one has claimed."""
+    agent = await seat.agent()
+    fence = asked.fence or seat.fences.get(asked.id)
+    if fence is None:
+        told = f"Message '{asked.id}' was not claimed over this connection."
+        hint = "Claim it first, or give the `fence` that claim_messages told."
+        return failure("mail_lease_lost", told, hint=hint)
+    acked = await (await seat.desk.post()).ack(
+        agent,
+        asked.id,
+        fence=fence,
+        outcome=asked.outcome,
+        summary=asked.summary,
+        result=asked.result,
+    )
+    told_of = {"id": acked.id, "outcome": acked.outcome, "receipt": acked.receipt.status}
+    return {**told_of, "result": _receipt(acked.result)} if acked.result is not None else told_of
+
+
+async def get_receipts(seat: AgentSession, asked: GetReceipts, request: ToolRequest) -> object:
+    """What became of what one has sent."""
+    agent = await seat.agent()
+    found = await (await seat.desk.post()).receipts(agent, ids=asked.ids or None, limit=asked.limit)
+    return {"receipts": found}
+
+
+async def search_messages(seat: AgentSession, asked: SearchMessages, request: ToolRequest) -> object:
+    """Look through one's own messages."""
+    agent = await seat.agent()
+    places = (asked.place,) if asked.place else ("inbox", "claimed", "archive")
+    found = await (await seat.desk.post()).search(
+        agent, asked.query, sender=asked.sender, action=asked.action, places=places, limit=asked.limit
+    )
+    return {"messages": [brief(letter) for letter in found]}
+
+
+TOOLS = (
+    ToolSpec(
+        name="send_message",
+        description="Send a message to an agent. Answered when it is safely stored.",
+        takes=SendMessage,
+        serve=send_message,
+    ),
+    ToolSpec(
+        name="send_team_message",
+        description="Send a message to all members of a team, or to those in one role.",
+        takes=SendTeamMessage,
+        serve=send_team_message,
+    ),
+    ToolSpec(
+        name="check_inbox",
+        description="See your unread messages in brief. Consumes nothing.",
+        takes=CheckInbox,
+        serve=check_inbox,
+        read_only=True,
+    ),
+    ToolSpec(
+        name="wait_for_mail",
+        description="Wait until you have mail, at most `seconds`. Consumes nothing; call again to go on waiting.",
+        takes=WaitForMail,
+        serve=wait_for_mail,
+        read_only=True,
+    ),
+    ToolSpec(
+        name="claim_messages",
+        description="Take your next messages in full, to work on. Settle each with ack_message, or it comes back.",
+        takes=ClaimMessages,
+        serve=claim_messages,
+    ),
+    ToolSpec(
+        name="ack_message",
+        description="Settle a claimed message: done, failed or rejected. `result` answers its sender.",
+        takes=AckMessage,
+        serve=ack_message,
+        idempotent=True,
+    ),
+    ToolSpec(
+        name="get_receipts",
+        description="What became of messages you sent.",
+        takes=GetReceipts,
+        serve=get_receipts,
+        read_only=True,
+    ),
+    ToolSpec(
+        name="search_messages",
+        description="Find messages you received, by words, sender or action.",
+        takes=SearchMessages,
+        serve=search_messages,
+        read_only=True,
+    ),
+)

@@ -1,0 +1,115 @@
+"""The files of a workflow: artifacts as they are found in the workspace, and the record of a run.
+
+A path is walked folder by folder, and no link is followed, so that nothing outside is ever looked at. Owns looking
+and hashing; which files are wanted is decided elsewhere. Blocking; called in threads.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from hashlib import sha256
+
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.mail.path_patterns import artifact_path
+from switchboard_mcp.mail.store import file_operations
+from switchboard_mcp.mail.workflows.definitions import WorkflowArtifact
+
+REVIEWS = "reviews"
+# Hashed within a few seconds; what is larger is no document.
+MOST_BYTES = 1 << 30
+_CHUNK = 1 << 20
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+
+def look(workspace: str, paths: Iterable[str]) -> dict[str, WorkflowArtifact | str]:
+    """What is at each path: the file with its hash, or why there is none to be had."""
+    return {path: _look(workspace, path) for path in dict.fromkeys(paths)}
+
+
+def _look(workspace: str, path: str) -> WorkflowArtifact | str:
+    if artifact_path(path) != path:
+        return "it is not inside the workspace"
+    *folders, name = path.split("/")
+    here = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for folder in folders:
+            below = os.open(folder, _FOLDER, dir_fd=here)
+            os.close(here)
+            here = below
+        return _hashed(here, name, path)
+    except FileNotFoundError:
+        return "there is no such file"
+    except OSError as problem:
+        at = _link_at(workspace, path)
+        return f"'{at}' is a symbolic link" if at else f"it cannot be read: {problem.strerror}"
+    finally:
+        os.close(here)
+
+
+def _hashed(folder: int, name: str, path: str) -> WorkflowArtifact | str:
+    # Looked at before it is opened: to open a device or a pipe may do something.
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    unfit = _unfit(found)
+    if unfit:
+        return unfit
+    descriptor = os.open(name, _FILE, dir_fd=folder)
+    try:
+        before = os.fstat(descriptor)
+        unfit = _unfit(before)
+        if unfit:
+            return unfit
+        digest, size = sha256(), 0
+        while (part := os.read(descriptor, _CHUNK)) and size <= MOST_BYTES:
+            digest.update(part)
+            size += len(part)
+        after = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns) or size != after.st_size:
+        return "it was being written meanwhile"
+    return WorkflowArtifact(path, digest.hexdigest(), size)
+
+
+def _unfit(found: os.stat_result) -> str:
+    if stat.S_ISLNK(found.st_mode):
+        return "it is a symbolic link"
+    if not stat.S_ISREG(found.st_mode):
+        return "it is no regular file"
+    if found.st_nlink != 1:
+        return "it is a hard link to a file that has other names"
+    if found.st_size == 0:
+        return "it is empty"
+    return f"it is larger than {MOST_BYTES} bytes" if found.st_size > MOST_BYTES else ""
+
+
+def _link_at(workspace: str, path: str) -> str:
+    """The first part of a path that is a link, for the message."""
+    parts = path.split("/")
+    heads = ("/".join(parts[: count + 1]) for count in range(len(parts)))
+    return next((head for head in heads if os.path.islink(os.path.join(workspace, head))), "")
+
+
+def write_record(desk_folder: str, name: str, data: bytes) -> None:
+    """Put the record of a run among the reviews, durably, in place of an earlier one."""
+    try:
+        root = file_operations.open_folder(desk_folder)
+        try:
+            folder = file_operations.open_folder(REVIEWS, root)
+        finally:
+            os.close(root)
+        try:
+            draft = f".{name}.{os.urandom(4).hex()}.tmp"
+            written = file_operations.create(folder, draft, data)
+            try:
+                file_operations.sync(written)
+            finally:
+                os.close(written)
+            file_operations.replace(folder, draft, folder, name)
+            file_operations.sync(folder)
+        finally:
+            os.close(folder)
+    except OSError as problem:
+        raise SwitchboardError(file_operations.trouble(problem, os.path.join(desk_folder, REVIEWS))) from None

@@ -1,0 +1,142 @@
+"""What is told of a workflow: to whose turn it is, to the others when it is over, and to whoever looks.
+
+Every message has a key of its own for each step, so that telling twice is telling once. Owns the words; does not
+decide anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+
+from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.mail.messages import Draft
+from switchboard_mcp.mail.store.store import MessageStore
+from switchboard_mcp.mail.workflows.artifact_files import write_record
+from switchboard_mcp.mail.workflows.definitions import Definition, WorkflowRun, WorkflowStep
+
+
+def record_name(run: WorkflowRun) -> str:
+    """The file among the reviews that keeps what happened in a run."""
+    return f"{run.id}.json"
+
+
+async def tell(post: MessageStore, run: WorkflowRun) -> list[str]:
+    """Tell those concerned how a run stands now; what could not be told or kept."""
+    last = run.steps[-1] if run.steps else None
+    teller = (last.by if last else "") or run.started_by
+    verified = not (last.unverified if last else run.unverified)
+    key = f"workflow {run.id} {len(run.steps)}"
+    if run.status == "running":
+        phase = run.now_in
+        if phase is None or run.actor == teller:
+            return []
+        draft = Draft(
+            action=phase.ask, payload=asking(run), metadata={"workflow": run.id}, idempotency_key=key
+        )
+        return await _sent(post, draft, teller, [run.actor], verified)
+    warnings = await _kept(post, run)
+    metadata = {"workflowRecord": f".switchboard/reviews/{record_name(run)}"}
+    said = f"{_title(run)} is {run.status}.\n{history(run)}"
+    news = Draft(action="status_update", payload=said, metadata=metadata, idempotency_key=key)
+    others = sorted(run.members - {teller, run.started_by})
+    warnings += await _sent(post, news, teller, others, verified)
+    if run.started_by != teller:
+        # Whoever had it started is waiting for how it ends.
+        result = msgspec.structs.replace(news, action="submit_result")
+        warnings += await _sent(post, result, teller, [run.started_by], verified)
+    return warnings
+
+
+async def _sent(
+    post: MessageStore, draft: Draft, sender: str, recipients: list[str], verified: bool
+) -> list[str]:
+    warnings = []
+    for recipient in recipients:
+        try:
+            await post.send(draft, sender=sender, recipient=recipient, verified=verified)
+        except SwitchboardError as problem:
+            warnings.append(f"'{recipient}' could not be told: {problem.failure.message}")
+    return warnings
+
+
+async def _kept(post: MessageStore, run: WorkflowRun) -> list[str]:
+    record = msgspec.json.format(msgspec.json.encode({"workflow": run, "version": 1}), indent=2) + b"\n"
+    try:
+        await asyncio.to_thread(write_record, post.path, record_name(run), record)
+    except SwitchboardError as problem:
+        return [f"The record could not be written: {problem.failure.message}"]
+    return []
+
+
+def asking(run: WorkflowRun) -> str:
+    """What an agent is told whose turn it is."""
+    phase = run.now_in
+    if phase is None:
+        return f"{_title(run)} is {run.status}."
+    lines = [f"{_title(run)}: phase '{phase.name}', your part is {phase.by}.", phase.does]
+    if run.needs():
+        lines.append(f"Needed at its end: {', '.join(run.needs())}")
+    arrows = run.definition.arrows(phase)
+    onward = f',"next":"{"|".join(arrows)}"' if len(arrows) > 1 else ""
+    workflow = f'"workflow":"{run.id}"'
+    lines.append(f'When it is done: complete_workflow_phase {{{workflow},"phase":"{phase.name}"{onward}}}')
+    action = phase.may_send[0] if phase.may_send else "status_update"
+    lines.append(
+        f'Without tools: a {action} with "metadata":{{{workflow},"completes":"{phase.name}"{onward}}}'
+    )
+    if run.steps:
+        lines.append(f"So far:\n{history(run)}")
+    return "\n".join(lines)
+
+
+def shown(run: WorkflowRun, agent: str = "") -> dict[str, object]:
+    """A run, as whoever looks at it sees it."""
+    told: dict[str, object] = {
+        "workflow": run.id,
+        "subject": run.subject,
+        "status": run.status,
+        "agents": run.agents,
+        "startedBy": run.started_by,
+    }
+    phase = run.now_in
+    if phase is not None:
+        told |= {"phase": phase.name, "round": run.round(phase.name), "actor": run.actor, "does": phase.does}
+        told |= {"needs": run.needs(), "next": run.definition.arrows(phase), "heldUntil": run.due}
+        told |= {"phases": [each.name for each in run.definition.phases]}
+        if agent:
+            told["yourTurn"] = run.actor == agent
+    else:
+        told["record"] = f".switchboard/reviews/{record_name(run)}"
+    return {key: value for key, value in told.items() if value != ""} | {"steps": run.steps}
+
+
+def offered(known: Mapping[str, Definition | Failure]) -> list[dict[str, object]]:
+    """What can be started, as whoever looks sees it."""
+    return [
+        {"name": name, "error": found.message}
+        if isinstance(found, Failure)
+        else {"name": name, "description": found.description, "parts": found.parts}
+        for name, found in sorted(known.items())
+    ]
+
+
+def _title(run: WorkflowRun) -> str:
+    return f"Workflow {run.id} ({run.subject})" if run.subject else f"Workflow {run.id}"
+
+
+def history(run: WorkflowRun) -> str:
+    """What has happened so far, a line for each step."""
+    return "\n".join(f"- {_line(step)}" for step in run.steps)
+
+
+def _line(step: WorkflowStep) -> str:
+    told = f"{step.phase} {step.how}" + (f" by {step.by}" if step.by else "")
+    told += " (unverified)" if step.unverified else ""
+    told += f", on to {step.to}" if step.to else ""
+    if step.reason or step.note:
+        told += f": {step.reason or step.note}"
+    files = ", ".join(f"{each.path} (sha256 {each.sha256[:12]}…)" for each in step.artifacts)
+    return f"{told} [{files}]" if files else told

@@ -1,0 +1,65 @@
+"""What every suite is to the gateway: a child's own, or one with something around it."""
+
+from __future__ import annotations
+
+import json
+
+from switchboard_mcp.gateway.session import ReplyChannel, Session
+from switchboard_mcp.gateway.suites.suite_calls import PlainParams
+from switchboard_mcp.gateway.suites.suite_tools import Suite
+from tests.unit.gateway.board import EVERYTHING, Board
+
+FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+
+
+class Answers:
+    """A road that keeps what is answered on it, and passes it on."""
+
+    def __init__(self, route: ReplyChannel, kept: list[bytes]) -> None:
+        self.send = route.send
+        self._route = route
+        self._kept = kept
+
+    def answer(self, message: bytes) -> None:
+        self._kept.append(message)
+        self._route.answer(message)
+
+
+class Watched:
+    """Any suite, with an eye on what goes in and what comes out."""
+
+    def __init__(self, inner: Suite) -> None:
+        self.name, self.source, self.descriptor = inner.name, inner.source, inner.descriptor
+        self.inner = inner
+        self.calls: list[str] = []
+        self.answers: list[bytes] = []
+
+    def begin(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
+        self.calls.append(params.arguments.subtool)
+        self.inner.begin(session, Answers(route, self.answers), id, params)
+
+
+def test_an_unknown_tool_is_not_mistaken_for_a_suite_that_no_host_sees(board: Board) -> None:
+    board.child("kid", exposure="direct")
+    board.child("cat")
+    host = board.host()
+    host.get("tools/list")
+    told = host.error(host.ask("tools/call", {"name": "kid_suit", "arguments": {}}))
+    assert "kid_suite" not in json.dumps(told)
+
+
+def test_what_is_put_around_a_suite_sees_a_call_come_back_from_the_lot_too(board: Board) -> None:
+    child = board.child()
+    host = board.host(EVERYTHING, modern=True)
+    watched = board.gateway.tools["kid_suite"] = Watched(board.gateway.tools["kid_suite"])
+    first = host.call()
+    child.server.ask("elicitation/create", FORM)
+    board.advance(1)
+    asked = host.result(first)
+    answers = {key: {"action": "decline"} for key in asked["inputRequests"]}
+    again = host.call(params={"requestState": asked["requestState"], "inputResponses": answers})
+    child.server.give(child.server.last(), {"content": []})
+    assert host.result(again) == {"content": [], "resultType": "complete"}
+    assert watched.calls == ["echo", "echo"]
+    ends = [json.loads(answer)["result"]["resultType"] for answer in watched.answers]
+    assert ends == ["input_required", "complete"]

@@ -1,0 +1,193 @@
+"""The switchboard suite: finds, tells how children are and what went wrong, to each what it may see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from switchboard_mcp.children.builtin import BuiltinChild
+from switchboard_mcp.children.recent_errors import MOST, RecentErrors
+from switchboard_mcp.config.models import HOUSE_NAME, ChildSpec, Config, Expose
+from switchboard_mcp.config.sections import Profile
+from switchboard_mcp.errors import failure
+from switchboard_mcp.gateway.suites.profile_suite import apply
+from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
+from tests.unit.gateway.board import Board, Host, Json
+
+ISSUE: Json = {
+    "name": "create_issue",
+    "description": "Open a new issue in a repository.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"title": {"type": "string"}, "labels": {"type": "array", "items": {"type": "string"}}},
+        "required": ["title"],
+    },
+}
+STAR: Json = {"name": "star", "description": "Star a repository.", "inputSchema": {"type": "object"}}
+
+
+class Home:
+    """A board with a house; children are added before the first host."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self.recent = board.services.recent = RecentErrors(board.loop.time)
+        self.house = SwitchboardServer(self.recent)
+        board.services.programs = {HOUSE_NAME: self.house}
+        spec = ChildSpec(name=HOUSE_NAME, source="test", kind="builtin", description="Find.")
+        board.children[HOUSE_NAME] = BuiltinChild(spec, Config(), board.services)
+
+    def host(self, principal: str = "") -> Host:
+        self.house.gateway = self.board.gateway
+        return self.board.host(principal=principal)
+
+    def ask(self, host: Host, subtool: str, **args: object) -> Json:
+        """The structured answer of one of its tools."""
+        asked = host.call(subtool, "switchboard_suite", args=args)
+        self.board.settle()
+        answer: Json = host.result(asked)["structuredContent"]
+        return answer
+
+
+@pytest.fixture
+def home(board: Board) -> Iterator[Home]:
+    home = Home(board)
+    yield home
+    home.board.settle()
+
+
+def use(host: Host, suite: str, subtool: str) -> None:
+    """Have a child started, so that it is known."""
+    host.call(subtool, suite)
+
+
+def test_find_names_the_subtool_with_all_it_takes_to_call_it(home: Home) -> None:
+    home.board.child("github", tools=[ISSUE, STAR])
+    host = home.host()
+    use(host, "github_suite", "star")
+    found = home.ask(host, "find", query="open an issue", limit=1)
+    assert found["matches"] == [
+        {
+            "suite": "github_suite",
+            "subtool": "create_issue",
+            "signature": "(title: string, labels?: string[])",
+            "summary": "Open a new issue in a repository.",
+        }
+    ]
+    assert '"action":"call"' in found["next"]
+
+
+def test_find_says_which_suites_it_could_not_search_and_starts_nothing(home: Home) -> None:
+    kid = home.board.child("github", tools=[ISSUE])
+    found = home.ask(home.host(), "find", query="issue")
+    assert (found["matches"], found["notSearched"]) == ([], ["github_suite"])
+    assert kid.runs == []
+
+
+def test_find_names_a_tool_that_is_shown_directly_as_it_is_called(home: Home) -> None:
+    home.board.child("github", tools=[ISSUE], exposure="direct")
+    host = home.host()
+    host.get("tools/list")
+    (match,) = home.ask(host, "find", query="open an issue")["matches"]
+    assert match["tool"] == "create_issue"
+    assert "suite" not in match
+
+
+def test_find_keeps_to_policy_and_profile(home: Home) -> None:
+    home.board.child("github", tools=[ISSUE, STAR], expose=Expose(deny=["star"]))
+    home.board.child("gitlab", tools=[ISSUE])
+    profile = Profile(suites=["github", HOUSE_NAME], expose={"github": Expose(deny=["create_*"])})
+    host = home.host()
+    use(host, "github_suite", "create_issue")
+    use(host, "gitlab_suite", "create_issue")
+    apply(home.board.gateway, {"p": profile}, {"ada": "p"}, "", home.board.services.log)
+    ada = home.host("ada")
+    query = "open an issue or star a repository"
+    assert home.ask(ada, "find", query=query)["matches"] == []
+    assert {match["suite"] for match in home.ask(host, "find", query=query)["matches"]} == {
+        "github_suite",
+        "gitlab_suite",
+    }
+    assert "star" not in str(home.ask(host, "find", query=query)["matches"])
+
+
+def test_find_notices_what_a_child_offers_now(home: Home) -> None:
+    kid = home.board.child("github", tools=[STAR])
+    host = home.host()
+    use(host, "github_suite", "star")
+    assert home.ask(host, "find", query="open an issue")["matches"] == []
+    kid.lists["tools/list"] = [STAR, ISSUE]
+    kid.server.notify("notifications/tools/list_changed")
+    assert home.ask(host, "find", query="open an issue")["matches"][0]["subtool"] == "create_issue"
+
+
+def test_status_tells_of_each_child_what_is_known_and_how_it_is(home: Home) -> None:
+    home.board.child("github", tools=[ISSUE] * 1 + [STAR])
+    home.board.child("quiet")
+    host = home.host()
+    use(host, "github_suite", "star")
+    host.ask("tools/call", {"name": "github_suite", "arguments": {"action": "introspect"}})
+    github, quiet = home.ask(host, "status")["children"]
+    assert github["health"] == "healthy"
+    assert (github["started"], github["known"], github["calls"], github["subtools"]) == (True, True, 1, 2)
+    assert "tokensSaved" in github
+    assert quiet["state"] == "configured"
+    assert "started" not in quiet
+    assert "known" not in quiet
+
+
+def test_status_of_one_suite_and_of_none(home: Home) -> None:
+    home.board.child("github")
+    host = home.host()
+    assert len(home.ask(host, "status", suite="github")["children"]) == 1
+    assert home.ask(host, "status", suite="gitbub_suite")["error"]["nearest"] == ["github_suite"]
+
+
+def test_recent_tells_what_went_wrong_without_secrets(home: Home) -> None:
+    home.board.services.redactor.register("s3cr3t-t0ken")
+    kid = home.board.child("github", tools=[STAR])
+    host = home.host()
+    host.call("star", "github_suite")
+    kid.server.refuse(kid.server.last(), -32000, "no access with s3cr3t-t0ken")
+    home.board.advance(5)
+    (error,) = home.ask(host, "recent")["errors"]
+    assert (error["code"], error["child"], error["subtool"]) == ("child_error", "github", "star")
+    assert error["secondsAgo"] == 5
+    assert "s3cr3t" not in str(error)
+
+
+def test_recent_tells_nobody_of_the_calls_of_another(home: Home) -> None:
+    kid = home.board.child("github", tools=[STAR])
+    ada = home.host("ada")
+    ada.call("star", "github_suite")
+    kid.server.refuse(kid.server.last(), -32000, "ada's own")
+    assert home.ask(home.host("bob"), "recent")["errors"] == []
+    assert len(home.ask(ada, "recent")["errors"]) == 1
+
+
+def test_recent_tells_everybody_of_a_child_that_crashed_unless_it_is_hidden(home: Home) -> None:
+    kid = home.board.child("github", tools=[STAR])
+    host = home.host()
+    use(host, "github_suite", "star")
+    apply(
+        home.board.gateway,
+        {"p": Profile(suites=[HOUSE_NAME])},
+        {"ada": "p"},
+        "",
+        home.board.services.log,
+    )
+    kid.server.die()
+    assert "child_crashed" in {error["code"] for error in home.ask(home.host("bob"), "recent")["errors"]}
+    assert home.ask(home.host("ada"), "recent")["errors"] == []
+
+
+def test_the_memory_is_short_and_counts_what_repeats() -> None:
+    now = [0.0]
+    recent = RecentErrors(lambda: now[0])
+    for number in range(MOST + 5):
+        recent.note(failure("child_crashed", f"{number}", child="kid"))
+    now[0] = 7.0
+    recent.note(failure("child_crashed", f"{MOST + 4}", child="kid"))
+    latest, *rest = recent.seen_by("")
+    assert (latest.times, latest.at, len(rest)) == (2, 7.0, MOST - 1)

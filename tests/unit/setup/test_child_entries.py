@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard_mcp.setup.child_entries import (
+    TEAM,
+    child_text,
+    known_secrets,
+    literals,
+    problem_of,
+    safe_name,
+    shown,
+    with_secrets,
+    without_literals,
+)
+from switchboard_mcp.setup.dialects import HostServer
+
+KEY = "sk-proj-aB3dE5fG7hI9jK1lM3nO5pQ7rS9t"
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [
+        ("github", "github"),
+        ("My Server!", "My-Server"),
+        ("../../etc", "etc"),
+        ("ä", "server"),
+        ("", "server"),
+    ],
+)
+def test_a_name_can_be_a_folder(name: str, safe: str) -> None:
+    assert safe_name(name) == safe
+
+
+def test_the_file_of_a_child_is_in_the_dialect_that_switchboard_reads() -> None:
+    server = HostServer(
+        kind="stdio", command="npx", args=["-y", "@modelcontextprotocol/server-memory"], env={"A": "b"}
+    )
+    written = json.loads(child_text("memory", server, "/w"))
+    assert written["command"] == {
+        "cmd": "npx",
+        "args": ["-y", "@modelcontextprotocol/server-memory"],
+        "env": {"A": "b"},
+    }
+    assert written["switchboardDescription"].startswith("Remember")
+    assert written["cwd"] == "../../.."
+    assert problem_of("memory", server, "/w") == ""
+    assert "NUL" in problem_of("x", HostServer(kind="stdio", command="a\0b"), "/w")
+
+
+@pytest.mark.parametrize(
+    ("cwd", "written"),
+    [("", "../.."), ("/w", "../.."), ("/w/a/b", "../../a/b"), ("/w/..a", "../../..a"), ("/other", "/other")],
+)
+def test_a_folder_within_the_workspace_is_written_without_where_that_is(cwd: str, written: str) -> None:
+    server = HostServer(kind="stdio", command="x", cwd=cwd)
+    assert json.loads(child_text("x", server, "/w", TEAM))["cwd"] == written
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        HostServer(kind="stdio", command="x", args=["--api-key", KEY]),
+        HostServer(kind="stdio", command="x", args=[f"--token={KEY}"]),
+        HostServer(kind="stdio", command="x", args=["postgresql://u:pa55-word-x@h/db"]),
+        HostServer(kind="stdio", command="x", args=["0a1b2c3d4e5f60718293a4b5c6d7e8f9"]),
+        HostServer(kind="http", url="https://u:pa55-word-x@h/mcp"),
+        HostServer(kind="http", url=f"https://h/mcp?apiKey={KEY}"),
+    ],
+)
+def test_what_is_shown_of_a_server_has_no_secret(server: HostServer) -> None:
+    told = shown(server)
+    for secret in (KEY, "pa55-word-x", "0a1b2c3d4e5f60718293a4b5c6d7e8f9"):
+        assert secret not in told
+
+
+def test_secrets_that_are_written_out_are_found_and_others_are_not() -> None:
+    server = HostServer(
+        kind="stdio",
+        command="x",
+        args=["--api-key", KEY, "--port", "8080"],
+        env={"GITHUB_TOKEN": "abcdef12345", "LEVEL": "debug", "FILLED_TOKEN": "${T}", "KEY_FILE": "/etc/key"},
+    )
+    assert [each.where for each in literals(server)] == ["env.GITHUB_TOKEN", "args --api-key"]
+    clean, values = without_literals("my-server", server, {})
+    assert clean.env["GITHUB_TOKEN"] == "${GITHUB_TOKEN}"
+    assert clean.args[1] == "${MY_SERVER_API_KEY}"
+    assert values == {"GITHUB_TOKEN": "abcdef12345", "MY_SERVER_API_KEY": KEY}
+    assert literals(clean) == []
+
+
+def test_a_variable_that_means_something_else_already_is_not_used() -> None:
+    server = HostServer(kind="stdio", command="x", env={"API_TOKEN": "second-value"})
+    _, values = without_literals("b", server, {"API_TOKEN": "first-value"})
+    assert values == {"B_API_TOKEN": "second-value"}
+
+
+def test_a_header_keeps_its_scheme() -> None:
+    server = HostServer(kind="http", url="https://h/mcp", headers={"Authorization": f"Bearer {KEY}"})
+    clean, values = without_literals("h", server, {})
+    assert clean.headers == {"Authorization": "Bearer ${H_TOKEN}"}
+    assert values == {"H_TOKEN": KEY}
+
+
+@given(st.dictionaries(st.from_regex(r"[A-Z][A-Z_]{0,8}", fullmatch=True), st.text(min_size=1), max_size=4))
+def test_the_file_of_secrets_is_read_as_it_was_written(values: dict[str, str]) -> None:
+    values = {
+        name: value.replace("\r", "").replace("\0", "").encode("utf-8", "replace").decode()
+        for name, value in values.items()
+    }
+    values = {name: value for name, value in values.items() if "\n" not in value}
+    data = with_secrets(b"", values)
+    assert known_secrets(data) == values
+    assert with_secrets(data, values) == data
