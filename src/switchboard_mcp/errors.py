@@ -123,7 +123,7 @@ KINDS: dict[str, FailureKind] = {
     "loose_permissions": FailureKind(False, "Take the rights of others away, then start again."),
     "audit_failed": FailureKind(
         True,
-        "Make room, or make the folder writable: what cannot be recorded is refused (audit.whenImpossible).",
+        "Make room, or make the folder writable: what cannot be recorded is refused (audit.onError).",
     ),
     "arguments_invalid": FailureKind(False, "Correct the arguments by the schema."),
     "mail_name_invalid": FailureKind(

@@ -65,7 +65,7 @@ def open_audit(workspace: Workspace, log: Log, redactor: Redactor) -> AuditLog |
         return None
     from switchboard_mcp.observability.audit.audit_log import AuditLog
 
-    deny = governed if settings.when_impossible is None else settings.when_impossible == "deny"
+    deny = governed if settings.on_error is None else settings.on_error == "deny"
 
     def warn(problem: Failure) -> None:
         log.warning("audit.failed", problem=problem.message, calls="refused" if deny else "go on")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
@@ -88,6 +89,37 @@ def join(path: str, name: str) -> str:
     if not name or "." in name or not name.isprintable():
         return f"{path}[{name!r}]"
     return f"{path}.{name}" if path else name
+
+
+def rename_keys(document: object, renames: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Move values from deprecated keys to their current ones, in place.
+
+    `renames` maps dotted paths, old to new. Returns each deprecated key that was present, with a warning about it.
+    """
+    warnings: list[tuple[str, str]] = []
+    for old, new in renames.items():
+        parent, _, name = old.rpartition(".")
+        section = _section(document, parent)
+        if section is None or name not in section:
+            continue
+        value = section.pop(name)
+        new_parent, _, new_name = new.rpartition(".")
+        target = _section(document, new_parent, create=True)
+        if target is None or new_name in target:
+            warnings.append((old, f"deprecated, and ignored because `{new}` is set too. Remove it."))
+            continue
+        target[new_name] = value
+        warnings.append((old, f"deprecated; use `{new}`. The next release no longer accepts the old name."))
+    return warnings
+
+
+def _section(document: object, path: str, *, create: bool = False) -> dict[str, object] | None:
+    """Return the object at a dotted path, or None if there is none."""
+    for name in path.split(".") if path else ():
+        if not isinstance(document, dict):
+            return None
+        document = document.setdefault(name, {}) if create else document.get(name)
+    return document if isinstance(document, dict) else None
 
 
 def _rest(descriptor: int, first: bytes) -> bytes | Unreadable:

@@ -12,7 +12,7 @@ import msgspec
 
 from switchboard_mcp.config import sections
 from switchboard_mcp.config.discover import discover
-from switchboard_mcp.config.documents import Unreadable, read_document
+from switchboard_mcp.config.documents import Unreadable, read_document, rename_keys
 from switchboard_mcp.config.models import Config, ConfigWarning, SuiteSettings, Workspace
 from switchboard_mcp.config.sections import Token
 from switchboard_mcp.errors import SwitchboardError, refused
@@ -21,6 +21,8 @@ JSON_NAME = "switchboard.config.json"
 TOML_NAME = "switchboard.config.toml"
 # A folder with one of these is a workspace.
 MARKS = (JSON_NAME, TOML_NAME, ".switchboard", "mcps")
+# Deprecated settings, old to new. Each is accepted for one release, with a warning.
+RENAMED_KEYS = {"audit.whenImpossible": "audit.onError"}
 
 
 def nearest_workspace(here: str) -> str:
@@ -64,8 +66,10 @@ def load_workspace(
             hint="Name an existing folder with --workspace, or create this one.",
         )
     source = find_config(folder, config_file)
-    config = _with_builtin(read_config(source) if source else Config())
+    deprecated: list[ConfigWarning] = []
+    config = _with_builtin(read_config(source, deprecated) if source else Config())
     children, warnings = discover(folder, config, environ, source=source, originals=originals)
+    warnings = deprecated + warnings
     if any(spec.wraps for spec in children):
         from switchboard_mcp.config.wrapped_children import adjusted  # Only where children are wrapped.
 
@@ -92,8 +96,8 @@ def find_config(folder: str, config_file: str | None) -> str:
     return found[0] if found else ""
 
 
-def read_config(path: str) -> Config:
-    """The settings in one file."""
+def read_config(path: str, warnings: list[ConfigWarning] | None = None) -> Config:
+    """Read the settings in one file. Deprecated keys are accepted and added to `warnings`."""
     document = read_document(path)
     if document is None:
         raise _invalid(f"{path}: there is no such file.")
@@ -101,6 +105,9 @@ def read_config(path: str) -> Config:
         raise _invalid(f"{path}: {document.message}", hint="Correct the file, then start again.")
     if isinstance(document, dict):
         document.pop("$schema", None)
+        deprecated = rename_keys(document, RENAMED_KEYS)
+        if warnings is not None:
+            warnings.extend(ConfigWarning(path, key, message) for key, message in deprecated)
     try:
         config = msgspec.convert(document, Config)
     except msgspec.ValidationError as problem:

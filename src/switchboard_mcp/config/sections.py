@@ -279,7 +279,7 @@ class AuditSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     """A file that has grown to this size is followed by a new one, which continues its chain."""
     keep: Annotated[int, Meta(ge=0)] = 0
     """How many files to keep, the oldest go first; 0 keeps all."""
-    when_impossible: Literal["deny", "warn"] | None = None
+    on_error: Literal["deny", "warn"] | None = None
     """What happens while nothing can be recorded, as on a full disk: `deny` refuses calls, `warn` logs it. When not
     set: in governed mode `deny`, in open mode `warn`."""
 

@@ -228,7 +228,7 @@ def _posture(config: Config) -> artifacts.GovernanceEvidence:
         gate=ENABLED,
         gate_default="off",
         audit=governed if audit.enabled is None else audit.enabled,
-        audit_failure=audit.when_impossible or ("deny" if governed else "warn"),
+        audit_failure=audit.on_error or ("deny" if governed else "warn"),
         spawn_warn_ms=round(health.spawn_warn_s * 1000),
         spawn_fail_ms=round(health.spawn_fail_s * 1000) if health.spawn_fail_s else 0,
     )

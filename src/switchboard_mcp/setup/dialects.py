@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from switchboard_mcp.config.entries import KINDS
 from switchboard_mcp.setup.hosts import Host
-from switchboard_mcp.setup.variable_syntax import CannotSayError, translate
+from switchboard_mcp.setup.variable_syntax import UntranslatableError, translate
 
 Kind = Literal["stdio", "http", "sse", "ws"]
 ENTRY_NAME = "switchboard"
@@ -85,7 +85,7 @@ class EntryReading(Struct, frozen=True, kw_only=True):
     passes: list[str] = []
 
 
-class _StaysError(Exception):
+class NotMovableError(Exception):
     pass
 
 
@@ -99,7 +99,7 @@ def read_entry(host: Host, raw: object, fields: Mapping[str, str]) -> EntryReadi
             return EntryReading(serves=folder, stays="it is Switchboard")
         _demand_movable(host, entry)
         return _read(host, entry, fields)
-    except (_StaysError, CannotSayError) as problem:
+    except (NotMovableError, UntranslatableError) as problem:
         return EntryReading(stays=str(problem))
 
 
@@ -132,16 +132,16 @@ def _flattened(raw: Mapping[str, object]) -> dict[str, object]:
 def _demand_movable(host: Host, entry: Mapping[str, object]) -> None:
     for key, reason in _HOST_ONLY.items():
         if entry.get(key):
-            raise _StaysError(reason)
+            raise NotMovableError(reason)
     if host.name == "goose":
         if entry.get("type") not in (None, "stdio", "sse", "streamable_http"):
-            raise _StaysError("it is a part of Goose")
+            raise NotMovableError("it is a part of Goose")
         if entry.get("env_keys"):
-            raise _StaysError("its secrets are in Goose's keyring (`env_keys`)")
+            raise NotMovableError("its secrets are in Goose's keyring (`env_keys`)")
     if host.name == "zed" and "settings" in entry and not entry.get("command"):
-        raise _StaysError("it belongs to a Zed extension")
+        raise NotMovableError("it belongs to a Zed extension")
     if entry.get("environment_id") or entry.get("source") == "extension":
-        raise _StaysError("it is managed by the host")
+        raise NotMovableError("it is managed by the host")
 
 
 def _read(host: Host, entry: Mapping[str, object], fields: Mapping[str, str]) -> EntryReading:
@@ -151,9 +151,9 @@ def _read(host: Host, entry: Mapping[str, object], fields: Mapping[str, str]) ->
     words = _words(entry.get("command") or entry.get("cmd"))
     url = said(next((entry[key] for key in ("httpUrl", "url", "serverUrl", "uri") if entry.get(key)), ""))
     if not words and not url:
-        raise _StaysError("it names neither a program nor an address")
+        raise NotMovableError("it names neither a program nor an address")
     if url and not url.startswith(("http://", "https://", "ws://", "wss://", "${")):
-        raise _StaysError("its address is of a kind that only this host knows")
+        raise NotMovableError("its address is of a kind that only this host knows")
     notes: list[str] = []
     kind = _kind(host, entry, url, bool(words))
     passes = _passed(entry.get("env_vars"))

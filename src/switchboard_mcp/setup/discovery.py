@@ -14,7 +14,7 @@ from switchboard_mcp.config.documents import Unreadable
 from switchboard_mcp.setup.dialects import EntryReading, read_entry
 from switchboard_mcp.setup.edit import formats
 from switchboard_mcp.setup.edit.formats import Format
-from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
+from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 from switchboard_mcp.setup.hosts import ANY_FILE, HOSTS, SERVERS, ConfigLocation, Host
 from switchboard_mcp.setup.journal import read
 from switchboard_mcp.setup.paths import Places, candidates, filled, key_of, paths_of
@@ -126,7 +126,7 @@ def _look_at(host: Host, spot: ConfigLocation, path: str, here: Places, survey: 
             here,
             survey,
         )
-    except BeyondEditingError as problem:
+    except UnsafeEditError as problem:
         survey.troubles.append(f"{host.title}: {path} {problem} It is left alone.")
 
 
@@ -172,7 +172,7 @@ def _off_in_claude(source: ServerMap, here: Places) -> set[str]:
         if isinstance(data, bytes):
             try:
                 whole = formats.servers(formats.decode(data), "json", ())
-            except BeyondEditingError:
+            except UnsafeEditError:
                 continue
             off |= _names(whole.get("disabledMcpjsonServers"))
     return off
@@ -217,7 +217,7 @@ def _look_at_named(path: str, here: Places, survey: Discovery) -> None:
         return
     try:
         source = guess(real, data)
-    except BeyondEditingError as problem:
+    except UnsafeEditError as problem:
         survey.troubles.append(f"{path} {problem} It is left alone.")
         return
     if source is None:
@@ -247,7 +247,7 @@ def guess(path: str, data: bytes) -> ServerMap | None:
 def _servers_or_none(text: str, form: Format, key: tuple[str, ...]) -> dict[str, object]:
     try:
         found = formats.servers(text, form, key)
-    except BeyondEditingError:
+    except UnsafeEditError:
         if form.startswith("yaml"):
             return {}
         raise

@@ -27,7 +27,7 @@ from switchboard_mcp.setup.child_entries import (
 from switchboard_mcp.setup.dialects import ENTRY_NAME, HostServer, anywhere, switchboard_entry
 from switchboard_mcp.setup.discovery import DiscoveredServer, Discovery, ServerMap
 from switchboard_mcp.setup.edit import formats, jsonc_edit
-from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
+from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 from switchboard_mcp.setup.hosts import ANY_FILE
 from switchboard_mcp.setup.journal import Edit, FileChange, read
 from switchboard_mcp.setup.variable_syntax import references
@@ -236,7 +236,7 @@ def _host_changes(
         )
         try:
             change.after = _edited(change.after, source, names, entry, plan, wanted)
-        except BeyondEditingError as problem:
+        except UnsafeEditError as problem:
             spoilt[source.path] = str(problem)
             by_path.pop(source.path, None)
             continue
@@ -338,7 +338,7 @@ def _config_change(children: Sequence[NewChild], wanted: SetupOptions, plan: Pla
             text = _set(text, form, ("suites", name), "expose", tools)
         for name in wanted.enable:
             text = _set(text, form, (), name, {"enabled": True})
-    except BeyondEditingError as problem:
+    except UnsafeEditError as problem:
         plan.troubles.append(f"{path} {problem} Put in by hand: {', '.join((*filters, *wanted.enable))}.")
         return []
     after = text.encode()
@@ -356,5 +356,5 @@ def _set(
         rest = [each for each in value if each in present]
         return jsonc_edit.swap(text, (*key, name), rest, value)
     if present:
-        raise BeyondEditingError(f"has `{'.'.join((*key, name))}` already.")
+        raise UnsafeEditError(f"has `{'.'.join((*key, name))}` already.")
     return formats.swap(text, form, key, [], {name: value})

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from switchboard_mcp.setup.child_entries import FOLDER, TEAM
 from switchboard_mcp.setup.edit import formats, jsonc_edit
-from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
+from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 from switchboard_mcp.setup.journal import FRESH, JournalEntry, JournalRun, digest, read, remove, runs, write
 
 # restored: the old bytes are back; merged: the edits since were kept; removed: a file of ours is gone;
@@ -88,7 +88,7 @@ def _merge(run: JournalRun, record: JournalEntry, current: bytes) -> RevertStep:
                 listed = jsonc_edit.read(before, ("mcp", "allowed")) if before else None
                 if isinstance(listed, list) and edit.entry not in listed:
                     text = jsonc_edit.without_item(text, ("mcp", "allowed"), edit.entry)
-    except BeyondEditingError as problem:
+    except UnsafeEditError as problem:
         copy = os.path.join(run.folder, record.backup)
         told = f"it was edited since, and {problem} Put back by hand what you need from {copy}"
         return RevertStep(run=run, record=record, verdict="kept", data=current, remarks=[told])

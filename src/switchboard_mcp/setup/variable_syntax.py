@@ -22,7 +22,7 @@ _SECRET = re.compile(r"\$\{\{\s*([^}]*?)\s*\}\}")
 _REFERENCE = re.compile(rf"\$\{{({_NAME})(?::-[^}}]*)?\}}")
 
 
-class CannotSayError(Exception):
+class UntranslatableError(Exception):
     """A text says something that has no other form; the message is why."""
 
 
@@ -44,7 +44,7 @@ def _braces(text: str, fields: Mapping[str, str]) -> str:
 
 def _none(text: str, fields: Mapping[str, str]) -> str:
     if found := _BRACES.search(text):
-        raise CannotSayError(f"`{found[0]}` is plain text there, and would be filled in here")
+        raise UntranslatableError(f"`{found[0]}` is plain text there, and would be filled in here")
     return text
 
 
@@ -64,7 +64,7 @@ def _prefixed(text: str, fields: Mapping[str, str]) -> str:
         if rest is None and re.fullmatch(_NAME, kind):
             return found[0]
         what = "asks the person" if kind in ("input", "promptString") else "only this host can fill in"
-        raise CannotSayError(f"`${{{kind}:…}}` {what}")
+        raise UntranslatableError(f"`${{{kind}:…}}` {what}")
 
     return _PREFIXED.sub(one, text)
 
@@ -81,7 +81,7 @@ def _opencode(text: str, fields: Mapping[str, str]) -> str:
 
     def one(found: re.Match[str]) -> str:
         if found[1] == "file":
-            raise CannotSayError("`{file:…}` is read from a file")
+            raise UntranslatableError("`{file:…}` is read from a file")
         return f"${{{found[2].strip()}}}"
 
     return _OPENCODE.sub(one, text)
@@ -91,7 +91,7 @@ def _continue(text: str, fields: Mapping[str, str]) -> str:
     def one(found: re.Match[str]) -> str:
         kind, _, name = found[1].partition(".")
         if kind != "secrets" or not re.fullmatch(_NAME, name):
-            raise CannotSayError(f"`${{{{ {kind}.… }}}}` only this host can fill in")
+            raise UntranslatableError(f"`${{{{ {kind}.… }}}}` only this host can fill in")
         return f"${{{name}}}"
 
     return _SECRET.sub(one, text)

@@ -49,6 +49,25 @@ def test_a_workspace_without_a_file_has_the_defaults(tmp_path: Path) -> None:
     assert workspace.config.timeouts.child_spawn_ms == 8000
 
 
+def test_a_deprecated_key_still_counts_and_the_warning_names_the_new_one(tmp_path: Path) -> None:
+    workspace = load(tmp_path, '{"audit": {"whenImpossible": "warn"}}')
+    assert workspace.config.audit.on_error == "warn"
+    (warning,) = workspace.warnings
+    assert (warning.key, "use `audit.onError`" in warning.message) == ("audit.whenImpossible", True)
+
+
+def test_a_deprecated_key_beside_its_new_name_is_ignored(tmp_path: Path) -> None:
+    workspace = load(tmp_path, '{"audit": {"whenImpossible": "warn", "onError": "deny"}}')
+    assert workspace.config.audit.on_error == "deny"
+    assert [warning.key for warning in workspace.warnings] == ["audit.whenImpossible"]
+
+
+def test_a_mistake_under_a_deprecated_key_is_reported_under_the_new_one(tmp_path: Path) -> None:
+    assert refusal(tmp_path, '{"audit": {"whenImpossible": 5}}') == [
+        'audit.onError: expected "deny" or "warn", found the number 5.'
+    ]
+
+
 def test_a_file_changes_what_it_names_and_leaves_the_rest(tmp_path: Path) -> None:
     config = load(tmp_path, '{"timeouts": {"rpcMs": 5}, "suites": {"a": {"suiteName": "b"}}}').config
     assert (config.timeouts.rpc_ms, config.timeouts.idle_ms) == (5, 600_000)

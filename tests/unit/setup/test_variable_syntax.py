@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from switchboard_mcp.setup.hosts import Syntax
-from switchboard_mcp.setup.variable_syntax import CannotSayError, references, translate
+from switchboard_mcp.setup.variable_syntax import UntranslatableError, references, translate
 
 HERE = {"workspace": "/work/space", "platform": "linux"}
 
@@ -42,7 +42,7 @@ def test_each_way_of_writing_a_variable_has_one_form_here(syntax: Syntax, text: 
     ],
 )
 def test_what_has_no_form_here_is_refused(syntax: Syntax, text: str) -> None:
-    with pytest.raises(CannotSayError):
+    with pytest.raises(UntranslatableError):
         translate(text, syntax, HERE)
 
 

@@ -36,7 +36,7 @@ from switchboard_mcp.setup.child_entries import (
 from switchboard_mcp.setup.dialects import HostServer, Kind
 from switchboard_mcp.setup.discovery import look
 from switchboard_mcp.setup.edit import formats
-from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
+from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 from switchboard_mcp.setup.journal import make_folders, private_folder, read, remove, write
 from switchboard_mcp.setup.paths import places
 from switchboard_mcp.setup.plan import move_secrets
@@ -142,7 +142,7 @@ def run_remove(asked: Invocation) -> int:
     if key:
         try:
             text = formats.swap(formats.decode(data), formats.format_of(source), ("mcpServers",), [name], {})
-        except BeyondEditingError as problem:
+        except UnsafeEditError as problem:
             raise refused("setup_refused", f"{source} {problem}") from None
         write(source, text.encode(), 0o600)
     else:

@@ -1,6 +1,6 @@
 """One way to change a map of servers, whatever the format of the file it stands in.
 
-Owns which editor serves which format. Each works on text, reads back what it wrote, and raises `BeyondEditingError`
+Owns which editor serves which format. Each works on text, reads back what it wrote, and raises `UnsafeEditError`
 where it cannot be sure.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from switchboard_mcp.setup.edit import jsonc_edit, toml_edit, yaml_edit
-from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
+from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 
 # `yaml-list`: the servers are items of a list, each with its `name`.
 Format = Literal["json", "toml", "yaml", "yaml-list"]
@@ -23,7 +23,7 @@ def decode(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise BeyondEditingError("is not UTF-8. Save it as UTF-8.") from None
+        raise UnsafeEditError("is not UTF-8. Save it as UTF-8.") from None
 
 
 def servers(text: str, form: Format, key: Key) -> dict[str, object]:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from switchboard_mcp.setup.edit.text_edit import BeyondEditingError, position
+from switchboard_mcp.setup.edit.text_edit import UnsafeEditError, position
 
 # Deeper than any settings file, and far from Python's own limit.
 MAX_DEPTH = 100
@@ -137,7 +137,7 @@ def trivia(text: str, at: int) -> Iterator[tuple[int, int]]:
 
 def _value(text: str, at: int, depth: int) -> JsonNode:
     if depth > MAX_DEPTH:
-        raise BeyondEditingError("is nested too deeply.")
+        raise UnsafeEditError("is nested too deeply.")
     opening = text[at : at + 1]
     if opening in ("{", "["):
         return _container(text, at, depth)
@@ -212,5 +212,5 @@ def _string_end(text: str, at: int) -> int:
     return found.end()
 
 
-def _wrong(text: str, at: int, what: str) -> BeyondEditingError:
-    return BeyondEditingError(f"is not valid JSON: {what} at {position(text, at)}.")
+def _wrong(text: str, at: int, what: str) -> UnsafeEditError:
+    return UnsafeEditError(f"is not valid JSON: {what} at {position(text, at)}.")

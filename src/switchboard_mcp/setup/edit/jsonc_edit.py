@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from switchboard_mcp.setup.edit.jsonc import Item, JsonNode, Member, scan, trivia, value_of
 from switchboard_mcp.setup.edit.text_edit import (
-    BeyondEditingError,
     TextEdit,
+    UnsafeEditError,
     amend,
     indent_unit,
     line_end,
@@ -31,7 +31,7 @@ def find(text: str, root: JsonNode, path: Path) -> JsonNode | None:
             return None
         found = [member for member in node.members if member.name == name]
         if len(found) > 1:
-            raise BeyondEditingError(f"has `{name}` twice. Remove one of them.")
+            raise UnsafeEditError(f"has `{name}` twice. Remove one of them.")
         if not found:
             return None
         node = found[0].value
@@ -66,7 +66,7 @@ def swap(text: str, path: Path, remove: Sequence[str], put: Mapping[str, object]
         if not put:
             return text
         if node is not None:
-            raise BeyondEditingError(f"has something at `{'.'.join(path)}` that is no map of servers.")
+            raise UnsafeEditError(f"has something at `{'.'.join(path)}` that is no map of servers.")
         return _checked(text, _grown(text, root, path, dict(put)), path, remove, put)
     leaving = [member for member in node.members if member.name in set(remove)]
     put = {name: value for name, value in put.items() if name not in _kept(node, leaving)}
@@ -136,7 +136,7 @@ def _tried(
     """First as it looks best; where that would put something into a comment, with line ends that are sure."""
     try:
         return _checked(text, _replaced(text, node, leaving, written), path, remove, put)
-    except BeyondEditingError:
+    except UnsafeEditError:
         return _checked(text, _replaced(text, node, leaving, written, sure=True), path, remove, put)
 
 
@@ -267,7 +267,7 @@ def _grown(text: str, root: JsonNode, path: Path, value: Mapping[str, object]) -
     while depth < len(path) and (inner := find(text, node, path[depth : depth + 1])) is not None:
         node, depth = inner, depth + 1
     if node.kind != "object":
-        raise BeyondEditingError(f"has something at `{'.'.join(path[:depth])}` that is no object.")
+        raise UnsafeEditError(f"has something at `{'.'.join(path[:depth])}` that is no object.")
     whole: object = dict(value)
     for name in reversed(path[depth + 1 :]):
         whole = {name: whole}
@@ -285,8 +285,8 @@ def _checked(before: str, after: str, path: Path, remove: Sequence[str], put: Ma
     amend(wanted, path, remove, put)
     try:
         found = value_of(after, scan(after))
-    except BeyondEditingError:
+    except UnsafeEditError:
         found = None
     if found != wanted:
-        raise BeyondEditingError("is written in a way that cannot be changed safely.")
+        raise UnsafeEditError("is written in a way that cannot be changed safely.")
     return after

@@ -22,7 +22,7 @@ class TextEdit(Struct, frozen=True):
     put: str = ""
 
 
-class BeyondEditingError(Exception):
+class UnsafeEditError(Exception):
     """The text cannot be changed safely; says why, in words that follow a file name."""
 
 

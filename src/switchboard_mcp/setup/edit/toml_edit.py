@@ -15,8 +15,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from switchboard_mcp.setup.edit.text_edit import (
-    BeyondEditingError,
     TextEdit,
+    UnsafeEditError,
     amend,
     line_end,
     position,
@@ -158,7 +158,7 @@ def _spans(text: str, statements: Sequence[Statement], path: tuple[str, ...]) ->
 def _demand_tables(statements: Sequence[Statement], key: tuple[str, ...]) -> None:
     for statement in statements:
         if statement.path == key and statement.kind != "header":
-            raise BeyondEditingError(
+            raise UnsafeEditError(
                 f"has `{'.'.join(key)}` on one line. Write it as tables, [{'.'.join(key)}.NAME]."
             )
 
@@ -215,7 +215,7 @@ def _key(text: str, at: int) -> tuple[tuple[str, ...], int]:
         at = _skip_space(text, at)
         found = _KEY.match(text, at)
         if found is None:
-            raise BeyondEditingError(f"has a key that cannot be read at {position(text, at)}.")
+            raise UnsafeEditError(f"has a key that cannot be read at {position(text, at)}.")
         names.append(_name(found[0]))
         after = _skip_space(text, found.end())
         if text[after : after + 1] != ".":
@@ -237,7 +237,7 @@ def _value_end(text: str, at: int) -> int:
         if character in "\"'":
             found = _STRING.match(text, at)
             if found is None:
-                raise BeyondEditingError(f"has a text that never ends at {position(text, at)}.")
+                raise UnsafeEditError(f"has a text that never ends at {position(text, at)}.")
             at = found.end()
             continue
         if character in "[{":
@@ -294,9 +294,9 @@ def _parsed(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text.removeprefix("\ufeff"))
     except tomllib.TOMLDecodeError as problem:
-        raise BeyondEditingError(f"is not valid TOML: {problem}.") from None
+        raise UnsafeEditError(f"is not valid TOML: {problem}.") from None
     except RecursionError:
-        raise BeyondEditingError("is nested too deeply.") from None
+        raise UnsafeEditError("is nested too deeply.") from None
 
 
 def _checked(
@@ -311,9 +311,9 @@ def _checked(
     amend(wanted, key, remove, told)
     try:
         found = _parsed(after)
-    except BeyondEditingError:
+    except UnsafeEditError:
         found = {}
     amend(found, key, (), {})
     if found != wanted:
-        raise BeyondEditingError("is written in a way that cannot be changed safely.")
+        raise UnsafeEditError("is written in a way that cannot be changed safely.")
     return after

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from switchboard_mcp.setup.edit.text_edit import BeyondEditingError, line_end
+from switchboard_mcp.setup.edit.text_edit import UnsafeEditError, line_end
 from switchboard_mcp.setup.edit.yaml_read import parse, significant
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*")
@@ -115,28 +115,28 @@ def _changed(
         out = [*(_whole(line, end) for line in out[: -len(fresh)]), *fresh] if fresh else out
     after = "".join(out)
     if read(after, key, listed=listed) != wanted:
-        raise BeyondEditingError("is written in a way that cannot be changed safely.")
+        raise UnsafeEditError("is written in a way that cannot be changed safely.")
     return after
 
 
 def _find(lines: list[str], key: str) -> _Block:
     heads = [number for number, line in enumerate(lines) if _is_head(line, key)]
     if any(line.startswith("---") for line in lines[1:] if line.strip() == "---"):
-        raise BeyondEditingError("holds several documents, which is beyond this small YAML editor.")
+        raise UnsafeEditError("holds several documents, which is beyond this small YAML editor.")
     if len(heads) > 1:
-        raise BeyondEditingError(f"has `{key}` twice. Remove one of them.")
+        raise UnsafeEditError(f"has `{key}` twice. Remove one of them.")
     if not heads:
         return _Block(-1, len(lines), len(lines))
     head = heads[0]
     rest = lines[head].partition(":")[2].partition("#")[0].strip()
     if rest not in _EMPTY:
-        raise BeyondEditingError(f"has `{key}` on one line. Write each entry on lines of its own.")
+        raise UnsafeEditError(f"has `{key}` on one line. Write each entry on lines of its own.")
     end = head + 1
     last = end
     while end < len(lines):
         line = lines[end].rstrip("\r\n")
         if line.startswith("\t"):
-            raise BeyondEditingError(f"has a tab at line {end + 1}, which is beyond this small YAML editor.")
+            raise UnsafeEditError(f"has a tab at line {end + 1}, which is beyond this small YAML editor.")
         if (line and line[0] not in " #-") or line.startswith("---"):
             break
         end += 1
@@ -170,10 +170,10 @@ def _entries(lines: list[str], block: _Block, listed: bool) -> list[_Entry]:
     starts = [line for line in found if line.indent == outer and (line.text.startswith("-") or not listed)]
     whole = parse(lines, block.start, block.end)
     if not isinstance(whole, list if listed else dict):
-        raise BeyondEditingError("has servers in a form that is not known.")
+        raise UnsafeEditError("has servers in a form that is not known.")
     named = list(whole.items()) if isinstance(whole, dict) else [(_name(each), each) for each in _list(whole)]
     if len(named) != len(starts):
-        raise BeyondEditingError("is written in a way that cannot be read line by line.")
+        raise UnsafeEditError("is written in a way that cannot be read line by line.")
     entries: list[_Entry] = []
     for index, (line, (name, value)) in enumerate(zip(starts, named, strict=True)):
         following = starts[index + 1].number if index + 1 < len(starts) else block.end
@@ -181,7 +181,7 @@ def _entries(lines: list[str], block: _Block, listed: bool) -> list[_Entry]:
         entries.append(_Entry(name, value, line.number, _text_end(lines, last + 1, following, outer)))
     names = [entry.name for entry in entries]
     if len(set(names)) != len(names):
-        raise BeyondEditingError("has the same name twice. Rename one of them.")
+        raise UnsafeEditError("has the same name twice. Rename one of them.")
     return entries
 
 

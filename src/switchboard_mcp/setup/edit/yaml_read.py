@@ -11,7 +11,7 @@ import re
 
 from msgspec import Struct
 
-from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
+from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
@@ -238,5 +238,5 @@ def _unquoted(text: str, number: int) -> str:
         raise _beyond(number, "an escape that is not known") from None
 
 
-def _beyond(number: int, what: str) -> BeyondEditingError:
-    return BeyondEditingError(f"has {what} at line {number + 1}, which is beyond this small YAML editor.")
+def _beyond(number: int, what: str) -> UnsafeEditError:
+    return UnsafeEditError(f"has {what} at line {number + 1}, which is beyond this small YAML editor.")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from switchboard_mcp.config.documents import decode_json
 from switchboard_mcp.setup.edit import jsonc_edit
 from switchboard_mcp.setup.edit.jsonc import scan, value_of
-from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
+from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 
 NAMES = ("github", "fs", "a.b", "ünïcode", 'with "quotes"', "// no comment", "switchboard", "x")
 OURS = {"command": "switchboard", "args": ["--workspace", "/w"], "env": {}}
@@ -181,5 +181,5 @@ def test_what_is_new_looks_like_its_neighbours(text: str, after: str) -> None:
     ],
 )
 def test_what_cannot_be_changed_safely_is_refused_with_the_place(text: str, why: str) -> None:
-    with pytest.raises(BeyondEditingError, match=re.escape(why)):
+    with pytest.raises(UnsafeEditError, match=re.escape(why)):
         jsonc_edit.swap(text, ["mcpServers"], ["a"], {"s": {}})

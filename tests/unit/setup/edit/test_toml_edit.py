@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.setup.edit import toml_edit
-from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
+from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 
 KEY = ["mcp_servers"]
 OURS = {"command": "switchboard", "args": ["--workspace", 'C:\\w "x"'], "startup_timeout_sec": 60}
@@ -101,5 +101,5 @@ def test_pairs_in_the_map_s_own_table_and_dotted_keys() -> None:
     ],
 )
 def test_what_cannot_be_changed_safely_is_refused(text: str, why: str) -> None:
-    with pytest.raises(BeyondEditingError, match=why):
+    with pytest.raises(UnsafeEditError, match=why):
         toml_edit.swap(text, KEY, ["a"], {"switchboard": {"command": "s"}})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.setup.edit import yaml_edit
-from switchboard_mcp.setup.edit.text_edit import BeyondEditingError
+from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 from switchboard_mcp.setup.edit.yaml_read import parse
 
 OURS = {"type": "stdio", "cmd": "/bin/switch board", "args": ["--workspace", "/w: x"], "enabled": True}
@@ -105,5 +105,5 @@ def test_what_hosts_write_is_read(text: str, value: object) -> None:
     ],
 )
 def test_what_is_not_understood_is_refused(text: str, why: str) -> None:
-    with pytest.raises(BeyondEditingError, match=why):
+    with pytest.raises(UnsafeEditError, match=why):
         yaml_edit.swap(text, ["block"], ["a"], {"switchboard": OURS}, listed=False)
