@@ -34,7 +34,7 @@ from switchboard_mcp.gateway.factory import Parts, arrange, equip, load_middlewa
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observability.log import Level, Log, Style
 from switchboard_mcp.redaction.redactor import Redactor
-from switchboard_mcp.transport.process.launcher import open_launcher
+from switchboard_mcp.transport.process.launcher import Launcher
 from switchboard_mcp.transport.stdio import Cork
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GARBAGE_THRESHOLD = 10_000
-# Windows has no SIGHUP.
-END_SIGNALS = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A host that has been greeted lists tools and perhaps calls one: that comes first.
 RELOAD_AFTER_S = 0.5
 # Over HTTP a child serves hosts of different abilities; which of them can be asked is seen when it asks.
@@ -144,7 +141,7 @@ async def running(
     middleware = load_middleware(workspace.config)
     telemetry = open_telemetry(workspace, log)
     # The launcher goes last: a child that is just being stopped still has its keeper.
-    async with aclosing(open_launcher(loop)) as launcher, _owner_of_tasks(log) as start_task:
+    async with aclosing(Launcher(loop)) as launcher, _owner_of_tasks(log) as start_task:
         desk = open_desk(workspace, log, start_task)
         services = ChildContext(
             loop=loop,
@@ -293,22 +290,18 @@ def serve_over_http(options: CommandOptions, address: str) -> int:
         told = f"Serving over HTTP needs a package that is not installed: {problem.name}."
         raise refused("http_missing", told) from None
 
-    redactor, log, workspace = _prepare(options, http=True)
+    redactor, log, workspace = _prepare(options)
     place = take_place(workspace, address, os.environ, redactor.register)
     return run(lambda: serve_http(place, workspace, log, redactor, options))
 
 
-def _prepare(options: CommandOptions, *, http: bool = False) -> tuple[Redactor, Log, Workspace]:
+def _prepare(options: CommandOptions) -> tuple[Redactor, Log, Workspace]:
     """What every way of serving begins with."""
     _open_what_is_closed()
     redactor = Redactor()
     sys.excepthook = lambda kind, problem, trace: _last_words(redactor, problem)
     log = Log(level=options.log_level, style=options.log_style, redactor=redactor)
     workspace = load(options)
-    if sys.platform == "win32":
-        from switchboard_mcp.config.windows import refuse_what_is_missing
-
-        refuse_what_is_missing(workspace, http=http)
     for warning in workspace.warnings:
         log.warning("config.warning", problem=str(warning))
     return redactor, log, workspace
@@ -344,13 +337,8 @@ def _open_what_is_closed() -> None:
 def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run on uvloop where it is installed: it cuts the added latency."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    if sys.platform == "win32":
-        from switchboard_mcp.transport.process.windows import PipeLoop
-
-        factory = PipeLoop
-    else:
-        with suppress(ImportError):
-            from uvloop import new_event_loop as factory
+    with suppress(ImportError):
+        from uvloop import new_event_loop as factory
     # What is loaded now stays. What a call leaves is freed by counting, so that looking for cycles can be rare.
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)

@@ -39,7 +39,7 @@ def test_every_action_is_pinned_by_commit_and_every_job_has_an_end(path: Path) -
 
 def test_tests_run_on_every_system_and_every_python_we_name() -> None:
     matrix = jobs("ci.yml")["platforms"]["strategy"]["matrix"]
-    assert matrix["os"] == ["ubuntu-latest", "macos-latest", "windows-latest"]
+    assert matrix["os"] == ["ubuntu-latest", "macos-latest"]
     project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
     named = [one.rpartition(" ")[2] for one in project["classifiers"] if re.search(r":: 3\.\d+$", one)]
     assert matrix["python"] == named

@@ -17,7 +17,7 @@ from msgspec import Struct
 MAX_BYTES = 4 * 1024 * 1024
 _CHUNK = 65_536
 # Not blocking: a named pipe in the place of a file must not hold up the start.
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK
 
 _COMMENTS = rb'"(?:[^"\\\n]|\\.)*+"?|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)'
 _TRAILING_COMMAS = rb'"(?:[^"\\\n]|\\.)*+"?|,(?=[ \t\r\n]*[}\]])'

@@ -198,8 +198,6 @@ def stderr_writer(descriptor: int = 2) -> Write:
 
 
 def _is_writable(descriptor: int) -> bool:
-    if sys.platform == "win32":
-        return True  # Only sockets can be asked there.
     if sys.platform == "darwin":
         return bool(select.select([], [descriptor], [], 0)[1])  # poll does not know terminals there.
     poll = select.poll()

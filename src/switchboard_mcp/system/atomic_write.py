@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-_FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # Tokens, salts and letters are nobody else's.
 GITIGNORE = b"# Written by Switchboard. What is shared belongs into mcps/, beside this folder.\n*\n"

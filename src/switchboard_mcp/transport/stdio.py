@@ -8,8 +8,8 @@ calls in flight that is what decides calls per second.
 from __future__ import annotations
 
 import os
+import select
 import stat
-import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 
@@ -258,10 +258,6 @@ class PipeLink:
 
 
 def _hung_up(fd: int) -> bool:
-    if sys.platform == "win32":
-        return False  # nobody tells
-    import select
-
     poll = select.poll()
     poll.register(fd, 0)
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))

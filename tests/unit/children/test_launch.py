@@ -127,7 +127,7 @@ STARTS = {
     "launcher.spawn": {"children/launch.py"},
     "dial": {"children/remote_transport.py"},
     # The program that stands between us and every child, and that program itself.
-    "Popen": {"transport/process/launcher.py", "transport/process/windows.py"},
+    "Popen": {"transport/process/launcher.py"},
     # A terminal runs the program that its user names behind `--`, as any shell would.
     "execvpe": {"transport/process/reaper.py", "transport/process/pty.py"},
     "fork": {"transport/process/reaper.py", "transport/process/pty.py"},

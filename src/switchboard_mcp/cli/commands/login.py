@@ -223,4 +223,4 @@ async def waiting(port: int, console: Console, *, browser: bool) -> AsyncIterato
 
 def has_desktop() -> bool:
     """Whether a browser can be opened; one in the terminal would take it over."""
-    return sys.platform in ("darwin", "win32") or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
+    return sys.platform == "darwin" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())

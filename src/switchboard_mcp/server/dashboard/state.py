@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.mail.server import MailServer
     from switchboard_mcp.server.dashboard.mail_view import MailView
 
-_TICKS_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_TICKS_S = os.sysconf("SC_CLK_TCK")
 
 
 class DashboardState:

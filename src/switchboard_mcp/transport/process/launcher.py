@@ -213,19 +213,8 @@ def _encode(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bytes:
         raise SpawnError(errno.EINVAL, "exec") from None
 
 
-def open_launcher(loop: asyncio.AbstractEventLoop) -> Launcher:
-    """What starts children on this system."""
-    if sys.platform == "win32":
-        from switchboard_mcp.transport.process.windows import WindowsLauncher
-
-        return WindowsLauncher(loop)
-    return Launcher(loop)
-
-
 def describe_status(status: int) -> str:
     """A wait status in words."""
-    if sys.platform == "win32":
-        return f"exited with code {status >> 8}"
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         try:

@@ -10,7 +10,7 @@ The lifeline is a socket. The keeper reports on it, in lines: `started PID`, `er
 it ends (Switchboard closed it, or died however abruptly) the keeper ends everything beneath itself and goes. Each
 keeper is a subreaper, so that even a daemonised grandchild stays beneath it; the launcher is one too, for the case that
 a keeper is killed. Where the system has no subreapers (macOS), the child's process group is what is ended, and whoever
-is beneath it at that moment; a daemon that has left both survives. That has not been tested. Windows is `windows`'.
+is beneath it at that moment; a daemon that has left both survives. That has not been tested.
 """
 
 from __future__ import annotations
