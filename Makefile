@@ -23,11 +23,11 @@ conformance: ## the official conformance suite (ARGS=--through, through Switchbo
 	@scripts/setup dev conformance
 	@$(PYTHON_BIN) tests/conformance/run.py $(ARGS)
 
-check: ## lint, format, types, room borders, schema and locks
+check: ## lint, format, types, package layers, language, schema and locks
 	@scripts/setup dev
 	@scripts/check
 
-fmt: ## format the code and mend what can be mended
+fmt: ## format the code and fix what can be fixed
 	@scripts/setup dev
 	@$(PYTHON_BIN) -m ruff check --fix-only --quiet .
 	@$(PYTHON_BIN) -m ruff format .
@@ -36,27 +36,27 @@ bench: ## measure Switchboard beside the alternatives
 	@scripts/setup bench redis
 	@$(PYTHON_BIN) -m bench $(ARGS)
 
-schema: ## write switchboard.config.schema.json and its kin anew
+schema: ## regenerate switchboard.*.schema.json
 	@scripts/setup core
 	@$(PYTHON_BIN) scripts/schemas.py
 
-docs: ## write docs/reference anew from the code
+docs: ## regenerate docs/reference and the code map from the code
 	@scripts/setup core
 	@$(PYTHON_BIN) scripts/reference.py
 
-site: ## make a site of docs/, in build/site
+site: ## build the documentation site in build/site
 	@scripts/setup dev
-	@$(PYTHON_BIN) scripts/build_site.py
+	@.venv/bin/mkdocs build --strict && echo "The site is in build/site"
 
-screenshot: ## take docs/images/dashboard.png anew, of a server that does something
+screenshot: ## take docs/images/dashboard.png of a busy server
 	@scripts/setup dev browser
 	@$(PYTHON_BIN) scripts/screenshot.py
 
-picture: ## draw docs/picture.svg anew from what the demo prints
+picture: ## draw docs/picture.svg from what the demo prints
 	@scripts/setup core
 	@$(PYTHON_BIN) scripts/picture.py
 
-lock: ## write the lock files anew (ARGS=--upgrade for newer versions)
+lock: ## regenerate the lock files (ARGS=--upgrade for newer versions)
 	@scripts/setup dev
 	@scripts/lock $(ARGS)
 

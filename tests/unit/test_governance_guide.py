@@ -14,8 +14,9 @@ from switchboard_mcp.errors import KINDS
 from tests.conftest import published_schema
 
 REPO = Path(__file__).parents[2]
-GUIDE = (REPO / "docs" / "governance.md").read_text(encoding="utf-8")
-CLAUSES = [line for line in GUIDE.split("## The standard, clause by clause")[1].splitlines() if "::" in line]
+APPENDIX = (REPO / "docs" / "governance-clauses.md").read_text(encoding="utf-8")
+GUIDE = (REPO / "docs" / "governance.md").read_text(encoding="utf-8") + APPENDIX
+CLAUSES = [line for line in APPENDIX.splitlines() if "::" in line]
 # Without the examples, whose fences are quotes too.
 WORDS = re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", GUIDE, flags=re.DOTALL))
 SETTING = re.compile(r"(?:governance|health|introspection|suites|audit|limits|timeouts)(?:\.[A-Za-z<>]+)*")
@@ -39,7 +40,7 @@ def settings() -> set[str]:
 
 
 def test_the_guide_speaks_of_the_standard_by_its_full_name() -> None:
-    assert GUIDE.count("Summit Switchboard (MCP)") >= 3
+    assert APPENDIX.count("Summit Switchboard (MCP)") >= 2
     assert re.findall(r"Summit Switchboard(?! \(MCP\))", GUIDE) == []
 
 
