@@ -60,10 +60,10 @@ async def test_its_tools_are_listed_and_called(served: Shop) -> None:
     async with meeting() as (meet, _):
         child = meet(kind, url)
         assert text(await ask(child, "add", a=1, b=2)) == "3"
-        assert set(child.offer.tools) >= {"add", "count", "wait", "grow"}
-        assert child.knowledge is not None
-        assert child.knowledge.protocol == ("2026-07-28" if transport == "modern" else "2025-11-25")
-        assert (child.knowledge.server.name, child.knowledge.instructions) == ("shop", "Ask for bread.")
+        assert set(child.inventory.tools) >= {"add", "count", "wait", "grow"}
+        assert child.snapshot is not None
+        assert child.snapshot.protocol == ("2026-07-28" if transport == "modern" else "2025-11-25")
+        assert (child.snapshot.server.name, child.snapshot.instructions) == ("shop", "Ask for bread.")
 
 
 async def test_many_calls_under_way_get_their_own_answers(served: Shop) -> None:
@@ -103,7 +103,7 @@ async def test_a_change_of_its_tools_is_noticed(served: Shop, name: str) -> None
         # A server of the modern era tells those who listen, which begins a moment after the start.
         while not audience.news.is_set():
             assert text(await ask(child, "grow", name=name)) == "grown"
-        assert name in child.offer.tools
+        assert name in child.inventory.tools
 
 
 async def test_a_large_answer_comes_whole(served: Shop) -> None:

@@ -79,10 +79,10 @@ class Question(ReadyWaiter, PendingRequest):
         super().__init__(id, b"", 20)
         self.message = jsonrpc.request(id, "tools/call", json.dumps(params).encode())
 
-    def admitted(self, child: Child) -> None:
+    def on_ready(self, child: Child) -> None:
         assert child.peer is not None
-        assert child.knowledge is not None
-        if child.knowledge.protocol == "2026-07-28":
+        assert child.snapshot is not None
+        if child.snapshot.protocol == "2026-07-28":
             message = json.loads(self.message)
             message["params"]["_meta"] |= {
                 "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -91,7 +91,7 @@ class Question(ReadyWaiter, PendingRequest):
             self.message = json.dumps(message).encode()
         child.peer.send(self)
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         self.settle(problem)
 
     def answered(self, answer: RpcMessage) -> None:
@@ -112,7 +112,7 @@ class Question(ReadyWaiter, PendingRequest):
             self.done.set_result(value)
 
     def ask(self) -> Question:
-        self.child.admit(self)
+        self.child.acquire(self)
         return self
 
     async def answer(self) -> Json | Failure | None:

@@ -29,12 +29,12 @@ class AdminWaiter(ReadyWaiter):
     def __init__(self, loop: AbstractEventLoop) -> None:
         self.outcome: Future[Failure | None] = loop.create_future()
 
-    def admitted(self, child: Child) -> None:
+    def on_ready(self, child: Child) -> None:
         """It runs."""
         if not self.outcome.done():
             self.outcome.set_result(None)
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         """It does not."""
         if not self.outcome.done():
             self.outcome.set_result(problem)
@@ -44,11 +44,11 @@ async def start(child: Child) -> Failure | None:
     """Start it, whatever it was waiting for; why it did not, if so."""
     caller = AdminWaiter(child._services.loop)
     child._retry_at, child._insists = 0.0, True  # a person may have mended it
-    child.looks += 1  # this is no call
-    child.admit(caller)
+    child.lookups += 1  # this is no call
+    child.acquire(caller)
     problem = await caller.outcome
     child._insists = False
-    return child.hide(problem) if problem is not None else None
+    return child.redact(problem) if problem is not None else None
 
 
 async def stop(child: Child, who: str) -> Failure | None:
@@ -66,7 +66,7 @@ async def stop(child: Child, who: str) -> Failure | None:
         await child._drop_connection(problem)
         child._apply(LifecycleEvent.GONE)
         for visitor in child._waiting.empty():
-            child.admit(visitor)
+            child.acquire(visitor)
     elif child.state is State.UNHEALTHY:
         connection = child._connection
         child._fall_back(problem)
@@ -77,7 +77,7 @@ async def stop(child: Child, who: str) -> Failure | None:
 
 def drift(child: Child) -> list[ToolChange]:
     """How what it offers in this run differs from its lock, which may be another by now."""
-    offer = child.offer
+    offer = child.inventory
     if offer._pin is None or not offer._pin.changes:
         return []
     offer.look_again()
@@ -91,8 +91,8 @@ def mark(changes: list[ToolChange]) -> str:
 
 def accept(child: Child, seen: str) -> Failure | None:
     """Take what the running child offers as its lock, if that is still what was seen."""
-    services, offer = child._services, child.offer
-    knowledge = offer._knowledge
+    services, offer = child._services, child.inventory
+    knowledge = offer._snapshot
     changes = drift(child)
     if knowledge is None or not changes:
         told = f"Child '{child.name}' does not run, or is as it was locked: there is nothing to accept."

@@ -14,7 +14,7 @@ from switchboard_mcp.children.catalog import ServerIdentity, ServerSnapshot, Too
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.per_session import MergedInventory, PerSessionChild
-from switchboard_mcp.children.waiter import Passing
+from switchboard_mcp.children.waiter import EphemeralOwner
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.inprocess import mcp_server
@@ -43,7 +43,7 @@ class BuiltinInventory(MergedInventory):
     """What is known of a program, since it is here."""
 
     @property
-    def knowledge(self) -> ServerSnapshot:
+    def snapshot(self) -> ServerSnapshot:
         """All of it, from the beginning."""
         known = self._services.catalog.recall(self._spec)
         if known is None:
@@ -65,7 +65,7 @@ class BuiltinChild(PerSessionChild):
 
     def __init__(self, spec: ChildSpec, config: Config, services: ChildContext) -> None:
         super().__init__(spec, config, services, most=sys.maxsize)
-        self.offer = BuiltinInventory(spec, services, self.timeout_s)
+        self.inventory = BuiltinInventory(spec, services, self.timeout_s)
 
     def another(self) -> Child:
         """One more instance."""
@@ -88,14 +88,14 @@ class Instance(Child):
         server = mcp_server.InProcessServer(
             services.loop, theirs, menu(spec, services), services.start_task, wrong
         )
-        await server.open(_caller(self.home))
+        await server.open(_caller(self.owner))
         return BuiltinTransport(spec, ours, server)
 
 
 def _caller(home: object) -> ClientIdentity:
     # Behind one principal without a session there may be several hosts.
     principal = home.principal if isinstance(home, HostInfo) else ""
-    return ClientIdentity(principal, one=bool(principal) or not isinstance(home, Passing))
+    return ClientIdentity(principal, one=bool(principal) or not isinstance(home, EphemeralOwner))
 
 
 class BuiltinTransport:

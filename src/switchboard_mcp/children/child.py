@@ -60,10 +60,10 @@ class Child(Meeting):
 
     def __init__(self, spec: ChildSpec, config: Config, services: ChildContext) -> None:
         super().__init__(spec, config, services)
-        self.visits = 0
-        self.looks = 0  # visits that were no calls
+        self.requests = 0
+        self.lookups = 0  # visits that were no calls
         self.successor: Child | None = None
-        self.user: object = None
+        self.last_session: object = None
         self._fresh_s = config.introspection.fresh_ms / 1000
         self._waiting = StartQueue(self, services)
         self._quiet_since = 0.0
@@ -71,7 +71,7 @@ class Child(Meeting):
         self._visits_seen = 0
         self._missing: list[ReadyWaiter] = []  # who waits for the list of tools to be fetched again
         self._looked_for: dict[str, float] = {}  # subtools that were looked for, and when
-        self.following = ChildSubscriptions(services, self.timeout_s, self._missed)
+        self.subscriptions = ChildSubscriptions(services, self.timeout_s, self._missed)
 
     @property
     def pid(self) -> int:
@@ -81,25 +81,25 @@ class Child(Meeting):
     @property
     def modern(self) -> bool:
         """Whether this run of it is spoken to in the era without handshakes."""
-        return self.offer.modern
+        return self.inventory.modern
 
     @property
-    def knowledge(self) -> ServerSnapshot | None:
+    def snapshot(self) -> ServerSnapshot | None:
         """What it told about itself, in this run or an earlier one."""
-        return self.offer.knowledge
+        return self.inventory.snapshot
 
-    def admit(self, visitor: ReadyWaiter) -> None:
+    def acquire(self, visitor: ReadyWaiter) -> None:
         """Let the visitor in as soon as the child is ready, starting it where needed."""
-        self.visits += 1
+        self.requests += 1
         if self.state is READY:
-            visitor.admitted(self)
+            visitor.on_ready(self)
             return
-        barred = self._closing or self.offer.bar()
+        barred = self._closing or self.inventory.blocked_reason()
         if barred is not None:
             self._turn_away(visitor, barred)
             return
-        if visitor.only_looks and self._may_be_shown():
-            visitor.admitted(self)
+        if visitor.catalog_is_enough and self._may_be_shown():
+            visitor.on_ready(self)
             return
         self._review()
         # What another replica has said is asked for again with each call: it may have been taken back.
@@ -107,9 +107,9 @@ class Child(Meeting):
         early = waits and self._retry_at > self._services.loop.time()
         action = self._apply(LifecycleEvent.EARLY if early else LifecycleEvent.NEED)
         if action is Action.SEND:
-            visitor.admitted(self)
+            visitor.on_ready(self)
         elif action is Action.REJECT:
-            visitor.refused(self._rejection())
+            visitor.on_failed(self._rejection())
         else:
             self._waiting.add(visitor)
             if action is Action.START:
@@ -118,18 +118,18 @@ class Child(Meeting):
 
     def _may_be_shown(self) -> bool:
         """Whether what it offers is known well enough to be looked at, without starting it."""
-        return self.offer.locked or (self.state not in ALIVE and self.offer.is_fresh(self._fresh_s))
+        return self.inventory.locked or (self.state not in ALIVE and self.inventory.is_fresh(self._fresh_s))
 
     def _turn_away(self, visitor: ReadyWaiter, problem: Failure) -> None:
         """Nobody is let in any more: whoever comes late is sent to the child that is in this one's place."""
         if self.successor is None:
-            visitor.refused(problem)
+            visitor.on_failed(problem)
         else:
-            visitor.moved(self.successor)
-            self.successor.admit(visitor)
+            visitor.rebind(self.successor)
+            self.successor.acquire(visitor)
 
     @property
-    def at_work(self) -> bool:
+    def busy(self) -> bool:
         """Whether anybody waits for it, or for an answer of it."""
         changing = self.state in (State.STARTING, State.STOPPING)
         return changing or bool(self._waiting) or (self.peer is not None and self.peer.busy)
@@ -138,55 +138,55 @@ class Child(Meeting):
         """The config has another in its place, or none: it ends when its work is done."""
         self.successor = successor
 
-    def each(self, home: object = None) -> list[Child]:
+    def processes(self, home: object = None) -> list[Child]:
         """The processes behind it: for one host, or all. Where it is shared there is one."""
         return [self]
 
-    def leave(self, home: object) -> None:
+    def release_session(self, home: object) -> None:
         """A host has gone; what is shared stays."""
 
-    def remember(self, hidden: list[str]) -> None:
+    def register_secrets(self, hidden: list[str]) -> None:
         """Arguments of a call that must not be shown."""
         self._services.redactor.remember(hidden)
 
-    def hide(self, problem: Failure) -> Failure:
+    def redact(self, problem: Failure) -> Failure:
         """The failure as it may be shown."""
         return self._services.redactor.failure(problem)
 
-    def blamed(self, problem: Failure, principal: str) -> Failure:
+    def record_failure(self, problem: Failure, principal: str) -> Failure:
         """The same for what became of somebody's call, remembered where anybody may ask for it."""
-        shown = self.hide(problem)
+        shown = self.redact(problem)
         if self._services.recent is not None:
             self._services.recent.note(shown, principal)
         return shown
 
-    def hide_raw(self, body: Raw | bytes) -> bytes:
+    def redact_body(self, body: Raw | bytes) -> bytes:
         """A body of the child's own that is no result, without the secrets that we know."""
         return self._services.redactor.body(bytes(body))
 
-    def withdraw(self, visitor: ReadyWaiter) -> None:
+    def cancel_wait(self, visitor: ReadyWaiter) -> None:
         """The visitor no longer waits."""
         self._waiting.discard(visitor)
 
-    def unable(self) -> Failure:
+    def unavailable_reason(self) -> Failure:
         """Why a visitor that was let in cannot send its call after all."""
         if self.peer is None:
             gone = failure("child_crashed", f"Child '{self.name}' is gone.", child=self.name)
             return self._closing or self.last_failure or gone
         return failure("child_busy", f"Child '{self.name}' does not read its input.", child=self.name)
 
-    def look_for(self, subtool: str, visitor: ReadyWaiter) -> None:
+    def refresh_tools_for(self, subtool: str, visitor: ReadyWaiter) -> None:
         """Let the visitor in when it is known whether there is such a subtool by now."""
         now = self._services.loop.time()
         if not self._missing and now - self._looked_for.get(subtool, -MISSED_S) < MISSED_S:
-            visitor.admitted(self)
+            visitor.on_ready(self)
             return
         if len(self._looked_for) >= MOST_MISSED:
             self._looked_for.clear()
         self._looked_for[subtool] = now
-        self.relist(visitor)
+        self.refresh_tools(visitor)
 
-    def relist(self, visitor: ReadyWaiter) -> None:
+    def refresh_tools(self, visitor: ReadyWaiter) -> None:
         """Let the visitor in when the list of tools has been fetched again. Single flight, however many want one."""
         self._missing.append(visitor)
         if len(self._missing) == 1:
@@ -195,7 +195,7 @@ class Child(Meeting):
     def set_log_level(self, level: str) -> None:
         """Log messages the host wants from now on; told to the child where it can be, now or when it starts."""
         self._log_level = level
-        knowledge = self.offer.knowledge
+        knowledge = self.inventory.snapshot
         able = knowledge is not None and "logging" in knowledge.capabilities
         if self.peer is not None and not self.modern and able:
             params = b'{"level":%b}' % encode(level)
@@ -212,8 +212,8 @@ class Child(Meeting):
         self._review()
         if self.state not in (State.READY, State.IDLE, State.PROBATION):
             return
-        if self.visits != self._visits_seen or (self.peer and self.peer.busy) or self.following.uris:
-            self._visits_seen = self.visits
+        if self.requests != self._visits_seen or (self.peer and self.peer.busy) or self.subscriptions.uris:
+            self._visits_seen = self.requests
             self._quiet_since = now
         elif self.state is State.READY:
             self._apply(LifecycleEvent.QUIET)
@@ -221,7 +221,7 @@ class Child(Meeting):
             self._apply(LifecycleEvent.EXPIRE)
             self._services.start_task(self._stop_idle())
 
-    def dormant(self, now: float) -> bool:
+    def is_disposable(self, now: float) -> bool:
         """Whether nothing is lost if it is forgotten."""
         return self.state not in ALIVE and self._retry_at <= now
 
@@ -237,7 +237,7 @@ class Child(Meeting):
             self._note("stopped")
         await self._drop_connection(self._closing)
 
-    def ended(self, connection: Connection, problem: Failure, unheard: list[ReadyWaiter]) -> None:
+    def on_exit(self, connection: Connection, problem: Failure, unheard: list[ReadyWaiter]) -> None:
         """The running child crashed. While it was starting, the start itself notices."""
         if connection is self._connection and self.state in RUNNING:
             self._review()
@@ -245,18 +245,18 @@ class Child(Meeting):
             self._services.log.warning("child.crashed", child=self.name, problem=problem.message)
             self._fall_back(problem)
         for visitor in unheard:
-            self.admit(visitor)
+            self.acquire(visitor)
 
-    def said(self, connection: Connection, message: RpcMessage) -> None:
+    def on_notification(self, connection: Connection, message: RpcMessage) -> None:
         """A notification from the child."""
         if message.method in CHANGES:
-            self.offer.changed(connection, message.method)
+            self.inventory.changed(connection, message.method)
         elif message.method == ACKNOWLEDGED:
-            self.following.acknowledged(message)
+            self.subscriptions.acknowledged(message)
         elif self._services.audience is not None:
             self._services.audience.child_said(self, connection.peer, message)
 
-    def asked(self, connection: Connection, message: RpcMessage) -> None:
+    def on_request(self, connection: Connection, message: RpcMessage) -> None:
         """The child asks its client something."""
         if self._services.audience is not None:
             self._services.audience.child_asked(self, connection.peer, message)
@@ -264,7 +264,7 @@ class Child(Meeting):
     def _missed(self, method: str, params: bytes) -> None:
         """Something may have changed while the child could not tell."""
         if self._connection is not None:
-            self.said(self._connection, RpcMessage(method=method, params=Raw(params)))
+            self.on_notification(self._connection, RpcMessage(method=method, params=Raw(params)))
 
     def _give_up(self, problem: Failure) -> None:
         connection = self._connection
@@ -284,7 +284,7 @@ class Child(Meeting):
         try:
             outcome = self._closing or await self._connect_in_time()
             if not isinstance(outcome, Failure):
-                self.offer.learn(outcome)
+                self.inventory.learn(outcome)
         except Exception as problem:  # noqa: BLE001 - visitors wait for an answer, whatever went wrong
             self._services.log.error("internal", child=self.name, problem=repr(problem))
             outcome = failure("internal", f"Child '{self.name}' could not be started.", child=self.name)
@@ -294,7 +294,7 @@ class Child(Meeting):
         if self._closing is not None:
             outcome = self._closing
         if isinstance(outcome, Failure):
-            outcome = self.hide(outcome)
+            outcome = self.redact(outcome)
             if self._closing is None:
                 self._services.log.warning("child.start_failed", child=self.name, problem=outcome.message)
             self.failures += 1
@@ -302,22 +302,22 @@ class Child(Meeting):
             self._fall_back(outcome)
             return
         assert self._connection is not None
-        self.peer, self.user = self._connection.peer, None
+        self.peer, self.last_session = self._connection.peer, None
         self._answers_at_start = self.peer.answers
         self._services.log.info(
             "child.started",
             child=self.name,
             pid=self.pid,
-            tools=len(self.offer.tools),
+            tools=len(self.inventory.tools),
             ms=round((loop.time() - began) * 1000),
         )
         self._note("started", loop.time() - began)
         if self._log_level:
             self.set_log_level(self._log_level)
         self._apply(LifecycleEvent.UP_AGAIN if self.failures else LifecycleEvent.UP)
-        self.following.begin(self.peer, outcome.capabilities, modern=self.modern)
+        self.subscriptions.begin(self.peer, outcome.capabilities, modern=self.modern)
         self._waiting.let_all_in()
-        await self.offer.fetch_rest(self._connection)
+        await self.inventory.fetch_rest(self._connection)
 
     def _tell_slow_start(self) -> None:
         seconds = self._rules.spawn_warn_s
@@ -326,7 +326,7 @@ class Child(Meeting):
     def _fall_back(self, problem: Failure) -> None:
         """After a failure: wait, give up for a while, or wait for a person."""
         self._connection = self.peer = None
-        self.following.end()
+        self.subscriptions.end()
         self.last_failure = problem
         if problem.code in FAULTS and self.state is State.STARTING:
             event, wait_s = LifecycleEvent.FAULT, FAULT_RECHECK_S
@@ -337,9 +337,9 @@ class Child(Meeting):
         self._apply(event)
         self._note("quarantined" if self.state is State.QUARANTINED else problem.code)
         if self.state is State.QUARANTINED and self._replicas is not None:
-            self._replicas.gave_up(self.spec, self.failures, self.hide(problem).message, wait_s)
+            self._replicas.gave_up(self.spec, self.failures, self.redact(problem).message, wait_s)
         if self._services.recent is not None:
-            self._services.recent.note(self.hide(problem))
+            self._services.recent.note(self.redact(problem))
         self._waiting.send_away(problem)
 
     async def _stop_idle(self) -> None:
@@ -350,16 +350,16 @@ class Child(Meeting):
         )
         self._apply(LifecycleEvent.GONE)
         for visitor in self._waiting.empty():
-            self.admit(visitor)
+            self.acquire(visitor)
 
     async def _relist(self) -> None:
         try:
             if self._connection is not None and self.peer is not None:
-                await self.offer.fetch(self._connection, "tools/list")
+                await self.inventory.fetch(self._connection, "tools/list")
         finally:
             visitors, self._missing = self._missing, []
             for visitor in visitors:
                 if self.peer is None:
-                    visitor.refused(self.unable())
+                    visitor.on_failed(self.unavailable_reason())
                 else:
                     self._waiting.let_in(visitor)

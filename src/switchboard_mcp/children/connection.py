@@ -57,13 +57,13 @@ class ChildTransport(Protocol):
 class ConnectionOwner(Protocol):
     """Who started a connection hears of its end and of what the child says."""
 
-    def ended(self, connection: Connection, problem: Failure, unheard: list[ReadyWaiter]) -> None:
+    def on_exit(self, connection: Connection, problem: Failure, unheard: list[ReadyWaiter]) -> None:
         """The child is gone without having been asked to go, and has surely not heard these."""
 
-    def said(self, connection: Connection, message: RpcMessage) -> None:
+    def on_notification(self, connection: Connection, message: RpcMessage) -> None:
         """A notification from the child."""
 
-    def asked(self, connection: Connection, message: RpcMessage) -> None:
+    def on_request(self, connection: Connection, message: RpcMessage) -> None:
         """A request from the child to its client."""
 
 
@@ -143,11 +143,11 @@ class Connection:
         if message.method == "ping":
             self.peer.link.send(jsonrpc.result(message.id, b"{}"))
         else:
-            self._owner.asked(self, message)
+            self._owner.on_request(self, message)
 
     def notified(self, message: RpcMessage) -> None:
         """Pass on what a child tells."""
-        self._owner.said(self, message)
+        self._owner.on_notification(self, message)
 
     def babbled(self, noise: Noise | Oversized | Malformed) -> None:
         """Log what is no message; the first is kept, in case nothing better follows."""
@@ -191,7 +191,7 @@ class Connection:
         # A server that has forgotten us has done nothing of what was asked since.
         unheard = self.peer.take_back(ReadyWaiter) if problem.code == "child_session_lost" else []
         self.peer.fail_all(problem)
-        self._owner.ended(self, problem, unheard)
+        self._owner.on_exit(self, problem, unheard)
 
     def _start_timeout(self, limit_s: float) -> Failure:
         garbage = ""

@@ -82,7 +82,7 @@ class HealthTracker:
         left_s = self._retry_at - self._services.loop.time()
         return max(0, round(left_s * 1000)) if self.state not in (State.READY, State.IDLE) else 0
 
-    def doubt(self) -> None:
+    def on_call_timeout(self) -> None:
         """A call was not answered in time: slow work, or nobody there any more. Ask."""
         if (
             self.peer is not None
@@ -94,7 +94,7 @@ class HealthTracker:
                 self.last_failure = self._silence()
             self._probing.begin(self.peer)
 
-    def probed(self, *, alive: bool) -> bool:
+    def on_probe_result(self, *, alive: bool) -> bool:
         """A probe of this run is over; whether another is wanted."""
         if self.state not in RUNNING or self.peer is None:
             return False

@@ -55,39 +55,39 @@ class Inventory:
 
     def __init__(self, spec: ChildSpec, services: ChildContext, timeout_s: float) -> None:
         self.tools: dict[str, Tool] = {}
-        self.heads: dict[str, bytes] = {}
+        self.call_prefixes: dict[str, bytes] = {}
         self.modern = False
-        self.only_as_task: frozenset[str] = (
+        self.task_only_tools: frozenset[str] = (
             frozenset()
         )  # tools of a handshake-era child that run in no other way
-        self.special = False  # whether results may need a closer look
-        self.first_known: Callable[[], None] | None = None  # told when nothing was known before
+        self.needs_result_check = False  # whether results may need a closer look
+        self.on_first_snapshot: Callable[[], None] | None = None  # told when nothing was known before
         self._spec = spec
         self._services = services
         self._timeout_s = timeout_s
-        self._knowledge: ServerSnapshot | None = None
+        self._snapshot: ServerSnapshot | None = None
         self._known: list[Tool] | None = None
         self._instructions: tuple[ServerSnapshot | None, str] = (None, "")
         self._pin: LockPin | None = services.pins.of(spec) if services.pins is not None else None
         self._refreshing: set[str] = set()
         self._again: set[str] = set()
-        self.is_whole = False  # whether all lists have been asked for in this run
-        self.prompts_told = False  # whether it has told its prompts in this run
+        self.is_complete = False  # whether all lists have been asked for in this run
+        self.prompts_fetched = False  # whether it has told its prompts in this run
         self._then: list[Callable[[], None]] = []
         self._names: dict[str, tuple[list[Raw], frozenset[str]]] = {}
 
     @property
-    def knowledge(self) -> ServerSnapshot | None:
+    def snapshot(self) -> ServerSnapshot | None:
         """What the child told about itself, in this run or an earlier one, or what its lock says."""
         pin = self._pin
-        if self._knowledge is not None or pin is None:
-            return self._knowledge or self._services.catalog.recall(self._spec)
+        if self._snapshot is not None or pin is None:
+            return self._snapshot or self._services.catalog.recall(self._spec)
         return pin.knowledge if pin.governed else self._services.catalog.recall(self._spec) or pin.knowledge
 
     @property
-    def seen(self) -> bool:
+    def has_run_before(self) -> bool:
         """Whether the child has run here before."""
-        return self._knowledge is not None or self._services.catalog.recall(self._spec) is not None
+        return self._snapshot is not None or self._services.catalog.recall(self._spec) is not None
 
     @property
     def locked(self) -> bool:
@@ -106,38 +106,38 @@ class Inventory:
     @property
     def instructions(self) -> str:
         """What it tells a model about its use, fit for one to read."""
-        knowledge = self._pin.knowledge if self._pin is not None and self._pin.governed else self.knowledge
+        knowledge = self._pin.knowledge if self._pin is not None and self._pin.governed else self.snapshot
         if self._instructions[0] is not knowledge:
             text = knowledge.instructions if knowledge is not None else ""
             self._instructions = (knowledge, sanitize.shown(text, sanitize.INSTRUCTIONS_CHARS))
         return self._instructions[1] if knowledge is not None else ""
 
-    def bar(self) -> Failure | None:
+    def blocked_reason(self) -> Failure | None:
         """Why the child must not be used at all, or None."""
         problem = self._pin.bar() if self._pin is not None else None
         if problem is not None and self.look_again():
             return self._pin.bar() if self._pin is not None else None
         return problem
 
-    def refusal(self, name: str) -> Failure | None:
+    def tool_blocked_reason(self, name: str) -> Failure | None:
         """Why a tool of the running child must not be used, or None where it may, or is not there."""
         problem = self._pin.refusal(name) if self._pin is not None else None
         if problem is not None and self.look_again():
             return self._pin.refusal(name) if self._pin is not None else None
         return problem
 
-    def prompt_refusal(self, name: str) -> Failure | None:
+    def prompt_blocked_reason(self, name: str) -> Failure | None:
         """Why a prompt of the running child must not be used, or None where it may."""
         problem = self._prompt_problem(name)
         return self._prompt_problem(name) if problem is not None and self.look_again() else problem
 
     def _prompt_problem(self, name: str) -> Failure | None:
         pin = self._pin
-        if pin is None or pin.prompts() is None or (self.prompts_told and name in self.names(PROMPTS)):
+        if pin is None or pin.prompts() is None or (self.prompts_fetched and name in self.names(PROMPTS)):
             return None
         child = self._spec.name
         told = f"Child '{child}' has no prompt '{name}' that was locked."
-        if not self.prompts_told:
+        if not self.prompts_fetched:
             told = f"Child '{child}' has not told its prompts, so that '{name}' cannot be compared with the lock."
         return pin.prompt_refusal(name) or failure("tool_drifted", told, child=child)
 
@@ -151,7 +151,7 @@ class Inventory:
         if pins is None or self._pin is None or not pins.is_outdated(self._pin):
             return False
         self._pin, self._known = pins.of(self._spec), None
-        if self._knowledge is not None:
+        if self._snapshot is not None:
             self._index()
         self._tell("notifications/tools/list_changed")
         if self._pin is not None and self._pin.prompts():
@@ -160,16 +160,16 @@ class Inventory:
 
     def known_tools(self) -> list[Tool]:
         """Its tools, from this run or an earlier one, or from its lock."""
-        if self._knowledge is not None:
+        if self._snapshot is not None:
             return list(self.tools.values())
         if self._known is None:
-            knowledge = self.knowledge
+            knowledge = self.snapshot
             self._known = read_tools(knowledge.tools) if knowledge is not None else []
         return self._known
 
     def knows(self, method: str) -> bool:
         """Whether a list is known, from this run or an earlier one."""
-        knowledge = self.knowledge
+        knowledge = self.snapshot
         if knowledge is None:
             return False
         capability = CAPABILITY.get(method)
@@ -178,7 +178,7 @@ class Inventory:
     def when_fetched(self, method: str, then: Callable[[], None], *, anew: bool = False) -> None:
         """Go on when the child, which is ready, has been asked for one of its lists; `anew` means in this run."""
         # What is governed is looked at first.
-        if self.is_whole or (self.knows(method) and not anew and not self.governed):
+        if self.is_complete or (self.knows(method) and not anew and not self.governed):
             then()
         else:
             self._then.append(partial(self.when_fetched, method, then, anew=anew))
@@ -199,28 +199,28 @@ class Inventory:
         """Its prompts, resources or templates, as it sent them; of a governed child the prompts that were pinned."""
         if method == PROMPTS and self._pin is not None and (pinned := self._pin.prompts()) is not None:
             return pinned
-        knowledge = self.knowledge
+        knowledge = self.snapshot
         return knowledge.lists.get(method, []) if knowledge is not None else []
 
     def extra(self, method: str) -> dict[str, Raw]:
         """What it says beside the entries of a list; of a governed child nothing, since nobody has looked at it."""
-        knowledge = self.knowledge if not self.governed else None
+        knowledge = self.snapshot if not self.governed else None
         return knowledge.extras.get(method, {}) if knowledge is not None else {}
 
     def learn(self, knowledge: ServerSnapshot) -> None:
         """The handshake is done."""
-        earlier = self.knowledge
+        earlier = self.snapshot
         if earlier is not None and not knowledge.lists:
             knowledge.lists = {**earlier.lists}  # what the lock says stays as it is, whatever the child tells
             knowledge.extras = {**earlier.extras, **knowledge.extras}
-        self._knowledge = knowledge
-        self.is_whole = self.prompts_told = False
+        self._snapshot = knowledge
+        self.is_complete = self.prompts_fetched = False
         self.modern = versions.is_modern(knowledge.protocol)
         self._index()
         if self._differs(earlier, knowledge):
             self._tell("notifications/tools/list_changed")
-        elif earlier is None and self.first_known is not None:
-            self.first_known()
+        elif earlier is None and self.on_first_snapshot is not None:
+            self.on_first_snapshot()
 
     def _differs(self, earlier: ServerSnapshot | None, now: ServerSnapshot) -> bool:
         """Whether hosts see other tools than was known before this run."""
@@ -232,24 +232,24 @@ class Inventory:
 
     async def fetch_rest(self, source: ListSource) -> None:
         """Fetch prompts and resources, and tell where they are others than was known."""
-        assert self._knowledge is not None
-        capabilities = self._knowledge.capabilities
+        assert self._snapshot is not None
+        capabilities = self._snapshot.capabilities
         try:
             for notification, methods in CHANGES.items():
                 wanted = [method for method in methods if CAPABILITY.get(method) in capabilities]
-                first = not any(method in self._knowledge.lists for method in wanted)
+                first = not any(method in self._snapshot.lists for method in wanted)
                 changed = [await self.fetch(source, method) for method in wanted]
                 if any(changed):
                     self._tell(notification, first=first)
         finally:
-            self.is_whole = True
+            self.is_complete = True
             self._go_on()
 
     async def fetch(self, source: ListSource, method: str) -> bool:
         """Fetch one list again; whether it is another now."""
-        knowledge = self._knowledge
+        knowledge = self._snapshot
         listed = await source.fetch(method, self._timeout_s)
-        if knowledge is None or not isinstance(listed, Listed) or knowledge is not self._knowledge:
+        if knowledge is None or not isinstance(listed, Listed) or knowledge is not self._snapshot:
             return False
         entries = listed.entries
         knowledge.extras[method] = listed.extra
@@ -260,7 +260,7 @@ class Inventory:
         before = knowledge.lists.get(method)
         knowledge.lists[method] = entries
         if method == PROMPTS:
-            self.prompts_told = True
+            self.prompts_fetched = True
             if self._pin is not None:
                 self._index()
         self._go_on()
@@ -297,11 +297,11 @@ class Inventory:
             self._services.audience.child_changed(self._spec.name, notification, first=first)
 
     def _index(self) -> None:
-        knowledge, pin = self._knowledge, self._pin
+        knowledge, pin = self._snapshot, self._pin
         assert knowledge is not None
         told = tools = read_tools(knowledge.tools)
         if pin is not None:
-            if pin.judge(knowledge, prompts=self.prompts_told) and self._services.audit is not None:
+            if pin.judge(knowledge, prompts=self.prompts_fetched) and self._services.audit is not None:
                 outcome = "blocked" if pin.governed else "told"
                 for tool in sorted({change.tool for change in pin.changes}):
                     self._services.audit.record("drift", child=self._spec.name, subtool=tool, outcome=outcome)
@@ -309,9 +309,9 @@ class Inventory:
                 pinned = read_tools(pin.knowledge.tools) if pin.knowledge is not None else []
                 tools = [tool for tool in pinned if pin.stands(tool.name)]
         self.tools = {tool.name: tool for tool in tools}
-        self.only_as_task = frozenset(tool.name for tool in told if not self.modern and tool.only_as_task)
-        self.special = self.modern or bool(self.only_as_task)
-        self.heads = {name: _head(name, as_task=name in self.only_as_task) for name in self.tools}
+        self.task_only_tools = frozenset(tool.name for tool in told if not self.modern and tool.only_as_task)
+        self.needs_result_check = self.modern or bool(self.task_only_tools)
+        self.call_prefixes = {name: _head(name, as_task=name in self.task_only_tools) for name in self.tools}
         self._services.catalog.remember(self._spec, knowledge)
 
 

@@ -27,7 +27,7 @@ class MergedInventory(Inventory):
 
     def known_tools(self) -> list[Tool]:
         """Its tools, as told last."""
-        knowledge = self.knowledge
+        knowledge = self.snapshot
         if knowledge is None:
             return []
         if self._shown[0] is not knowledge.tools:
@@ -40,48 +40,48 @@ class PerSessionChild(Child):
 
     def __init__(self, spec: ChildSpec, config: Config, services: ChildContext, most: int) -> None:
         super().__init__(spec, config, services)
-        self.offer = MergedInventory(spec, services, self.timeout_s)
+        self.inventory = MergedInventory(spec, services, self.timeout_s)
         self._config = config
         self._most = most
         self._kept: dict[object, Child] = {}
 
-    def admit(self, visitor: ReadyWaiter) -> None:
+    def acquire(self, visitor: ReadyWaiter) -> None:
         """Send the visitor to the child of its host."""
         if self._closing is not None and self.successor is not None:
             self._turn_away(visitor, self._closing)
             return
-        child = self._kept.get(visitor.home)
-        if visitor.only_looks and self.offer.bar() is None and self._is_shown_by(child):
-            visitor.admitted(self)
+        child = self._kept.get(visitor.owner)
+        if visitor.catalog_is_enough and self.inventory.blocked_reason() is None and self._is_shown_by(child):
+            visitor.on_ready(self)
             return
         if child is None:
             if len(self._kept) >= self._most:
                 told = f"Child '{self.name}' already runs for {self._most} hosts, each with its own."
-                visitor.refused(failure("child_isolation_full", told, child=self.name))
+                visitor.on_failed(failure("child_isolation_full", told, child=self.name))
                 return
-            child = self._kept[visitor.home] = self.another()
-            child.home = visitor.home
-            child.offer.first_known = self.offer.first_known
+            child = self._kept[visitor.owner] = self.another()
+            child.owner = visitor.owner
+            child.inventory.on_first_snapshot = self.inventory.on_first_snapshot
             if self._log_level:
                 child.set_log_level(self._log_level)
-        visitor.moved(child)
-        child.admit(visitor)
+        visitor.rebind(child)
+        child.acquire(visitor)
 
     def _is_shown_by(self, child: Child | None) -> bool:
         """Whether nobody need be asked; one that runs for the host knows better than what is remembered."""
-        return self.offer.locked or (child is None and self._closing is None and self._may_be_shown())
+        return self.inventory.locked or (child is None and self._closing is None and self._may_be_shown())
 
     def another(self) -> Child:
         """One more process."""
         return Child(self.spec, self._config, self._services)
 
-    def each(self, home: object = None) -> list[Child]:
+    def processes(self, home: object = None) -> list[Child]:
         """Those that are kept: for one host, or all."""
         if home is None:
             return list(self._kept.values())
         return [self._kept[home]] if home in self._kept else []
 
-    def leave(self, home: object) -> None:
+    def release_session(self, home: object) -> None:
         """A host has gone, and its child with it."""
         child = self._kept.pop(home, None)
         if child is not None:
@@ -91,13 +91,13 @@ class PerSessionChild(Child):
         """Stop the idle ones; one that has stopped is made anew when it is needed."""
         for home, child in list(self._kept.items()):
             child.sweep(now)
-            if child.dormant(now):
+            if child.is_disposable(now):
                 del self._kept[home]
 
     @property
-    def at_work(self) -> bool:
+    def busy(self) -> bool:
         """Whether any of them is."""
-        return any(child.at_work for child in self._kept.values())
+        return any(child.busy for child in self._kept.values())
 
     def retire(self, successor: Child | None) -> None:
         """With all of them."""

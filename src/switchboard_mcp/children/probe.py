@@ -26,7 +26,7 @@ class ProbedChild(Protocol):
     def modern(self) -> bool:
         """Whether it is spoken to in the era without handshakes, which has no ping."""
 
-    def probed(self, *, alive: bool) -> bool:
+    def on_probe_result(self, *, alive: bool) -> bool:
         """How one probe went; whether there shall be another."""
 
 
@@ -50,7 +50,7 @@ class Probe:
             while self._patient.peer is peer:
                 alive = await self._ask(peer)
                 # A child that has gone meanwhile has an owner who knows.
-                if self._patient.peer is not peer or not self._patient.probed(alive=alive):
+                if self._patient.peer is not peer or not self._patient.on_probe_result(alive=alive):
                     return
                 await asyncio.sleep(self._pause_s)
         finally:

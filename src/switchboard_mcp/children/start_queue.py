@@ -46,7 +46,7 @@ class StartQueue:
     def send_away(self, problem: Failure) -> None:
         """The child will not become ready."""
         for visitor in self.empty():
-            visitor.refused(problem)
+            visitor.on_failed(problem)
 
     def let_all_in(self) -> None:
         """The child is ready."""
@@ -57,10 +57,10 @@ class StartQueue:
         """Outside of `admit`, where nobody else would see it fail and answer for it."""
         name = self._child.name
         try:
-            visitor.admitted(self._child)
+            visitor.on_ready(self._child)
         except Exception as problem:  # noqa: BLE001 - neither this visitor nor the next must be left waiting
             self._services.log.error("internal", child=name, problem=repr(problem))
-            visitor.refused(failure("internal", f"The call to child '{name}' went wrong.", child=name))
+            visitor.on_failed(failure("internal", f"The call to child '{name}' went wrong.", child=name))
 
     def start_telling(self) -> None:
         """From now on tell those that wait why."""
@@ -78,4 +78,4 @@ class StartQueue:
         seconds = round(loop.time() - began)
         self._ticker = loop.call_later(TICK_S, self._tick, began)
         for visitor in self._visitors:
-            visitor.kept_waiting(seconds, f"Starting child '{name}' ({seconds} s)")
+            visitor.on_progress(seconds, f"Starting child '{name}' ({seconds} s)")

@@ -21,7 +21,7 @@ from switchboard_mcp.children.launch import launch
 from switchboard_mcp.children.lifecycle import start_limit_ms
 from switchboard_mcp.children.process_transport import ProcessTransport
 from switchboard_mcp.children.resource_subscriptions import ChildSubscriptions
-from switchboard_mcp.children.waiter import Passing, ReadyWaiter
+from switchboard_mcp.children.waiter import EphemeralOwner, ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.config.variables import expand, secrets
 from switchboard_mcp.errors import Failure, failure
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 class Meeting(HealthTracker):
     """See the module. `home` is the host it is kept for, where it is not shared."""
 
-    following: ChildSubscriptions
+    subscriptions: ChildSubscriptions
 
     def __init__(self, spec: ChildSpec, config: Config, services: ChildContext) -> None:
         super().__init__(spec, config, services)
-        self.home: object = None
+        self.owner: object = None
         suite = config.suites.get(spec.name)
         rpc_ms = (suite and suite.rpc_ms) or spec.rpc_timeout_ms or config.timeouts.rpc_ms
         self.timeout_s = rpc_ms / 1000
-        self.offer = Inventory(spec, services, self.timeout_s)
+        self.inventory = Inventory(spec, services, self.timeout_s)
         self._timeouts = config.timeouts
         self._connection: Connection | None = None
         self._modern_first, self._capabilities = False, b"{}"
@@ -52,15 +52,15 @@ class Meeting(HealthTracker):
         self._launching: Task[object] | None = None
         self._approved: ApprovedLaunch | None = None
 
-    def ended(self, connection: Connection, problem: Failure, unheard: list[ReadyWaiter]) -> None:
+    def on_exit(self, connection: Connection, problem: Failure, unheard: list[ReadyWaiter]) -> None:
         """The running child crashed."""
         raise NotImplementedError
 
-    def said(self, connection: Connection, message: RpcMessage) -> None:
+    def on_notification(self, connection: Connection, message: RpcMessage) -> None:
         """A notification from the child."""
         raise NotImplementedError
 
-    def asked(self, connection: Connection, message: RpcMessage) -> None:
+    def on_request(self, connection: Connection, message: RpcMessage) -> None:
         """The child asks its client something."""
         raise NotImplementedError
 
@@ -87,7 +87,7 @@ class Meeting(HealthTracker):
         limit_s = (
             start_limit_ms(
                 spec.command,
-                self.offer.seen,
+                self.inventory.has_run_before,
                 self._timeouts.child_spawn_ms,
                 int(self.timeout_s * 1000),
             )
@@ -116,7 +116,9 @@ class Meeting(HealthTracker):
         self._connection = Connection(self._services, spec, carrier, self)
         if self._closing is not None:
             return self._closing
-        shared = self.home is None or isinstance(self.home, Passing)  # a principal's hosts may differ
+        shared = self.owner is None or isinstance(
+            self.owner, EphemeralOwner
+        )  # a principal's hosts may differ
         capabilities = (shared and self._services.shared_capabilities) or self._capabilities
         met = await self._connection.open(limit_s, capabilities, modern_first=modern_first)
         return (isinstance(met, ServerSnapshot) and self._tampered(spec)) or met
@@ -143,6 +145,6 @@ class Meeting(HealthTracker):
 
     async def _drop_connection(self, problem: Failure) -> None:
         connection, self._connection, self.peer = self._connection, None, None
-        self.following.end()
+        self.subscriptions.end()
         if connection is not None:
             await connection.stop(problem)

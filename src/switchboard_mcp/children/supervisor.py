@@ -64,7 +64,7 @@ class Supervisor:
         return frozenset(name for name in names if before.get(name) is not self.children.get(name))
 
     async def _let_go(self, child: Child) -> None:
-        while child.at_work:  # noqa: ASYNC110 - nobody tells, and calls are not to pay for it
+        while child.busy:  # noqa: ASYNC110 - nobody tells, and calls are not to pay for it
             await asyncio.sleep(LOOK_S)
         told = f"Child '{child.name}' is not in the config any more."
         await child.close(failure("child_removed", told, child=child.name))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
 
 
-class Passing(Struct, frozen=True):
+class EphemeralOwner(Struct, frozen=True):
     """Whoever comes anew with each request: those of one principal share what is kept for them."""
 
     principal: str
@@ -34,25 +34,25 @@ class ReadyWaiter:
         return b"{}"
 
     @property
-    def home(self) -> object:
+    def owner(self) -> object:
         """For whom a child is kept that is not shared; None where it does not matter."""
         return None
 
     @property
-    def only_looks(self) -> bool:
+    def catalog_is_enough(self) -> bool:
         """Whether it is content with what is known for sure of the child, whether that runs or not."""
         return False
 
-    def moved(self, child: Child) -> None:
+    def rebind(self, child: Child) -> None:
         """It is this child that is meant, and no other of its name."""
 
-    def admitted(self, child: Child) -> None:
+    def on_ready(self, child: Child) -> None:
         """The child is ready."""
         raise NotImplementedError
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         """The child will not become ready."""
         raise NotImplementedError
 
-    def kept_waiting(self, step: int, message: str) -> None:
+    def on_progress(self, step: int, message: str) -> None:
         """It still takes a while; `step` grows from time to time."""

@@ -64,11 +64,11 @@ class StartWaiter(ReadyWaiter):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.outcome: asyncio.Future[Failure | None] = loop.create_future()
 
-    def admitted(self, child: Child) -> None:
+    def on_ready(self, child: Child) -> None:
         """It is ready."""
         self._settle(None)
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         """It will not."""
         self._settle(problem)
 
@@ -145,12 +145,12 @@ async def connect(suite: ChildSuite, within_s: float | None = None) -> StartRepo
     loop = asyncio.get_running_loop()
     began = loop.time()
     visit = StartWaiter(loop)
-    child.admit(visit)
+    child.acquire(visit)
     try:
         async with asyncio.timeout(within_s):
             problem = await visit.outcome
     except TimeoutError:
-        child.withdraw(visit)
+        child.cancel_wait(visit)
         told = f"Child '{child.name}' was not ready within {within_s:g} s."
         problem = failure("child_start_timeout", told, child=child.name)
     if problem is not None:
@@ -163,7 +163,7 @@ async def connect(suite: ChildSuite, within_s: float | None = None) -> StartRepo
 
 def describe(suite: ChildSuite, handshake_ms: int) -> Connected:
     """What is known of a child that has just started."""
-    knowledge = suite.child.knowledge
+    knowledge = suite.child.snapshot
     assert knowledge is not None
     return Connected(
         handshake_ms=handshake_ms,
@@ -175,6 +175,6 @@ def describe(suite: ChildSuite, handshake_ms: int) -> Connected:
                 summarise(tool.readable().description or "", SUMMARY_CHARS),
                 not suite.access.permits(tool.name),
             )
-            for tool in suite.child.offer.known_tools()
+            for tool in suite.child.inventory.known_tools()
         ],
     )

@@ -104,7 +104,7 @@ class SuiteToolbox:
     async def _tools(self) -> list[Tool]:
         await self._met()
         suite = self._suite()
-        return suite.permitted(suite.child.offer.known_tools())
+        return suite.permitted(suite.child.inventory.known_tools())
 
     async def _met(self) -> LocalClient:
         """The host, once the child has been started: what it offers now counts, and later what it says has changed."""

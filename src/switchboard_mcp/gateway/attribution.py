@@ -68,8 +68,8 @@ def _bystander(child: Child, sessions: Sequence[Session]) -> MessageOwner | None
 
     But not where it was another that used it last: what that one has left behind is not for those who came after.
     """
-    if isinstance(child.home, Session):
-        return MessageOwner(child.home)
-    if len(sessions) != 1 or child.home is not None or child.user not in (None, sessions[0]):
+    if isinstance(child.owner, Session):
+        return MessageOwner(child.owner)
+    if len(sessions) != 1 or child.owner is not None or child.last_session not in (None, sessions[0]):
         return None
     return MessageOwner(sessions[0]) if sessions[0].initialized else None

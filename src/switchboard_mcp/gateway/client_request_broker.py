@@ -182,7 +182,7 @@ class ClientRequestBroker:
             origin.answer(roots(self._workspace))
             return
         told = f"No host can be asked: {method}."
-        if len(self._sessions) > 1 and child.home is None:
+        if len(self._sessions) > 1 and child.owner is None:
             told += f' With several hosts at once, set suites.{child.name}.isolation to "session".'
         origin.refuse(METHOD_NOT_FOUND, told)
 

@@ -76,16 +76,16 @@ class ForwardedRequest(HostRequest):
         """Whether a modern host expects cache hints."""
         return self.method == "resources/read"
 
-    def admitted(self, child: Child) -> None:
+    def on_ready(self, child: Child) -> None:
         """The child is ready; a state that we did not give is its own, if it is one that gives any."""
         if self.modern and not child.modern and "requestState" in self.members:
             told = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
             self.finish_with_error(jsonrpc.encode(told))
-        elif child.offer.governed and self.method in OF_PROMPTS:
-            if child.offer.is_whole:
+        elif child.inventory.governed and self.method in OF_PROMPTS:
+            if child.inventory.is_complete:
                 self._go(child)
             else:
-                child.offer.when_fetched("prompts/list", partial(self._go_on, child))
+                child.inventory.when_fetched("prompts/list", partial(self._go_on, child))
         else:
             self._go(child)
 
@@ -94,14 +94,14 @@ class ForwardedRequest(HostRequest):
         if not self.wanted:
             return
         if child.peer is None:
-            self.refused(child.unable())
+            self.on_failed(child.unavailable_reason())
         else:
             self._go(child)
 
     def _go(self, child: Child) -> None:
-        blocked = self._blocked(child) if child.offer.governed else None
+        blocked = self._blocked(child) if child.inventory.governed else None
         if blocked is not None:
-            self.refused(blocked)
+            self.on_failed(blocked)
         else:
             id = next_id()
             self.dispatch(child, id, self.build(child, id), PATIENT.get(self.method, 0.0))
@@ -110,13 +110,13 @@ class ForwardedRequest(HostRequest):
         """Why what is another than was locked, or was not locked at all, must not be used."""
         if self.method in OF_PROMPTS:
             prompt = OF_PROMPTS[self.method](self.members)
-            return child.offer.prompt_refusal(prompt) if prompt is not None else None
+            return child.inventory.prompt_blocked_reason(prompt) if prompt is not None else None
         name = message_meta.text_of(self.members.get("name")) if self.method == "tools/call" else None
-        if name is None or name in child.offer.tools:
+        if name is None or name in child.inventory.tools:
             return None
         told = f"Child '{child.name}' has no tool '{name}' that was locked."
-        gone = failure("subtool_unknown", told, child=child.name, hint=child.offer.farewell(name))
-        return child.offer.refusal(name) or gone
+        gone = failure("subtool_unknown", told, child=child.name, hint=child.inventory.farewell(name))
+        return child.inventory.tool_blocked_reason(name) or gone
 
     def build(self, child: Child, id: bytes) -> bytes:
         """The same request, with what describes this hop."""
@@ -150,11 +150,11 @@ class ForwardedRequest(HostRequest):
         elif not self.look_again(error) and not self.explained(error):
             native = self.child.modern is self.modern
             told = message_meta.error_for(error, modern=self.modern, native=native, uri=self._uri())
-            self.finish_with_error(self.child.hide_raw(told))
+            self.finish_with_error(self.child.redact_body(told))
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         """A failure of ours: for a tool something a model can act on, else a JSON-RPC error."""
-        problem = self.child.blamed(problem, self.session.principal)
+        problem = self.child.record_failure(problem, self.session.principal)
         if self.method == "tools/call":
             self.finish(tool_result(problem))
         else:
@@ -163,7 +163,7 @@ class ForwardedRequest(HostRequest):
     @property
     def as_task(self) -> bool:
         """Whether it is a tool that only runs as a task, for a host that knows no such tasks."""
-        only = self.child.offer.only_as_task
+        only = self.child.inventory.task_only_tools
         if self.method != "tools/call" or not self.modern or not only:
             return False
         return message_meta.text_of(self.members.get("name")) in only

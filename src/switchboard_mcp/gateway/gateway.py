@@ -127,7 +127,7 @@ class Gateway:
         for suite in self.all.values():
             if suite.exposure == "auto" or suite.pins is not None:
                 tell = partial(self.child_changed, suite.source, TOOLS_CHANGED, first=True)
-                suite.child.offer.first_known = tell
+                suite.child.inventory.on_first_snapshot = tell
 
     def every_view(self) -> list[View]:
         """All that anybody sees."""
@@ -175,7 +175,7 @@ class Gateway:
         self.desk.gone(session)
         if not session.passing:
             for suite in self.all.values():
-                suite.child.leave(session)
+                suite.child.release_session(session)
         if session.log_level:
             self.spread_log_level()
 
@@ -317,12 +317,12 @@ class Gateway:
         ):
             # What nobody knows is for the one child that is shown as it is; a call without an id is for nobody.
             only = session.view.listing.only_direct()
-            if only is not None and not only.child.offer.governed:
+            if only is not None and not only.child.inventory.governed:
                 self._tell(only, session, method, params)
 
     def _tell(self, suite: ChildSuite, session: Session, method: str, params: Raw | UnsetType) -> None:
         """Tell a child that runs, unless it is of the era in which a host tells nothing."""
-        for child in suite.child.each(session.home):
+        for child in suite.child.processes(session.home):
             if child.peer is not None and not child.modern:
                 child.peer.notify(method, None if params is UNSET else bytes(params))
 

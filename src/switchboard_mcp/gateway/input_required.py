@@ -38,7 +38,7 @@ class InputRound:
         request, child = self._request, self._request.child.name
         request.rounds = number = getattr(request, "rounds", 0) + 1
         if number > MOST_ROUNDS:
-            request.refused(
+            request.on_failed(
                 failure(
                     "child_error", f"Child '{child}' asked {MOST_ROUNDS} times and asks again.", child=child
                 )
@@ -75,7 +75,7 @@ class InputRound:
         self._over = True
         request, child = self._request, self._request.child.name
         request.session.desk.over(request, "another question was not answered")
-        request.refused(
+        request.on_failed(
             failure(
                 "host_refused",
                 f"The host did not answer what child '{child}' asks: {why}.",
@@ -88,7 +88,7 @@ class InputRound:
             extra = b',"inputResponses":' + jsonrpc.encode(self._answers) if self._answers else b""
             if self._asked.request_state is not UNSET:
                 extra += b',"requestState":' + bytes(self._asked.request_state)
-            self._request.suite.child.admit(Retry(self._request, extra))
+            self._request.suite.child.acquire(Retry(self._request, extra))
 
 
 class Retry(DelegatedWaiter):
@@ -106,16 +106,16 @@ class Retry(DelegatedWaiter):
         """Only a child of that era is called again."""
         return True
 
-    def moved(self, child: Child) -> None:
+    def rebind(self, child: Child) -> None:
         """While the host thought about it, its own process may have gone."""
-        self.request.moved(child)
+        self.request.rebind(child)
 
-    def admitted(self, child: Child) -> None:
+    def on_ready(self, child: Child) -> None:
         """The child is ready, as it mostly is."""
         if self.request.wanted:
             self.request.extra = self.extra
-            self.request.admitted(child)
+            self.request.on_ready(child)
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         """The child has gone meanwhile."""
-        self.request.refused(problem)
+        self.request.on_failed(problem)

@@ -174,7 +174,12 @@ def _call_direct(gateway: Gateway, inbound: IncomingRequest, name: str) -> None:
     own = view.listing.direct()
     found = own.get(name)
     alone = view.listing.alone()
-    if found is None and alone is not None and alone.access.permits(name) and not alone.child.offer.governed:
+    if (
+        found is None
+        and alone is not None
+        and alone.access.permits(name)
+        and not alone.child.inventory.governed
+    ):
         found = ResolvedName(alone, name)  # the child knows best what it has not
     if found is None and (blocked := view.listing.blocked(name)) is not None:
         gateway.refused(inbound.session, blocked.child or "", name, blocked)
@@ -251,7 +256,7 @@ def unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
     """
     method = inbound.method
     only = inbound.session.view.listing.only_direct()
-    if only is not None and only.child.offer.governed and not method.startswith("tasks/"):
+    if only is not None and only.child.inventory.governed and not method.startswith("tasks/"):
         only = None
     if only is None or (method.startswith("tasks/") and inbound.modern is not _is_modern(only)):
         inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {method}")
@@ -261,7 +266,7 @@ def unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 def _is_modern(suite: ChildSuite) -> bool:
     """Whether a child speaks the era without handshakes, as far as is known."""
-    knowledge = suite.child.knowledge
+    knowledge = suite.child.snapshot
     return knowledge is not None and versions.is_modern(knowledge.protocol)
 
 

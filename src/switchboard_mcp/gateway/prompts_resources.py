@@ -60,8 +60,8 @@ def listed(suites: Iterable[ChildSuite], kind: ListKind, extra: dict[str, Raw]) 
     entries: list[dict[str, Raw]] = []
     taken: set[str] = set()
     for suite in suites:
-        governed = suite.child.offer.governed
-        for raw in suite.child.offer.listed(kind.method):
+        governed = suite.child.inventory.governed
+        for raw in suite.child.inventory.listed(kind.method):
             entry = _read(sanitize.tool(raw) if governed else raw)
             own = message_meta.text_of(entry.get(kind.key))
             if own is None or not suite.access.permits(own):
@@ -77,7 +77,7 @@ def find_prompt(suites: Iterable[ChildSuite], name: str) -> ResolvedName | None:
     """The child whose prompt the host means."""
     candidates = list(suites)
     direct = [suite for suite in candidates if suite.direct]
-    known = [suite for suite in direct if name in suite.child.offer.names(PROMPTS)]
+    known = [suite for suite in direct if name in suite.child.inventory.names(PROMPTS)]
     if known:
         return _permitted(known[0], name)
     marked = [suite for suite in candidates if name.startswith(suite.child.name + JOINT)]
@@ -85,7 +85,7 @@ def find_prompt(suites: Iterable[ChildSuite], name: str) -> ResolvedName | None:
     marked.sort(key=lambda suite: len(suite.child.name), reverse=True)
     for suite in marked:
         own = name.removeprefix(suite.child.name + JOINT)
-        if own in suite.child.offer.names(PROMPTS):
+        if own in suite.child.inventory.names(PROMPTS):
             return _permitted(suite, own)
     for suite in marked:
         if not suite.direct:
@@ -117,12 +117,12 @@ def find_resource(suites: Iterable[ChildSuite], uri: str) -> ResolvedName | None
 
 
 def _has(suite: ChildSuite, uri: str) -> bool:
-    offer = suite.child.offer
+    offer = suite.child.inventory
     return uri in offer.names(RESOURCES) or uri in offer.names(TEMPLATES)
 
 
 def _has_template(suite: ChildSuite, uri: str) -> bool:
-    return any(fits(template, uri) for template in suite.child.offer.names(TEMPLATES))
+    return any(fits(template, uri) for template in suite.child.inventory.names(TEMPLATES))
 
 
 def fits(template: str, uri: str) -> bool:

@@ -87,8 +87,8 @@ class Reloader:
     def _look_at_lock(self) -> None:
         """Another lock counts at once: it may take something away."""
         for child in self.parts.supervisor.children.values():
-            for one in {child, *child.each()}:
-                one.offer.look_again()
+            for one in {child, *child.processes()}:
+                one.inventory.look_again()
 
     async def _look_at(self, workspace: Workspace) -> bool:
         """Watch where the files of a workspace are; whether that is somewhere else than before."""

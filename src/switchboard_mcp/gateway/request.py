@@ -76,7 +76,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     def begin(self) -> None:
         """Go to the child, unless the host has a request of this id under way already."""
         if self.session.under_way.setdefault(self.host_id, self) is self:
-            self.child.admit(self)
+            self.child.acquire(self)
         else:
             self.session.refuse(
                 self.route, self.host_id, INVALID_REQUEST, "A request with this id is still under way."
@@ -104,7 +104,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         """Whether it is a tool that only runs as a task, for a host that knows no such tasks."""
         return False
 
-    def moved(self, child: Child) -> None:
+    def rebind(self, child: Child) -> None:
         """It is this child that is meant."""
         self.child = child
 
@@ -125,17 +125,17 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         """The message to the child, with its `extra` members where it has some."""
         raise NotImplementedError
 
-    def admitted(self, child: Child) -> None:
+    def on_ready(self, child: Child) -> None:
         """The child is ready: send the message."""
         self.dispatch(child, id := next_id(), self.build(child, id))
 
     def dispatch(self, child: Child, id: bytes, message: bytes, patience_s: float = 0.0) -> None:
         """Send a message to the child that let us in; with patience where an answer may take longer than others."""
         self.id, self.message, self.timeout = id, message, patience_s or child.timeout_s
-        child.user = self.session
+        child.last_session = self.session
         peer = child.peer
         if peer is None or peer.link.backlog > MAX_BACKLOG:
-            self.refused(child.unable())
+            self.on_failed(child.unavailable_reason())
         else:
             peer.send(self)
 
@@ -165,7 +165,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
             InputRound(self, asked).begin()
         else:
             name = self.child.name
-            self.refused(
+            self.on_failed(
                 failure("child_protocol", f"Child '{name}' gave a result of type '{kind}'.", child=name)
             )
 
@@ -176,7 +176,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         if getattr(self, "looked_again", False):
             return False
         self.looked_again = True
-        self.child.relist(Retry(self, getattr(self, "extra", b"")))
+        self.child.refresh_tools(Retry(self, getattr(self, "extra", b"")))
         return True
 
     def explained(self, error: Raw) -> bool:
@@ -235,14 +235,14 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     def failed(self, problem: Failure) -> None:
         """The child is gone, or did not take the call."""
         self.session.desk.over(self, problem.message)
-        self.refused(problem)
+        self.on_failed(problem)
 
     def timed_out(self) -> None:
         """The child took too long and was told to stop."""
-        self.child.doubt()
+        self.child.on_call_timeout()
         problem = self.lateness()
         self.session.desk.over(self, problem.message)
-        self.refused(problem)
+        self.on_failed(problem)
 
     def lateness(self) -> Failure:
         """What a host is told whose request took too long."""
@@ -251,9 +251,9 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
             "child_timeout", f"Child '{name}' did not answer within {self.timeout:g} s.", child=name
         )
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         """Answer the host with a failure."""
-        self.finish_with_error(rpc_error(self.child.hide(problem)))
+        self.finish_with_error(rpc_error(self.child.redact(problem)))
 
     def progressed(self, params: Raw) -> None:
         """Pass the child's progress on under the host's own token."""
@@ -263,7 +263,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
             members["progressToken"] = token
             self.route.send(jsonrpc.notification("notifications/progress", jsonrpc.encode(members)))
 
-    def kept_waiting(self, step: int, message: str) -> None:
+    def on_progress(self, step: int, message: str) -> None:
         """Tell a host that asked for progress why it waits."""
         token = self.progress_token
         if token is not UNSET:
@@ -277,7 +277,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
             self.suite.watch.abandoned(self.route)
         self.session.desk.over(self, reason)
         self.session.desk.lot.forget(self)
-        child.withdraw(self)
+        child.cancel_wait(self)
         peer = child.peer
         if peer is not None and peer.pending.get(self.id) is self:
             cancel_task(self)

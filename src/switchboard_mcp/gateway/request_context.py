@@ -29,7 +29,7 @@ class HostContext:
         return message_meta.capabilities(self.meta, self.session.capabilities)
 
     @property
-    def home(self) -> object:
+    def owner(self) -> object:
         """For whom a child is kept that is not shared."""
         return self.session.home
 
@@ -53,6 +53,6 @@ class DelegatedWaiter(ReadyWaiter):
         return self._sender.capabilities
 
     @property
-    def home(self) -> object:
+    def owner(self) -> object:
         """The host's own."""
-        return self._sender.home
+        return self._sender.owner

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.children.waiter import Passing
+from switchboard_mcp.children.waiter import EphemeralOwner
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.message_meta import LEVELS
 from switchboard_mcp.protocol.versions import LATEST_HANDSHAKE
@@ -98,7 +98,7 @@ class Session:
     @property
     def home(self) -> object:
         """For whom a child is kept that is not shared: this host, or whoever comes anew with each request."""
-        return Passing(self.principal) if self.passing else self
+        return EphemeralOwner(self.principal) if self.passing else self
 
     def refuse(self, route: ReplyChannel, id: Raw | bytes, code: int, message: str) -> None:
         """Answer a request with a JSON-RPC error."""
@@ -126,5 +126,5 @@ def loud_enough(level: str, wanted: str) -> bool:
 def unfollow(followed: dict[str, FollowedResource]) -> None:
     """Nobody wants to hear of these any more, as far as one subscription is concerned."""
     for resource in followed.values():
-        resource.child.following.unfollow(resource.uri)
+        resource.child.subscriptions.unfollow(resource.uri)
     followed.clear()

@@ -55,9 +55,9 @@ def _move(session: Session, followed: dict[str, FollowedResource], changed: froz
         suite = suites.get(resource.child.name)
         if resource.child.name in changed or suite is None:
             del followed[uri]
-            resource.child.following.unfollow(resource.uri)
+            resource.child.subscriptions.unfollow(resource.uri)
             if suite is not None and suite.access.permits(resource.uri):
-                suite.child.admit(ResubscribeWaiter(session, followed, uri, resource.uri))
+                suite.child.acquire(ResubscribeWaiter(session, followed, uri, resource.uri))
 
 
 class ResubscribeWaiter(ReadyWaiter):
@@ -72,15 +72,15 @@ class ResubscribeWaiter(ReadyWaiter):
         self._own = own
 
     @property
-    def home(self) -> object:
+    def owner(self) -> object:
         """The host's own."""
         return self._session.home
 
-    def admitted(self, child: Child) -> None:
+    def on_ready(self, child: Child) -> None:
         """The child is ready: follow, unless the host does so by itself again."""
         if self._uri not in self._followed:
             self._followed[self._uri] = FollowedResource(child, self._own)
-            child.following.follow(self._own)
+            child.subscriptions.follow(self._own)
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         """A child that cannot be started changes nothing either."""

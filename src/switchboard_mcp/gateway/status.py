@@ -81,24 +81,24 @@ def children(
 
 def saved_by(suite: ChildSuite) -> int:
     """Tokens that a suite has saved a host, as far as its child is known."""
-    if suite.child.knowledge is None:
+    if suite.child.snapshot is None:
         return 0
-    opened = any(child.looks for child in suite.child.each() or [suite.child])
+    opened = any(child.lookups for child in suite.child.processes() or [suite.child])
     return suite.weighed().saved(suite, opened=opened)
 
 
 def _processes(suite: ChildSuite, principal: str | None) -> list[Child]:
-    kept = suite.child.each()
+    kept = suite.child.processes()
     if principal is None or kept == [suite.child]:
         return kept
-    return [child for child in kept if getattr(child.home, "principal", "") == principal]
+    return [child for child in kept if getattr(child.owner, "principal", "") == principal]
 
 
 def _of(suite: ChildSuite, child: Child, tally: ChildTimeline | None = None) -> ChildStatus:
     health = child.health  # first, since it may change the state
-    known = child.knowledge is not None
+    known = child.snapshot is not None
     last = child.last_failure if child.failures or health.value in ILL else None
-    shown = child.hide(last) if last is not None else None
+    shown = child.redact(last) if last is not None else None
     return ChildStatus(
         suite=suite.name,
         child=child.name,
@@ -108,13 +108,13 @@ def _of(suite: ChildSuite, child: Child, tally: ChildTimeline | None = None) -> 
         started=child.peer is not None,
         known=known,
         pid=child.pid,
-        calls=max(0, child.visits - child.looks),
+        calls=max(0, child.requests - child.lookups),
         errors=tally.errors if tally is not None else 0,
         p50=tally.within(0.5) if tally is not None else UNSET,
         p95=tally.within(0.95) if tally is not None else UNSET,
         under_way=len(child.peer.pending) if child.peer is not None else 0,
-        subtools=len(suite.permitted(child.offer.known_tools())) if known else UNSET,
-        tokens_saved=suite.weighed().saved(suite, opened=child.looks > 0) if known else 0,
+        subtools=len(suite.permitted(child.inventory.known_tools())) if known else UNSET,
+        tokens_saved=suite.weighed().saved(suite, opened=child.lookups > 0) if known else 0,
         failures=child.failures,
         retry_after_ms=child.retry_after_ms,
         last_failure=LastProblem(shown.code, shown.message) if shown is not None else UNSET,

@@ -68,7 +68,7 @@ def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
         "notifications/subscriptions/acknowledged", {"notifications": Raw(jsonrpc.encode(told))}
     )
     for uri, where in honoured.items():
-        where.suite.child.admit(ListenWaiter(inbound, subscription, uri, where))
+        where.suite.child.acquire(ListenWaiter(inbound, subscription, uri, where))
 
 
 class ListenWaiter(DelegatedWaiter):
@@ -85,16 +85,16 @@ class ListenWaiter(DelegatedWaiter):
         self.uri = uri
         self.found = found
 
-    def admitted(self, child: Child) -> None:
+    def on_ready(self, child: Child) -> None:
         """The child is ready: follow, if the host still listens."""
         if (
             self.inbound.session.listens.get(self.listen.id) is self.listen
             and self.uri not in self.listen.followed
         ):
             self.listen.followed[self.uri] = FollowedResource(child, self.found.name)
-            child.following.follow(self.found.name)
+            child.subscriptions.follow(self.found.name)
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         """A child that cannot be started changes nothing either."""
 
 
@@ -112,25 +112,27 @@ class Subscribe(ForwardedRequest):
         )
         self.resource = FollowedResource(found.suite.child, found.name)
 
-    def admitted(self, child: Child) -> None:
+    def on_ready(self, child: Child) -> None:
         """A modern child is followed by listening to it, any other is asked."""
         self.resource = FollowedResource(child, self.resource.uri)
         if child.modern:
-            child.following.follow(self.resource.uri, self._followed)
+            child.subscriptions.follow(self.resource.uri, self._followed)
         else:
-            super().admitted(child)
+            super().on_ready(child)
 
     def answered(self, answer: RpcMessage) -> None:
         """Where the child agrees, it is followed."""
         if jsonrpc.error_in(answer) is None and self.wanted and self._note():
-            self.child.following.follow(self.resource.uri, asked=True)
+            self.child.subscriptions.follow(self.resource.uri, asked=True)
         super().answered(answer)
 
     def _followed(self, in_force: bool) -> None:
         if in_force and self.wanted and self._note():
             self.finish(b"{}")
             return
-        self.child.following.unfollow(self.resource.uri)  # refused, unwanted, or followed by this host before
+        self.child.subscriptions.unfollow(
+            self.resource.uri
+        )  # refused, unwanted, or followed by this host before
         if in_force:
             self.finish(b"{}")
         else:
@@ -150,5 +152,5 @@ def unsubscribe(gateway: Gateway, inbound: IncomingRequest) -> None:
     """The host no longer follows a resource; the child hears of it when nobody does."""
     followed = inbound.session.followed.pop(inbound.text("uri"), None)
     if followed is not None:
-        followed.child.following.unfollow(followed.uri)
+        followed.child.subscriptions.unfollow(followed.uri)
     inbound.answer(b"{}")

@@ -14,7 +14,7 @@ from switchboard_mcp.children.catalog import Catalog
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.lifecycle import State
-from switchboard_mcp.children.waiter import Passing, ReadyWaiter
+from switchboard_mcp.children.waiter import EphemeralOwner, ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.inprocess.server_app import ClientIdentity, Notifier, Resource, ToolRequest, ToolSpec
@@ -76,13 +76,13 @@ class Guestbook(ReadyWaiter):
         self.met: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
 
     @property
-    def home(self) -> object:
+    def owner(self) -> object:
         return self._home
 
-    def admitted(self, child: Child) -> None:
+    def on_ready(self, child: Child) -> None:
         self.met.set_result(child)
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         self.met.set_exception(AssertionError(problem.message))
 
 
@@ -93,7 +93,7 @@ class House:
 
     async def visit(self, home: object) -> Child:
         visitor = Guestbook(home)
-        self.child.admit(visitor)
+        self.child.acquire(visitor)
         async with asyncio.timeout(5):
             return await visitor.met
 
@@ -126,12 +126,12 @@ async def house() -> AsyncIterator[House]:
 
 async def test_what_it_offers_is_known_without_a_start() -> None:
     async with house() as built_in:
-        offer = built_in.child.offer
+        offer = built_in.child.inventory
         assert [tool.name for tool in offer.known_tools()] == ["whoami"]
         assert offer.knows("resources/list")
         assert offer.names("resources/templates/list") == {"x://{r}"}
-        assert built_in.child.knowledge is not None
-        assert built_in.child.knowledge.instructions == "Ask who you are."
+        assert built_in.child.snapshot is not None
+        assert built_in.child.snapshot.instructions == "Ask who you are."
         assert built_in.program.guests == []
 
 
@@ -153,9 +153,9 @@ async def test_each_host_has_its_own_and_is_known_by_its_connection() -> None:
 
 async def test_requests_without_a_session_are_one_client_for_each_name_and_nobody_without() -> None:
     async with house() as built_in:
-        first = await built_in.visit(Passing("ada"))
-        assert await built_in.visit(Passing("ada")) is first
-        await built_in.visit(Passing(""))
+        first = await built_in.visit(EphemeralOwner("ada"))
+        assert await built_in.visit(EphemeralOwner("ada")) is first
+        await built_in.visit(EphemeralOwner(""))
         assert [guest.caller for guest in built_in.program.guests] == [
             ClientIdentity("ada", one=True),
             ClientIdentity("", one=False),
@@ -170,7 +170,7 @@ async def test_it_is_never_stopped_for_being_idle_and_goes_with_its_host() -> No
             built_in.child.sweep(now)
         assert instance.state is State.READY
         assert instance.pid == 0
-        built_in.child.leave(host)
+        built_in.child.release_session(host)
         async with asyncio.timeout(5):
             await built_in.program.guests[0].left.wait()
-        assert built_in.child.each() == []
+        assert built_in.child.processes() == []

@@ -27,7 +27,7 @@ class PinnedBoard(Board):
         known = ServerSnapshot(tools=[Raw(json.dumps(tool).encode()) for tool in tools], **more)
         locked = LockFile(schema_version=1, children={child.name: lock_child(child.spec, FOLDER, known)})
         self.services.pins = Pins(locked, FOLDER, self.services.log, governed=governed)
-        child.offer.__init__(child.spec, self.services, child.timeout_s)  # type: ignore[misc]  # anew, with its pins
+        child.inventory.__init__(child.spec, self.services, child.timeout_s)  # type: ignore[misc]  # anew, with its pins
 
 
 @pytest.fixture
@@ -100,9 +100,9 @@ def test_a_governed_child_shows_what_was_locked_also_while_it_runs(board: Pinned
 def test_a_lock_does_not_shorten_the_first_start_of_a_child(board: PinnedBoard) -> None:
     child = board.child()
     board.lock(child, ECHO)
-    assert not child.offer.seen
+    assert not child.inventory.has_run_before
     board.host().call("echo")
-    assert child.offer.seen
+    assert child.inventory.has_run_before
 
 
 def test_without_an_entry_an_open_child_is_as_ever(board: PinnedBoard) -> None:
@@ -126,7 +126,7 @@ def test_a_child_of_ones_own_is_looked_at_without_a_process(board: PinnedBoard) 
     known = ServerSnapshot(tools=[Raw(json.dumps(ECHO).encode())])
     locked = LockFile(schema_version=1, children={"kid": lock_child(child.spec, FOLDER, known)})
     board.services.pins = Pins(locked, FOLDER, board.services.log, governed=True)
-    child.offer.__init__(child.spec, board.services, child.timeout_s)  # type: ignore[misc]  # anew, with its pins
+    child.inventory.__init__(child.spec, board.services, child.timeout_s)  # type: ignore[misc]  # anew, with its pins
     assert names(introspect(board)) == ["echo"]
     assert child.made == []
 
@@ -256,7 +256,7 @@ def test_in_open_mode_a_changed_prompt_is_served(board: PinnedBoard) -> None:
     host.call("echo")
     (listed,) = host.get("prompts/list")["prompts"]
     assert listed["title"] == "New"
-    assert [change.tool for change in child.offer._pin.changes] == ["prompt plan"]  # type: ignore[union-attr]
+    assert [change.tool for change in child.inventory._pin.changes] == ["prompt plan"]  # type: ignore[union-attr]
 
 
 def test_a_refusal_of_a_tool_shown_directly_is_recorded(board: PinnedBoard) -> None:

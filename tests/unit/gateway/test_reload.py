@@ -89,11 +89,11 @@ def test_whoever_comes_late_to_a_child_that_has_gone_is_sent_to_the_one_in_its_p
 def test_a_child_works_while_anybody_waits_for_it(board: Board) -> None:
     kid = board.child()
     host = board.host()
-    seen = [kid.at_work]
+    seen = [kid.busy]
     host.call()
-    seen.append(kid.at_work)
+    seen.append(kid.busy)
     kid.server.give(kid.server.last(), {"content": []})
-    assert [*seen, kid.at_work] == [False, True, False]
+    assert [*seen, kid.busy] == [False, True, False]
 
 
 def test_a_resource_that_is_followed_is_followed_at_the_new_child(board: Board) -> None:

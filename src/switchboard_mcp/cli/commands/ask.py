@@ -85,7 +85,7 @@ def pick(switchboard: Switchboard, asked: Invocation, query: str) -> ChildSuite:
     if found:
         return suites[found[0].suite]
     show_warnings(switchboard.workspace.warnings, asked.console)
-    unknown = [suite.child.name for suite in suites.values() if suite.child.knowledge is None]
+    unknown = [suite.child.name for suite in suites.values() if suite.child.snapshot is None]
     never = f" Not searched, since never started here: {', '.join(unknown)}." if unknown else ""
     told = f"No suite in {switchboard.workspace.folder} fits this sentence.{never}"
     raise misuse(told, "Name one with --suite; `switchboard list` shows them.")

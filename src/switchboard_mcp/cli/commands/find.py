@@ -68,7 +68,7 @@ async def in_suites(asked: Invocation, query: str) -> FindReport:
         suites = list(switchboard.gateway.suites.values())
         finder = ToolSearch()
         finder.refresh(suites)
-        unknown = [suite.child.name for suite in suites if suite.child.knowledge is None]
+        unknown = [suite.child.name for suite in suites if suite.child.snapshot is None]
         return FindReport(query, finder.find(query, asked.given.limit, doc_chars(asked)), unknown)
 
 

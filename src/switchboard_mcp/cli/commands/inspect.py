@@ -89,8 +89,8 @@ async def refresh(switchboard: Switchboard, asked: Invocation) -> dict[str, Fail
 
 def suite_info(suite: ChildSuite) -> SuiteInfo:
     """One suite, from its configuration and from what an earlier run learned."""
-    spec, knowledge = suite.child.spec, suite.child.knowledge
-    tools = suite.child.offer.known_tools()
+    spec, knowledge = suite.child.spec, suite.child.snapshot
+    tools = suite.child.inventory.known_tools()
     allowed = len(suite.permitted(tools))
     return SuiteInfo(
         suite=suite.name,

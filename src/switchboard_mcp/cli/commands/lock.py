@@ -163,7 +163,7 @@ async def look(
             child = children[report.child]
             if isinstance(report.error, Failure):
                 seen[report.child] = CurrentTools(error=report.error)
-            elif child.knowledge is not None:
+            elif child.snapshot is not None:
                 told = await _all_told(child)
                 seen[report.child] = CurrentTools(lock_child(child.spec, workspace.folder, told))
     return seen
@@ -172,14 +172,14 @@ async def look(
 async def _all_told(child: Child) -> ServerSnapshot:
     """What it has told in this run. Prompts follow in the background, since no call waits for them."""
     told = asyncio.Event()
-    child.offer.when_fetched(PROMPTS, told.set, anew=True)
+    child.inventory.when_fetched(PROMPTS, told.set, anew=True)
     with suppress(TimeoutError):
         async with asyncio.timeout(child.timeout_s):
             await told.wait()
-    knowledge = child.knowledge
+    knowledge = child.snapshot
     assert knowledge is not None
     # Never those of an earlier run.
-    return knowledge if child.offer.prompts_told else structs.replace(knowledge, lists={})
+    return knowledge if child.inventory.prompts_fetched else structs.replace(knowledge, lists={})
 
 
 def judge(

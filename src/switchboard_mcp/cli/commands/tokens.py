@@ -111,21 +111,21 @@ async def from_children(asked: Invocation) -> tuple[list[ServerTools], Introspec
     async with opened(asked) as switchboard:
         show_warnings(switchboard.workspace.warnings, asked.console)
         suites = list(switchboard.gateway.suites.values())
-        known = frozenset(suite.child.name for suite in suites if suite.child.knowledge is not None)
+        known = frozenset(suite.child.name for suite in suites if suite.child.snapshot is not None)
         skip = frozenset() if asked.given.refresh else known
         reports = await survey(switchboard, asked.console.err, draw=asked.may_draw, skip=skip)
         failed = {
             report.child: report.error.message for report in reports if isinstance(report.error, Failure)
         }
-        servers = [of_suite(suite) for suite in suites if suite.child.knowledge is not None]
+        servers = [of_suite(suite) for suite in suites if suite.child.snapshot is not None]
         settings = suites[0].introspection if suites else IntrospectSettings()
         return servers, settings, failed
 
 
 def of_suite(suite: ChildSuite) -> ServerTools:
     """A child as hosts see it: what is denied is not counted on either side."""
-    knowledge = suite.child.knowledge
-    tools = suite.permitted(suite.child.offer.known_tools())
+    knowledge = suite.child.snapshot
+    tools = suite.permitted(suite.child.inventory.known_tools())
     views = [ToolView(tool.name, tool.description or "", tool.input_schema) for tool in tools]
     shown = msgspec.json.encode(suite.descriptor(SHAPES[0]))
     return ServerTools(suite.child.name, views, shown, knowledge.instructions if knowledge else "")

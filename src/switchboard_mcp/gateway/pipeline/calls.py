@@ -80,7 +80,7 @@ class PipelineRequest(PipelineEnding):
         under_way[self.host_id] = self
         audit = chain.audit
         if audit is not None and audit.deny and audit.trouble is not None:
-            self.refused(audit.trouble)
+            self.on_failed(audit.trouble)
         elif chain.middleware and self.kind == "call":
             self.walk = chain.start_task(self._walk())
         else:
@@ -96,7 +96,7 @@ class PipelineRequest(PipelineEnding):
             if verdict is False:
                 return
             if verdict is not True:
-                self.refused(verdict)
+                self.on_failed(verdict)
                 return
         self.admit()
 
@@ -115,7 +115,7 @@ class PipelineRequest(PipelineEnding):
         else:
             self._end(body)
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         """Why the child was not asked, or did not answer."""
         if self.over:
             return
@@ -124,7 +124,7 @@ class PipelineRequest(PipelineEnding):
             self.leave()
             self.inner.set_result(problem)
         else:
-            super().refused(problem)
+            super().on_failed(problem)
 
     def cancel(self, reason: str) -> None:
         """The host no longer waits."""
@@ -211,7 +211,7 @@ class PipelineRequest(PipelineEnding):
             return
         self.inner = None
         if isinstance(answer, Failure):
-            self.refused(answer)
+            self.on_failed(answer)
         else:
             known = self.outcome if self.outcome in OF_CHILD else "answered"
             self.outcome = "error" if is_error(answer) else known

@@ -60,17 +60,17 @@ class CountedCall(PipelineEnding, SubtoolCall):
             return
         audit, gates = self.chain.audit, self.chain.gates
         if audit is not None and audit.deny and audit.trouble is not None:
-            self.refused(audit.trouble)
+            self.on_failed(audit.trouble)
             return
         if gates is not None:
             gate = gates.shared or gates.of(self.session.principal)
             verdict = gate.enter(self, self.began)
             if verdict is not True:
                 if verdict is not False:
-                    self.refused(verdict)
+                    self.on_failed(verdict)
                 return
         try:  # as `admit` does, a frame less
-            self.child.admit(self)
+            self.child.acquire(self)
         except BaseException:
             self.leave()
             raise
@@ -104,10 +104,10 @@ class CountedCall(PipelineEnding, SubtoolCall):
         else:
             HostRequest.finish(self, body)
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         """Why the child was not asked, or did not answer."""
         self.outcome = problem.code
-        super().refused(problem)
+        super().on_failed(problem)
 
     def cancel(self, reason: str) -> None:
         """The host no longer waits."""

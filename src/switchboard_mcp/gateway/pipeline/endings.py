@@ -31,14 +31,14 @@ class PipelineEnding(HostRequest):
     def go(self) -> None:
         """The wait for a turn is over."""
         try:
-            self.child.admit(self)
+            self.child.acquire(self)
         except Exception as problem:  # noqa: BLE001 - nobody else would answer the host
-            self.refused(failure("internal", f"The call went wrong: {type(problem).__name__}."))
+            self.on_failed(failure("internal", f"The call went wrong: {type(problem).__name__}."))
 
     def admit(self) -> None:
         """To the child; a fault on the way keeps no place."""
         try:
-            self.child.admit(self)
+            self.child.acquire(self)
         except BaseException:
             self.leave()
             raise

@@ -119,10 +119,10 @@ class CallPipeline:
 
     def is_read_only(self, subtool: str) -> bool | None:
         """Whether the child says so of this subtool; None while nothing is known of the child."""
-        offer = self.suite.child.offer
+        offer = self.suite.child.inventory
         tool = offer.tools.get(subtool)
         if tool is None and not offer.tools:
-            if offer.knowledge is None:
+            if offer.snapshot is None:
                 return None
             tool = next((known for known in offer.known_tools() if known.name == subtool), None)
         hints = tool.annotations if tool is not None else None

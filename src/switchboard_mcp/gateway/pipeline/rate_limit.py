@@ -29,7 +29,7 @@ class Admission(Protocol):
     def go(self) -> None:
         """It is the call's turn."""
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         """It waited, and may not go on."""
 
 

@@ -73,7 +73,7 @@ class SharedRateLimiter(RateLimiter):
                 self._bucket.take(now)
                 self._place(call)
             else:
-                self._loop.call_soon(call.refused, self._too_often(wait_s))
+                self._loop.call_soon(call.on_failed, self._too_often(wait_s))
 
     def alone(self) -> None:
         """Nobody answers: the bucket here does."""
@@ -84,7 +84,7 @@ class SharedRateLimiter(RateLimiter):
             if verdict is True:
                 call.go()
             elif verdict is not False:
-                self._loop.call_soon(call.refused, verdict)
+                self._loop.call_soon(call.on_failed, verdict)
 
     def _place(self, call: Admission) -> None:
         """Past the count: on, or into the queue, where there is room for all that were let in."""

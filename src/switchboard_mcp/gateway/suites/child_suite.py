@@ -96,7 +96,7 @@ class ChildSuite:
 
     def own_tools(self) -> list[Tool]:
         """The tools that are listed as they are."""
-        tools = self.permitted(self.child.offer.known_tools())
+        tools = self.permitted(self.child.inventory.known_tools())
         if self.direct:
             return tools
         return [tool for tool in tools if self.pins.match(tool.name)] if self.pins is not None else []
@@ -143,7 +143,7 @@ class ChildSuite:
         """Keep what `redactArgs` names of these arguments out of everything that is logged or told of the call."""
         from switchboard_mcp.redaction.arguments import hidden_values  # Only where a suite hides arguments.
 
-        self.child.remember(hidden_values(self.redact_args, args))
+        self.child.register_secrets(hidden_values(self.redact_args, args))
 
     def _came_back(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> bool:
         """Whether this was a modern host that came back for a request which is parked here, and is dealt with."""
@@ -156,7 +156,7 @@ class ChildSuite:
 
     def descriptor(self, shape: Shape) -> dict[str, object]:
         """The suite tool as `tools/list` shows it."""
-        tools = self.permitted(self.child.offer.known_tools())
+        tools = self.permitted(self.child.inventory.known_tools())
         names = [sanitize.clean(tool.name) for tool in tools]
         tool = describe(self.name, self.description, names, shape, joint_hints(tools) if tools else None)
         if self._always_load:
@@ -174,11 +174,11 @@ class ResolvedName(Struct, frozen=True):
 def shown_directly(name: str, found: ResolvedName, *, modern: bool) -> Raw:
     """A child's own tool as it came, but for its era, under the name a host uses."""
     child = found.suite.child
-    raw = child.offer.tool(found.name).raw
+    raw = child.inventory.tool(found.name).raw
     assert raw is not UNSET
-    native = child.knowledge is not None and versions.is_modern(child.knowledge.protocol) is modern
+    native = child.snapshot is not None and versions.is_modern(child.snapshot.protocol) is modern
     raw = message_meta.tool_for(raw, modern=modern, native=native)
-    if child.offer.governed:
+    if child.inventory.governed:
         raw = sanitize.tool(raw)
     if name == found.name:
         return raw

@@ -47,7 +47,7 @@ class ProfileSuite(ChildSuite):
         """What is hidden is not there."""
         if self._shown.permits(subtool):
             return super().refusal(subtool)
-        known = [tool.name for tool in self.permitted(self.child.offer.known_tools())]
+        known = [tool.name for tool in self.permitted(self.child.inventory.known_tools())]
         told = f"Child '{self.source}' has no subtool '{subtool}'."
         near = nearest(subtool, known)
         return failure("subtool_unknown", told, child=self.source, subtool=subtool, nearest=near)

@@ -63,11 +63,11 @@ class SuiteRequest(HostRequest):
         """What the host wants of the suite."""
         return self.params.arguments
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         """Answer the host with a failure that names child and subtool."""
         if problem.subtool is UNSET and self.asked.subtool:
             problem = problem.with_subtool(self.asked.subtool)
-        self.finish(tool_result(self.child.blamed(problem, self.session.principal)))
+        self.finish(tool_result(self.child.record_failure(problem, self.session.principal)))
 
 
 class IntrospectCall(SuiteRequest):
@@ -76,37 +76,37 @@ class IntrospectCall(SuiteRequest):
     __slots__ = ()
 
     @property
-    def only_looks(self) -> bool:
+    def catalog_is_enough(self) -> bool:
         """What a lock says is enough."""
         return True
 
-    def admitted(self, child: Child) -> None:
+    def on_ready(self, child: Child) -> None:
         """The child's tools are known: answer from them."""
         suite, asked = self.suite, self.asked
-        child.looks += 1
+        child.lookups += 1
         if asked.subtool and not suite.access.permits(asked.subtool):
-            self.refused(suite.refusal(asked.subtool))
+            self.on_failed(suite.refusal(asked.subtool))
             return
-        blocked = child.offer.refusal(asked.subtool) if asked.subtool else None
+        blocked = child.inventory.tool_blocked_reason(asked.subtool) if asked.subtool else None
         if blocked is not None:
-            self.refused(blocked)
+            self.on_failed(blocked)
             return
         views = [
             introspect.ToolView(tool.name, tool.description or "", tool.input_schema)
-            for tool in map(Tool.readable, suite.permitted(child.offer.known_tools()))
+            for tool in map(Tool.readable, suite.permitted(child.inventory.known_tools()))
         ]
         ask = introspect.IntrospectRequest(asked.subtool, asked.query, asked.verbosity, asked.cursor)
-        answer = introspect.answer(child.name, views, ask, suite.introspection, child.offer.instructions)
+        answer = introspect.answer(child.name, views, ask, suite.introspection, child.inventory.instructions)
         if isinstance(answer, Failure):
-            self.refused(answer)
+            self.on_failed(answer)
         else:
             self._note("ok")
             self.finish(jsonrpc.encode({"content": [{"type": "text", "text": answer.decode()}]}))
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         """Answer the host with a failure, and record it."""
         self._note(problem.code)
-        super().refused(problem)
+        super().on_failed(problem)
 
     def _note(self, outcome: str) -> None:
         if self.suite.chain is not None:
@@ -121,20 +121,20 @@ class SubtoolCall(SuiteRequest):
     @property
     def as_task(self) -> bool:
         """Whether it is a tool that only runs as a task."""
-        return self.asked.subtool in self.child.offer.only_as_task
+        return self.asked.subtool in self.child.inventory.task_only_tools
 
-    def admitted(self, child: Child) -> None:
+    def on_ready(self, child: Child) -> None:
         """The child is ready: send the call, if it has such a subtool. One frame for the ordinary case: it is hot."""
-        params, offer = self.params, child.offer
+        params, offer = self.params, child.inventory
         asked = params.arguments
-        head = offer.heads.get(asked.subtool)
+        head = offer.call_prefixes.get(asked.subtool)
         if head is None:
-            blocked = offer.refusal(asked.subtool)
+            blocked = offer.tool_blocked_reason(asked.subtool)
             if blocked is not None:
-                self.refused(blocked)
+                self.on_failed(blocked)
                 return
             # Since a child may change its tools without telling.
-            child.look_for(asked.subtool, RelistThenCall(self))
+            child.refresh_tools_for(asked.subtool, RelistThenCall(self))
             return
         id = next_id()
         args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
@@ -143,10 +143,10 @@ class SubtoolCall(SuiteRequest):
         else:
             message = self.build(child, id)
         self.id, self.message, self.timeout = id, message, child.timeout_s
-        child.user = self.session
+        child.last_session = self.session
         peer = child.peer
         if peer is None or peer.link.backlog > MAX_BACKLOG:
-            self.refused(child.unable())
+            self.on_failed(child.unavailable_reason())
         else:
             peer.send(self)
 
@@ -159,7 +159,9 @@ class SubtoolCall(SuiteRequest):
         extra = getattr(self, "extra", b"") or (_retry(params) if child.modern else b"")
         meta = self.meta_for_child(child, id)
         said = b"" if meta is None else b',"_meta":' + meta
-        return b"".join((child.offer.heads[asked.subtool], args, said, extra, b'},"id":', id, b"}"))
+        return b"".join(
+            (child.inventory.call_prefixes[asked.subtool], args, said, extra, b'},"id":', id, b"}")
+        )
 
     def fingerprint(self) -> bytes:
         """What must be the same when a modern host comes back with input."""
@@ -171,10 +173,10 @@ class SubtoolCall(SuiteRequest):
             error = jsonrpc.error_in(answer)
             if error is not None:
                 if not self.look_again(error) and not self.explained(error):
-                    self.refused(self._child_error(error))
+                    self.on_failed(self._child_error(error))
                 return
         result: Raw = answer.result  # type: ignore[assignment]  # there is one, where there is no error
-        if self.child.offer.special:
+        if self.child.inventory.needs_result_check:
             self.take(result)
         else:
             self.finish(result)
@@ -187,26 +189,26 @@ class SubtoolCall(SuiteRequest):
 
     def unknown(self, child: Child) -> None:
         """The child has no such subtool, or none that may be used."""
-        blocked = child.offer.refusal(self.asked.subtool)
+        blocked = child.inventory.tool_blocked_reason(self.asked.subtool)
         if blocked is not None:
-            self.refused(blocked)
+            self.on_failed(blocked)
             return
-        known = [tool.name for tool in self.suite.permitted(child.offer.tools.values())]
-        self.refused(
+        known = [tool.name for tool in self.suite.permitted(child.inventory.tools.values())]
+        self.on_failed(
             failure(
                 "subtool_unknown",
                 f"Child '{child.name}' has no subtool '{self.asked.subtool}'.",
                 child=child.name,
                 subtool=self.asked.subtool,
                 nearest=nearest(self.asked.subtool, known),
-                hint=child.offer.farewell(self.asked.subtool),
+                hint=child.inventory.farewell(self.asked.subtool),
             )
         )
 
     def _child_error(self, raw: Raw) -> Failure:
         child, subtool = self.child, self.asked.subtool
         error = jsonrpc.parse_error(raw)
-        tool = child.offer.tools.get(subtool)
+        tool = child.inventory.tools.get(subtool)
         schema: Raw | UnsetType = UNSET
         if error.code == INVALID_PARAMS and tool is not None:
             readable = tool.readable().input_schema
@@ -226,10 +228,10 @@ class ResumedCall(SubtoolCall):
 
     __slots__ = ()
 
-    def admitted(self, child: Child) -> None:
+    def on_ready(self, child: Child) -> None:
         """Hand it to the child, unless that knows no states."""
         if child.modern:
-            super().admitted(child)
+            super().on_ready(child)
         else:
             told = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
             self.finish_with_error(jsonrpc.encode(told))
@@ -243,17 +245,17 @@ class RelistThenCall(ReadyWaiter):
     def __init__(self, call: SubtoolCall) -> None:
         self.call = call
 
-    def admitted(self, child: Child) -> None:
+    def on_ready(self, child: Child) -> None:
         """Now it is there or it is not; a host that has cancelled meanwhile does not care."""
         if self.call.wanted:
-            if self.call.asked.subtool in child.offer.heads:
-                self.call.admitted(child)
+            if self.call.asked.subtool in child.inventory.call_prefixes:
+                self.call.on_ready(child)
             else:
                 self.call.unknown(child)
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         """The child went away meanwhile."""
-        self.call.refused(problem)
+        self.call.on_failed(problem)
 
 
 def fingerprint(name: str, asked: SuiteCall) -> bytes:
@@ -282,7 +284,7 @@ def _compacted(schema: Raw) -> Raw:
 
 def _properties(child: Child, subtool: str) -> frozenset[str]:
     """The names of a subtool's parameters; where they cannot be told, any name might be one."""
-    schema = child.offer.tools[subtool].input_schema
+    schema = child.inventory.tools[subtool].input_schema
     if schema is UNSET:
         return frozenset()
     try:

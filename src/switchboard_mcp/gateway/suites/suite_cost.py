@@ -32,20 +32,20 @@ class SuiteCost:
     @classmethod
     def of(cls, suite: ChildSuite) -> SuiteCost:
         """Measure; of a child of which nothing is known, nothing."""
-        knowledge = suite.child.knowledge
+        knowledge = suite.child.snapshot
         if knowledge is None:
             return cls(UNKNOWN, None)
         views = [
             ToolView(tool.name, tool.description or "", tool.input_schema)
-            for tool in suite.permitted(suite.child.offer.known_tools())
+            for tool in suite.permitted(suite.child.inventory.known_tools())
         ]
         shown = encode(suite.descriptor(SHAPES[0]))
-        server = ServerTools(suite.source, views, shown, suite.child.offer.instructions)
+        server = ServerTools(suite.source, views, shown, suite.child.inventory.instructions)
         return cls(weigh(server, estimate, suite.introspection), knowledge)
 
     def holds(self, suite: ChildSuite) -> bool:
         """Whether nothing else is known by now."""
-        knowledge = suite.child.knowledge
+        knowledge = suite.child.snapshot
         return (knowledge.tools if knowledge is not None else None) is self._tools
 
     @property

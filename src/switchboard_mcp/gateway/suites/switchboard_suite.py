@@ -155,7 +155,7 @@ async def find(guest: SwitchboardSession, asked: FindArgs, request: ToolRequest)
     matches = guest.house.finder(view).find(asked.query, asked.limit)
     own = {(found.suite.name, found.name): name for name, found in view.listing.direct().items()}
     hits = [_hit(match, own.get((match.suite, match.subtool), "")) for match in matches]
-    unknown = [suite.name for suite in _others(view) if suite.child.knowledge is None]
+    unknown = [suite.name for suite in _others(view) if suite.child.snapshot is None]
     said = [
         CALL_SUITE if any(hit.suite for hit in hits) else "",
         CALL_TOOL if any(h.tool for h in hits) else "",

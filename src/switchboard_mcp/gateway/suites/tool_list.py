@@ -81,12 +81,14 @@ class ToolListCache:
     def blocked(self, name: str) -> Failure | None:
         """Why a tool that a child shown directly has is not on the list, where that is for its lock."""
         showing = (suite for suite in self._suites.values() if suite.shows_own("tools/list"))
-        problems = (suite.child.offer.refusal(name) for suite in showing if suite.access.permits(name))
+        problems = (
+            suite.child.inventory.tool_blocked_reason(name) for suite in showing if suite.access.permits(name)
+        )
         return next((problem for problem in problems if problem is not None), None)
 
     def _look(self) -> None:
         """A child that has started since may have told what was not known."""
-        known = [suite.child.knowledge for suite in self._suites.values()]
+        known = [suite.child.snapshot for suite in self._suites.values()]
         if any(one is not other for one, other in zip(known, self._known, strict=False)) or not self._known:
             self.forget()
             self._known = known
@@ -103,26 +105,26 @@ class ToolListCache:
     def extra(self, method: str) -> dict[str, Raw]:
         """What a list says beside its entries, where it is the list of one child."""
         alone = self.alone()
-        return alone.child.offer.extra(method) if alone is not None else {}
+        return alone.child.inventory.extra(method) if alone is not None else {}
 
     def instructions(self) -> str:
         """How to use what is here."""
         parts = [INSTRUCTIONS] if self._shown() else []
         for suite in self._suites.values():
-            if suite.direct and suite.child.knowledge is not None:
-                offer = suite.child.offer
-                parts.append(offer.instructions if offer.governed else suite.child.knowledge.instructions)
+            if suite.direct and suite.child.snapshot is not None:
+                offer = suite.child.inventory
+                parts.append(offer.instructions if offer.governed else suite.child.snapshot.instructions)
         return "\n\n".join(filter(None, parts))
 
     def capabilities(self, *, modern: bool) -> dict[str, object]:
         """What a host of either era is told that it can do here."""
         told: dict[str, object] = {}
         suite = self.only_direct()
-        if suite is not None and suite.child.knowledge is not None:
-            theirs = suite.child.knowledge.protocol
+        if suite is not None and suite.child.snapshot is not None:
+            theirs = suite.child.snapshot.protocol
             told.update(
                 (name, value)
-                for name, value in suite.child.knowledge.capabilities.items()
+                for name, value in suite.child.snapshot.capabilities.items()
                 if name not in OF_ONE_ERA or (OF_ONE_ERA[name] is modern is versions.is_modern(theirs))
             )
         return {**told, **CAPABILITIES}

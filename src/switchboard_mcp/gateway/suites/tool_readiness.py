@@ -30,14 +30,14 @@ class ToolListBarrier(DelegatedWaiter):
         self._left = count
         self._then = then
 
-    def admitted(self, child: Child) -> None:
+    def on_ready(self, child: Child) -> None:
         """One is ready; its tools are known then, the rest it may still have to tell."""
         if self._method == "tools/list":
             self._count()
         else:
-            child.offer.when_fetched(self._method, self._count)
+            child.inventory.when_fetched(self._method, self._count)
 
-    def refused(self, problem: Failure) -> None:
+    def on_failed(self, problem: Failure) -> None:
         """One has failed; the others count."""
         self._count()
 
@@ -62,7 +62,9 @@ def when_known(
 ) -> None:
     """Go on when every child shown directly has told what it offers, or failed to; or `soon` in any case."""
     suites = inbound.session.view.suites.values()
-    strangers = [suite for suite in suites if suite.shows_own(method) and not suite.child.offer.knows(method)]
+    strangers = [
+        suite for suite in suites if suite.shows_own(method) and not suite.child.inventory.knows(method)
+    ]
     if not strangers:
         then()
         return
@@ -75,4 +77,4 @@ def when_known(
     if soon:
         gateway.loop.call_later(GREETING_S, roll.go_on)
     for suite in strangers:
-        suite.child.admit(roll)
+        suite.child.acquire(roll)

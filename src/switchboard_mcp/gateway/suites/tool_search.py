@@ -60,7 +60,7 @@ class ToolSearch:
         places: list[IndexedTool] = []
         entries: list[SearchDocument] = []
         for suite in suites:
-            for tool in suite.permitted(suite.child.offer.known_tools()):
+            for tool in suite.permitted(suite.child.inventory.known_tools()):
                 view = _view(tool)
                 places.append(IndexedTool(suite.name, view))
                 entries.append(entry(view, suite.child.name, suite.description))
@@ -73,8 +73,8 @@ class ToolSearch:
 
 
 def _state(suite: ChildSuite) -> State:
-    knowledge = suite.child.knowledge
-    return suite, knowledge.tools if knowledge is not None else None, len(suite.child.offer.known_tools())
+    knowledge = suite.child.snapshot
+    return suite, knowledge.tools if knowledge is not None else None, len(suite.child.inventory.known_tools())
 
 
 def _same(one: State, other: State) -> bool:

@@ -84,7 +84,7 @@ class DashboardState:
         suites = list(self.gateway.all.values())
         rows: list[dict[str, object]] = []
         for suite in suites:
-            kept = suite.child.each() or [suite.child]
+            kept = suite.child.processes() or [suite.child]
             for place, (child, told) in enumerate(zip(kept, self._told(suite), strict=True)):
                 rows.append(self._row(suite, child, told, place))
         rows += [
@@ -110,7 +110,7 @@ class DashboardState:
             row["startedAt"] = started_at(child.pid)
         problem = child.last_failure
         if problem is not None and "lastFailure" in row:
-            row["trouble"] = child.hide(problem)
+            row["trouble"] = child.redact(problem)
         row.pop("lastFailure", None)
         found = drift(child)
         if found:

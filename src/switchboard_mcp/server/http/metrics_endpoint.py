@@ -79,7 +79,7 @@ def _looks(gateway: Gateway) -> list[Value]:
     return [
         Value(
             "switchboard_child_looks_total",
-            sum(child.looks for child in suite.child.each() or [suite.child]),
+            sum(child.lookups for child in suite.child.processes() or [suite.child]),
             {"child": suite.source},
         )
         for suite in gateway.all.values()

@@ -111,6 +111,6 @@ class StatelessHandler:
         found = view.listing.direct().get(validation.tool_of(posted))
         if found is None:
             return ()
-        schema = found.suite.child.offer.tool(found.name).input_schema
+        schema = found.suite.child.inventory.tool(found.name).input_schema
         marked = find_mirrors(schema) if schema is not UNSET else ()
         return () if isinstance(marked, InvalidMirror) else marked

@@ -54,7 +54,7 @@ def _meant(board: DashboardState, asked: ApiRequest) -> Child:
 
 
 def _demand_shared(child: Child) -> None:
-    if child.each() != [child]:
+    if child.processes() != [child]:
         raise RefusedError(409, f"'{child.name}' runs once for each host, and starts when a host calls it.")
 
 

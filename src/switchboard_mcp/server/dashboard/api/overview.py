@@ -51,12 +51,12 @@ async def child(board: DashboardState, asked: ApiRequest) -> object:
     changes = drift(found)
     row = next(row for row in board.rows() if row["id"] == asked.names[0])
     spec = found.spec
-    tools = suite.permitted(found.offer.known_tools()) if found.knowledge is not None else []
+    tools = suite.permitted(found.inventory.known_tools()) if found.snapshot is not None else []
     return {
         **row,
         "source": spec.source,
         "command": board.services.redactor.text(spec.command or spec.url),
-        "weight": suite.weighed().weight if found.knowledge is not None else None,
+        "weight": suite.weighed().weight if found.snapshot is not None else None,
         "subtoolList": [
             {"name": tool.name, "summary": summarise(tool.description or "", SUMMARY_CHARS)} for tool in tools
         ],
@@ -93,7 +93,7 @@ def find(board: DashboardState, id: str) -> tuple[ChildSuite, Child]:
     name, _, place = id.partition("#")
     for suite in board.gateway.all.values():
         if suite.child.name == name:
-            kept = suite.child.each() or [suite.child]
+            kept = suite.child.processes() or [suite.child]
             number = int(place) if place.isascii() and place.isdecimal() and len(place) < 6 else 0
             if number < len(kept):
                 return suite, kept[number]
