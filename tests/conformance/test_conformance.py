@@ -13,7 +13,7 @@ import pytest
 from tests.conformance import processes, suite
 from tests.conformance.losses import reason, stale
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e]
 
 
 @pytest.mark.parametrize("name", suite.SUITES)

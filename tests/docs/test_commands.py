@@ -15,6 +15,7 @@ from switchboard_mcp.cli.mail import declarations
 from switchboard_mcp.cli.main import VALUED, cut_off, split
 from switchboard_mcp.errors import SwitchboardError
 from tests.docs.pages import REPO, Line, commands
+from tests.patience import PATIENCE_S
 
 SHOWN = commands()
 STAND_IN = Path(__file__).with_name("stand_in.py")
@@ -25,7 +26,6 @@ NOT_RUN = frozenset("serve login ask wrap unwrap wrapper terminal top mail bus".
 MAY_FAIL = frozenset("lock approve audit evidence status remove revert logout import find".split())
 # They ask a person first.
 ASKING = {"init": {"--dry-run", "--yes"}, "approve": {"--list", "--yes"}, "revert": {"--dry-run", "--yes"}}
-PATIENCE_S = 60
 
 
 def parts(line: Line) -> tuple[str, list[str]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import PAGES, REPO, headings, links, name_of
+from tests.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -31,12 +32,12 @@ def test_the_map_of_the_code_names_modules_that_exist() -> None:
 
 def script(*words: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, f"scripts/{words[0]}", *words[1:]]
-    return subprocess.run(line, cwd=REPO, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(line, cwd=REPO, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def site(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder), *words]
-    return subprocess.run(line, cwd=REPO, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(line, cwd=REPO, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def test_the_site_is_built_without_a_warning_and_loads_nothing_from_other_servers(tmp_path: Path) -> None:

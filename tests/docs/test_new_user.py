@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.docs.pages import REPO, blocks
 from tests.e2e.host import Host
+from tests.patience import PATIENCE_S
 
 README = (REPO / "README.md").read_text(encoding="utf-8")
 QUICK_START = README.partition("## Quick start")[2].partition("**No servers yet?**")[0]
@@ -52,7 +53,7 @@ def test_following_the_quick_start_leads_to_a_host_config_that_works(tmp_path: P
             env=environment,
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.docs.pages import REPO, blocks
+from tests.patience import PATIENCE_S
 
 TUTORIAL = (REPO / "docs" / "tutorial.md").read_text(encoding="utf-8")
 CONFIG = next(block for kind, block in blocks(TUTORIAL) if kind == "json")
@@ -49,7 +50,7 @@ def test_the_tutorial_works_as_it_is_written(tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
         text=True,
     )

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.host import LATEST, SWITCHBOARD, Json
-
-PATIENCE_S = 60.0
+from tests.patience import PATIENCE_S
 
 # What an agent needs that has nothing but a shell: it reads its own inbox and writes files into those of others.
 CODER = r"""

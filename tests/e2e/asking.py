@@ -22,11 +22,11 @@ from mcp.client.stdio import stdio_client
 from tests.e2e.host import SWITCHBOARD
 from tests.e2e.messages_api import Answer, Fails, MessagesApi, Says, text, use
 from tests.e2e.sdk import entered
+from tests.patience import PATIENCE_S
 
 Json = dict[str, Any]
 Turn = Json | Callable[[str], Json]
 Mode = Literal["auto", "legacy"]
-PATIENCE_S = 30.0
 # No key of the machine's own may reach a test.
 NO_KEYS = {"ANTHROPIC_API_KEY": "", "CLAUDE_API_KEY": ""}
 

@@ -17,6 +17,7 @@ from redis import Redis
 from switchboard_mcp.bus import relay_status
 from switchboard_mcp.bus.relay_status import BusStatus
 from tests.e2e.host import SWITCHBOARD
+from tests.patience import PATIENCE_S
 
 PASSWORD = "correct-horse-battery-staple"
 
@@ -34,7 +35,9 @@ class Machine:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [*SWITCHBOARD, *words, "--workspace", str(self.folder)]
-        done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(
+            command, env=self.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
         self.said += done.stdout + done.stderr
         return done
 
@@ -75,7 +78,7 @@ class Machine:
             yield process
         finally:
             process.send_signal(signal.SIGTERM)
-            self.said += process.communicate(timeout=20)[1]
+            self.said += process.communicate(timeout=PATIENCE_S)[1]
             assert PASSWORD not in self.said
 
 

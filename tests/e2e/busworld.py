@@ -24,12 +24,13 @@ from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.clocks import Clocks
 from switchboard_mcp.mail.store.store import MessageStore
+from tests import patience
 from tests.e2e import busnode
 from tests.e2e.redisserver import RedisServer
 
 NODE = Path(busnode.__file__)
 COUNT = int(os.environ.get("SWITCHBOARD_BUS_MESSAGES", "120"))
-PATIENCE_S = 40.0 + COUNT / 20
+PATIENCE_S = patience.PATIENCE_S + COUNT / 20
 # Each waits for its answer before it sends the next, so that many make a large run quick.
 SENDERS = 3 if COUNT < 1000 else 30
 NEAR = ["alice", *(f"a{number}" for number in range(SENDERS * 2 // 3 - 1))]

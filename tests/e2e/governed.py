@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.policy.launch.file_inspector import flaw
-from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Host, Json, switchboard
+from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.workspaces import REPO, configure
+from tests.patience import PATIENCE_S
 
 SWITCH = "SWITCHBOARD_MCP_ENABLED"
 ON, OFF = {SWITCH: "true"}, {SWITCH: "false"}

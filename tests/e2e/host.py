@@ -21,10 +21,11 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
+from tests.patience import PATIENCE_S
+
 Json = dict[str, Any]
 SWITCHBOARD = [str(Path(sys.executable).with_name("switchboard"))]
 # No answer takes nearly as long; what is late on a busy machine is not yet lost.
-PATIENCE_S = 20.0
 LATEST = "2025-11-25"
 
 

@@ -16,8 +16,9 @@ from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
 from tests.e2e.fidelity import REPLY
-from tests.e2e.host import LATEST, PATIENCE_S, Host, Json
+from tests.e2e.host import LATEST, Host, Json
 from tests.e2e.web import BOTH, Stream, headers_of, notification, request
+from tests.patience import PATIENCE_S
 
 HELLO = request(
     "initialize",

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 import mcp_types as types
 
 from tests.e2e.host import SWITCHBOARD
-from tests.e2e.sdk import PATIENCE_S, Mode, Road, Sdk, sdk_host, sdk_web_host, text_of
+from tests.e2e.sdk import Mode, Road, Sdk, sdk_host, sdk_web_host, text_of
 from tests.e2e.web import Web, serving
 from tests.e2e.workspaces import REPO, configure
+from tests.patience import PATIENCE_S
 
 EVERYTHING = [sys.executable, str(REPO / "tests" / "children" / "everything.py")]
 EVERYTHING_WEB = [sys.executable, str(REPO / "tests" / "children" / "everything_web.py")]

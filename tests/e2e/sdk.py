@@ -21,11 +21,11 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.e2e.web import Web
+from tests.patience import PATIENCE_S
 
 Mode = Literal["auto", "legacy"]
 Road = Literal["stateless", "session", "sse"]
 Json = dict[str, Any]
-PATIENCE_S = 30.0
 
 
 class Sdk:

@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE_S
+
 Done = subprocess.CompletedProcess[str]
 COMMAND = [sys.executable, "-m", "switchboard_mcp"]
-PATIENCE_S = 50
 
 
 def run(workspace: Path, *arguments: str, stdin: str | None = None, **environ: str) -> Done:

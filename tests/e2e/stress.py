@@ -14,8 +14,9 @@ from typing import TypeVar
 
 import psutil
 
-from tests.e2e.host import PATIENCE_S, Host
+from tests.e2e.host import Host
 from tests.e2e.workspaces import faulty
+from tests.patience import PATIENCE_S
 
 T = TypeVar("T")
 # Between two looks at a condition that nobody announces.

@@ -14,8 +14,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Host, Json, switchboard
+from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.workspaces import MOCK_CHILD, REPO, add_child, configure, faulty, scripted, write_child
+from tests.patience import PATIENCE_S
 
 EXAMPLES = REPO / "examples"
 SCHEMA = json.loads((REPO / "switchboard.config.schema.json").read_text())

@@ -18,6 +18,7 @@ from tests.e2e.host import SWITCHBOARD, Host, switchboard
 from tests.e2e.messages_api import MessagesApi, messages_api
 from tests.e2e.web import serving
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, scripted
+from tests.patience import PATIENCE_S
 
 KEY = {"ANTHROPIC_API_KEY": "sk-ant-test-0123456789abcdef"}
 ECHO = {"steps": [step("echo", message="hello")], "done": True}
@@ -64,7 +65,7 @@ def test_a_person_at_a_terminal_is_asked(workspace: Path, planner: Planner, answ
         os.write(ours, answer)
         assert process.stdout is not None
         out = process.stdout.read()
-        assert process.wait(timeout=50) == code
+        assert process.wait(timeout=PATIENCE_S) == code
     os.close(ours)
     assert b'mock  echo {"message":"hello"}' in shown
     assert out == (b"hello\n" if code == 0 else b"")

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.host import PATIENCE_S, SWITCHBOARD, switchboard
+from tests.e2e.host import SWITCHBOARD, switchboard
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, write_child
+from tests.patience import PATIENCE_S
 
 
 def refused(workspace: Path, *args: str) -> str:

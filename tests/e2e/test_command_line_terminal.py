@@ -13,6 +13,7 @@ import pytest
 
 from tests.e2e.shell import COMMAND, answered, parsed, run
 from tests.e2e.workspaces import MOCK_CHILD, add_child, faulty, read_record, recorded
+from tests.patience import PATIENCE_S
 
 
 def test_a_reader_that_goes_early_is_met_with_silence(shop: Path) -> None:
@@ -20,7 +21,7 @@ def test_a_reader_that_goes_early_is_met_with_silence(shop: Path) -> None:
     os.close(read)
     with os.fdopen(write, "wb") as out:
         done = subprocess.run(
-            [*COMMAND, "list"], cwd=shop, stdout=out, stderr=subprocess.PIPE, timeout=50, check=False
+            [*COMMAND, "list"], cwd=shop, stdout=out, stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False
         )
     assert done.stderr == b""
 
@@ -71,7 +72,7 @@ class AtTerminal:
         if self.process.stdout is not None:
             out = self.process.stdout.read()
             self.process.stdout.close()
-        code = self.process.wait(timeout=50)
+        code = self.process.wait(timeout=PATIENCE_S)
         try:
             while data := os.read(self._terminal, 65536):
                 self.shown += data

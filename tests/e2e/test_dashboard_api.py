@@ -15,8 +15,9 @@ import pytest
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.store import MessageStore
-from tests.e2e.host import PATIENCE_S, Json
+from tests.e2e.host import Json
 from tests.e2e.web import Answer, Stream, Web, headers_of, modern, serving
+from tests.patience import PATIENCE_S
 
 CHILDREN = Path(__file__).resolve().parent.parent / "children"
 ECHO = {
@@ -418,5 +419,5 @@ def _lock(folder: Path) -> None:
         [*SWITCHBOARD, "lock", "pinned", "--workspace", str(folder)],
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.e2e.shell import answered
+from tests.patience import PATIENCE_S
 
 
 def test_the_demo_works_and_says_what_is_saved(repo: Path, tmp_path: Path) -> None:
@@ -15,7 +16,7 @@ def test_the_demo_works_and_says_what_is_saved(repo: Path, tmp_path: Path) -> No
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=PATIENCE_S,
         check=False,
     )
     out = answered(done)
@@ -35,7 +36,7 @@ def test_a_demo_that_fails_says_so_with_its_exit_code(repo: Path, tmp_path: Path
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.host import PATIENCE_S, Host, Json, switchboard
+from tests.e2e.host import Host, Json, switchboard
 from tests.e2e.workspaces import (
     MOCK_CHILD,
     add_child,
@@ -19,6 +19,7 @@ from tests.e2e.workspaces import (
     scripted,
     write_child,
 )
+from tests.patience import PATIENCE_S
 
 CALL = {"action": "call", "subtool": "echo", "args": {"message": "hello"}}
 

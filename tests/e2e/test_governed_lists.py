@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from tests.e2e.governed import ON, govern, ran, safe_python, script, starts
-from tests.e2e.host import PATIENCE_S, SWITCHBOARD
+from tests.e2e.host import SWITCHBOARD
 from tests.e2e.sdk import Mode, Sdk, sdk_host, text_of
 from tests.e2e.workspaces import configure
+from tests.patience import PATIENCE_S
 
 MANY = 450
 LARGE = f"""

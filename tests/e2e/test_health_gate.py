@@ -7,9 +7,10 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Host, Json, switchboard
+from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.web import serving
 from tests.e2e.workspaces import add_child, configure, faulty, scripted
+from tests.patience import PATIENCE_S
 
 # Stuck in one call until a file appears; a child with one thread, as many are.
 STUCK = """

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.host import PATIENCE_S
 from tests.e2e.web import (
     Web,
     call,
@@ -21,6 +20,7 @@ from tests.e2e.web import (
     stop,
 )
 from tests.e2e.workspaces import PYTHON, REPO, add_child, configure
+from tests.patience import PATIENCE_S
 
 
 def test_where_it_serves_is_in_a_file_until_it_ends(workspace: Path) -> None:

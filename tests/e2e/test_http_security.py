@@ -13,10 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.host import PATIENCE_S, Json
+from tests.e2e.host import Json
 from tests.e2e.test_http_front import GATE, raw_post, text_of
 from tests.e2e.web import Answer, Web, call, headers_of, modern, request, serving, start
 from tests.e2e.workspaces import add_child, configure
+from tests.patience import PATIENCE_S
 
 ADA, BOB = "ada's-own-token-0123456789", "bob's-own-token-0123456789"
 PAGE = "https://app.example.com"

@@ -15,8 +15,9 @@ import pytest
 from switchboard_mcp.setup.discovery import guess
 from switchboard_mcp.setup.edit import formats
 from tests.conftest import REPO
-from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Host
+from tests.e2e.host import SWITCHBOARD, Host
 from tests.hostfiles import HOSTS, Person
+from tests.patience import PATIENCE_S
 
 Json = dict[str, Any]
 # What the fixtures' children ask for.

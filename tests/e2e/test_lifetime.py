@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Host, Json, switchboard
+from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, faulty, scripted
+from tests.patience import PATIENCE_S
 
 WITHOUT_UVLOOP = [
     sys.executable,

@@ -18,6 +18,7 @@ from tests.e2e.host import SWITCHBOARD, Json, switchboard
 from tests.e2e.sdk import Sdk, sdk_host
 from tests.e2e.web import HostSession, Web, headers_of, modern, serving
 from tests.e2e.workspaces import configure
+from tests.patience import PATIENCE_S
 
 TOKENS = {"ada": "token-of-ada-0123456789", "bob": "token-of-bob-0123456789"}
 
@@ -188,7 +189,12 @@ def test_commands_know_the_desk_as_a_child(workspace: Path, exposure: str) -> No
     configure(workspace, {"mail": {"enabled": True, "exposure": exposure}})
     for command in (["doctor"], ["list"], ["--dry-run"]):
         ran = subprocess.run(
-            [*SWITCHBOARD, *command], cwd=workspace, capture_output=True, text=True, timeout=30, check=False
+            [*SWITCHBOARD, *command],
+            cwd=workspace,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
         )
         assert (ran.returncode, ran.stderr) == (0, "")
         assert "mail_suite" in ran.stdout

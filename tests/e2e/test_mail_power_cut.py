@@ -104,7 +104,6 @@ async def agents(folder: Path, history: History, round_number: int) -> None:
         await asyncio.gather(*(send(f"agent-{round_number}-{n}") for n in range(8)), work())
 
 
-@pytest.mark.timeout(180)
 def test_nothing_that_was_accepted_is_lost_when_the_power_fails(disk: Disk, tmp_path: Path) -> None:
     dice = random.Random(7)
     history = History(tmp_path / "history")

@@ -17,6 +17,7 @@ from switchboard_mcp.cli.mail.declarations import MAIL
 from tests.e2e.host import switchboard
 from tests.e2e.shell import run
 from tests.e2e.workspaces import configure
+from tests.patience import PATIENCE_S
 
 Done = subprocess.CompletedProcess[str]
 COMMAND = [sys.executable, "-m", "switchboard_mcp", "mail"]
@@ -182,7 +183,7 @@ def test_whoever_waits_is_woken_by_a_dropped_file(shell: Shell, workspace: Path)
     ) as waiting:
         said = {"sender": "shell", "recipient": "coder", "action": "status_update", "payload": "dropped"}
         (workspace / ".switchboard/inbox/coder/msg_d1.json").write_text(json.dumps(said))
-        out, _ = waiting.communicate(timeout=50)
+        out, _ = waiting.communicate(timeout=PATIENCE_S)
     (letter,) = json.loads(out)["messages"]
     assert (letter["message"]["payload"], letter["verified"]) == ("dropped", False)
     assert "shell?" in shell.say("inbox", "--as", "coder")
@@ -195,7 +196,12 @@ def test_mail_that_waits_with_nobody_woken_is_warned_of(shell: Shell, workspace:
     (entry,) = [each for each in shell.ask("agents")["agents"] if each["name"] == "coder"]
     assert entry["starving"]
     doctor = subprocess.run(
-        [*COMMAND[:-1], "doctor"], cwd=workspace, capture_output=True, text=True, timeout=50, check=False
+        [*COMMAND[:-1], "doctor"],
+        cwd=workspace,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert "1 message for agent 'coder'" in doctor.stdout
     shell.say("inbox", "--as", "coder")
@@ -349,10 +355,10 @@ def test_a_waiter_wakes_an_idle_host_with_code_2(shell: Shell, workspace: Path) 
         return process
 
     older, newer = start(), start()
-    out, err = older.communicate(timeout=50)
+    out, err = older.communicate(timeout=PATIENCE_S)
     assert (older.returncode, out, err) == (0, "", "")
     shell.say("send", "coder", "new", "--as", "lead")
-    out, err = newer.communicate(timeout=50)
+    out, err = newer.communicate(timeout=PATIENCE_S)
     assert (newer.returncode, out) == (2, "")
     assert "2 unread messages for 'coder'" in err
 

@@ -25,7 +25,8 @@ from mcp.client.subscriptions import (
 )
 
 from tests.e2e.matrix import CHILDREN, FRONTS, Grid, Pair, running
-from tests.e2e.sdk import PATIENCE_S, Sdk
+from tests.e2e.sdk import Sdk
+from tests.patience import PATIENCE_S
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

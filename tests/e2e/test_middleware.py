@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Host, Json, switchboard
+from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.test_serving_imports import CALL, INTROSPECT, LIST, loaded
 from tests.e2e.web import serving
 from tests.e2e.workspaces import MOCK_CHILD, REPO, add_child, configure
+from tests.patience import PATIENCE_S
 
 EXAMPLE = REPO / "examples" / "middleware"
 

@@ -12,6 +12,7 @@ from msgspec.structs import fields
 
 from switchboard_mcp.mail.messages import ACTIONS, PRIORITIES, RESERVED, MailMessage
 from switchboard_mcp.mail.store.directory import FOLDERS
+from tests.patience import PATIENCE_S
 
 BLOCK = re.compile(r"^```(sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 END = "--- end of example ---"
@@ -35,7 +36,7 @@ def test_every_example_of_the_protocol_does_what_the_page_says(workspace: Path, 
         env={**os.environ, "PATH": f"{workspace / 'bin'}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -13,9 +13,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.e2e.host import PATIENCE_S, switchboard
+from tests.e2e.host import switchboard
 from tests.e2e.shell import COMMAND, run
 from tests.e2e.workspaces import REPO, configure
+from tests.patience import PATIENCE_S
 
 
 @contextmanager

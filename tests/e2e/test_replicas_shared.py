@@ -16,10 +16,11 @@ import pytest
 from switchboard_mcp.bus.redis_client import RIGHTS
 from switchboard_mcp.bus.replicas.counters import ReplicaCounters, TokenRequest
 from switchboard_mcp.config.sections import BusSettings
-from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Json
+from tests.e2e.host import SWITCHBOARD, Json
 from tests.e2e.redisserver import RedisServer, needs_redis
 from tests.e2e.web import Web, call, headers_of, modern, serving
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, scripted
+from tests.patience import PATIENCE_S
 
 pytestmark = needs_redis
 TOKENS = {"ann": "token-of-ann-0123456789", "ben": "token-of-ben-0123456789"}

@@ -21,9 +21,9 @@ from tests.children.leaky import disguises
 from tests.e2e.host import SWITCHBOARD, Json, switchboard
 from tests.e2e.web import call, request, serving
 from tests.e2e.workspaces import PYTHON, REPO, add_child, configure, write_child
+from tests.patience import PATIENCE_S
 
 # One run of everything serves all tests here.
-pytestmark = pytest.mark.timeout(240)
 
 SECRETS = {
     "env, by its name": "env/Secret+4711=x",
@@ -179,7 +179,7 @@ def through_commands(workspace: Path, env: dict[str, str]) -> dict[str, str]:
                 input="",
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=PATIENCE_S,
                 check=False,
             )
             outputs[" ".join((*arguments[:2], *more[:1]))] = ran.stdout + ran.stderr

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.host import PATIENCE_S, Json
+from tests.e2e.host import Json
 from tests.e2e.workspaces import MOCK_CHILD, add_child
+from tests.patience import PATIENCE_S
 
 # Run in place of `switchboard`: notes what was loaded beyond asyncio, msgspec and, where it is installed, uvloop.
 SPY = """

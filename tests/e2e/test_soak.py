@@ -26,7 +26,7 @@ from switchboard_mcp.app import CommandOptions, load, running
 from switchboard_mcp.cli.local_client import connected
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
-from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Host, Json
+from tests.e2e.host import SWITCHBOARD, Host, Json
 from tests.e2e.stress import (
     LOOK_S,
     PLAIN,
@@ -39,6 +39,7 @@ from tests.e2e.stress import (
     until,
 )
 from tests.e2e.workspaces import add_child, configure
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.soak
 # Another seed is another course of events: SOAK_SEED=1 pytest -m soak.

@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.e2e.host import Json, switchboard
 from tests.e2e.web import Answer, Web, call, headers_of, modern, serving
 from tests.e2e.workspaces import MOCK_CHILD, REPO, add_child, configure
+from tests.patience import PATIENCE_S
 
 TRACED = [sys.executable, str(REPO / "tests" / "children" / "traced.py")]
 NO_TOKEN = {"Authorization": None}
@@ -206,7 +207,7 @@ def test_what_is_missing_or_unknown_is_said_at_the_start(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert ran.returncode == 2, ran.stderr

@@ -22,7 +22,8 @@ from switchboard_mcp.mail.messages import Draft, Receipt
 from switchboard_mcp.mail.store.delivery_rules import gates
 from switchboard_mcp.mail.store.store import MessageStore
 from tests.e2e.shell import run
-from tests.e2e.windows import COMMAND, PATIENCE_S, Window, window
+from tests.e2e.windows import COMMAND, Window, window
+from tests.patience import PATIENCE_S
 
 T = TypeVar("T")
 SHELL = ("--", "sh")
@@ -333,7 +334,7 @@ def test_without_a_terminal_it_says_so(desk: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 2

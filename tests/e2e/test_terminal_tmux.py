@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.windows import COMMAND, PATIENCE_S
+from tests.e2e.windows import COMMAND
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
@@ -35,7 +36,7 @@ class Tmux:
             env={**os.environ, "PS1": "outer> ", "ENV": "", "TERM": "xterm", "LC_ALL": "C.UTF-8"},
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=PATIENCE_S,
             check=True,
         )
         return done.stdout
@@ -81,12 +82,17 @@ def tmux(workspace: Path) -> Iterator[Tmux]:
     """A server that is gone afterwards, with everything in it."""
     found = Tmux(workspace)
     yield found
-    subprocess.run([*found._server, "kill-server"], capture_output=True, timeout=50, check=False)
+    subprocess.run([*found._server, "kill-server"], capture_output=True, timeout=PATIENCE_S, check=False)
 
 
 def mail(workspace: Path, *arguments: str, code: int = 0) -> str:
     done = subprocess.run(
-        [*COMMAND, "mail", *arguments], cwd=workspace, capture_output=True, text=True, timeout=50, check=False
+        [*COMMAND, "mail", *arguments],
+        cwd=workspace,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.host import PATIENCE_S, SWITCHBOARD
+from tests.e2e.host import SWITCHBOARD
 from tests.e2e.test_dashboard_api import api, call, make_workspace
 from tests.e2e.web import Web, serving
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
 def top(folder: Path, *arguments: str, word: str = "top") -> subprocess.CompletedProcess[str]:
     command = [*SWITCHBOARD, word, "--workspace", str(folder), *arguments]
     return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
+        command, check=False, capture_output=True, text=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL
     )
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.host import PATIENCE_S, SWITCHBOARD, Json
+from tests.e2e.host import SWITCHBOARD, Json
 from tests.e2e.servers import Servers
 from tests.e2e.workspaces import MOCK_CHILD, add_child
+from tests.patience import PATIENCE_S
 
 SCRIPT = Path(__file__).parent / "ts" / "host.mjs"
 CLIENTS = [("client", "legacy"), ("client", "auto"), ("sdk", "legacy")]

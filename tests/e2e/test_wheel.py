@@ -13,6 +13,7 @@ import pytest
 from switchboard_mcp import __version__
 from tests.e2e.host import Host
 from tests.e2e.workspaces import MOCK_CHILD, REPO, add_child
+from tests.patience import PATIENCE_S
 
 UV = str(Path(sys.executable).with_name("uv"))
 # More than that, and something has slipped in that nobody who installs it needs.
@@ -20,7 +21,7 @@ MOST_WHEEL_BYTES = 1_500_000
 
 
 def run(*command: str, cwd: Path = REPO) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=55, check=False)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -86,7 +87,9 @@ def test_what_is_installed_serves_a_child(installed: Path, workspace: Path) -> N
 def test_what_needs_an_extra_says_which(installed: Path, workspace: Path) -> None:
     program = str(installed / "bin" / "switchboard")
     command = [program, "serve", "--http", "0"]
-    done = subprocess.run(command, cwd=workspace, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        command, cwd=workspace, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 2
     assert "switchboard-mcp[http]" in done.stderr
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from tests.e2e.host import LATEST, PATIENCE_S, SWITCHBOARD, Json
+from tests.e2e.host import LATEST, SWITCHBOARD, Json
+from tests.patience import PATIENCE_S
 
 MODERN = "2026-07-28"
 BOTH = "application/json, text/event-stream"

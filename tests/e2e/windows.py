@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 30.0
+from tests.patience import PATIENCE_S
+
 # The program's terminal is the window; done in the new process, since forks with threads are frowned upon.
 BECOME = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 COMMAND = [sys.executable, "-m", "switchboard_mcp"]

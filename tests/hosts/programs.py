@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import pytest
 
 from tests.conftest import MARK
+from tests.patience import PATIENCE_S
 
 Json = dict[str, Any]
 NPM = Path(__file__).resolve().parent / "npm"
@@ -25,7 +26,6 @@ ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "
 MUSL = "-musl" if sys.platform == "linux" and platform.libc_ver()[0] != "glibc" else ""
 PLATFORM = f"{sys.platform}-{ARCHITECTURES.get(platform.machine().lower(), platform.machine())}{MUSL}"
 # Each takes a few seconds at most; one that takes much longer waits for the network.
-PATIENCE_S = 40.0
 # What a host gives Switchboard for its start, where it would otherwise be five seconds.
 PATIENCE_MS = 30_000
 PROMPT = "Use the tool."

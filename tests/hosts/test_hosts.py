@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.host import PATIENCE_S, SWITCHBOARD
+from tests.e2e.host import SWITCHBOARD
 from tests.e2e.workspaces import MOCK_CHILD, PYTHON, REPO, add_child
 from tests.hosts.model import scripted
 from tests.hosts.programs import HOSTS, NOWHERE, WITH_SSE, HostProgram, Http, Stdio
 from tests.hosts.road import watched
+from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.e2e]
 
 SUITES = ["mock_suite", "tracker_suite"]
 # Whatever a host shows of a call, the sum comes from the child.

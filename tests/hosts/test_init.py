@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import MARK
-from tests.e2e.host import PATIENCE_S, SWITCHBOARD
+from tests.e2e.host import SWITCHBOARD
 from tests.e2e.workspaces import MOCK_CHILD, PYTHON, REPO
 from tests.hosts.programs import (
     HOSTS,
@@ -24,8 +24,9 @@ from tests.hosts.programs import (
     Stdio,
     lines,
 )
+from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e]
 TRACKER = [*PYTHON, str(REPO / "examples" / "demo" / "tracker.py")]
 FILES = {
     ClaudeCode: ".claude.json",

@@ -359,7 +359,6 @@ async def server(workspace: Path, history: History, name: str) -> None:
             await post.update(count)
 
 
-@pytest.mark.timeout(600)
 def test_processes_killed_at_random_instants_lose_nothing_and_do_nothing_twice(memory: Path) -> None:
     dice = random.Random(20)
     told = []

@@ -24,9 +24,9 @@ from tests.interaction.webchildren import (
     shop,
     until,
 )
+from tests.patience import PATIENCE_S
 
 Shop = tuple[Transport, Kind, str]
-PATIENCE_S = 20.0
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -30,7 +30,6 @@ from tests.hostfiles import HOSTS, Person
 STEPS = frozenset(
     {"open", "write", "fsync", "fchmod", "close", "replace", "mkdir", "chmod", "unlink", "rmdir"}
 )
-pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture

@@ -25,10 +25,10 @@ from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.transport.process.launcher import Launcher
 from switchboard_mcp.transport.rpc import Peer, PendingRequest, next_id
 from switchboard_mcp.transport.stdio import Cork
+from tests.patience import PATIENCE_S
 
 Kind = Literal["http", "sse", "ws"]
 Json = dict[str, Any]
-PATIENCE_S = 20.0
 SHOP = Path(__file__).parent.parent / "children" / "shop.py"
 
 

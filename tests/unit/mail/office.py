@@ -17,9 +17,9 @@ from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.transport import memory
+from tests.patience import PATIENCE_S
 
 Json = dict[str, Any]
-PATIENCE_S = 20.0
 
 
 class Hours:

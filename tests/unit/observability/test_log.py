@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from switchboard_mcp.errors import failure
 from switchboard_mcp.observability.log import MAX_LINE, Log, Style, stderr_writer
 from switchboard_mcp.redaction.redactor import Redactor
+from tests.patience import PATIENCE_S
 
 NOON = 1_700_049_601.25
 
@@ -265,7 +266,7 @@ def test_after_a_torn_line_the_next_one_starts_afresh(monkeypatch: pytest.Monkey
 def test_lines_go_to_stderr_unless_told_otherwise() -> None:
     program = "from switchboard_mcp.observability.log import Log; Log().info('hello', a=1)"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     assert done.stdout == ""
     assert done.stderr.endswith(" info hello a=1\n")

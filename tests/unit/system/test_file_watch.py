@@ -11,8 +11,7 @@ import pytest_asyncio
 
 from switchboard_mcp.system import file_watch, inotify
 from switchboard_mcp.system.file_watch import FileWatch, Places, stamp
-
-PATIENCE_S = 20.0
+from tests.patience import PATIENCE_S
 
 
 class Watched:

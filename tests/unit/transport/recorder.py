@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from switchboard_mcp.protocol.framing import Noise, Oversized
 from switchboard_mcp.transport.base import MessageTransport
+from tests.patience import PATIENCE_S
 
 # Nothing here takes this long; a test that waits longer waits for what never comes.
-PATIENCE_S = 10.0
 
 
 class Recorder:

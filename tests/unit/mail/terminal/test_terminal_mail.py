@@ -14,8 +14,7 @@ from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.terminal import terminal_mail
 from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease
 from switchboard_mcp.mail.terminal.terminal_mail import TerminalMail
-
-PATIENCE_S = 20.0
+from tests.patience import PATIENCE_S
 
 
 class FakeKeys:

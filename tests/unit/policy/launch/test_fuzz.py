@@ -229,7 +229,6 @@ async def test_what_is_approved_does_reach_the_launcher(ground: Ground) -> None:
     ground.trap.asked.clear()
 
 
-@pytest.mark.timeout(300)
 def test_no_hostile_entry_reaches_the_launcher(ground: Ground) -> None:
     seen: set[str] = set()
 
@@ -257,7 +256,6 @@ def test_no_hostile_entry_reaches_the_launcher(ground: Ground) -> None:
     assert len(seen) >= CONFIGS  # some come twice
 
 
-@pytest.mark.timeout(300)
 @SETTINGS(max_examples=max(1, CONFIGS // 10))
 @given(
     st.lists(

@@ -10,7 +10,8 @@ from typing import Any
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.transport.http.remote_base import HttpTransportBase, RemoteServer
-from tests.unit.transport.recorder import PATIENCE_S, Recorder, settle
+from tests.patience import PATIENCE_S
+from tests.unit.transport.recorder import Recorder, settle
 
 Dial = Callable[..., HttpTransportBase]
 

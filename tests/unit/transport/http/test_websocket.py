@@ -16,8 +16,9 @@ from websockets.typing import Subprotocol
 
 from switchboard_mcp.protocol.framing import KEPT_OF_OVERSIZED, Oversized
 from switchboard_mcp.transport.http.websocket import WebSocketTransport
+from tests.patience import PATIENCE_S
 from tests.unit.transport.http.remotes import dialled
-from tests.unit.transport.recorder import PATIENCE_S, settle
+from tests.unit.transport.recorder import settle
 
 Handler = Callable[[ServerConnection], Awaitable[None]]
 

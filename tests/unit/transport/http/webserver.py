@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from tests.unit.transport.recorder import PATIENCE_S, settle
+from tests.patience import PATIENCE_S
+from tests.unit.transport.recorder import settle
 
 Json = dict[str, Any]
 

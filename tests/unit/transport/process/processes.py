@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from switchboard_mcp.transport.process.launcher import ChildProcess, Launcher
+from tests.patience import PATIENCE_S
 
 # Keepers give a deaf process 0.3 s; whatever lives longer than this was forgotten.
-PATIENCE_S = 10.0
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 # Each prints the pid of what it leaves behind, or lets live beside itself.

@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 
 from switchboard_mcp.transport.process.launcher import SpawnError, describe_status
+from tests.patience import PATIENCE_S
 from tests.unit.transport.process.processes import (
-    PATIENCE_S,
     TREES,
     Nursery,
     close,

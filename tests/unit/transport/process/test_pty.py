@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.patience import PATIENCE_S
+
 BEGIN = """
 import os, select, signal, sys, time
 from switchboard_mcp.transport.process.pty import TerminalGuard, StartError, Terminal
@@ -42,7 +44,7 @@ def script(body: str, *arguments: str) -> str:
         [sys.executable, "-c", BEGIN + body, *arguments],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=PATIENCE_S,
         check=False,
         stdin=subprocess.DEVNULL,
     )
@@ -141,7 +143,7 @@ def test_who_ignores_being_hung_up_ends_when_we_are_killed() -> None:
         assert process.stdout is not None
         program, guard = (psutil.Process(int(pid)) for pid in process.stdout.readline().split())
         os.kill(process.pid, signal.SIGKILL)
-        gone, alive = psutil.wait_procs([program, guard], timeout=20)
+        gone, alive = psutil.wait_procs([program, guard], timeout=PATIENCE_S)
         assert not alive, gone
 
 
