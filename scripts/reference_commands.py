@@ -255,8 +255,8 @@ def hosts(note: str) -> str:
     for host in HOSTS:
         if (ROOT / "docs" / "hosts" / f"{host.name}.md").exists():
             pages.append(f"[{host.title}]({host.name}.md)")
-        paths = dict.fromkeys(place(path) for spot in host.spots for path in spot.paths)
-        keys = dict.fromkeys(".".join(key) for spot in host.spots for key in spot.keys if len(key) < 3)
+        paths = dict.fromkeys(place(path) for spot in host.locations for path in spot.paths)
+        keys = dict.fromkeys(".".join(key) for spot in host.locations for key in spot.keys if len(key) < 3)
         shown = (", ".join(f"`{each}`" for each in found if each) for found in (paths, keys))
         rows.append(row(host.title, f"`{host.name}`", *shown, host.restart))
     return HOSTS_PAGE.format(note=note, pages="Step by step: " + ", ".join(pages) + ".", rows="\n".join(rows))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.setup.discovery import guess
+from switchboard_mcp.setup.discovery import guess_source
 from switchboard_mcp.setup.edit import formats
 from tests.conftest import REPO
 from tests.e2e.host import SWITCHBOARD, Host
@@ -55,10 +55,10 @@ def run(person: Person, *arguments: str, **environ: str) -> Told:
 
 def entries(path: Path, key: tuple[str, ...]) -> Json:
     data = path.read_bytes()
-    form = formats.format_of(str(path))
+    form = formats.guess_format(str(path))
     if form == "yaml" and key == ("mcpServers",):
         form = "yaml-list"
-    return formats.servers(formats.decode(data), form, key)
+    return formats.read_servers(formats.decode(data), form, key)
 
 
 def command_of(entry: Json) -> list[str]:
@@ -387,8 +387,8 @@ def test_a_child_of_the_config_is_removed_there_and_comments_stay(tmp_path: Path
 
 
 def test_the_form_of_a_file_is_told_by_what_is_in_it() -> None:
-    assert guess("x.json", b"{}") is None
-    found = guess("x.toml", b'[mcp_servers.a]\ncommand = "a"\n')
+    assert guess_source("x.json", b"{}") is None
+    found = guess_source("x.toml", b'[mcp_servers.a]\ncommand = "a"\n')
     assert found is not None
     assert found.host.name == "codex"
 

@@ -17,13 +17,13 @@ import pytest
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.setup import journal
 from switchboard_mcp.setup import revert as revert_module
-from switchboard_mcp.setup.child_entries import names_there, server_of
-from switchboard_mcp.setup.discovery import look
+from switchboard_mcp.setup.child_entries import server_from_spec, taken_names
+from switchboard_mcp.setup.discovery import discover_servers
 from switchboard_mcp.setup.hosts import BY_NAME
-from switchboard_mcp.setup.journal import begin, perform, runs
-from switchboard_mcp.setup.paths import places
+from switchboard_mcp.setup.journal import begin, load_runs, perform
+from switchboard_mcp.setup.paths import host_paths
 from switchboard_mcp.setup.plan import ExistingSetup, Plan, SetupOptions, decide, make_plan
-from switchboard_mcp.setup.revert import active, perform_undo, plan_undo, take_back_interrupted
+from switchboard_mcp.setup.revert import perform_revert, plan_revert, revert_interrupted, revertible
 from tests.hostfiles import HOSTS, Person
 
 # Calls that change something: a process may die between any two of them.
@@ -86,9 +86,11 @@ def killed(work: Callable[[], None], step: int) -> bool:
 def plan_of(person: Person) -> Plan:
     folder = str(person.workspace)
     workspace = load_workspace(folder, None, {})
-    known = {spec.name: server_of(spec, workspace.config, folder) for spec in workspace.children}
-    present = ExistingSetup(children=known, names=names_there(folder, workspace.children))
-    survey = look(places(folder, person.environment(), "linux"), list(BY_NAME), (), named=False)
+    known = {spec.name: server_from_spec(spec, workspace.config, folder) for spec in workspace.children}
+    present = ExistingSetup(children=known, names=taken_names(folder, workspace.children))
+    survey = discover_servers(
+        host_paths(folder, person.environment(), "linux"), list(BY_NAME), (), named=False
+    )
     outcomes, children = decide(survey, present, folder)
     wanted = SetupOptions(
         workspace=folder,
@@ -101,7 +103,7 @@ def plan_of(person: Person) -> Plan:
 
 
 def initialise(person: Person) -> None:
-    take_back_interrupted(str(person.workspace))
+    revert_interrupted(str(person.workspace))
     plan = plan_of(person)
     if plan.changes:
         perform(plan.changes, begin(str(person.workspace), plan.changes))
@@ -109,7 +111,7 @@ def initialise(person: Person) -> None:
 
 def revert(person: Person) -> None:
     folder = str(person.workspace)
-    perform_undo(plan_undo(active(runs(folder))), folder)
+    perform_revert(plan_revert(revertible(load_runs(folder))), folder)
 
 
 def host_files(person: Person) -> dict[str, tuple[bytes, int]]:
@@ -136,7 +138,11 @@ def test_init_that_is_killed_leaves_every_file_old_or_new_and_revert_works(folde
     while True:
         person = fresh(folder)
         died = killed(lambda person=person: initialise(person), step)  # type: ignore[misc]
-        now = {path: found for path, found in host_files(person).items() if not path.endswith(journal.FRESH)}
+        now = {
+            path: found
+            for path, found in host_files(person).items()
+            if not path.endswith(journal.TEMP_SUFFIX)
+        }
         for path, found in now.items():
             assert found in (before.get(path), after[path]), f"{path} is neither old nor new at step {step}"
         seen.add("".join("n" if now.get(path) == after[path] else "o" for path in sorted(after)))
@@ -163,7 +169,7 @@ def test_revert_that_is_killed_can_be_run_again(folder: Path) -> None:
         after = host_files(person)
         died = killed(lambda person=person: revert(person), step)  # type: ignore[misc]
         for path, found in host_files(person).items():
-            if not path.endswith(journal.FRESH):
+            if not path.endswith(journal.TEMP_SUFFIX):
                 assert found in (before.get(path), after.get(path))
         revert(person)
         assert _clean(person.files()) == before

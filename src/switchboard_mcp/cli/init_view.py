@@ -11,10 +11,10 @@ from importlib.util import find_spec
 
 from switchboard_mcp.cli.console import Screen, Styled, plural
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.setup.child_entries import literals, shown
+from switchboard_mcp.setup.child_entries import find_literal_secrets, redacted_target
 from switchboard_mcp.setup.discovery import Discovery
 from switchboard_mcp.setup.journal import FileChange
-from switchboard_mcp.setup.paths import repository_of
+from switchboard_mcp.setup.paths import find_repository
 from switchboard_mcp.setup.plan import Outcome, Plan, SetupOptions
 from switchboard_mcp.setup.references import ServerReference
 
@@ -36,7 +36,7 @@ def show_survey(survey: Discovery, outcomes: Sequence[Outcome], folder: str, out
     number = 0
     rows = []
     for outcome in outcomes:
-        finding, server = outcome.finding, outcome.finding.reading.server
+        finding, server = outcome.entry, outcome.entry.parsed.server
         number += outcome.moves
         rows.append(
             (
@@ -46,23 +46,23 @@ def show_survey(survey: Discovery, outcomes: Sequence[Outcome], folder: str, out
                 Styled(finding.name, "bold"),
                 server.kind if server else "",
                 Styled(_happens(outcome), "green" if outcome.moves else "dim"),
-                shown(server) if server else "",
+                redacted_target(server) if server else "",
             )
         )
     if rows:
         out.table(rows, ("", "HOST", "SCOPE", "NAME", "KIND", "WHAT HAPPENS", "RUNS"), align="r")
-    for trouble in survey.troubles:
+    for trouble in survey.problems:
         out.prose(trouble, style="yellow")
 
 
 def _happens(outcome: Outcome) -> str:
     if not outcome.moves:
-        return f"stays: {outcome.stays}"
-    server = outcome.finding.reading.server
+        return f"stays: {outcome.skip_reason}"
+    server = outcome.entry.parsed.server
     off = ", switched off as it was" if server and server.disabled else ""
-    if outcome.joins:
-        return f"moves, the same as {outcome.child} ({outcome.joins})"
-    renamed = f" as {outcome.child}" if outcome.child != outcome.finding.name else ""
+    if outcome.merged_with:
+        return f"moves, the same as {outcome.child} ({outcome.merged_with})"
+    renamed = f" as {outcome.child}" if outcome.child != outcome.entry.name else ""
     return f"moves{renamed}{off}"
 
 
@@ -91,9 +91,7 @@ def show_done(
 ) -> None:
     """What was done, and what is left to do."""
     names = sorted({outcome.child for outcome in plan.moving})
-    hosts = {
-        outcome.finding.source.host.title: outcome.finding.source.host.restart for outcome in plan.moving
-    }
+    hosts = {outcome.entry.source.host.title: outcome.entry.source.host.restart for outcome in plan.moving}
     if names:
         moved, made = plural(len(plan.moving), "entry", "entries"), plural(len(names), "child", "children")
         out.prose(f"Moved {moved} into {made}: {', '.join(names)}.", style="green")
@@ -120,13 +118,13 @@ def _remarks(
     plan: Plan, found: Sequence[ServerReference], workspace: Workspace, wanted: SetupOptions
 ) -> Iterator[tuple[str, list[str]]]:
     notes = [
-        f"{outcome.finding.name} ({outcome.finding.source.host.title}): {note}"
+        f"{outcome.entry.name} ({outcome.entry.source.host.title}): {note}"
         for outcome in plan.moving
-        for note in outcome.finding.reading.notes
+        for note in outcome.entry.parsed.notes
     ]
     notes += [
         f"{_short(source.path)}: {source.shared}; they now find `switchboard` there"
-        for source in {each.finding.source.path: each.finding.source for each in plan.moving}.values()
+        for source in {each.entry.source.path: each.entry.source for each in plan.moving}.values()
         if source.shared
     ]
     if not wanted.command:
@@ -177,7 +175,9 @@ def _remarks(
 
 def _written_out(plan: Plan) -> dict[str, list[str]]:
     """Where secrets stand as they are, by child."""
-    found = {child.name: [each.where for each in literals(child.server)] for child in plan.children}
+    found = {
+        child.name: [each.location for each in find_literal_secrets(child.server)] for child in plan.children
+    }
     return {name: places for name, places in found.items() if places}
 
 
@@ -188,16 +188,16 @@ def _entered(plan: Plan) -> list[FileChange]:
 
 def _of_project(plan: Plan) -> set[str]:
     """The files of the project that something moves from, where it is a repository."""
-    sources = (outcome.finding.source for outcome in plan.moving)
+    sources = (outcome.entry.source for outcome in plan.moving)
     return {
         source.path
         for source in sources
-        if source.scope == "project" and repository_of(os.path.dirname(source.path))
+        if source.scope == "project" and find_repository(os.path.dirname(source.path))
     }
 
 
 def _wants_login(outcome: Outcome) -> bool:
-    server = outcome.finding.reading.server
+    server = outcome.entry.parsed.server
     return server is not None and server.kind != "stdio" and not server.headers and server.oauth is not False
 
 
@@ -216,28 +216,31 @@ def answer(plan: Plan, found: Sequence[ServerReference], folder: str, *, changed
     """The same for programs."""
     servers = [
         {
-            "host": outcome.finding.source.host.name,
-            "scope": outcome.finding.source.scope,
-            "file": outcome.finding.source.path,
-            "name": outcome.finding.name,
+            "host": outcome.entry.source.host.name,
+            "scope": outcome.entry.source.scope,
+            "file": outcome.entry.source.path,
+            "name": outcome.entry.name,
             "kind": server.kind if server else None,
-            "runs": shown(server) if server else None,
+            "runs": redacted_target(server) if server else None,
             "child": outcome.child or None,
-            "stays": outcome.stays or None,
+            "stays": outcome.skip_reason or None,
             "disabled": bool(server and server.disabled),
-            "notes": outcome.finding.reading.notes,
+            "notes": outcome.entry.parsed.notes,
         }
         for outcome in plan.outcomes
-        for server in (outcome.finding.reading.server,)
+        for server in (outcome.entry.parsed.server,)
     ]
     return {
         "workspace": folder,
         "changed": changed,
         "servers": servers,
         "files": [change.path for change in plan.changes],
-        "troubles": plan.troubles,
+        "troubles": plan.problems,
         "variables": plan.variables,
-        "secrets": {child.name: [each.where for each in literals(child.server)] for child in plan.children},
+        "secrets": {
+            child.name: [each.location for each in find_literal_secrets(child.server)]
+            for child in plan.children
+        },
         "traces": list(found),
     }
 

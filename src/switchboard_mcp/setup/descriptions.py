@@ -33,23 +33,23 @@ class Library(Struct, frozen=True):
 
 
 @lru_cache(maxsize=1)
-def library() -> Library:
+def load_library() -> Library:
     """The bundled library."""
     with open(PATH, "rb") as file:
         return msgspec.json.decode(file.read(), type=Library)
 
 
-def describe(command: str, args: Sequence[str], url: str = "") -> KnownServer | None:
+def find_known_server(command: str, args: Sequence[str], url: str = "") -> KnownServer | None:
     """What is known of a server with this command line, or at this address."""
-    names = {_bare(word) for word in (command, *args)}
+    names = {_package_name(word) for word in (command, *args)}
     host = re.sub(r"^[a-z]+://", "", url).partition("/")[0].rpartition("@")[2].partition(":")[0].lower()
-    for known in library().mcps.values():
+    for known in load_library().mcps.values():
         if names.intersection(known.packages) or (host and host in known.urls):
             return known
     return None
 
 
-def _bare(word: str) -> str:
+def _package_name(word: str) -> str:
     """A word of a command line as a package would be named: without version, path and ending."""
     if word.startswith("@") and "/" in word:
         scope, _, rest = word.partition("/")

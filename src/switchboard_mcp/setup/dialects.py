@@ -66,7 +66,7 @@ class HostServer(Struct, frozen=True, kw_only=True):
     description: str = ""
 
     @property
-    def identity(self) -> object:
+    def merge_key(self) -> object:
         """What makes two entries the same server."""
         return (
             self.kind, self.command, self.args, sorted(self.env.items()), self.url, sorted(self.headers.items()),
@@ -74,38 +74,38 @@ class HostServer(Struct, frozen=True, kw_only=True):
         )  # fmt: skip
 
 
-class EntryReading(Struct, frozen=True, kw_only=True):
+class ParsedEntry(Struct, frozen=True, kw_only=True):
     """What became of an entry: a server, or why it stays. `passes` are variables the host hands down to it."""
 
     server: HostServer | None = None
-    stays: str = ""
+    skip_reason: str = ""
     # Where it is Switchboard itself: the folder it serves, or `.` where it serves whatever folder it is started in.
-    serves: str = ""
+    serves_folder: str = ""
     notes: list[str] = []
-    passes: list[str] = []
+    forwarded: list[str] = []
 
 
 class NotMovableError(Exception):
     pass
 
 
-def read_entry(host: Host, raw: object, fields: Mapping[str, str]) -> EntryReading:
+def parse_entry(host: Host, raw: object, fields: Mapping[str, str]) -> ParsedEntry:
     """An entry of a host."""
     if not isinstance(raw, dict):
-        return EntryReading(stays="it is no entry that can be read")
+        return ParsedEntry(skip_reason="it is no entry that can be read")
     try:
         entry = _flattened(raw)
-        if folder := served(entry):
-            return EntryReading(serves=folder, stays="it is Switchboard")
-        _demand_movable(host, entry)
-        return _read(host, entry, fields)
+        if folder := served_folder(entry):
+            return ParsedEntry(serves_folder=folder, skip_reason="it is Switchboard")
+        _require_movable(host, entry)
+        return _parse(host, entry, fields)
     except (NotMovableError, UntranslatableError) as problem:
-        return EntryReading(stays=str(problem))
+        return ParsedEntry(skip_reason=str(problem))
 
 
-def served(entry: Mapping[str, object]) -> str:
+def served_folder(entry: Mapping[str, object]) -> str:
     """The folder that an entry serves which starts Switchboard itself, and must not become its own child."""
-    words = [*_words(entry.get("command") or entry.get("cmd")), *_words(entry.get("args"))]
+    words = [*_strings(entry.get("command") or entry.get("cmd")), *_strings(entry.get("args"))]
     ours = any(
         os.path.basename(word.replace("\\", "/")) in ("switchboard", "switchboard.exe")
         or word == "switchboard_mcp"
@@ -129,7 +129,7 @@ def _flattened(raw: Mapping[str, object]) -> dict[str, object]:
     return entry
 
 
-def _demand_movable(host: Host, entry: Mapping[str, object]) -> None:
+def _require_movable(host: Host, entry: Mapping[str, object]) -> None:
     for key, reason in _HOST_ONLY.items():
         if entry.get(key):
             raise NotMovableError(reason)
@@ -144,59 +144,59 @@ def _demand_movable(host: Host, entry: Mapping[str, object]) -> None:
         raise NotMovableError("it is managed by the host")
 
 
-def _read(host: Host, entry: Mapping[str, object], fields: Mapping[str, str]) -> EntryReading:
-    def said(value: object) -> str:
+def _parse(host: Host, entry: Mapping[str, object], fields: Mapping[str, str]) -> ParsedEntry:
+    def expand(value: object) -> str:
         return translate(_text(value), host.syntax, fields)
 
-    words = _words(entry.get("command") or entry.get("cmd"))
-    url = said(next((entry[key] for key in ("httpUrl", "url", "serverUrl", "uri") if entry.get(key)), ""))
-    if not words and not url:
+    command_line = _strings(entry.get("command") or entry.get("cmd"))
+    url = expand(next((entry[key] for key in ("httpUrl", "url", "serverUrl", "uri") if entry.get(key)), ""))
+    if not command_line and not url:
         raise NotMovableError("it names neither a program nor an address")
     if url and not url.startswith(("http://", "https://", "ws://", "wss://", "${")):
         raise NotMovableError("its address is of a kind that only this host knows")
     notes: list[str] = []
-    kind = _kind(host, entry, url, bool(words))
-    passes = _passed(entry.get("env_vars"))
-    headers = {name: said(value) for name, value in _headers(entry).items()} | _filled_headers(entry)
-    folder = said(entry.get("cwd") or entry.get("working_directory") or "")
+    kind = _kind(host, entry, url, bool(command_line))
+    forwarded = _forwarded_variables(entry.get("env_vars"))
+    headers = {name: expand(value) for name, value in _headers(entry).items()} | _env_headers(entry)
+    folder = expand(entry.get("cwd") or entry.get("working_directory") or "")
     if entry.get("oauth") and isinstance(entry["oauth"], dict):
         notes.append("it was registered for a login (`oauth`)")
     if any(entry.get(key) for key in _APPROVALS):
         notes.append(
             "what was approved for it beforehand counts no longer: the host will ask for Switchboard's tools"
         )
-    command = said(words[0]) if words else ""
+    command = expand(command_line[0]) if command_line else ""
     server = HostServer(
         kind=kind,
         command=command,
-        args=[said(word) for word in (*words[1:], *_words(entry.get("args")))],
+        args=[expand(word) for word in (*command_line[1:], *_strings(entry.get("args")))],
         env={
-            name: said(value)
+            name: expand(value)
             for name, value in _map(entry.get("env") or entry.get("environment") or entry.get("envs")).items()
             if value is not None
         },
         url="" if kind == "stdio" else url,
         headers={} if kind == "stdio" else headers,
-        oauth=_oauth(entry.get("oauth"), said),
-        cwd=_folder(folder, fields["workspace"]),
+        oauth=_oauth(entry.get("oauth"), expand),
+        cwd=_absolute_folder(folder, fields["workspace"]),
         allow=_tools(host, entry),
-        deny=sorted({name for key in _DENIED for name in _words(entry.get(key))}),
+        deny=sorted({name for key in _DENIED for name in _strings(entry.get(key))}),
         disabled=entry.get("disabled") is True or entry.get("enabled") is False,
         timeout_ms=_timeout(host, entry),
         description=_text(entry.get("description") or ""),
     )
-    return EntryReading(server=server, notes=notes, passes=passes)
+    return ParsedEntry(server=server, notes=notes, forwarded=forwarded)
 
 
 def _kind(host: Host, entry: Mapping[str, object], url: str, has_program: bool) -> Kind:
-    told = _text(entry.get("type") or "")
+    declared = _text(entry.get("type") or "")
     if has_program:
         return "stdio"
     if entry.get("httpUrl"):
         return "http"
     # opencode's `remote` leaves open which; the address tells.
-    if told in KINDS and KINDS[told] != "stdio" and told != "remote":
-        return KINDS[told]
+    if declared in KINDS and KINDS[declared] != "stdio" and declared != "remote":
+        return KINDS[declared]
     if host.name == "cline":
         return "sse"
     if url.startswith("ws"):
@@ -206,16 +206,16 @@ def _kind(host: Host, entry: Mapping[str, object], url: str, has_program: bool) 
 
 def _headers(entry: Mapping[str, object]) -> dict[str, str]:
     options = entry.get("requestOptions")
-    found = _map(entry.get("headers")) | _map(entry.get("http_headers"))
+    raw = _map(entry.get("headers")) | _map(entry.get("http_headers"))
     if isinstance(options, dict):
-        found |= _map(options.get("headers"))
-    headers = {name: _text(value) for name, value in found.items() if value is not None}
+        raw |= _map(options.get("headers"))
+    headers = {name: _text(value) for name, value in raw.items() if value is not None}
     if key := entry.get("apiKey"):
         headers.setdefault("Authorization", f"Bearer {_text(key)}")
     return headers
 
 
-def _filled_headers(entry: Mapping[str, object]) -> dict[str, str]:
+def _env_headers(entry: Mapping[str, object]) -> dict[str, str]:
     """Codex names the variables of headers in keys of their own."""
     headers = {name: f"${{{variable}}}" for name, variable in _map(entry.get("env_http_headers")).items()}
     if variable := entry.get("bearer_token_env_var"):
@@ -223,7 +223,7 @@ def _filled_headers(entry: Mapping[str, object]) -> dict[str, str]:
     return headers
 
 
-def _oauth(value: object, said: Callable[[object], str]) -> object:
+def _oauth(value: object, expand: Callable[[object], str]) -> object:
     """A client that was registered beforehand, in our own words."""
     if value is False:
         return False
@@ -234,14 +234,16 @@ def _oauth(value: object, said: Callable[[object], str]) -> object:
         "clientSecret": value.get("clientSecret") or value.get("client_secret") or value.get("CLIENT_SECRET"),
         "callbackPort": value.get("callbackPort") or value.get("callback_port"),
     }
-    found = {name: item if isinstance(item, int) else said(item) for name, item in client.items() if item}
-    return found or None
+    settings = {
+        name: item if isinstance(item, int) else expand(item) for name, item in client.items() if item
+    }
+    return settings or None
 
 
 def _tools(host: Host, entry: Mapping[str, object]) -> list[str]:
-    allowed = {name for key in _ALLOWED for name in _words(entry.get(key))}
+    allowed = {name for key in _ALLOWED for name in _strings(entry.get(key))}
     if host.name == "copilot":
-        allowed |= set(_words(entry.get("tools"))) - {"*"}
+        allowed |= set(_strings(entry.get("tools"))) - {"*"}
     return sorted(allowed)
 
 
@@ -253,20 +255,20 @@ def _timeout(host: Host, entry: Mapping[str, object]) -> int | None:
     return int(value * factor)
 
 
-def _passed(value: object) -> list[str]:
+def _forwarded_variables(value: object) -> list[str]:
     """Codex: names of variables it hands down."""
     names = value if isinstance(value, list) else []
-    found = [name.get("name") if isinstance(name, dict) else name for name in names]
-    return [name for name in found if isinstance(name, str)]
+    variables = [name.get("name") if isinstance(name, dict) else name for name in names]
+    return [name for name in variables if isinstance(name, str)]
 
 
-def _folder(folder: str, workspace: str) -> str:
+def _absolute_folder(folder: str, workspace: str) -> str:
     if not folder or folder.startswith(("/", "~", "${")) or re.match(r"[A-Za-z]:", folder):
         return folder
     return os.path.normpath(os.path.join(workspace, folder))
 
 
-def _words(value: object) -> list[str]:
+def _strings(value: object) -> list[str]:
     if isinstance(value, str):
         return [value] if value else []
     return [_text(word) for word in value] if isinstance(value, list) else []
@@ -282,7 +284,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def anywhere(host: Host) -> list[str]:
+def portable_command(host: Host) -> list[str]:
     """What a host runs on any machine: the program by its name, in the project that is open."""
     # These two may start it in another folder; the others start it within the project, where it finds the workspace.
     return ["switchboard", *(["--workspace", PROJECT] if host.name in ("vscode", "cursor") else [])]

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct, structs
 
 from switchboard_mcp.config.documents import Unreadable
-from switchboard_mcp.setup.dialects import EntryReading, read_entry
+from switchboard_mcp.setup.dialects import ParsedEntry, parse_entry
 from switchboard_mcp.setup.edit import formats
 from switchboard_mcp.setup.edit.formats import Format
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 from switchboard_mcp.setup.hosts import ANY_FILE, HOSTS, SERVERS, ConfigLocation, Host
 from switchboard_mcp.setup.journal import read
-from switchboard_mcp.setup.paths import Places, candidates, filled, key_of, paths_of
+from switchboard_mcp.setup.paths import HostPaths, candidate_paths, existing_paths, fill, fill_key
 
 # Where servers stand in a file that nobody is known to have written, and whose form that is.
 _GUESSES: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -58,38 +58,38 @@ class DiscoveredServer(Struct, frozen=True, kw_only=True):
 
     source: ServerMap
     name: str
-    reading: EntryReading
+    parsed: ParsedEntry
 
 
 class Discovery(Struct, kw_only=True):
     """Everything that was found. `troubles` are files that could not be read, each with what to do."""
 
     sources: list[ServerMap]
-    findings: list[DiscoveredServer]
-    troubles: list[str]
+    servers: list[DiscoveredServer]
+    problems: list[str]
 
 
-def look(
-    here: Places, hosts: Sequence[str], files: Sequence[str], *, named: bool, team: bool = False
+def discover_servers(
+    paths: HostPaths, hosts: Sequence[str], files: Sequence[str], *, named: bool, team: bool = False
 ) -> Discovery:
     """Look into the files of these hosts, and into files that were named. A host that was `named` may have none yet.
 
     For a `team`, only files of the project count.
     """
-    survey = Discovery(sources=[], findings=[], troubles=[])
+    discovery = Discovery(sources=[], servers=[], problems=[])
     for path in files:
-        _look_at_named(os.path.abspath(path), here, survey)
+        _read_named_file(os.path.abspath(path), paths, discovery)
     for host in HOSTS:
         if host.name not in hosts:
             continue
-        before = len(survey.sources)
-        spots = [spot for spot in host.spots if not team or spot.scope == "project"]
+        before = len(discovery.sources)
+        spots = [spot for spot in host.locations if not team or spot.scope == "project"]
         for spot in spots:
-            for path in paths_of(spot, here):
-                _look_at(host, spot, os.path.realpath(path), here, survey)
-        if named and len(survey.sources) == before:
-            _add_absent(host, spots, here, survey)
-    return survey
+            for path in existing_paths(spot, paths):
+                _read_location(host, spot, os.path.realpath(path), paths, discovery)
+        if named and len(discovery.sources) == before:
+            _add_missing_file(host, spots, paths, discovery)
+    return discovery
 
 
 def read_bytes(path: str) -> bytes | Unreadable | None:
@@ -102,98 +102,108 @@ def read_bytes(path: str) -> bytes | Unreadable | None:
         return Unreadable(f"cannot be read ({problem.strerror}). Check its permissions.")
 
 
-def _look_at(host: Host, spot: ConfigLocation, path: str, here: Places, survey: Discovery) -> None:
+def _read_location(
+    host: Host, location: ConfigLocation, path: str, paths: HostPaths, discovery: Discovery
+) -> None:
     data = read_bytes(path)
     if data is None:
         return
     if isinstance(data, Unreadable):
-        survey.troubles.append(f"{host.title}: {path} {data.message}")
+        discovery.problems.append(f"{host.title}: {path} {data.message}")
         return
-    keys = [key for key in (key_of(key, here.fields) for key in spot.keys) if key is not None]
+    keys = [key for key in (fill_key(key, paths.fields) for key in location.keys) if key is not None]
     if not keys:
         return
     try:
         text = formats.decode(data)
-        key = next((key for key in keys if formats.servers(text, spot.form, key)), keys[-1])
-        if not key and not _is_bare(text):
+        key = next((key for key in keys if formats.read_servers(text, location.form, key)), keys[-1])
+        if not key and not _is_server_map(text):
             key = keys[0]
-        if spot.scope == "local" and not formats.servers(text, spot.form, key):
+        if location.scope == "local" and not formats.read_servers(text, location.form, key):
             return
-        _take(
+        _add_source(
             ServerMap(
-                host=host, scope=spot.scope, path=path, form=spot.form, key=key, data=data, shared=spot.shared
+                host=host,
+                scope=location.scope,
+                path=path,
+                form=location.form,
+                key=key,
+                data=data,
+                shared=location.shared,
             ),
-            here,
-            survey,
+            paths,
+            discovery,
         )
     except UnsafeEditError as problem:
-        survey.troubles.append(f"{host.title}: {path} {problem} It is left alone.")
+        discovery.problems.append(f"{host.title}: {path} {problem} It is left alone.")
 
 
-def _take(source: ServerMap, here: Places, survey: Discovery) -> None:
-    if any(other.path == source.path and other.key == source.key for other in survey.sources):
+def _add_source(source: ServerMap, paths: HostPaths, discovery: Discovery) -> None:
+    if any(other.path == source.path and other.key == source.key for other in discovery.sources):
         return
-    found = formats.servers(source.text, source.form, source.key)
-    survey.sources.append(source)
-    off = _switched_off(source, found, here)
-    for name, raw in found.items():
-        reading = read_entry(source.host, raw, here.fields)
-        if reading.server is not None and name in off:
-            reading = structs.replace(reading, server=structs.replace(reading.server, disabled=True))
-        survey.findings.append(DiscoveredServer(source=source, name=name, reading=reading))
+    entries = formats.read_servers(source.text, source.form, source.key)
+    discovery.sources.append(source)
+    disabled = _disabled_names(source, entries, paths)
+    for name, raw in entries.items():
+        parsed = parse_entry(source.host, raw, paths.fields)
+        if parsed.server is not None and name in disabled:
+            parsed = structs.replace(parsed, server=structs.replace(parsed.server, disabled=True))
+        discovery.servers.append(DiscoveredServer(source=source, name=name, parsed=parsed))
 
 
-def _is_bare(text: str) -> bool:
+def _is_server_map(text: str) -> bool:
     """Whether a document is itself a map of servers."""
-    whole = formats.servers(text, "json", ())
+    whole = formats.read_servers(text, "json", ())
     return bool(whole) and all(
         isinstance(entry, dict) and ("command" in entry or "url" in entry) for entry in whole.values()
     )
 
 
-def _switched_off(source: ServerMap, found: Iterable[str], here: Places) -> set[str]:
+def _disabled_names(source: ServerMap, names: Iterable[str], paths: HostPaths) -> set[str]:
     """Names that are switched off outside of their entries."""
     if source.host.name == "gemini":
-        mcp = formats.servers(source.text, "json", ("mcp",))
+        mcp = formats.read_servers(source.text, "json", ("mcp",))
         only = mcp.get("allowed")
-        beside = set(found) - _names(only) if isinstance(only, list) else set()
+        beside = set(names) - _names(only) if isinstance(only, list) else set()
         return _names(mcp.get("excluded")) | beside
-    return _off_in_claude(source, here) if source.host.name == "claude-code" else set()
+    return _disabled_in_claude(source, paths) if source.host.name == "claude-code" else set()
 
 
-def _off_in_claude(source: ServerMap, here: Places) -> set[str]:
+def _disabled_in_claude(source: ServerMap, paths: HostPaths) -> set[str]:
     """Servers are switched off by project, in Claude Code's own file and in its settings."""
-    off: set[str] = set()
+    disabled: set[str] = set()
     if source.scope != "project":
-        project = formats.servers(source.text, "json", ("projects", here.workspace))
+        project = formats.read_servers(source.text, "json", ("projects", paths.workspace))
         return _names(project.get("disabledMcpServers"))
     for template in ("{workspace}/.claude/settings.json", "{workspace}/.claude/settings.local.json"):
-        data = read_bytes(filled(template, here.fields))
+        data = read_bytes(fill(template, paths.fields))
         if isinstance(data, bytes):
             try:
-                whole = formats.servers(formats.decode(data), "json", ())
+                whole = formats.read_servers(formats.decode(data), "json", ())
             except UnsafeEditError:
                 continue
-            off |= _names(whole.get("disabledMcpjsonServers"))
-    return off
+            disabled |= _names(whole.get("disabledMcpjsonServers"))
+    return disabled
 
 
 def _names(value: object) -> set[str]:
     return {name for name in value if isinstance(name, str)} if isinstance(value, list) else set()
 
 
-def _add_absent(host: Host, spots: Sequence[ConfigLocation], here: Places, survey: Discovery) -> None:
+def _add_missing_file(
+    host: Host, locations: Sequence[ConfigLocation], paths: HostPaths, discovery: Discovery
+) -> None:
     """A host that was asked for and has no file yet gets one."""
-    for spot in spots:
-        paths = [path for path in candidates(spot, here) if "*" not in path]
-        if here.platform in spot.platforms and paths and spot.scope != "local":
-            key = key_of(spot.keys[0] if () in spot.keys else spot.keys[-1], here.fields) or SERVERS
+    for spot in locations:
+        existing = [path for path in candidate_paths(spot, paths) if "*" not in path]
+        if paths.platform in spot.platforms and existing and spot.scope != "local":
+            key = fill_key(spot.keys[0] if () in spot.keys else spot.keys[-1], paths.fields) or SERVERS
             form = spot.form
-            survey.sources.append(
+            discovery.sources.append(
                 ServerMap(
                     host=host,
                     scope=spot.scope,
-                    path=os.path.realpath(paths[0]),
+                    path=os.path.realpath(existing[0]),
                     form=form,
                     key=key,
                     data=None,
@@ -202,53 +212,53 @@ def _add_absent(host: Host, spots: Sequence[ConfigLocation], here: Places, surve
             return
 
 
-def _look_at_named(path: str, here: Places, survey: Discovery) -> None:
+def _read_named_file(path: str, paths: HostPaths, discovery: Discovery) -> None:
     real = os.path.realpath(path)
     for host in HOSTS:
-        for spot in host.spots:
-            if real in map(os.path.realpath, paths_of(spot, here)):
-                _look_at(host, spot, real, here, survey)
-    if any(source.path == real for source in survey.sources):
+        for spot in host.locations:
+            if real in map(os.path.realpath, existing_paths(spot, paths)):
+                _read_location(host, spot, real, paths, discovery)
+    if any(source.path == real for source in discovery.sources):
         return
     data = read_bytes(real)
     if not isinstance(data, bytes):
         reason = data.message if isinstance(data, Unreadable) else "is not there. Name an existing file."
-        survey.troubles.append(f"{path} {reason}")
+        discovery.problems.append(f"{path} {reason}")
         return
     try:
-        source = guess(real, data)
+        source = guess_source(real, data)
     except UnsafeEditError as problem:
-        survey.troubles.append(f"{path} {problem} It is left alone.")
+        discovery.problems.append(f"{path} {problem} It is left alone.")
         return
     if source is None:
-        survey.troubles.append(f"{path} holds no servers in a form that is known, such as `mcpServers`.")
+        discovery.problems.append(f"{path} holds no servers in a form that is known, such as `mcpServers`.")
     else:
-        _take(source, here, survey)
+        _add_source(source, paths, discovery)
 
 
-def guess(path: str, data: bytes) -> ServerMap | None:
+def guess_source(path: str, data: bytes) -> ServerMap | None:
     """Whose form a file has that no host is known to have."""
     text = formats.decode(data)
-    form = formats.format_of(path)
+    form = formats.guess_format(path)
     by_name: Mapping[str, Host] = {host.name: host for host in HOSTS}
     for key, name in _GUESSES:
         if form == "yaml" and len(key) > 1:
             continue
         for each in ("yaml-list", "yaml") if form == "yaml" else (form,):
-            found = _servers_or_none(text, each, key)
-            if found:
+            entries = _readable_servers(text, each, key)
+            if entries:
                 host = by_name["continue"] if each == "yaml-list" else by_name.get(name, ANY_FILE)
                 return ServerMap(host=host, scope="file", path=path, form=each, key=key, data=data)
-    if form == "json" and _is_bare(text):
+    if form == "json" and _is_server_map(text):
         return ServerMap(host=ANY_FILE, scope="file", path=path, form="json", key=(), data=data)
     return None
 
 
-def _servers_or_none(text: str, form: Format, key: tuple[str, ...]) -> dict[str, object]:
+def _readable_servers(text: str, form: Format, key: tuple[str, ...]) -> dict[str, object]:
     try:
-        found = formats.servers(text, form, key)
+        entries = formats.read_servers(text, form, key)
     except UnsafeEditError:
         if form.startswith("yaml"):
             return {}
         raise
-    return found if all(isinstance(entry, dict) for entry in found.values()) else {}
+    return entries if all(isinstance(entry, dict) for entry in entries.values()) else {}

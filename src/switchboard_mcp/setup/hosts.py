@@ -38,13 +38,13 @@ class Host(Struct, frozen=True, kw_only=True):
 
     name: str
     title: str
-    spots: tuple[ConfigLocation, ...]
+    locations: tuple[ConfigLocation, ...]
     syntax: Syntax
     # How it finds out about a change.
     restart: str
     # Where rules may name a tool, and how it names one: `{name}` is the server's.
     rules: tuple[str, ...] = ()
-    tool: str = "mcp__{name}"
+    tool_pattern: str = "mcp__{name}"
     # Where it keeps logins to remote servers.
     logins: tuple[str, ...] = ()
 
@@ -67,7 +67,7 @@ HOSTS: tuple[Host, ...] = (
     Host(
         name="claude-code",
         title="Claude Code",
-        spots=(
+        locations=(
             ConfigLocation("user", CLAUDE_FILE),
             # It knows a project by its real path, in a repository by the root.
             *(
@@ -95,7 +95,7 @@ HOSTS: tuple[Host, ...] = (
     Host(
         name="claude-desktop",
         title="Claude Desktop",
-        spots=(
+        locations=(
             ConfigLocation("user", ("{support}/Claude/claude_desktop_config.json",), platforms=("darwin",)),
             ConfigLocation(
                 "user",
@@ -113,7 +113,7 @@ HOSTS: tuple[Host, ...] = (
     Host(
         name="cursor",
         title="Cursor",
-        spots=(
+        locations=(
             ConfigLocation("user", ("{home}/.cursor/mcp.json",)),
             ConfigLocation("project", ("{workspace}/.cursor/mcp.json",)),
         ),
@@ -126,12 +126,12 @@ HOSTS: tuple[Host, ...] = (
             "{home}/.cursor/hooks.json",
             "{workspace}/.cursor/hooks.json",
         ),
-        tool="{name}:",
+        tool_pattern="{name}:",
     ),
     Host(
         name="vscode",
         title="VS Code",
-        spots=(
+        locations=(
             *(
                 ConfigLocation(scope, (f"{home}/{folder}/User/mcp.json",), VSCODE, platforms=(platform,))
                 for scope, folder in (("user", "Code"), ("insiders", "Code - Insiders"))
@@ -147,12 +147,12 @@ HOSTS: tuple[Host, ...] = (
             "{workspace}/.github/chatmodes/*.md",
             "{workspace}/.github/agents/*.md",
         ),
-        tool="{name}/",
+        tool_pattern="{name}/",
     ),
     Host(
         name="windsurf",
         title="Windsurf",
-        spots=(
+        locations=(
             ConfigLocation("user", ("{home}/.codeium/windsurf/mcp_config.json",)),
             ConfigLocation("jetbrains", ("{home}/.codeium/mcp_config.json",)),
         ),
@@ -162,7 +162,7 @@ HOSTS: tuple[Host, ...] = (
     Host(
         name="codex",
         title="Codex",
-        spots=(
+        locations=(
             ConfigLocation("user", ("{CODEX_HOME}/config.toml", "{home}/.codex/config.toml"), CODEX, "toml"),
             ConfigLocation("project", ("{workspace}/.codex/config.toml",), CODEX, "toml"),
         ),
@@ -174,7 +174,7 @@ HOSTS: tuple[Host, ...] = (
     Host(
         name="gemini",
         title="Gemini CLI",
-        spots=(
+        locations=(
             ConfigLocation("user", ("{home}/.gemini/settings.json",)),
             ConfigLocation("project", ("{workspace}/.gemini/settings.json",)),
         ),
@@ -186,13 +186,13 @@ HOSTS: tuple[Host, ...] = (
             "{home}/.gemini/policies/*.toml",
             "{workspace}/.gemini/policies/*.toml",
         ),
-        tool="mcp_{name}_",
+        tool_pattern="mcp_{name}_",
         logins=("{home}/.gemini/mcp-oauth-tokens.json",),
     ),
     Host(
         name="zed",
         title="Zed",
-        spots=(
+        locations=(
             ConfigLocation("user", ("{config}/zed/settings.json",), ZED, platforms=("linux", "darwin")),
             ConfigLocation("user", ("{APPDATA}/Zed/settings.json",), ZED, platforms=("win32",)),
             ConfigLocation("project", ("{workspace}/.zed/settings.json",), ZED),
@@ -200,12 +200,12 @@ HOSTS: tuple[Host, ...] = (
         syntax="none",
         restart="nothing to do",
         rules=("{config}/zed/settings.json", "{workspace}/.zed/settings.json"),
-        tool="mcp:{name}:",
+        tool_pattern="mcp:{name}:",
     ),
     Host(
         name="continue",
         title="Continue",
-        spots=(
+        locations=(
             ConfigLocation("user", ("{home}/.continue/config.yaml",), form="yaml-list"),
             ConfigLocation("project", ("{workspace}/.continue/mcpServers/*.yaml",), form="yaml-list"),
             ConfigLocation("project", ("{workspace}/.continue/mcpServers/*.json",)),
@@ -216,7 +216,7 @@ HOSTS: tuple[Host, ...] = (
     Host(
         name="cline",
         title="Cline",
-        spots=(
+        locations=(
             ConfigLocation(
                 "user",
                 (
@@ -234,7 +234,7 @@ HOSTS: tuple[Host, ...] = (
     Host(
         name="copilot",
         title="Copilot CLI",
-        spots=(
+        locations=(
             ConfigLocation("user", ("{COPILOT_HOME}/mcp-config.json", "{home}/.copilot/mcp-config.json")),
             ConfigLocation("project", ("{workspace}/.github/mcp.json",)),
         ),
@@ -245,24 +245,24 @@ HOSTS: tuple[Host, ...] = (
             "{home}/.copilot/settings.json",
             "{home}/.copilot/hooks/*.json",
         ),
-        tool="{name}(",
+        tool_pattern="{name}(",
     ),
     Host(
         name="goose",
         title="Goose",
-        spots=(
+        locations=(
             ConfigLocation("user", ("{config}/goose/config.yaml",), GOOSE, "yaml", ("linux", "darwin")),
             ConfigLocation("user", ("{APPDATA}/Block/goose/config/config.yaml",), GOOSE, "yaml", ("win32",)),
         ),
         syntax="none",
         restart="start a new session",
         rules=("{config}/goose/permission.yaml", "{config}/goose/permissions/*.json"),
-        tool="{name}__",
+        tool_pattern="{name}__",
     ),
     Host(
         name="opencode",
         title="opencode",
-        spots=(
+        locations=(
             ConfigLocation("user", ("{config}/opencode/opencode.json",), OPENCODE),
             ConfigLocation("user", ("{config}/opencode/opencode.jsonc",), OPENCODE),
             ConfigLocation("user", ("{OPENCODE_CONFIG}",), OPENCODE),
@@ -285,13 +285,13 @@ HOSTS: tuple[Host, ...] = (
             "{config}/opencode/agents/*.md",
             "{workspace}/.opencode/agents/*.md",
         ),
-        tool='"{name}_',
+        tool_pattern='"{name}_',
         logins=("{data}/opencode/mcp-auth.json",),
     ),
     Host(
         name="amp",
         title="Amp",
-        spots=(
+        locations=(
             ConfigLocation(
                 "user",
                 (
@@ -314,7 +314,7 @@ HOSTS: tuple[Host, ...] = (
     Host(
         name="warp",
         title="Warp",
-        spots=(
+        locations=(
             ConfigLocation("user", ("{home}/.warp/.mcp.json",), (SERVERS, ())),
             ConfigLocation("project", ("{workspace}/.warp/.mcp.json",), (SERVERS, ())),
         ),
@@ -323,5 +323,7 @@ HOSTS: tuple[Host, ...] = (
     ),
 )
 # A file that somebody names, and that no host is known to have.
-ANY_FILE = Host(name="file", title="a file", spots=(), syntax="braces", restart="restart whatever reads it")
+ANY_FILE = Host(
+    name="file", title="a file", locations=(), syntax="braces", restart="restart whatever reads it"
+)
 BY_NAME = {host.name: host for host in HOSTS}

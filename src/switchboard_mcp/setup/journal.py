@@ -22,13 +22,13 @@ FOLDER = os.path.join(".switchboard", "backup")
 FILE = "journal.json"
 VERSION = 1
 # Beside the file that is being written, so that the rename stays within one file system.
-FRESH = ".switchboard-new"
+TEMP_SUFFIX = ".switchboard-new"
 # A file that did not exist.
 ABSENT = ""
 State = Literal["begun", "done", "reverted"]
 
 
-class Edit(Struct, kw_only=True, rename="camel"):
+class ServerMapEdit(Struct, kw_only=True, rename="camel"):
     """What was changed in a map of servers: names that were taken out, and our entry, if one was put in."""
 
     form: Literal["json", "toml", "yaml", "yaml-list"]
@@ -44,7 +44,7 @@ class FileChange(Struct, kw_only=True):
     before: bytes | None
     after: bytes
     mode: int
-    edits: list[Edit] = []
+    edits: list[ServerMapEdit] = []
 
     @classmethod
     def creating(cls, path: str, data: bytes, *, mode: int) -> FileChange:
@@ -59,7 +59,7 @@ class JournalEntry(Struct, kw_only=True, rename="camel"):
     before: str
     after: str
     backup: str
-    edits: list[Edit]
+    edits: list[ServerMapEdit]
 
 
 class Journal(Struct, kw_only=True, rename="camel"):
@@ -98,32 +98,32 @@ def encode(journal: Journal) -> bytes:
     return msgspec.json.format(msgspec.json.encode(journal), indent=2) + b"\n"
 
 
-def runs(workspace: str) -> list[JournalRun]:
+def load_runs(workspace: str) -> list[JournalRun]:
     """All runs of a workspace, oldest first. A folder without a journal is of a run that changed nothing."""
     home = os.path.join(workspace, FOLDER)
-    found: list[JournalRun] = []
+    loaded: list[JournalRun] = []
     for name in sorted(os.listdir(home)) if os.path.isdir(home) else []:
         folder = os.path.join(home, name)
         data = read(os.path.join(folder, FILE))
         if data is None:
             continue
         try:
-            found.append(JournalRun(folder=folder, journal=msgspec.json.decode(data, type=Journal)))
+            loaded.append(JournalRun(folder=folder, journal=msgspec.json.decode(data, type=Journal)))
         except msgspec.MsgspecError as problem:
-            told = f"{os.path.join(folder, FILE)} cannot be read: {problem}."
+            message = f"{os.path.join(folder, FILE)} cannot be read: {problem}."
             hint = "The copies beside it are your files as they were; put them back by hand."
-            raise refused("setup_refused", told, hint=hint) from None
-    return found
+            raise refused("setup_refused", message, hint=hint) from None
+    return loaded
 
 
 def begin(workspace: str, changes: Sequence[FileChange]) -> JournalRun:
     """Write the journal of a run; after this everything can be taken back."""
-    private_folder(os.path.join(workspace, ".switchboard"))
+    make_private_folder(os.path.join(workspace, ".switchboard"))
     home = os.path.join(workspace, FOLDER)
-    private_folder(home)
+    make_private_folder(home)
     numbers = [int(name) for name in os.listdir(home) if name.isdecimal()]
     folder = os.path.join(home, f"{max(numbers, default=0) + 1:04d}")
-    private_folder(folder)
+    make_private_folder(folder)
     records: list[JournalEntry] = []
     for number, change in enumerate(changes):
         backup = ""
@@ -148,9 +148,9 @@ def perform(changes: Sequence[FileChange], run: JournalRun) -> None:
     """Make every change; stops where a file is no longer what it was when it was looked at."""
     for number, change in enumerate(changes):
         if digest(read(change.path)) != digest(change.before):
-            told = f"{change.path} has changed in the meantime. {number} of {len(changes)} files are done."
+            message = f"{change.path} has changed in the meantime. {number} of {len(changes)} files are done."
             hint = "Run `switchboard init` again to go on, or `switchboard revert` to go back."
-            raise refused("setup_refused", told, hint=hint)
+            raise refused("setup_refused", message, hint=hint)
         make_folders(os.path.dirname(change.path))
         write(change.path, change.after, change.mode)
     run.mark("done")
@@ -160,11 +160,11 @@ def write(path: str, data: bytes, mode: int) -> None:
     """Put a file in place, whole. One that is there keeps its mode and its owner."""
     owner: tuple[int, int] | None = None
     try:
-        found = os.stat(path)
-        mode, owner = stat.S_IMODE(found.st_mode), (found.st_uid, found.st_gid)
+        status = os.stat(path)
+        mode, owner = stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid)
     except FileNotFoundError:
         pass
-    fresh = path + FRESH
+    fresh = path + TEMP_SUFFIX
     remove(fresh)
     try:
         descriptor = os.open(
@@ -175,7 +175,7 @@ def write(path: str, data: bytes, mode: int) -> None:
             while left:
                 left = left[os.write(descriptor, left) :]
             if owner is not None and owner != (os.geteuid(), os.getegid()):
-                _give(fresh, owner)
+                _restore_owner(fresh, owner)
             os.fchmod(descriptor, mode)
             os.fsync(descriptor)
         finally:
@@ -183,12 +183,12 @@ def write(path: str, data: bytes, mode: int) -> None:
         os.replace(fresh, path)
         sync_folder(os.path.dirname(path))
     except OSError as problem:
-        told = f"{path} cannot be written: {problem.strerror}."
+        message = f"{path} cannot be written: {problem.strerror}."
         hint = "Mend that, then run the command again; `switchboard revert` takes back what was done."
-        raise refused("setup_refused", told, hint=hint) from None
+        raise refused("setup_refused", message, hint=hint) from None
 
 
-def _give(path: str, owner: tuple[int, int]) -> None:
+def _restore_owner(path: str, owner: tuple[int, int]) -> None:
     try:
         os.chown(path, *owner)
     except PermissionError:
@@ -219,11 +219,11 @@ def make_folders(path: str) -> None:
         os.mkdir(path, 0o700)
 
 
-def private_folder(path: str) -> None:
+def make_private_folder(path: str) -> None:
     """A folder that only its owner may look into, as the HTTP front demands it."""
     make_folders(path)
-    found = os.stat(path)
-    if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+    status = os.stat(path)
+    if status.st_mode & 0o077 and status.st_uid == os.geteuid():
         os.chmod(path, 0o700)
 
 

@@ -28,7 +28,7 @@ OVERRIDES = (
 )
 
 
-class Places(Struct, frozen=True):
+class HostPaths(Struct, frozen=True):
     """What the fields of a path stand for here."""
 
     platform: Platform
@@ -40,7 +40,7 @@ class Places(Struct, frozen=True):
         return self.fields["workspace"]
 
 
-def places(workspace: str, environ: Mapping[str, str], platform: str) -> Places:
+def host_paths(workspace: str, environ: Mapping[str, str], platform: str) -> HostPaths:
     """The fields for a workspace."""
     known: Platform = "darwin" if platform == "darwin" else "win32" if platform == "win32" else "linux"
     home = environ.get("HOME") or (environ.get("USERPROFILE", "") if known == "win32" else "")
@@ -57,13 +57,13 @@ def places(workspace: str, environ: Mapping[str, str], platform: str) -> Places:
     fields |= {"workspace": workspace, "platform": known}
     if (real := os.path.realpath(workspace)) != workspace:
         fields["real"] = real
-    repository = repository_of(workspace)
+    repository = find_repository(workspace)
     if repository and repository != workspace:
         fields["repository"] = repository
-    return Places(known, fields)
+    return HostPaths(known, fields)
 
 
-def filled(text: str, fields: Mapping[str, str]) -> str:
+def fill(text: str, fields: Mapping[str, str]) -> str:
     """A path with its fields filled in; empty where one of them is not known."""
     names = _FIELD.findall(text)
     if any(name not in fields for name in names):
@@ -71,17 +71,17 @@ def filled(text: str, fields: Mapping[str, str]) -> str:
     return _FIELD.sub(lambda found: fields[found[1]], text)
 
 
-def key_of(key: tuple[str, ...], fields: Mapping[str, str]) -> tuple[str, ...] | None:
+def fill_key(key: tuple[str, ...], fields: Mapping[str, str]) -> tuple[str, ...] | None:
     """A key with its fields filled in."""
-    found = tuple(filled(name, fields) if "{" in name else name for name in key)
-    return None if any(not name for name in found) else found
+    filled = tuple(fill(name, fields) if "{" in name else name for name in key)
+    return None if any(not name for name in filled) else filled
 
 
-def paths_of(spot: ConfigLocation, here: Places) -> list[str]:
+def existing_paths(location: ConfigLocation, paths: HostPaths) -> list[str]:
     """The files of a spot that exist."""
-    if here.platform not in spot.platforms:
+    if paths.platform not in location.platforms:
         return []
-    for path in candidates(spot, here):
+    for path in candidate_paths(location, paths):
         if "*" in path:
             return sorted(glob.glob(path))
         if os.path.isfile(path):
@@ -89,45 +89,45 @@ def paths_of(spot: ConfigLocation, here: Places) -> list[str]:
     return []
 
 
-def candidates(spot: ConfigLocation, here: Places) -> list[str]:
+def candidate_paths(location: ConfigLocation, here: HostPaths) -> list[str]:
     """The files of a spot, whether they exist or not. An override that is set is the only one."""
-    paths = [path for text in spot.paths if (path := filled(text, here.fields))]
+    paths = [path for text in location.paths if (path := fill(text, here.fields))]
     overridden = any(
-        text.startswith(f"{{{name}}}") for text in spot.paths for name in OVERRIDES if name in here.fields
+        text.startswith(f"{{{name}}}") for text in location.paths for name in OVERRIDES if name in here.fields
     )
     return paths[:1] if overridden else paths
 
 
-def matching(templates: tuple[str, ...], here: Places) -> list[str]:
+def existing_files(templates: tuple[str, ...], paths: HostPaths) -> list[str]:
     """The files that exist, of a list of paths."""
-    found: list[str] = []
+    files: list[str] = []
     for text in templates:
-        path = filled(text, here.fields)
+        path = fill(text, paths.fields)
         if path:
-            found += sorted(glob.glob(path)) if "*" in path else [path] if os.path.isfile(path) else []
-    return list(dict.fromkeys(found))
+            files += sorted(glob.glob(path)) if "*" in path else [path] if os.path.isfile(path) else []
+    return list(dict.fromkeys(files))
 
 
-def repository_of(folder: str) -> str:
+def find_repository(folder: str) -> str:
     """The root of the repository a folder is in; of a linked work tree the main one. Empty outside of git."""
     while True:
         git = os.path.join(folder, ".git")
         if os.path.isdir(git):
             return folder
         if os.path.isfile(git):
-            return _main_tree(git) or folder
+            return _main_work_tree(git) or folder
         parent = os.path.dirname(folder)
         if parent == folder:
             return ""
         folder = parent
 
 
-def _main_tree(pointer: str) -> str:
+def _main_work_tree(pointer: str) -> str:
     try:
         with open(pointer, encoding="utf-8") as file:
-            told = file.read(4096)
+            content = file.read(4096)
     except (OSError, UnicodeDecodeError):
         return ""
-    place = told.removeprefix("gitdir:").strip()
-    head, sign, _ = place.partition(os.path.join(".git", "worktrees"))
+    git_dir = content.removeprefix("gitdir:").strip()
+    head, sign, _ = git_dir.partition(os.path.join(".git", "worktrees"))
     return head.rstrip(os.sep) if sign else ""

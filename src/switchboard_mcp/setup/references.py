@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from switchboard_mcp.setup.hosts import Host
-from switchboard_mcp.setup.paths import Places, matching
+from switchboard_mcp.setup.paths import HostPaths, existing_files
 
 MAX_BYTES = 4 * 1024 * 1024
 
@@ -28,28 +28,28 @@ class ServerReference(Struct, frozen=True, rename="camel"):
     name: str
 
 
-def traces(host: Host, names: Sequence[str], here: Places) -> list[ServerReference]:
+def find_references(host: Host, names: Sequence[str], paths: HostPaths) -> list[ServerReference]:
     """Where the files of a host name these servers."""
-    found: list[ServerReference] = []
-    for path in matching(host.rules, here):
+    references: list[ServerReference] = []
+    for path in existing_files(host.rules, paths):
         for number, line in enumerate(_lines(path), 1):
-            found += (
+            references += (
                 ServerReference(host.name, _kind(line, path), path, number, name)
                 for name in names
-                if _names(host, name, line)
+                if _mentions(host, name, line)
             )
-    for path in matching(host.logins, here):
+    for path in existing_files(host.logins, paths):
         text = "\n".join(_lines(path))
-        found += (
+        references += (
             ServerReference(host.name, "login", path, 0, name)
             for name in names
             if re.search(rf'"{re.escape(name)}(?:\||")', text)
         )
-    return found
+    return references
 
 
-def _names(host: Host, name: str, line: str) -> bool:
-    tool = host.tool.replace("{name}", name)
+def _mentions(host: Host, name: str, line: str) -> bool:
+    tool = host.tool_pattern.replace("{name}", name)
     if tool.endswith(name):
         # `mcp__github` also begins `mcp__github_other`; a rule for all tools ends there.
         return bool(re.search(re.escape(tool) + r"(?:__|[^A-Za-z0-9_-]|$)", line))

@@ -17,7 +17,16 @@ from msgspec import Struct
 from switchboard_mcp.setup.child_entries import FOLDER, TEAM
 from switchboard_mcp.setup.edit import formats, jsonc_edit
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
-from switchboard_mcp.setup.journal import FRESH, JournalEntry, JournalRun, digest, read, remove, runs, write
+from switchboard_mcp.setup.journal import (
+    TEMP_SUFFIX,
+    JournalEntry,
+    JournalRun,
+    digest,
+    load_runs,
+    read,
+    remove,
+    write,
+)
 
 # restored: the old bytes are back; merged: the edits since were kept; removed: a file of ours is gone;
 # nothing: it is as it was already; kept: it was edited since, and is left as it is.
@@ -34,16 +43,16 @@ class RevertStep(Struct, kw_only=True):
     remarks: list[str] = []
 
 
-def active(found: Sequence[JournalRun]) -> list[JournalRun]:
+def revertible(runs: Sequence[JournalRun]) -> list[JournalRun]:
     """The runs that can be taken back, newest first."""
-    return [run for run in reversed(found) if run.journal.state != "reverted"]
+    return [run for run in reversed(runs) if run.journal.state != "reverted"]
 
 
-def plan_undo(taken: Sequence[JournalRun]) -> list[RevertStep]:
+def plan_revert(runs: Sequence[JournalRun]) -> list[RevertStep]:
     """What taking all these runs back means, newest first. Reads files, writes nothing."""
     steps: list[RevertStep] = []
     now: dict[str, bytes | None] = {}
-    for run in taken:
+    for run in runs:
         for record in reversed(run.journal.records):
             path = record.path
             current = now[path] if path in now else read(path)
@@ -62,8 +71,8 @@ def _step(run: JournalRun, record: JournalEntry, current: bytes | None) -> Rever
         data = run.backup(record) if existed else None
         return RevertStep(run=run, record=record, verdict="restored" if existed else "removed", data=data)
     if current is None:
-        told = "it is gone; it is not brought back" if existed else "it is gone already"
-        return RevertStep(run=run, record=record, verdict="kept" if existed else "nothing", remarks=[told])
+        remark = "it is gone; it is not brought back" if existed else "it is gone already"
+        return RevertStep(run=run, record=record, verdict="kept" if existed else "nothing", remarks=[remark])
     if not record.edits:
         return RevertStep(
             run=run, record=record, verdict="kept", data=current, remarks=["it was edited since"]
@@ -78,48 +87,48 @@ def _merge(run: JournalRun, record: JournalEntry, current: bytes) -> RevertStep:
         text = formats.decode(current)
         before = formats.decode(run.backup(record)) if record.before else ""
         for edit in record.edits:
-            there = formats.servers(text, edit.form, edit.key)
+            there = formats.read_servers(text, edit.form, edit.key)
             again = [name for name in edit.names if name in there]
             remarks += [f"'{name}' is there again already, and is left as it is" for name in again]
-            back = formats.texts(before, edit.form, edit.key, edit.names) if before else {}
+            back = formats.server_texts(before, edit.form, edit.key, edit.names) if before else {}
             gone = [edit.entry] if edit.entry else []
-            text = formats.restore(text, edit.form, edit.key, gone, back)
+            text = formats.restore_servers(text, edit.form, edit.key, gone, back)
             if edit.entry and edit.form == "json":
                 listed = jsonc_edit.read(before, ("mcp", "allowed")) if before else None
                 if isinstance(listed, list) and edit.entry not in listed:
-                    text = jsonc_edit.without_item(text, ("mcp", "allowed"), edit.entry)
+                    text = jsonc_edit.remove_item(text, ("mcp", "allowed"), edit.entry)
     except UnsafeEditError as problem:
         copy = os.path.join(run.folder, record.backup)
-        told = f"it was edited since, and {problem} Put back by hand what you need from {copy}"
-        return RevertStep(run=run, record=record, verdict="kept", data=current, remarks=[told])
+        remark = f"it was edited since, and {problem} Put back by hand what you need from {copy}"
+        return RevertStep(run=run, record=record, verdict="kept", data=current, remarks=[remark])
     return RevertStep(run=run, record=record, verdict="merged", data=text.encode(), remarks=remarks)
 
 
-def take_back_interrupted(workspace: str) -> bool:
+def revert_interrupted(workspace: str) -> bool:
     """Undo a run that came to no end, so that the next one begins with what was there; whether there was one."""
-    begun = [run for run in active(runs(workspace)) if run.journal.state == "begun"]
-    perform_undo(plan_undo(begun), workspace)
+    begun = [run for run in revertible(load_runs(workspace)) if run.journal.state == "begun"]
+    perform_revert(plan_revert(begun), workspace)
     return bool(begun)
 
 
-def perform_undo(steps: Sequence[RevertStep], workspace: str) -> None:
+def perform_revert(steps: Sequence[RevertStep], workspace: str) -> None:
     """Do it, then forget the runs; copies are kept where something could not be put back."""
     for step in steps:
-        remove(step.record.path + FRESH)
+        remove(step.record.path + TEMP_SUFFIX)
         if step.verdict in ("restored", "merged"):
             write(step.record.path, step.data or b"", 0o600)
         elif step.verdict == "removed":
             remove(step.record.path)
-            _tidy(os.path.dirname(step.record.path), workspace)
+            _remove_empty_folders(os.path.dirname(step.record.path), workspace)
     for run in {step.run.folder: step.run for step in steps}.values():
         own = [step for step in steps if step.run is run]
         run.mark("reverted")
         if all(step.verdict != "kept" or not step.record.before for step in own):
             shutil.rmtree(run.folder, ignore_errors=True)
-            _tidy(os.path.dirname(run.folder), workspace)
+            _remove_empty_folders(os.path.dirname(run.folder), workspace)
 
 
-def _tidy(folder: str, workspace: str) -> None:
+def _remove_empty_folders(folder: str, workspace: str) -> None:
     """Folders of ours that are empty now go too."""
     ours = (os.path.join(workspace, FOLDER), os.path.join(workspace, TEAM.folder))
     while folder in ours or folder.startswith(tuple(each + os.sep for each in ours)):

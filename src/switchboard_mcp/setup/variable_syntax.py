@@ -30,10 +30,10 @@ def translate(text: str, syntax: Syntax, fields: Mapping[str, str]) -> str:
     """A text of a host in the form that Switchboard knows."""
     if syntax != "opencode" and "$" not in text and "%" not in text:
         return text
-    return _WAYS[syntax](text, fields)
+    return _TRANSLATORS[syntax](text, fields)
 
 
-def references(text: str) -> list[str]:
+def referenced_variables(text: str) -> list[str]:
     """The names of the variables in a text."""
     return [found[1] for found in _REFERENCE.finditer(text)]
 
@@ -97,7 +97,7 @@ def _continue(text: str, fields: Mapping[str, str]) -> str:
     return _SECRET.sub(one, text)
 
 
-_WAYS: dict[Syntax, Callable[[str, Mapping[str, str]], str]] = {
+_TRANSLATORS: dict[Syntax, Callable[[str, Mapping[str, str]], str]] = {
     "braces": _braces,
     "prefixed": _prefixed,
     "dollar": _dollar,

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from switchboard_mcp.setup.child_entries import (
     TEAM,
-    child_text,
-    known_secrets,
-    literals,
-    problem_of,
+    append_secrets,
+    find_literal_secrets,
+    find_problem,
+    parse_secrets,
+    redacted_target,
+    render_child,
+    replace_literal_secrets,
     safe_name,
-    shown,
-    with_secrets,
-    without_literals,
 )
 from switchboard_mcp.setup.dialects import HostServer
 
@@ -40,7 +40,7 @@ def test_the_file_of_a_child_is_in_the_dialect_that_switchboard_reads() -> None:
     server = HostServer(
         kind="stdio", command="npx", args=["-y", "@modelcontextprotocol/server-memory"], env={"A": "b"}
     )
-    written = json.loads(child_text("memory", server, "/w"))
+    written = json.loads(render_child("memory", server, "/w"))
     assert written["command"] == {
         "cmd": "npx",
         "args": ["-y", "@modelcontextprotocol/server-memory"],
@@ -48,8 +48,8 @@ def test_the_file_of_a_child_is_in_the_dialect_that_switchboard_reads() -> None:
     }
     assert written["switchboardDescription"].startswith("Remember")
     assert written["cwd"] == "../../.."
-    assert problem_of("memory", server, "/w") == ""
-    assert "NUL" in problem_of("x", HostServer(kind="stdio", command="a\0b"), "/w")
+    assert find_problem("memory", server, "/w") == ""
+    assert "NUL" in find_problem("x", HostServer(kind="stdio", command="a\0b"), "/w")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_the_file_of_a_child_is_in_the_dialect_that_switchboard_reads() -> None:
 )
 def test_a_folder_within_the_workspace_is_written_without_where_that_is(cwd: str, written: str) -> None:
     server = HostServer(kind="stdio", command="x", cwd=cwd)
-    assert json.loads(child_text("x", server, "/w", TEAM))["cwd"] == written
+    assert json.loads(render_child("x", server, "/w", TEAM))["cwd"] == written
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_folder_within_the_workspace_is_written_without_where_that_is(cwd: str
     ],
 )
 def test_what_is_shown_of_a_server_has_no_secret(server: HostServer) -> None:
-    told = shown(server)
+    told = redacted_target(server)
     for secret in (KEY, "pa55-word-x", "0a1b2c3d4e5f60718293a4b5c6d7e8f9"):
         assert secret not in told
 
@@ -85,23 +85,23 @@ def test_secrets_that_are_written_out_are_found_and_others_are_not() -> None:
         args=["--api-key", KEY, "--port", "8080"],
         env={"GITHUB_TOKEN": "abcdef12345", "LEVEL": "debug", "FILLED_TOKEN": "${T}", "KEY_FILE": "/etc/key"},
     )
-    assert [each.where for each in literals(server)] == ["env.GITHUB_TOKEN", "args --api-key"]
-    clean, values = without_literals("my-server", server, {})
+    assert [each.location for each in find_literal_secrets(server)] == ["env.GITHUB_TOKEN", "args --api-key"]
+    clean, values = replace_literal_secrets("my-server", server, {})
     assert clean.env["GITHUB_TOKEN"] == "${GITHUB_TOKEN}"
     assert clean.args[1] == "${MY_SERVER_API_KEY}"
     assert values == {"GITHUB_TOKEN": "abcdef12345", "MY_SERVER_API_KEY": KEY}
-    assert literals(clean) == []
+    assert find_literal_secrets(clean) == []
 
 
 def test_a_variable_that_means_something_else_already_is_not_used() -> None:
     server = HostServer(kind="stdio", command="x", env={"API_TOKEN": "second-value"})
-    _, values = without_literals("b", server, {"API_TOKEN": "first-value"})
+    _, values = replace_literal_secrets("b", server, {"API_TOKEN": "first-value"})
     assert values == {"B_API_TOKEN": "second-value"}
 
 
 def test_a_header_keeps_its_scheme() -> None:
     server = HostServer(kind="http", url="https://h/mcp", headers={"Authorization": f"Bearer {KEY}"})
-    clean, values = without_literals("h", server, {})
+    clean, values = replace_literal_secrets("h", server, {})
     assert clean.headers == {"Authorization": "Bearer ${H_TOKEN}"}
     assert values == {"H_TOKEN": KEY}
 
@@ -113,6 +113,6 @@ def test_the_file_of_secrets_is_read_as_it_was_written(values: dict[str, str]) -
         for name, value in values.items()
     }
     values = {name: value for name, value in values.items() if "\n" not in value}
-    data = with_secrets(b"", values)
-    assert known_secrets(data) == values
-    assert with_secrets(data, values) == data
+    data = append_secrets(b"", values)
+    assert parse_secrets(data) == values
+    assert append_secrets(data, values) == data

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard_mcp.setup.descriptions import describe, library
+from switchboard_mcp.setup.descriptions import find_known_server, load_library
 from tests.conftest import REPO
 
 
@@ -22,16 +22,16 @@ from tests.conftest import REPO
 def test_a_server_is_known_by_what_it_runs_or_where_it_is(
     command: str, args: list[str], url: str, name: str
 ) -> None:
-    assert describe(command, args, url) is library().mcps[name]
+    assert find_known_server(command, args, url) is load_library().mcps[name]
 
 
 def test_what_is_not_known_is_nothing() -> None:
-    assert describe("npx", ["-y", "my-own-server"]) is None
-    assert describe("", [], "https://example.com/mcp") is None
+    assert find_known_server("npx", ["-y", "my-own-server"]) is None
+    assert find_known_server("", [], "https://example.com/mcp") is None
 
 
 def test_the_library_says_something_useful_of_every_server_and_names_each_once() -> None:
-    mcps = library().mcps
+    mcps = load_library().mcps
     assert len(mcps) >= 60
     packages = [package for known in mcps.values() for package in known.packages]
     urls = [url for known in mcps.values() for url in known.urls]

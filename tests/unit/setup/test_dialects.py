@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard_mcp.setup.child_entries import child_text, literals, problem_of, shown, without_literals
-from switchboard_mcp.setup.dialects import read_entry, switchboard_entry
+from switchboard_mcp.setup.child_entries import (
+    find_literal_secrets,
+    find_problem,
+    redacted_target,
+    render_child,
+    replace_literal_secrets,
+)
+from switchboard_mcp.setup.dialects import parse_entry, switchboard_entry
 from switchboard_mcp.setup.hosts import BY_NAME, HOSTS
 
 HERE = {"workspace": "/w", "platform": "linux"}
@@ -33,17 +39,17 @@ VALUES = st.recursive(
 
 
 def server(host: str, entry: dict[str, Any]) -> Any:
-    reading = read_entry(BY_NAME[host], entry, HERE)
-    assert reading.server is not None, reading.stays
-    return reading.server
+    parsed = parse_entry(BY_NAME[host], entry, HERE)
+    assert parsed.server is not None, parsed.skip_reason
+    return parsed.server
 
 
 def why(host: str, entry: object) -> str:
-    return read_entry(BY_NAME[host], entry, HERE).stays
+    return parse_entry(BY_NAME[host], entry, HERE).skip_reason
 
 
 def test_a_program_in_every_dialect_is_the_same_server() -> None:
-    told = [
+    servers = [
         server("claude-code", {"command": "p", "args": ["-a"], "env": {"K": "v"}}),
         server("opencode", {"type": "local", "command": ["p", "-a"], "environment": {"K": "v"}}),
         server("goose", {"type": "stdio", "cmd": "p", "args": ["-a"], "envs": {"K": "v"}}),
@@ -52,12 +58,12 @@ def test_a_program_in_every_dialect_is_the_same_server() -> None:
         server("codex", {"command": "p", "args": ["-a"], "env": {"K": "v"}}),
         server("vscode", {"type": "stdio", "command": "p", "args": ["-a"], "env": {"K": "v", "GONE": None}}),
     ]
-    assert len({repr(each.identity) for each in told}) == 1
+    assert len({repr(each.merge_key) for each in servers}) == 1
 
 
 def test_an_address_in_every_dialect_is_the_same_server() -> None:
     head, url = {"Authorization": "Bearer ${T}"}, "https://x.example/mcp"
-    told = [
+    servers = [
         server("claude-code", {"type": "http", "url": url, "headers": head}),
         server("windsurf", {"serverUrl": url, "headers": {"Authorization": "Bearer ${env:T}"}}),
         server("gemini", {"httpUrl": url, "headers": {"Authorization": "Bearer $T"}}),
@@ -71,7 +77,7 @@ def test_an_address_in_every_dialect_is_the_same_server() -> None:
         server("opencode", {"type": "remote", "url": url, "headers": {"Authorization": "Bearer {env:T}"}}),
         server("continue", {"type": "streamable-http", "url": url, "apiKey": "${{ secrets.T }}"}),
     ]
-    assert len({repr(each.identity) for each in told}) == 1
+    assert len({repr(each.merge_key) for each in servers}) == 1
 
 
 @pytest.mark.parametrize(
@@ -115,10 +121,10 @@ def test_lists_of_tools_become_rules_and_approvals_become_none() -> None:
     assert server("gemini", {"command": "p", "excludeTools": ["c"]}).deny == ["c"]
     assert server("copilot", {"type": "local", "command": "p", "tools": ["*"]}).allow == []
     assert server("copilot", {"type": "local", "command": "p", "tools": ["read"]}).allow == ["read"]
-    reading = read_entry(BY_NAME["cline"], {"command": "p", "autoApprove": ["rm"]}, HERE)
-    assert reading.server is not None
-    assert reading.server.allow == []
-    assert "approved" in reading.notes[0]
+    parsed = parse_entry(BY_NAME["cline"], {"command": "p", "autoApprove": ["rm"]}, HERE)
+    assert parsed.server is not None
+    assert parsed.server.allow == []
+    assert "approved" in parsed.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -151,13 +157,13 @@ def test_what_cannot_move_says_why(host: str, entry: object, reason: str) -> Non
 def test_switchboard_itself_is_recognised_and_the_folder_it_serves(
     entry: dict[str, Any], serves: str
 ) -> None:
-    assert read_entry(BY_NAME["cursor"], entry, HERE).serves == serves
+    assert parse_entry(BY_NAME["cursor"], entry, HERE).serves_folder == serves
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
 def test_the_entry_of_every_host_is_read_as_switchboard_for_this_folder(host: Any) -> None:
     entry = switchboard_entry(host, "switchboard", COMMAND, ["GITHUB_TOKEN", "PLAIN"])
-    assert read_entry(host, entry, HERE).serves == "/w"
+    assert parse_entry(host, entry, HERE).serves_folder == "/w"
 
 
 def test_hosts_that_hand_down_little_are_told_what_is_needed() -> None:
@@ -169,10 +175,10 @@ def test_hosts_that_hand_down_little_are_told_what_is_needed() -> None:
 
 @given(st.sampled_from(HOSTS), st.dictionaries(KEYS, VALUES, max_size=6))
 def test_whatever_stands_in_an_entry_it_is_read_or_stays(host: Any, entry: dict[str, Any]) -> None:
-    reading = read_entry(host, entry, HERE)
-    assert bool(reading.server) != bool(reading.stays)
-    if reading.server is not None and not problem_of("x", reading.server, "/w"):
-        assert isinstance(shown(reading.server), str)
-        clean, values = without_literals("x", reading.server, {})
-        assert len(values) == len(literals(reading.server))
-        assert child_text("x", clean, "/w")
+    parsed = parse_entry(host, entry, HERE)
+    assert bool(parsed.server) != bool(parsed.skip_reason)
+    if parsed.server is not None and not find_problem("x", parsed.server, "/w"):
+        assert isinstance(redacted_target(parsed.server), str)
+        clean, values = replace_literal_secrets("x", parsed.server, {})
+        assert len(values) == len(find_literal_secrets(parsed.server))
+        assert render_child("x", clean, "/w")

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.setup.discovery import look
+from switchboard_mcp.setup.discovery import discover_servers
 from switchboard_mcp.setup.hosts import BY_NAME, HOSTS
-from switchboard_mcp.setup.paths import candidates, key_of, paths_of, places, repository_of
+from switchboard_mcp.setup.paths import candidate_paths, existing_paths, fill_key, find_repository, host_paths
 
 WINDOWS = {"USERPROFILE": "/u", "APPDATA": "/u/AppData/Roaming", "LOCALAPPDATA": "/u/AppData/Local"}
 
 
 def user_files(host: str, platform: str, environ: dict[str, str]) -> list[str]:
-    here = places("/w", environ, platform)
-    spots = [spot for spot in BY_NAME[host].spots if here.platform in spot.platforms]
-    return [path for spot in spots if spot.scope == "user" for path in candidates(spot, here)]
+    here = host_paths("/w", environ, platform)
+    spots = [spot for spot in BY_NAME[host].locations if here.platform in spot.platforms]
+    return [path for spot in spots if spot.scope == "user" for path in candidate_paths(spot, here)]
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def test_xdg_folders_count_where_they_are_set() -> None:
 
 
 def test_without_a_home_there_are_only_the_files_of_the_workspace(tmp_path: Path) -> None:
-    here = places(str(tmp_path), {}, "linux")
+    here = host_paths(str(tmp_path), {}, "linux")
     for host in HOSTS:
-        for spot in host.spots:
-            assert all(path.startswith(str(tmp_path)) for path in candidates(spot, here))
+        for spot in host.locations:
+            assert all(path.startswith(str(tmp_path)) for path in candidate_paths(spot, here))
 
 
 def test_a_linked_work_tree_belongs_to_its_main_repository(tmp_path: Path) -> None:
@@ -81,10 +81,10 @@ def test_a_linked_work_tree_belongs_to_its_main_repository(tmp_path: Path) -> No
     (main / ".git" / "worktrees" / "linked").mkdir(parents=True)
     (linked / "deep").mkdir(parents=True)
     (linked / ".git").write_text(f"gitdir: {main}/.git/worktrees/linked\n")
-    assert repository_of(str(linked / "deep")) == str(main)
-    assert repository_of(str(main)) == str(main)
-    here = places(str(linked), {"HOME": "/h"}, "linux")
-    assert key_of(("projects", "{repository}", "mcpServers"), here.fields) == (
+    assert find_repository(str(linked / "deep")) == str(main)
+    assert find_repository(str(main)) == str(main)
+    here = host_paths(str(linked), {"HOME": "/h"}, "linux")
+    assert fill_key(("projects", "{repository}", "mcpServers"), here.fields) == (
         "projects",
         str(main),
         "mcpServers",
@@ -97,10 +97,12 @@ def test_a_file_that_cannot_be_read_is_told_and_the_others_are_found(tmp_path: P
     (home / ".cursor" / "mcp.json").write_text("{ broken")
     (home / ".warp").mkdir()
     (home / ".warp" / ".mcp.json").write_text('{"a": {"command": "a"}}')
-    survey = look(places(str(tmp_path), {"HOME": str(home)}, "linux"), list(BY_NAME), (), named=False)
-    assert [finding.name for finding in survey.findings] == ["a"]
-    assert len(survey.troubles) == 1
-    assert ".cursor/mcp.json is not valid JSON" in survey.troubles[0]
+    survey = discover_servers(
+        host_paths(str(tmp_path), {"HOME": str(home)}, "linux"), list(BY_NAME), (), named=False
+    )
+    assert [finding.name for finding in survey.servers] == ["a"]
+    assert len(survey.problems) == 1
+    assert ".cursor/mcp.json is not valid JSON" in survey.problems[0]
 
 
 def test_a_link_is_followed(tmp_path: Path) -> None:
@@ -109,7 +111,7 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     dotfiles.mkdir()
     (dotfiles / "mcp.json").write_text('{"mcpServers": {"a": {"command": "a"}}}')
     os.symlink(dotfiles / "mcp.json", home / ".cursor" / "mcp.json")
-    here = places(str(tmp_path), {"HOME": str(home)}, "linux")
-    assert paths_of(BY_NAME["cursor"].spots[0], here)
-    survey = look(here, ["cursor"], (), named=False)
+    here = host_paths(str(tmp_path), {"HOME": str(home)}, "linux")
+    assert existing_paths(BY_NAME["cursor"].locations[0], here)
+    survey = discover_servers(here, ["cursor"], (), named=False)
     assert survey.sources[0].path == str(dotfiles / "mcp.json")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from switchboard_mcp.setup.dialects import HostServer
-from switchboard_mcp.setup.discovery import look
+from switchboard_mcp.setup.discovery import discover_servers
 from switchboard_mcp.setup.hosts import BY_NAME
-from switchboard_mcp.setup.paths import places
+from switchboard_mcp.setup.paths import host_paths
 from switchboard_mcp.setup.plan import ExistingSetup, Plan, SetupOptions, decide, make_plan
 
 NOTHING = ExistingSetup(children={}, names=set())
@@ -32,7 +32,9 @@ class World:
 
     def plan(self, present: ExistingSetup = NOTHING, **more: Any) -> Plan:
         folder = str(self.workspace)
-        survey = look(places(folder, {"HOME": str(self.home)}, "linux"), list(BY_NAME), (), named=False)
+        survey = discover_servers(
+            host_paths(folder, {"HOME": str(self.home)}, "linux"), list(BY_NAME), (), named=False
+        )
         outcomes, children = decide(survey, present, folder)
         wanted = SetupOptions(
             workspace=folder,
@@ -111,7 +113,7 @@ def test_a_file_that_cannot_be_changed_keeps_its_servers(tmp_path: Path) -> None
     file.write_text('mcp_servers = { x = { command = "a" } }\n')
     plan = world.plan()
     assert [child.name for child in plan.children] == ["y"]
-    assert "config.toml" in plan.troubles[0]
+    assert "config.toml" in plan.problems[0]
     assert not any(change.path.endswith("config.toml") for change in plan.changes)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from switchboard_mcp.setup.hosts import Syntax
-from switchboard_mcp.setup.variable_syntax import UntranslatableError, references, translate
+from switchboard_mcp.setup.variable_syntax import UntranslatableError, referenced_variables, translate
 
 HERE = {"workspace": "/work/space", "platform": "linux"}
 
@@ -52,4 +52,4 @@ def test_windows_has_a_form_of_its_own() -> None:
 
 
 def test_the_variables_of_a_text() -> None:
-    assert references("${A}-${B:-x}-$C") == ["A", "B"]
+    assert referenced_variables("${A}-${B:-x}-$C") == ["A", "B"]

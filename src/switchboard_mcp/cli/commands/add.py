@@ -18,27 +18,27 @@ from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.errors import refused
 from switchboard_mcp.setup.child_entries import (
     FOLDER,
-    OWN,
+    PERSONAL,
     RESERVED,
-    SECRETS,
+    SECRETS_FILE,
     TEAM,
     ChildrenFolder,
+    append_secrets,
     child_path,
-    child_text,
-    demand_found,
-    known_secrets,
-    literals,
-    problem_of,
+    find_literal_secrets,
+    find_problem,
+    parse_secrets,
+    redacted_target,
+    render_child,
+    require_discoverable,
     safe_name,
-    shown,
-    with_secrets,
 )
 from switchboard_mcp.setup.dialects import HostServer, Kind
-from switchboard_mcp.setup.discovery import look
+from switchboard_mcp.setup.discovery import discover_servers
 from switchboard_mcp.setup.edit import formats
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
-from switchboard_mcp.setup.journal import make_folders, private_folder, read, remove, write
-from switchboard_mcp.setup.paths import places
+from switchboard_mcp.setup.journal import make_folders, make_private_folder, read, remove, write
+from switchboard_mcp.setup.paths import host_paths
 from switchboard_mcp.setup.plan import move_secrets
 from switchboard_mcp.suites.fuzzy import meant
 from switchboard_mcp.system.atomic_write import GITIGNORE
@@ -50,8 +50,8 @@ def run(asked: Invocation) -> int:
     """Add one child."""
     folder = workspace_folder(asked.options)
     workspace = load_workspace(folder, asked.options.config, os.environ)
-    home = TEAM if asked.given.team else OWN
-    demand_found(workspace.config, workspace.source, home)
+    home = TEAM if asked.given.team else PERSONAL
+    require_discoverable(workspace.config, workspace.source, home)
     name = asked.given.name
     if name != safe_name(name) or name in RESERVED:
         told = f"add: '{name}' cannot be the name of a child."
@@ -60,16 +60,18 @@ def run(asked: Invocation) -> int:
         told = f"add: there is a child '{name}' already."
         raise misuse(told, f"Choose another name, or `switchboard remove {name}` first.")
     server = _server(asked)
-    if problem := problem_of(name, server, folder):
+    if problem := find_problem(name, server, folder):
         raise misuse(f"add: {problem}", "Correct what is named.")
     path = _put(folder, name, server, home)
     if asked.as_json:
-        secrets = [each.where for each in literals(server)]
-        asked.console.out.json({"child": name, "file": path, "runs": shown(server), "secrets": secrets})
+        secrets = [each.location for each in find_literal_secrets(server)]
+        asked.console.out.json(
+            {"child": name, "file": path, "runs": redacted_target(server), "secrets": secrets}
+        )
         return 0
     asked.console.out.line(f"Added {name} in {path}.", "green")
-    if written := literals(server):
-        names = ", ".join(each.where for each in written)
+    if written := find_literal_secrets(server):
+        names = ", ".join(each.location for each in written)
         asked.console.warn(
             f"{names}: a secret is written out in that file. Write ${{VAR}}, and set VAR instead."
         )
@@ -119,15 +121,15 @@ def _pairs(words: list[str], flag: str) -> dict[str, str]:
     return pairs
 
 
-def _put(folder: str, name: str, server: HostServer, home: ChildrenFolder = OWN) -> str:
+def _put(folder: str, name: str, server: HostServer, home: ChildrenFolder = PERSONAL) -> str:
     """Write the file of a child, and what its folder needs."""
-    private_folder(os.path.join(folder, FOLDER))
+    make_private_folder(os.path.join(folder, FOLDER))
     ignore = os.path.join(folder, FOLDER, ".gitignore")
     if read(ignore) is None:
         write(ignore, GITIGNORE, 0o644)
     path = child_path(folder, name, home)
     make_folders(os.path.dirname(path))
-    write(path, child_text(name, server, folder, home), home.mode)
+    write(path, render_child(name, server, folder, home), home.mode)
     return path
 
 
@@ -141,7 +143,9 @@ def run_remove(asked: Invocation) -> int:
     kept = _keep(folder, name, data)
     if key:
         try:
-            text = formats.swap(formats.decode(data), formats.format_of(source), ("mcpServers",), [name], {})
+            text = formats.replace_servers(
+                formats.decode(data), formats.guess_format(source), ("mcpServers",), [name], {}
+            )
         except UnsafeEditError as problem:
             raise refused("setup_refused", f"{source} {problem}") from None
         write(source, text.encode(), 0o600)
@@ -165,7 +169,7 @@ def _find(workspace: Workspace, name: str) -> tuple[str, str]:
     by_name: dict[str, ChildSpec] = {spec.name: spec for spec in workspace.children if spec.kind != "builtin"}
     if name in by_name:
         return by_name[name].source, by_name[name].key
-    for home in (OWN, TEAM):
+    for home in (PERSONAL, TEAM):
         path = child_path(workspace.folder, name, home)
         if name == safe_name(name) and os.path.exists(path):
             return path, ""
@@ -175,8 +179,8 @@ def _find(workspace: Workspace, name: str) -> tuple[str, str]:
 
 def _keep(folder: str, name: str, data: bytes) -> str:
     home = os.path.join(folder, FOLDER, "backup", "removed")
-    private_folder(os.path.join(folder, FOLDER))
-    private_folder(home)
+    make_private_folder(os.path.join(folder, FOLDER))
+    make_private_folder(home)
     number = 1
     while os.path.exists(path := os.path.join(home, f"{safe_name(name)}-{number}.json")):
         number += 1
@@ -188,23 +192,25 @@ def run_import(asked: Invocation) -> int:
     """Take the servers of files as children; the files stay as they are."""
     folder = workspace_folder(asked.options)
     workspace = load_workspace(folder, asked.options.config, os.environ)
-    demand_found(workspace.config, workspace.source)
-    survey = look(places(folder, os.environ, sys.platform), (), asked.given.files, named=False)
+    require_discoverable(workspace.config, workspace.source)
+    survey = discover_servers(
+        host_paths(folder, os.environ, sys.platform), (), asked.given.files, named=False
+    )
     outcomes, children = decided(survey, workspace)
-    if not survey.findings and survey.troubles:
-        raise refused("setup_refused", "\n".join(survey.troubles))
-    path = os.path.join(folder, SECRETS)
+    if not survey.servers and survey.problems:
+        raise refused("setup_refused", "\n".join(survey.problems))
+    path = os.path.join(folder, SECRETS_FILE)
     kept = read(path) or b""
-    values = move_secrets(children, known_secrets(kept)) if asked.given.secrets == "env" else {}
+    values = move_secrets(children, parse_secrets(kept)) if asked.given.secrets == "env" else {}
     if not asked.given.dry_run:
         for child in children:
             _put(folder, child.name, child.server)
         if values:
-            write(path, with_secrets(kept, values), 0o600)
+            write(path, append_secrets(kept, values), 0o600)
     added = sorted(child.name for child in children)
     if asked.as_json:
-        stays = {each.finding.name: each.stays for each in outcomes if not each.moves}
-        told = {"children": added, "left": stays, "troubles": survey.troubles}
+        stays = {each.entry.name: each.skip_reason for each in outcomes if not each.moves}
+        told = {"children": added, "left": stays, "troubles": survey.problems}
         asked.console.out.json({**told, "changed": bool(added) and not asked.given.dry_run})
     else:
         show_survey(survey, outcomes, folder, asked.console.out)

@@ -18,14 +18,20 @@ from switchboard_mcp.cli.init_view import answer, show_done, show_plan, show_sur
 from switchboard_mcp.cli.invocation import LOOK_FIRST, YES, Invocation, answer_to, misuse, own_command
 from switchboard_mcp.config.load import JSON_NAME, load_workspace
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.setup.child_entries import OWN, TEAM, demand_found, names_there, server_of
-from switchboard_mcp.setup.discovery import Discovery, look
+from switchboard_mcp.setup.child_entries import (
+    PERSONAL,
+    TEAM,
+    require_discoverable,
+    server_from_spec,
+    taken_names,
+)
+from switchboard_mcp.setup.discovery import Discovery, discover_servers
 from switchboard_mcp.setup.hosts import ANY_FILE, BY_NAME
 from switchboard_mcp.setup.journal import begin, perform
-from switchboard_mcp.setup.paths import Places, places
+from switchboard_mcp.setup.paths import HostPaths, host_paths
 from switchboard_mcp.setup.plan import ExistingSetup, NewChild, Outcome, Plan, SetupOptions, decide, make_plan
-from switchboard_mcp.setup.references import ServerReference, traces
-from switchboard_mcp.setup.revert import take_back_interrupted
+from switchboard_mcp.setup.references import ServerReference, find_references
+from switchboard_mcp.setup.revert import revert_interrupted
 from switchboard_mcp.suites.fuzzy import meant
 
 Ask = Callable[[str], str]
@@ -43,12 +49,12 @@ def initialise(asked: Invocation, ask: Ask) -> int:
     if interactive and (asked.as_json or not sys.stdin.isatty()):
         raise misuse("init: nobody is here to choose.", LOOK_FIRST)
     folder = workspace_folder(asked.options)
-    if not given.dry_run and take_back_interrupted(folder):
+    if not given.dry_run and revert_interrupted(folder):
         asked.console.warn("An earlier run was interrupted; what it did was taken back first.")
     workspace = load_workspace(folder, asked.options.config, os.environ)
-    demand_found(workspace.config, workspace.source, TEAM if given.team else OWN)
-    here = places(folder, os.environ, sys.platform)
-    survey = look(here, _hosts(given.host), given.files, named=bool(given.host), team=given.team)
+    require_discoverable(workspace.config, workspace.source, TEAM if given.team else PERSONAL)
+    here = host_paths(folder, os.environ, sys.platform)
+    survey = discover_servers(here, _hosts(given.host), given.files, named=bool(given.host), team=given.team)
     outcomes, children = decide(survey, present(workspace), folder)
     if not asked.as_json:
         show_survey(survey, outcomes, folder, asked.console.out)
@@ -77,11 +83,11 @@ def initialise(asked: Invocation, ask: Ask) -> int:
 def present(workspace: Workspace) -> ExistingSetup:
     """What the workspace has already."""
     children = {
-        spec.name: server_of(spec, workspace.config, workspace.folder)
+        spec.name: server_from_spec(spec, workspace.config, workspace.folder)
         for spec in workspace.children
         if spec.kind != "builtin"
     }
-    return ExistingSetup(children=children, names=names_there(workspace.folder, workspace.children))
+    return ExistingSetup(children=children, names=taken_names(workspace.folder, workspace.children))
 
 
 def settings(asked: Invocation, workspace: Workspace, enable: tuple[str, ...]) -> SetupOptions:
@@ -97,7 +103,7 @@ def settings(asked: Invocation, workspace: Workspace, enable: tuple[str, ...]) -
         config=workspace.source or os.path.join(workspace.folder, JSON_NAME),
         command=[] if given.team else [*command, "--workspace", workspace.folder, *more],
         environ=os.environ,
-        home=TEAM if given.team else OWN,
+        children=TEAM if given.team else PERSONAL,
         move_secrets=given.secrets == "env",
         enable=enable,
         connect=tuple(name for name in given.host if name != ANY_FILE.name),
@@ -126,7 +132,7 @@ def _choose(outcomes: list[Outcome], ask: Ask) -> list[Outcome]:
     return [
         outcome
         if not outcome.moves or id(outcome) in keep
-        else structs.replace(outcome, child="", stays="it was not chosen")
+        else structs.replace(outcome, child="", skip_reason="it was not chosen")
         for outcome in outcomes
     ]
 
@@ -166,12 +172,12 @@ def _features(asked: Invocation, workspace: Workspace, ask: Ask | None) -> tuple
     return tuple(wanted)
 
 
-def _traces(plan: Plan, here: Places) -> list[ServerReference]:
+def _traces(plan: Plan, here: HostPaths) -> list[ServerReference]:
     found: list[ServerReference] = []
     for host in BY_NAME.values():
-        names = {each.finding.name for each in plan.moving if each.finding.source.host is host}
+        names = {each.entry.name for each in plan.moving if each.entry.source.host is host}
         if names:
-            found += traces(host, sorted(names), here)
+            found += find_references(host, sorted(names), here)
     return found
 
 

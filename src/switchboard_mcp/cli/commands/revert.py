@@ -8,8 +8,8 @@ from __future__ import annotations
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Screen, Styled, plural
 from switchboard_mcp.cli.invocation import LOOK_FIRST, YES, Invocation, answer_to, demand_person
-from switchboard_mcp.setup.journal import runs
-from switchboard_mcp.setup.revert import RevertStep, active, perform_undo, plan_undo
+from switchboard_mcp.setup.journal import load_runs
+from switchboard_mcp.setup.revert import RevertStep, perform_revert, plan_revert, revertible
 
 STYLES = {"restored": "green", "merged": "yellow", "removed": "green", "kept": "yellow", "nothing": "dim"}
 
@@ -17,7 +17,7 @@ STYLES = {"restored": "green", "merged": "yellow", "removed": "green", "kept": "
 def run(asked: Invocation) -> int:
     """Look, ask, do. Exit code 1 where something could not be put back."""
     folder = workspace_folder(asked.options)
-    steps = plan_undo(active(runs(folder)))
+    steps = plan_revert(revertible(load_runs(folder)))
     agreed = bool(steps) and not asked.given.dry_run
     if not asked.as_json:
         show(steps, folder, asked.console.out)
@@ -26,7 +26,7 @@ def run(asked: Invocation) -> int:
         count = sum(step.verdict in ("restored", "merged", "removed") for step in steps)
         agreed = answer_to(f"Put back {plural(count, 'file')}? [Y/n]") in ("", *YES)
     if agreed:
-        perform_undo(steps, folder)
+        perform_revert(steps, folder)
     if asked.as_json:
         files = [
             {"file": step.record.path, "outcome": step.verdict, "remarks": step.remarks} for step in steps

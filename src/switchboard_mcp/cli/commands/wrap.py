@@ -24,7 +24,7 @@ from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.sections import SUBTOOL
 from switchboard_mcp.config.wrapped_children import FILE, ORIGINAL, ROLE_FILE, own_folder
 from switchboard_mcp.errors import SwitchboardError, refused
-from switchboard_mcp.setup.descriptions import describe
+from switchboard_mcp.setup.descriptions import find_known_server
 from switchboard_mcp.system.atomic_write import write_whole
 
 # A request may wait for its model; the call that carries it must not end first.
@@ -109,7 +109,7 @@ def run_unwrap(asked: Invocation) -> int:
 def role_text(workspace: str, spec: ChildSpec) -> str:
     """What the model is told of the child at first; the sum in its first line tells whether somebody changed it."""
     told = _described(workspace, spec.name)
-    known = None if told else describe(spec.command, spec.args, spec.url)
+    known = None if told else find_known_server(spec.command, spec.args, spec.url)
     if known is not None:
         told = known.claude
     if not told:

@@ -95,22 +95,24 @@ def runs(spec: ChildSpec, process: ProcessInfo) -> bool:
 
 def _hosts(workspace: str, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Whether the hosts that start Switchboard can, and which have servers beside it."""
-    from switchboard_mcp.setup.discovery import look
+    from switchboard_mcp.setup.discovery import discover_servers
     from switchboard_mcp.setup.hosts import HOSTS
-    from switchboard_mcp.setup.paths import places
+    from switchboard_mcp.setup.paths import host_paths
 
-    survey = look(places(workspace, environ, sys.platform), [host.name for host in HOSTS], (), named=False)
-    for trouble in survey.troubles:
+    survey = discover_servers(
+        host_paths(workspace, environ, sys.platform), [host.name for host in HOSTS], (), named=False
+    )
+    for trouble in survey.problems:
         yield Finding(NOTE, trouble, "Correct the file: its host cannot read it either.")
     beside: Counter[str] = Counter()
     served: set[str] = set()
-    for found in survey.findings:
-        reading, source = found.reading, found.source
+    for found in survey.servers:
+        reading, source = found.parsed, found.source
         where = f"{source.host.title} ({source.path})"
-        if reading.serves:
-            if reading.serves in (".", workspace):
+        if reading.serves_folder:
+            if reading.serves_folder in (".", workspace):
                 served.add(source.host.title)
-            yield from _entry(where, found.name, reading.serves, _command(source, found.name))
+            yield from _entry(where, found.name, reading.serves_folder, _command(source, found.name))
         elif reading.server is not None and not reading.server.disabled:
             beside[source.host.title] += 1
     for title, count in sorted(beside.items()):
@@ -134,7 +136,7 @@ def _entry(where: str, name: str, folder: str, command: Sequence[str]) -> Iterat
 def _command(source: ServerMap, name: str) -> list[str]:
     from switchboard_mcp.setup.edit import formats
 
-    entry = formats.servers(source.text, source.form, source.key).get(name)
+    entry = formats.read_servers(source.text, source.form, source.key).get(name)
     command = entry.get("command") or entry.get("cmd") if isinstance(entry, dict) else None
     if isinstance(command, dict):
         command = command.get("path") or command.get("cmd")

@@ -26,29 +26,29 @@ def decode(data: bytes) -> str:
         raise UnsafeEditError("is not UTF-8. Save it as UTF-8.") from None
 
 
-def servers(text: str, form: Format, key: Key) -> dict[str, object]:
+def read_servers(text: str, form: Format, key: Key) -> dict[str, object]:
     """The map of servers by name; empty where there is none."""
     if not text.strip("\ufeff \t\r\n"):
         return {}
     if form == "json":
-        found = jsonc_edit.read(text, key)
+        value = jsonc_edit.read(text, key)
     elif form == "toml":
-        found = toml_edit.read(text, key)
+        value = toml_edit.read(text, key)
     else:
-        found = yaml_edit.read(text, key, listed=form == "yaml-list")
-    return found if isinstance(found, dict) else {}
+        value = yaml_edit.read(text, key, listed=form == "yaml-list")
+    return value if isinstance(value, dict) else {}
 
 
-def swap(text: str, form: Format, key: Key, remove: Sequence[str], put: Values) -> str:
+def replace_servers(text: str, form: Format, key: Key, remove: Sequence[str], put: Values) -> str:
     """Take servers out, put others in."""
     if form == "json":
-        return jsonc_edit.swap(text, key, remove, put)
+        return jsonc_edit.replace_members(text, key, remove, put)
     if form == "toml":
-        return toml_edit.swap(text, key, remove, put)
+        return toml_edit.replace_tables(text, key, remove, put)
     return yaml_edit.swap(text, key, remove, put, listed=form == "yaml-list")
 
 
-def texts(text: str, form: Format, key: Key, names: Sequence[str]) -> dict[str, str]:
+def server_texts(text: str, form: Format, key: Key, names: Sequence[str]) -> dict[str, str]:
     """Servers as they are written."""
     if form == "json":
         return jsonc_edit.member_texts(text, key, names)
@@ -57,16 +57,16 @@ def texts(text: str, form: Format, key: Key, names: Sequence[str]) -> dict[str, 
     return yaml_edit.entry_texts(text, key, names, listed=form == "yaml-list")
 
 
-def restore(text: str, form: Format, key: Key, remove: Sequence[str], back: Mapping[str, str]) -> str:
+def restore_servers(text: str, form: Format, key: Key, remove: Sequence[str], back: Mapping[str, str]) -> str:
     """Take servers out, put others back as they were written."""
     if form == "json":
-        return jsonc_edit.restore(text, key, remove, back)
+        return jsonc_edit.restore_members(text, key, remove, back)
     if form == "toml":
-        return toml_edit.restore(text, key, remove, back)
+        return toml_edit.restore_tables(text, key, remove, back)
     return yaml_edit.restore(text, key, remove, back, listed=form == "yaml-list")
 
 
-def format_of(path: str) -> Format:
+def guess_format(path: str) -> Format:
     """What the name of a file says of its format."""
     if path.endswith(".toml"):
         return "toml"

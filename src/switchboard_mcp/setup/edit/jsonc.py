@@ -87,17 +87,17 @@ class Item(Struct, eq=False):
         return self.value.end
 
 
-def scan(text: str) -> JsonNode:
+def parse(text: str) -> JsonNode:
     """The tree of a document; refuses what is no JSON with comments."""
-    at = skip(text, 0)
+    at = skip_trivia(text, 0)
     node = _value(text, at, 0)
-    after = skip(text, node.end)
+    after = skip_trivia(text, node.end)
     if after != len(text):
-        raise _wrong(text, after, "there is something after the end")
+        raise _error(text, after, "there is something after the end")
     return node
 
 
-def value_of(text: str, node: JsonNode) -> object:
+def to_value(text: str, node: JsonNode) -> object:
     """The plain value of a node."""
     try:
         # Nearly all values are plain JSON, for which this is the quick way.
@@ -105,11 +105,11 @@ def value_of(text: str, node: JsonNode) -> object:
     except (ValueError, RecursionError):
         pass
     if node.kind == "object":
-        return {member.name: value_of(text, member.value) for member in node.members}
-    return [value_of(text, item.value) for item in node.items]
+        return {member.name: to_value(text, member.value) for member in node.members}
+    return [to_value(text, item.value) for item in node.items]
 
 
-def skip(text: str, at: int) -> int:
+def skip_trivia(text: str, at: int) -> int:
     """The next place that is neither white space nor comment."""
     for _, end in trivia(text, at):
         at = end
@@ -125,7 +125,7 @@ def trivia(text: str, at: int) -> Iterator[tuple[int, int]]:
         elif text.startswith("/*", at):
             end = text.find("*/", at + 2) + 2
             if end < 2:
-                raise _wrong(text, at, "a comment never ends")
+                raise _error(text, at, "a comment never ends")
         else:
             blank = _BLANK.match(text, at)
             end = blank.end() if blank else at
@@ -143,10 +143,10 @@ def _value(text: str, at: int, depth: int) -> JsonNode:
         return _container(text, at, depth)
     if opening == '"':
         return JsonNode(text, "string", at, _string_end(text, at))
-    found = _SCALAR.match(text, at)
-    if found is None:
-        raise _wrong(text, at, "a value is missing" if opening in ("", "}", "]", ",") else "this is no value")
-    return JsonNode(text, "scalar", at, found.end())
+    match = _SCALAR.match(text, at)
+    if match is None:
+        raise _error(text, at, "a value is missing" if opening in ("", "}", "]", ",") else "this is no value")
+    return JsonNode(text, "scalar", at, match.end())
 
 
 def _container(text: str, at: int, depth: int) -> JsonNode:
@@ -166,51 +166,51 @@ def _container(text: str, at: int, depth: int) -> JsonNode:
 
 def _members(text: str, at: int, depth: int) -> tuple[list[Member], int]:
     members: list[Member] = []
-    at = skip(text, at + 1)
+    at = skip_trivia(text, at + 1)
     while text[at : at + 1] != "}":
         if text[at : at + 1] != '"':
-            raise _wrong(text, at, "a name in quotes, or }, is missing")
+            raise _error(text, at, "a name in quotes, or }, is missing")
         end = _string_end(text, at)
         name = str(json.loads(text[at:end]))
-        colon = skip(text, end)
+        colon = skip_trivia(text, end)
         if text[colon : colon + 1] != ":":
-            raise _wrong(text, colon, "a colon is missing")
-        member = Member(name, at, _value(text, skip(text, colon + 1), depth + 1))
+            raise _error(text, colon, "a colon is missing")
+        member = Member(name, at, _value(text, skip_trivia(text, colon + 1), depth + 1))
         members.append(member)
-        at, member.comma = _after(text, member.end, "}")
+        at, member.comma = _next_position(text, member.end, "}")
     return members, at + 1
 
 
 def _items(text: str, at: int, depth: int) -> tuple[list[Item], int]:
     items: list[Item] = []
-    at = skip(text, at + 1)
+    at = skip_trivia(text, at + 1)
     while text[at : at + 1] != "]":
         item = Item(_value(text, at, depth + 1))
         items.append(item)
-        at, item.comma = _after(text, item.end, "]")
+        at, item.comma = _next_position(text, item.end, "]")
     return items, at + 1
 
 
-def _after(text: str, at: int, closing: str) -> tuple[int, int]:
+def _next_position(text: str, at: int, closing: str) -> tuple[int, int]:
     """Where the next thing after a member or item is, and where its comma is."""
-    at = skip(text, at)
+    at = skip_trivia(text, at)
     if text[at : at + 1] == ",":
-        return skip(text, at + 1), at
+        return skip_trivia(text, at + 1), at
     if text[at : at + 1] != closing:
-        raise _wrong(text, at, f"a comma, or {closing}, is missing")
+        raise _error(text, at, f"a comma, or {closing}, is missing")
     return at, -1
 
 
 def _string_end(text: str, at: int) -> int:
-    found = _STRING.match(text, at)
-    if found is None:
-        raise _wrong(text, at, "a text never ends")
+    match = _STRING.match(text, at)
+    if match is None:
+        raise _error(text, at, "a text never ends")
     try:
-        json.loads(found[0], strict=True)
+        json.loads(match[0], strict=True)
     except json.JSONDecodeError as problem:
-        raise _wrong(text, at + problem.pos, problem.msg) from None
-    return found.end()
+        raise _error(text, at + problem.pos, problem.msg) from None
+    return match.end()
 
 
-def _wrong(text: str, at: int, what: str) -> UnsafeEditError:
+def _error(text: str, at: int, what: str) -> UnsafeEditError:
     return UnsafeEditError(f"is not valid JSON: {what} at {position(text, at)}.")

@@ -9,45 +9,45 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from switchboard_mcp.setup.edit.jsonc import Item, JsonNode, Member, scan, trivia, value_of
+from switchboard_mcp.setup.edit.jsonc import Item, JsonNode, Member, parse, to_value, trivia
 from switchboard_mcp.setup.edit.text_edit import (
     TextEdit,
     UnsafeEditError,
-    amend,
+    amend_value,
+    apply_edits,
     indent_unit,
-    line_end,
     line_indent,
-    spliced,
+    newline_of,
 )
 
 Path = Sequence[str]
 
 
-def find(text: str, root: JsonNode, path: Path) -> JsonNode | None:
+def find_node(text: str, root: JsonNode, path: Path) -> JsonNode | None:
     """The value at a path; None where there is none. Refuses names that stand twice: nobody knows which counts."""
     node = root
     for name in path:
         if node.kind != "object":
             return None
-        found = [member for member in node.members if member.name == name]
-        if len(found) > 1:
+        matches = [member for member in node.members if member.name == name]
+        if len(matches) > 1:
             raise UnsafeEditError(f"has `{name}` twice. Remove one of them.")
-        if not found:
+        if not matches:
             return None
-        node = found[0].value
+        node = matches[0].value
     return node
 
 
 def read(text: str, path: Path) -> object:
     """The plain value at a path; None where there is none."""
-    root = scan(text)
-    node = find(text, root, path)
-    return None if node is None else value_of(text, node)
+    root = parse(text)
+    node = find_node(text, root, path)
+    return None if node is None else to_value(text, node)
 
 
 def member_texts(text: str, path: Path, names: Sequence[str]) -> dict[str, str]:
     """Members as they are written, name and value."""
-    node = find(text, scan(text), path)
+    node = find_node(text, parse(text), path)
     if node is None:
         return {}
     return {
@@ -55,65 +55,65 @@ def member_texts(text: str, path: Path, names: Sequence[str]) -> dict[str, str]:
     }
 
 
-def swap(text: str, path: Path, remove: Sequence[str], put: Mapping[str, object]) -> str:
+def replace_members(text: str, path: Path, remove: Sequence[str], put: Mapping[str, object]) -> str:
     """Take members out of the object at a path, and put others in; the first goes where one was taken out."""
-    root = scan(text) if text.strip("\ufeff \t\r\n") else None
+    root = parse(text) if text.strip("\ufeff \t\r\n") else None
     if root is None:
-        text = _empty(text)
-        root = scan(text)
-    node = find(text, root, path)
+        text = _empty_document(text)
+        root = parse(text)
+    node = find_node(text, root, path)
     if node is None or node.kind != "object":
         if not put:
             return text
         if node is not None:
             raise UnsafeEditError(f"has something at `{'.'.join(path)}` that is no map of servers.")
-        return _checked(text, _grown(text, root, path, dict(put)), path, remove, put)
+        return _verified(text, _create_path(text, root, path, dict(put)), path, remove, put)
     leaving = [member for member in node.members if member.name in set(remove)]
     put = {name: value for name, value in put.items() if name not in _kept(node, leaving)}
-    written = {name: _written(text, node, name, value) for name, value in put.items()}
-    return _tried(text, node, leaving, list(written.values()), path, remove, put)
+    written = {name: _render_member(text, node, name, value) for name, value in put.items()}
+    return _apply_safely(text, node, leaving, list(written.values()), path, remove, put)
 
 
-def restore(text: str, path: Path, remove: Sequence[str], texts: Mapping[str, str]) -> str:
+def restore_members(text: str, path: Path, remove: Sequence[str], texts: Mapping[str, str]) -> str:
     """Take members out and put back others as they were written. Names that are there already are left alone."""
-    root = scan(text)
-    node = find(text, root, path)
-    values = {name: value_of(whole, scan(whole)) for name, whole in _as_objects(texts).items()}
+    root = parse(text)
+    node = find_node(text, root, path)
+    values = {name: to_value(whole, parse(whole)) for name, whole in _as_objects(texts).items()}
     plain = {name: dict(value)[name] for name, value in values.items() if isinstance(value, dict)}
     if node is None or node.kind != "object":
-        return swap(text, path, remove, plain)
+        return replace_members(text, path, remove, plain)
     leaving = [member for member in node.members if member.name in set(remove)]
     kept = _kept(node, leaving)
     back = {name: written for name, written in texts.items() if name not in kept}
     put = {name: plain[name] for name in back}
-    return _tried(text, node, leaving, list(back.values()), path, remove, put)
+    return _apply_safely(text, node, leaving, list(back.values()), path, remove, put)
 
 
-def with_item(text: str, path: Path, value: str) -> str:
+def add_item(text: str, path: Path, value: str) -> str:
     """The array at a path with one more text at its end; as it is where there is no array, or it is there already."""
-    node = find(text, scan(text), path)
+    node = find_node(text, parse(text), path)
     if node is None or node.kind != "array" or value in _texts(text, node):
         return text
     if not node.items:
-        return spliced(text, [TextEdit(node.start + 1, node.start + 1, json.dumps(value))])
+        return apply_edits(text, [TextEdit(node.start + 1, node.start + 1, json.dumps(value))])
     last = node.items[-1]
-    lead = _lead(text, node.start + 1 if len(node.items) == 1 else node.items[-2].end, last.start)
+    lead = _leading_space(text, node.start + 1 if len(node.items) == 1 else node.items[-2].end, last.start)
     before = [] if last.comma >= 0 else [TextEdit(last.end, last.end, ",")]
     at = last.comma + 1 if last.comma >= 0 else last.end
-    return spliced(text, [*before, TextEdit(at, at, lead + json.dumps(value))])
+    return apply_edits(text, [*before, TextEdit(at, at, lead + json.dumps(value))])
 
 
-def without_item(text: str, path: Path, value: str) -> str:
+def remove_item(text: str, path: Path, value: str) -> str:
     """The array at a path without that text."""
-    node = find(text, scan(text), path)
+    node = find_node(text, parse(text), path)
     if node is None or node.kind != "array":
         return text
     leaving = [item for item, found in zip(node.items, _texts(text, node), strict=True) if found == value]
-    return spliced(text, _removals(text, leaving, node.items, sure=True))
+    return apply_edits(text, _removals(text, leaving, node.items, sure=True))
 
 
 def _texts(text: str, node: JsonNode) -> list[object]:
-    return [value_of(text, item.value) for item in node.items]
+    return [to_value(text, item.value) for item in node.items]
 
 
 def _as_objects(texts: Mapping[str, str]) -> dict[str, str]:
@@ -124,7 +124,7 @@ def _kept(node: JsonNode, leaving: Sequence[Member]) -> set[str]:
     return {member.name for member in node.members if member not in leaving}
 
 
-def _tried(
+def _apply_safely(
     text: str,
     node: JsonNode,
     leaving: Sequence[Member],
@@ -135,9 +135,9 @@ def _tried(
 ) -> str:
     """First as it looks best; where that would put something into a comment, with line ends that are sure."""
     try:
-        return _checked(text, _replaced(text, node, leaving, written), path, remove, put)
+        return _verified(text, _replaced(text, node, leaving, written), path, remove, put)
     except UnsafeEditError:
-        return _checked(text, _replaced(text, node, leaving, written, sure=True), path, remove, put)
+        return _verified(text, _replaced(text, node, leaving, written, sure=True), path, remove, put)
 
 
 def _replaced(
@@ -145,28 +145,28 @@ def _replaced(
 ) -> str:
     """The members that leave are taken out, what is written comes where the first of them was, else to the end."""
     if not written:
-        return spliced(text, _removals(text, leaving, node.members, sure))
+        return apply_edits(text, _removals(text, leaving, node.members, sure))
     if not leaving:
-        return spliced(text, _insertions(text, node, written))
+        return apply_edits(text, _insertions(text, node, written))
     first = leaving[0]
-    lead = _lead(text, _before(node, first), first.start)
+    lead = _leading_space(text, _end_of_previous(node, first), first.start)
     together = f",{lead}".join(written)
     rest = _removals(text, leaving[1:], node.members, sure)
-    return spliced(text, [TextEdit(first.start, first.end, together), *rest])
+    return apply_edits(text, [TextEdit(first.start, first.end, together), *rest])
 
 
 def _insertions(text: str, node: JsonNode, written: Sequence[str]) -> list[TextEdit]:
     if node.members:
         last = node.members[-1]
-        lead = _lead(text, _before(node, last), last.start)
-        at = _line_rest(text, last.end if last.comma < 0 else last.comma + 1)
+        lead = _leading_space(text, _end_of_previous(node, last), last.start)
+        at = _end_of_line_comments(text, last.end if last.comma < 0 else last.comma + 1)
         if "//" in text[last.end : at] and "\n" not in lead:
-            lead = line_end(text)
+            lead = newline_of(text)
         together = f",{lead}".join(written)
         comma = [TextEdit(last.end, last.end, ",")] if last.comma < 0 else []
         return [*comma, TextEdit(at, at, lead + together + ("" if last.comma < 0 else ","))]
     outer = line_indent(text, node.start)
-    end, lead = line_end(text), line_end(text) + outer + indent_unit(text)
+    end, lead = newline_of(text), newline_of(text) + outer + indent_unit(text)
     together = f",{lead}".join(written)
     inner = text[node.start + 1 : node.end - 1]
     if not inner.strip():
@@ -176,7 +176,7 @@ def _insertions(text: str, node: JsonNode, written: Sequence[str]) -> list[TextE
     return [TextEdit(at, node.end - 1, f"{lead}{together}{end}{outer}")]
 
 
-def _line_rest(text: str, at: int) -> int:
+def _end_of_line_comments(text: str, at: int) -> int:
     """The end of the comments that stand on the same line: they belong to what is before them."""
     for start, end in trivia(text, at):
         if text[start] == "/":
@@ -218,10 +218,10 @@ def _kept_line(text: str, start: int, end: int, comma: int, sure: bool) -> str:
     following = text[(comma + 1 if comma >= 0 else end) :].lstrip(" \t")
     if following[:1] in ("", "\n", "\r") and not sure:
         return ""
-    return line_end(text) + line_indent(text, end) if "//" in text[begun:start] else ""
+    return newline_of(text) + line_indent(text, end) if "//" in text[begun:start] else ""
 
 
-def _before(node: JsonNode, member: Member) -> int:
+def _end_of_previous(node: JsonNode, member: Member) -> int:
     """Where the thing before a member ends."""
     index = next(place for place, each in enumerate(node.members) if each is member)
     if index == 0:
@@ -230,22 +230,22 @@ def _before(node: JsonNode, member: Member) -> int:
     return before.comma + 1
 
 
-def _lead(text: str, start: int, at: int) -> str:
+def _leading_space(text: str, start: int, at: int) -> str:
     """The white space that stands before a member: a line end and its indentation, or a blank."""
     between = "".join(text[begin:end] for begin, end in trivia(text, start) if end <= at)
     if "\n" in between:
-        return line_end(text) + line_indent(text, at)
+        return newline_of(text) + line_indent(text, at)
     return " "
 
 
-def _written(text: str, node: JsonNode, name: str, value: object) -> str:
+def _render_member(text: str, node: JsonNode, name: str, value: object) -> str:
     """A member in the manner of its neighbours: on one line where they are, else on lines of its own."""
     one_line = "\n" not in text[node.start : node.end] and bool(node.members)
     if one_line:
         return f"{_dump(name)}: {_dump(value)}"
     unit = indent_unit(text)
     outer = line_indent(text, node.members[0].start) if node.members else line_indent(text, node.start) + unit
-    return f"{_dump(name)}: " + _pretty(value, unit, line_end(text) + outer)
+    return f"{_dump(name)}: " + _pretty(value, unit, newline_of(text) + outer)
 
 
 def _pretty(value: object, unit: str, lead: str) -> str:
@@ -261,32 +261,34 @@ def _dump(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _grown(text: str, root: JsonNode, path: Path, value: Mapping[str, object]) -> str:
+def _create_path(text: str, root: JsonNode, path: Path, value: Mapping[str, object]) -> str:
     """The deepest object there is gets a member that leads to the rest of the path."""
     node, depth = root, 0
-    while depth < len(path) and (inner := find(text, node, path[depth : depth + 1])) is not None:
+    while depth < len(path) and (inner := find_node(text, node, path[depth : depth + 1])) is not None:
         node, depth = inner, depth + 1
     if node.kind != "object":
         raise UnsafeEditError(f"has something at `{'.'.join(path[:depth])}` that is no object.")
     whole: object = dict(value)
     for name in reversed(path[depth + 1 :]):
         whole = {name: whole}
-    return spliced(text, _insertions(text, node, [_written(text, node, path[depth], whole)]))
+    return apply_edits(text, _insertions(text, node, [_render_member(text, node, path[depth], whole)]))
 
 
-def _empty(text: str) -> str:
+def _empty_document(text: str) -> str:
     """An empty file becomes an empty object."""
-    return ("\ufeff" if text.startswith("\ufeff") else "") + "{}" + (line_end(text) if "\n" in text else "\n")
+    return (
+        ("\ufeff" if text.startswith("\ufeff") else "") + "{}" + (newline_of(text) if "\n" in text else "\n")
+    )
 
 
-def _checked(before: str, after: str, path: Path, remove: Sequence[str], put: Mapping[str, object]) -> str:
+def _verified(before: str, after: str, path: Path, remove: Sequence[str], put: Mapping[str, object]) -> str:
     """The new text, where it says what it should; a mistake of ours must not reach a file."""
-    wanted = value_of(before, scan(before))
-    amend(wanted, path, remove, put)
+    expected = to_value(before, parse(before))
+    amend_value(expected, path, remove, put)
     try:
-        found = value_of(after, scan(after))
+        actual = to_value(after, parse(after))
     except UnsafeEditError:
-        found = None
-    if found != wanted:
+        actual = None
+    if actual != expected:
         raise UnsafeEditError("is written in a way that cannot be changed safely.")
     return after

@@ -19,27 +19,29 @@ class TextEdit(Struct, frozen=True):
 
     start: int
     end: int
-    put: str = ""
+    replacement: str = ""
 
 
 class UnsafeEditError(Exception):
     """The text cannot be changed safely; says why, in words that follow a file name."""
 
 
-def spliced(text: str, splices: Iterable[TextEdit]) -> str:
+def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
     """The text with all splices made. They may not overlap."""
     parts: list[str] = []
     at = 0
-    for splice in sorted(splices, key=lambda each: (each.start, each.end)):
-        if splice.start < at:
+    for edit in sorted(edits, key=lambda each: (each.start, each.end)):
+        if edit.start < at:
             raise AssertionError("splices overlap")
-        parts += (text[at : splice.start], splice.put)
-        at = splice.end
+        parts += (text[at : edit.start], edit.replacement)
+        at = edit.end
     parts.append(text[at:])
     return "".join(parts)
 
 
-def amend(document: object, path: Iterable[str], remove: Iterable[str], put: Mapping[str, object]) -> None:
+def amend_value(
+    document: object, path: Iterable[str], remove: Iterable[str], put: Mapping[str, object]
+) -> None:
     """Do to a plain value what an editor has done to its text, so that the two can be compared."""
     for name in path:
         if isinstance(document, dict):
@@ -50,7 +52,7 @@ def amend(document: object, path: Iterable[str], remove: Iterable[str], put: Map
         document.update(put)
 
 
-def line_end(text: str) -> str:
+def newline_of(text: str) -> str:
     """How its lines end: as the first one does."""
     first = text.find("\n")
     return "\r\n" if first > 0 and text[first - 1] == "\r" else "\n"

@@ -17,10 +17,10 @@ from msgspec import Struct
 from switchboard_mcp.setup.edit.text_edit import (
     TextEdit,
     UnsafeEditError,
-    amend,
-    line_end,
+    amend_value,
+    apply_edits,
+    newline_of,
     position,
-    spliced,
 )
 
 _KEY = re.compile(r"""[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""")
@@ -39,7 +39,7 @@ class Statement(Struct):
 
 def read(text: str, key: Sequence[str]) -> object:
     """The plain value at a key; None where there is none."""
-    value: object = _parsed(text)
+    value: object = _parse(text)
     for name in key:
         if not isinstance(value, dict) or name not in value:
             return None
@@ -50,45 +50,45 @@ def read(text: str, key: Sequence[str]) -> object:
 def entry_texts(text: str, key: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     """The statements about each name, as they are written."""
     statements = scan(text)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name in names:
         spans = _spans(text, statements, (*key, name))
         if spans:
-            found[name] = "".join(_whole_line(text[span.start : span.end]) for span in spans)
-    return found
+            texts[name] = "".join(_ended_line(text[span.start : span.end]) for span in spans)
+    return texts
 
 
-def swap(
+def replace_tables(
     text: str, key: Sequence[str], remove: Sequence[str], put: Mapping[str, Mapping[str, object]]
 ) -> str:
     """Take the tables of some names out of a map, and put others in."""
     present = read(text, key)
     put = {name: value for name, value in put.items() if name in remove or not _has(present, name)}
-    texts = {name: _table((*key, name), value, line_end(text)) for name, value in put.items()}
-    return _changed(text, key, remove, texts, put)
+    texts = {name: _render_table((*key, name), value, newline_of(text)) for name, value in put.items()}
+    return _apply(text, key, remove, texts, put)
 
 
-def restore(text: str, key: Sequence[str], remove: Sequence[str], texts: Mapping[str, str]) -> str:
+def restore_tables(text: str, key: Sequence[str], remove: Sequence[str], texts: Mapping[str, str]) -> str:
     """Take tables out and put back others as they were written. Names that are there already are left alone."""
     present = read(text, key)
     back = {name: written for name, written in texts.items() if name in remove or not _has(present, name)}
     if any(not written.lstrip().startswith("[") for written in back.values()):
         # Pairs count from the table they stand in; alone they can only be said anew, from the root on.
-        back = {name: _rooted(written, (*key, name), line_end(text)) for name, written in back.items()}
+        back = {name: _as_table(written, (*key, name), newline_of(text)) for name, written in back.items()}
     values = {name: _dict(read(written, (*key, name))) for name, written in back.items()}
-    return _changed(text, key, remove, back, values)
+    return _apply(text, key, remove, back, values)
 
 
 def scan(text: str) -> list[Statement]:
     """Every statement of a valid document."""
-    _parsed(text)
-    found: list[Statement] = []
+    _parse(text)
+    statements: list[Statement] = []
     table: tuple[str, ...] = ()
     first = at = 1 if text.startswith("\ufeff") else 0
     while True:
         at = _skip_blank(text, at)
         if at >= len(text):
-            return found
+            return statements
         start = max(text.rfind("\n", 0, at) + 1, first)
         if text[at] == "[":
             double = text.startswith("[[", at)
@@ -100,11 +100,11 @@ def scan(text: str) -> list[Statement]:
             name, after = _key(text, at)
             after = _value_end(text, text.index("=", after) + 1)
             kind, path = "pair", (*table, *name)
-        at = _line_rest(text, after)
-        found.append(Statement(kind, path, start, at))
+        at = _next_line(text, after)
+        statements.append(Statement(kind, path, start, at))
 
 
-def _changed(
+def _apply(
     text: str,
     key: Sequence[str],
     remove: Sequence[str],
@@ -112,7 +112,7 @@ def _changed(
     values: Mapping[str, Mapping[str, object]],
 ) -> str:
     statements = scan(text)
-    _demand_tables(statements, tuple(key))
+    _require_tables(statements, tuple(key))
     splices: list[TextEdit] = []
     place = -1
     for name in remove:
@@ -120,8 +120,8 @@ def _changed(
         if spans and place < 0 and text[spans[0].start :].lstrip(" \t").startswith("["):
             place = spans[0].start
         splices += spans
-    end = line_end(text)
-    together = end.join(_whole_line(written) for written in texts.values())
+    end = newline_of(text)
+    together = end.join(_ended_line(written) for written in texts.values())
     if together and place >= 0:
         first = next(splice for splice in splices if splice.start == place)
         gone = text[first.start : first.end]
@@ -131,7 +131,7 @@ def _changed(
         tail = "" if not text or text.endswith("\n") else end
         gap = end if text.strip() else ""
         splices.append(TextEdit(len(text), len(text), tail + gap + together))
-    return _checked(text, spliced(text, splices), key, remove, values)
+    return _verified(text, apply_edits(text, splices), key, remove, values)
 
 
 def _spans(text: str, statements: Sequence[Statement], path: tuple[str, ...]) -> list[TextEdit]:
@@ -155,7 +155,7 @@ def _spans(text: str, statements: Sequence[Statement], path: tuple[str, ...]) ->
     return spans
 
 
-def _demand_tables(statements: Sequence[Statement], key: tuple[str, ...]) -> None:
+def _require_tables(statements: Sequence[Statement], key: tuple[str, ...]) -> None:
     for statement in statements:
         if statement.path == key and statement.kind != "header":
             raise UnsafeEditError(
@@ -163,18 +163,18 @@ def _demand_tables(statements: Sequence[Statement], key: tuple[str, ...]) -> Non
             )
 
 
-def _rooted(written: str, path: tuple[str, ...], end: str) -> str:
+def _as_table(written: str, path: tuple[str, ...], end: str) -> str:
     """Statements about a key, however they were written, as one table."""
     if written.lstrip().startswith("["):
         return written
-    value = _dict(_parsed(written))
+    value = _dict(_parse(written))
     for name in path:
         inner = value.get(name)
         value = inner if isinstance(inner, dict) else value
-    return _table(path, value, end)
+    return _render_table(path, value, end)
 
 
-def _table(path: Sequence[str], value: Mapping[str, object], end: str) -> str:
+def _render_table(path: Sequence[str], value: Mapping[str, object], end: str) -> str:
     lines = [f"[{_dotted(path)}]"]
     lines += [f"{_dotted([name])} = {_literal(item)}" for name, item in value.items() if item is not None]
     return end.join(lines) + end
@@ -213,13 +213,13 @@ def _key(text: str, at: int) -> tuple[tuple[str, ...], int]:
     names: list[str] = []
     while True:
         at = _skip_space(text, at)
-        found = _KEY.match(text, at)
-        if found is None:
+        match = _KEY.match(text, at)
+        if match is None:
             raise UnsafeEditError(f"has a key that cannot be read at {position(text, at)}.")
-        names.append(_name(found[0]))
-        after = _skip_space(text, found.end())
+        names.append(_name(match[0]))
+        after = _skip_space(text, match.end())
         if text[after : after + 1] != ".":
-            return tuple(names), found.end()
+            return tuple(names), match.end()
         at = after + 1
 
 
@@ -235,10 +235,10 @@ def _value_end(text: str, at: int) -> int:
     while at < len(text):
         character = text[at]
         if character in "\"'":
-            found = _STRING.match(text, at)
-            if found is None:
+            match = _STRING.match(text, at)
+            if match is None:
                 raise UnsafeEditError(f"has a text that never ends at {position(text, at)}.")
-            at = found.end()
+            at = match.end()
             continue
         if character in "[{":
             depth += 1
@@ -247,7 +247,7 @@ def _value_end(text: str, at: int) -> int:
         elif character == "#":
             if depth == 0:
                 return at
-            at = _line_rest(text, at)
+            at = _next_line(text, at)
             continue
         elif character == "\n" and depth == 0:
             return at
@@ -255,7 +255,7 @@ def _value_end(text: str, at: int) -> int:
     return at
 
 
-def _line_rest(text: str, at: int) -> int:
+def _next_line(text: str, at: int) -> int:
     """The beginning of the next line; all that may stand before it is a comment."""
     end = text.find("\n", at)
     return len(text) if end < 0 else end + 1
@@ -270,7 +270,7 @@ def _skip_space(text: str, at: int) -> int:
 def _skip_blank(text: str, at: int) -> int:
     while at < len(text):
         if text[at] == "#":
-            at = _line_rest(text, at)
+            at = _next_line(text, at)
         elif text[at] in " \t\r\n":
             at += 1
         else:
@@ -278,7 +278,7 @@ def _skip_blank(text: str, at: int) -> int:
     return at
 
 
-def _whole_line(text: str) -> str:
+def _ended_line(text: str) -> str:
     return text if not text or text.endswith("\n") else text + "\n"
 
 
@@ -290,7 +290,7 @@ def _dict(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text.removeprefix("\ufeff"))
     except tomllib.TOMLDecodeError as problem:
@@ -299,21 +299,21 @@ def _parsed(text: str) -> dict[str, Any]:
         raise UnsafeEditError("is nested too deeply.") from None
 
 
-def _checked(
+def _verified(
     before: str,
     after: str,
     key: Sequence[str],
     remove: Sequence[str],
     put: Mapping[str, Mapping[str, object]],
 ) -> str:
-    wanted = _parsed(before)
-    told = {name: {k: v for k, v in each.items() if v is not None} for name, each in put.items()}
-    amend(wanted, key, remove, told)
+    expected = _parse(before)
+    added = {name: {k: v for k, v in each.items() if v is not None} for name, each in put.items()}
+    amend_value(expected, key, remove, added)
     try:
-        found = _parsed(after)
+        actual = _parse(after)
     except UnsafeEditError:
-        found = {}
-    amend(found, key, (), {})
-    if found != wanted:
+        actual = {}
+    amend_value(actual, key, (), {})
+    if actual != expected:
         raise UnsafeEditError("is written in a way that cannot be changed safely.")
     return after

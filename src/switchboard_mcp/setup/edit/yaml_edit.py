@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from switchboard_mcp.setup.edit.text_edit import UnsafeEditError, line_end
+from switchboard_mcp.setup.edit.text_edit import UnsafeEditError, newline_of
 from switchboard_mcp.setup.edit.yaml_read import parse, significant
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*")
@@ -61,7 +61,7 @@ def swap(
 ) -> str:
     """Take entries out of the block, and put others in."""
     lines = text.splitlines(keepends=True)
-    end = line_end(text)
+    end = newline_of(text)
     indent = _indent(lines, _find(lines, key[0]))
     texts = {name: _written(name, value, indent, end, listed) for name, value in put.items()}
     values = {name: {"name": name, **value} if listed else value for name, value in put.items()}
@@ -99,7 +99,7 @@ def _changed(
     wanted = {entry.name: entry.value for entry in entries if entry.name in kept}
     wanted.update({name: _plain(value) for name, value in values.items() if name not in kept})
     gone = {number for entry in leaving for number in range(entry.start, entry.end)}
-    end = line_end(text)
+    end = newline_of(text)
     if not fresh and not gone:
         return text
     place = leaving[0].start if leaving else entries[-1].end if entries else block.start

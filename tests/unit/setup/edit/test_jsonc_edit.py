@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from switchboard_mcp.config.documents import decode_json
 from switchboard_mcp.setup.edit import jsonc_edit
-from switchboard_mcp.setup.edit.jsonc import scan, value_of
+from switchboard_mcp.setup.edit.jsonc import parse, to_value
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 
 NAMES = ("github", "fs", "a.b", "ünïcode", 'with "quotes"', "// no comment", "switchboard", "x")
@@ -71,7 +71,7 @@ def settings(draw: st.DrawFn) -> str:
 
 @given(documents())
 def test_a_document_means_what_the_parser_of_the_config_says(text: str) -> None:
-    assert value_of(text, scan(text)) == decode_json(text.encode())
+    assert to_value(text, parse(text)) == decode_json(text.encode())
 
 
 @given(settings(), st.lists(st.sampled_from(NAMES), unique=True), st.booleans())
@@ -81,13 +81,13 @@ def test_a_change_says_what_was_asked_and_keeps_every_other_character(
     before = decode_json(text.encode())
     assert isinstance(before, dict)
     wanted = {"switchboard": OURS} if put else {}
-    after = jsonc_edit.swap(text, ["mcpServers"], remove, wanted)
+    after = jsonc_edit.replace_members(text, ["mcpServers"], remove, wanted)
     servers = {name: value for name, value in before["mcpServers"].items() if name not in remove}
     if put:
         servers.setdefault("switchboard", OURS)
     assert decode_json(after.encode()) == {**before, "mcpServers": servers}
     # What stood before and after the map is the same, and so is every comment outside of a removed value.
-    node = next(member for member in scan(text).members if member.name == "mcpServers")
+    node = next(member for member in parse(text).members if member.name == "mcpServers")
     assert after.startswith(text[: node.value.start + 1])
     assert after.endswith(text[node.value.end - 1 :])
     for kept in node.value.members:
@@ -98,7 +98,7 @@ def test_a_change_says_what_was_asked_and_keeps_every_other_character(
 
 def _comments(text: str) -> set[str]:
     """The comments of the map that stand in none of its members."""
-    node = next(member for member in scan(text).members if member.name == "mcpServers").value
+    node = next(member for member in parse(text).members if member.name == "mcpServers").value
     outside = text[: node.end]
     for member in reversed(node.members):
         outside = outside[: member.start] + outside[member.end :]
@@ -113,14 +113,14 @@ def test_a_member_that_is_taken_out_and_put_back_is_where_it_was(text: str) -> N
     if not names or "switchboard" in before["mcpServers"]:
         return
     taken = jsonc_edit.member_texts(text, ["mcpServers"], names)
-    after = jsonc_edit.swap(text, ["mcpServers"], names, {"switchboard": OURS})
-    assert jsonc_edit.restore(after, ["mcpServers"], ["switchboard"], taken) == text
+    after = jsonc_edit.replace_members(text, ["mcpServers"], names, {"switchboard": OURS})
+    assert jsonc_edit.restore_members(after, ["mcpServers"], ["switchboard"], taken) == text
 
 
 @given(settings())
 def test_an_edit_that_changes_nothing_changes_no_character(text: str) -> None:
-    assert jsonc_edit.swap(text, ["mcpServers"], [], {}) == text
-    assert jsonc_edit.swap(text, ["nothing", "here"], ["a"], {}) == text
+    assert jsonc_edit.replace_members(text, ["mcpServers"], [], {}) == text
+    assert jsonc_edit.replace_members(text, ["nothing", "here"], ["a"], {}) == text
 
 
 @st.composite
@@ -133,12 +133,12 @@ def lists(draw: st.DrawFn) -> tuple[list[str], str]:
 def test_an_item_is_added_once_and_taken_out_again(drawn: tuple[list[str], str]) -> None:
     items, text = drawn
     path = ("mcp", "allowed")
-    after = jsonc_edit.with_item(text, path, "switchboard")
+    after = jsonc_edit.add_item(text, path, "switchboard")
     assert decode_json(after.encode()) == {
         "mcp": {"allowed": [*items, *([] if "switchboard" in items else ["switchboard"])]}
     }
-    assert jsonc_edit.with_item(after, path, "switchboard") == after
-    gone = jsonc_edit.without_item(after, path, "switchboard")
+    assert jsonc_edit.add_item(after, path, "switchboard") == after
+    gone = jsonc_edit.remove_item(after, path, "switchboard")
     assert decode_json(gone.encode()) == {
         "mcp": {"allowed": [item for item in items if item != "switchboard"]}
     }
@@ -164,7 +164,7 @@ def test_an_item_is_added_once_and_taken_out_again(drawn: tuple[list[str], str])
     ],
 )
 def test_what_is_new_looks_like_its_neighbours(text: str, after: str) -> None:
-    assert jsonc_edit.swap(text, ["mcpServers"], [], {"s": {}}) == after
+    assert jsonc_edit.replace_members(text, ["mcpServers"], [], {"s": {}}) == after
 
 
 @pytest.mark.parametrize(
@@ -182,4 +182,4 @@ def test_what_is_new_looks_like_its_neighbours(text: str, after: str) -> None:
 )
 def test_what_cannot_be_changed_safely_is_refused_with_the_place(text: str, why: str) -> None:
     with pytest.raises(UnsafeEditError, match=re.escape(why)):
-        jsonc_edit.swap(text, ["mcpServers"], ["a"], {"s": {}})
+        jsonc_edit.replace_members(text, ["mcpServers"], ["a"], {"s": {}})

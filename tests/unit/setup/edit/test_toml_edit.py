@@ -58,7 +58,7 @@ def test_a_change_says_what_was_asked_and_the_rest_stays(text: str, written: lis
     if put:
         servers["switchboard"] = OURS
         wanted["mcp_servers"] = servers
-    after = toml_edit.swap(text, KEY, remove, {"switchboard": OURS} if put else {})
+    after = toml_edit.replace_tables(text, KEY, remove, {"switchboard": OURS} if put else {})
     found = parsed(after)
     if not servers:
         found.pop("mcp_servers", None)
@@ -72,7 +72,7 @@ def test_a_change_says_what_was_asked_and_the_rest_stays(text: str, written: lis
 
 @given(documents())
 def test_an_edit_that_changes_nothing_changes_no_character(text: str) -> None:
-    assert toml_edit.swap(text, KEY, ["nobody"], {}) == text
+    assert toml_edit.replace_tables(text, KEY, ["nobody"], {}) == text
 
 
 @given(documents())
@@ -80,15 +80,15 @@ def test_what_was_taken_out_can_be_put_back(text: str) -> None:
     before = parsed(text)
     names = list(before.get("mcp_servers", {}))
     taken = toml_edit.entry_texts(text, KEY, names)
-    after = toml_edit.swap(text, KEY, names, {"switchboard": OURS})
-    assert parsed(toml_edit.restore(after, KEY, ["switchboard"], taken)) == before
+    after = toml_edit.replace_tables(text, KEY, names, {"switchboard": OURS})
+    assert parsed(toml_edit.restore_tables(after, KEY, ["switchboard"], taken)) == before
 
 
 def test_pairs_in_the_map_s_own_table_and_dotted_keys() -> None:
     text = '[mcp_servers]\na = { command = "a" }\nb.command = "b" # b\nb.args = []\n\n[z]\nk = 1\n'
-    after = toml_edit.swap(text, KEY, ["a", "b"], {"switchboard": {"command": "s"}})
+    after = toml_edit.replace_tables(text, KEY, ["a", "b"], {"switchboard": {"command": "s"}})
     assert after == '[mcp_servers]\n\n[z]\nk = 1\n\n[mcp_servers.switchboard]\ncommand = "s"\n'
-    back = toml_edit.restore(after, KEY, ["switchboard"], toml_edit.entry_texts(text, KEY, ["a", "b"]))
+    back = toml_edit.restore_tables(after, KEY, ["switchboard"], toml_edit.entry_texts(text, KEY, ["a", "b"]))
     assert tomllib.loads(back) == tomllib.loads(text)
 
 
@@ -102,4 +102,4 @@ def test_pairs_in_the_map_s_own_table_and_dotted_keys() -> None:
 )
 def test_what_cannot_be_changed_safely_is_refused(text: str, why: str) -> None:
     with pytest.raises(UnsafeEditError, match=why):
-        toml_edit.swap(text, KEY, ["a"], {"switchboard": {"command": "s"}})
+        toml_edit.replace_tables(text, KEY, ["a"], {"switchboard": {"command": "s"}})
