@@ -153,8 +153,8 @@ async def running(
             environ=os.environ,
             workspace=workspace.folder,
             start_task=start_task,
-            programs={} if desk is None else {desk.name: desk},
-            guard=None if posture is None else posture.guard,
+            builtin_apps={} if desk is None else {desk.name: desk},
+            launch_policy=None if posture is None else posture.guard,
             disabled=posture.disabled if posture is not None and pinned else None,
             audit=open_audit(workspace, log, redactor),
             pins=pins,
@@ -165,7 +165,7 @@ async def running(
         open_house(workspace.config, services)
         supervisor = Supervisor(workspace, services)
         gateway = Gateway(supervisor.children.values(), workspace.config, log, loop, workspace.folder)
-        services.audience = gateway
+        services.events = gateway
         gateway.audit = services.audit
         if telemetry is not None:
             watch(gateway, telemetry, loop)
@@ -225,7 +225,7 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, option
         loop.add_signal_handler(number, done.set)
     async with running(workspace, log, redactor, profile=options.profile) as switchboard:
         services = switchboard.services
-        front = StdioServer(switchboard.gateway, services.cork, services.valve, log)
+        front = StdioServer(switchboard.gateway, services.cork, services.flow_control, log)
         keep_current(switchboard, options)
         serving = services.start_task(front.run(done))
         relay = join_bus(switchboard, log, redactor)
@@ -257,7 +257,7 @@ async def serve_http(
     ) as switchboard:
         services = switchboard.services
         services.shared_capabilities = SHARED_CAPABILITIES
-        services.unnamed = switchboard.gateway.unnamed = "http"
+        services.default_principal = switchboard.gateway.unnamed = "http"
         sharing = services.start_task(replicas.run()) if replicas is not None else None
         front = HttpServer(switchboard.gateway, workspace.config.http, place.host, place.tokens, log)
         keep_current(switchboard, options)

@@ -108,7 +108,7 @@ def note_decision(workspace: Workspace, kind: str, child: str, outcome: str) -> 
 def join_bus(switchboard: Parts, log: Log, redactor: Redactor) -> asyncio.Task[None] | None:
     """Carry mail between machines, where there is a bus."""
     settings = settled(switchboard.workspace.config.bus, os.environ, switchboard.workspace.folder)
-    desk = switchboard.services.programs.get("mail")
+    desk = switchboard.services.builtin_apps.get("mail")
     if not settings.enabled or desk is None:
         return None
     try:

@@ -98,7 +98,7 @@ async def test_a_change_of_its_tools_is_noticed(served: Shop, name: str) -> None
     _, kind, url = served
     audience = Audience()
     async with meeting() as (meet, services), asyncio.timeout(PATIENCE_S):
-        services.audience = audience
+        services.events = audience
         child = meet(kind, url)
         # A server of the modern era tells those who listen, which begins a moment after the start.
         while not audience.news.is_set():

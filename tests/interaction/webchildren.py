@@ -165,7 +165,7 @@ async def meeting(log_lines: list[str] | None = None) -> AsyncIterator[tuple[Mee
             environ=os.environ,
             workspace="/",
             start_task=start_task,
-            audience=None,
+            events=None,
         )
 
         def meet(kind: Kind, url: str, idle_ms: int = 600_000, **members: Any) -> Child:

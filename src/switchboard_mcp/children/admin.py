@@ -12,7 +12,7 @@ from msgspec.json import encode
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.lifecycle import LifecycleEvent, State
-from switchboard_mcp.children.lock import flaw, lock_child, lock_path, merged, read_lock, write_lock
+from switchboard_mcp.children.lock import find_tampering, lock_child, lock_path, merge, read_lock, write_lock
 from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.config.lockfile import LockFile
 from switchboard_mcp.errors import Failure, failure
@@ -42,7 +42,7 @@ class AdminWaiter(ReadyWaiter):
 
 async def start(child: Child) -> Failure | None:
     """Start it, whatever it was waiting for; why it did not, if so."""
-    caller = AdminWaiter(child._services.loop)
+    caller = AdminWaiter(child._context.loop)
     child._retry_at, child._insists = 0.0, True  # a person may have mended it
     child.lookups += 1  # this is no call
     child.acquire(caller)
@@ -61,7 +61,7 @@ async def stop(child: Child, who: str) -> Failure | None:
         child._apply(LifecycleEvent.QUIET)
     if child.state in IDLE:
         child._apply(LifecycleEvent.EXPIRE)
-        child._services.log.info("child.stopped", child=child.name, by=who)
+        child._context.log.info("child.stopped", child=child.name, by=who)
         child._note("stopped")
         await child._drop_connection(problem)
         child._apply(LifecycleEvent.GONE)
@@ -80,7 +80,7 @@ def drift(child: Child) -> list[ToolChange]:
     offer = child.inventory
     if offer._pin is None or not offer._pin.changes:
         return []
-    offer.look_again()
+    offer.reload_lock()
     return list(offer._pin.changes)
 
 
@@ -91,21 +91,21 @@ def mark(changes: list[ToolChange]) -> str:
 
 def accept(child: Child, seen: str) -> Failure | None:
     """Take what the running child offers as its lock, if that is still what was seen."""
-    services, offer = child._services, child.inventory
-    knowledge = offer._snapshot
+    context, offer = child._context, child.inventory
+    snapshot = offer._snapshot
     changes = drift(child)
-    if knowledge is None or not changes:
+    if snapshot is None or not changes:
         told = f"Child '{child.name}' does not run, or is as it was locked: there is nothing to accept."
         return failure("lock_invalid", told, child=child.name, hint="Start it, then look again.")
     if mark(changes) != seen:
         told = f"Child '{child.name}' offers something else by now than what was looked at."
         return failure("tool_drifted", told, child=child.name, hint="Look at the differences again.")
-    path = lock_path(services.workspace)
+    path = lock_path(context.workspace)
     lock = read_lock(path) or LockFile(schema_version=1)
     kept = lock.children.get(child.name)
-    sound = kept is not None and flaw(path, child.name, kept) is None
-    entry = lock_child(child.spec, services.workspace, knowledge)
-    lock.children[child.name] = merged(kept if sound else None, entry)
+    sound = kept is not None and find_tampering(path, child.name, kept) is None
+    entry = lock_child(child.spec, context.workspace, snapshot)
+    lock.children[child.name] = merge(kept if sound else None, entry)
     write_lock(path, lock)
-    offer.look_again()
+    offer.reload_lock()
     return None

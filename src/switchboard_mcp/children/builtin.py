@@ -31,11 +31,11 @@ class HostInfo(Protocol):
     principal: str
 
 
-def menu(spec: ChildSpec, services: ChildContext) -> ToolTable:
+def menu(spec: ChildSpec, context: ChildContext) -> ToolTable:
     """What the program of this name offers."""
-    found = services.menus.get(spec.name)
+    found = context.builtin_tools.get(spec.name)
     if found is None:
-        found = services.menus[spec.name] = ToolTable(services.programs[spec.name], __version__)
+        found = context.builtin_tools[spec.name] = ToolTable(context.builtin_apps[spec.name], __version__)
     return found
 
 
@@ -45,9 +45,9 @@ class BuiltinInventory(MergedInventory):
     @property
     def snapshot(self) -> ServerSnapshot:
         """All of it, from the beginning."""
-        known = self._services.catalog.recall(self._spec)
+        known = self._context.catalog.get(self._spec)
         if known is None:
-            offered = menu(self._spec, self._services)
+            offered = menu(self._spec, self._context)
             known = ServerSnapshot(
                 server=ServerIdentity(offered.program.name, __version__),
                 protocol=versions.LATEST_HANDSHAKE,
@@ -56,20 +56,20 @@ class BuiltinInventory(MergedInventory):
                 tools=offered.listed,
                 lists=dict(offered.lists),
             )
-            self._services.catalog.remember(self._spec, known)
+            self._context.catalog.store(self._spec, known)
         return known
 
 
 class BuiltinChild(PerSessionChild):
     """See the module. Stands for all instances."""
 
-    def __init__(self, spec: ChildSpec, config: Config, services: ChildContext) -> None:
-        super().__init__(spec, config, services, most=sys.maxsize)
-        self.inventory = BuiltinInventory(spec, services, self.timeout_s)
+    def __init__(self, spec: ChildSpec, config: Config, context: ChildContext) -> None:
+        super().__init__(spec, config, context, most=sys.maxsize)
+        self.inventory = BuiltinInventory(spec, context, self.timeout_s)
 
     def another(self) -> Child:
         """One more instance."""
-        return Instance(self.spec, self._config, self._services)
+        return Instance(self.spec, self._config, self._context)
 
 
 class Instance(Child):
@@ -79,14 +79,14 @@ class Instance(Child):
         """It holds nothing that would be worth stopping, and knows who its host is."""
 
     async def _carrier(self, spec: ChildSpec, limit_s: float) -> BuiltinTransport:
-        services = self._services
-        ours, theirs = memory.pair(services.loop)
+        context = self._context
+        ours, theirs = memory.pair(context.loop)
 
         def wrong(where: str, problem: BaseException) -> None:
-            services.log.error("internal", child=spec.name, tool=where, problem=repr(problem))
+            context.log.error("internal", child=spec.name, tool=where, problem=repr(problem))
 
         server = mcp_server.InProcessServer(
-            services.loop, theirs, menu(spec, services), services.start_task, wrong
+            context.loop, theirs, menu(spec, context), context.start_task, wrong
         )
         await server.open(_caller(self.owner))
         return BuiltinTransport(spec, ours, server)
@@ -113,19 +113,19 @@ class BuiltinTransport:
     def watch(self, gone: Closed, lost: Lost) -> None:
         """It goes when it is told to."""
 
-    def screen(self, tools: list[Tool], protocol: str) -> list[Tool]:
+    def callable_tools(self, tools: list[Tool], protocol: str) -> list[Tool]:
         """All of them."""
         return tools
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         """Let go of the client."""
         self.link.close()
         await self._server.close()
 
-    async def conclude(self, opened: bool) -> Failure:
+    async def exit_reason(self, opened: bool) -> Failure:
         """The server has ended the conversation."""
         return failure("child_crashed", f"Child '{self._spec.name}' has ended.", child=self._spec.name)
 
-    def last_words(self) -> list[str]:
+    def stderr_tail(self) -> list[str]:
         """It has no stderr."""
         return []

@@ -18,12 +18,12 @@ from switchboard_mcp.suites import sanitize
 
 FORMAT = 2
 # How much is kept: entries of children that nobody has run for long, or beyond so many, are removed.
-MOST_ENTRIES = 1_000
-LONGEST_KEPT_S = 90 * 24 * 3600.0
+MAX_ENTRIES = 1_000
+MAX_AGE_S = 90 * 24 * 3600.0
 # A temporary file that is older than this was left by somebody who died.
-LEFT_BEHIND_S = 3600.0
+TEMP_FILE_MAX_AGE_S = 3600.0
 # More words of a command than this are not looked up as files.
-MOST_WORDS = 32
+MAX_CHECKED_ARGS = 32
 
 
 class Annotations(Struct, rename="camel", gc=False):
@@ -41,12 +41,12 @@ class Tool(Struct, rename="camel"):
     input_schema: Raw | UnsetType = UNSET
     annotations: Annotations | UnsetType | None = UNSET
     raw: Raw | UnsetType = UNSET  # all of it, as the child sent it
-    is_readable: bool = False
+    is_sanitized: bool = False
 
-    def readable(self) -> Tool:
+    def sanitized(self) -> Tool:
         """Itself, its texts fit for a model to read from now on; `raw` stays as it is. Looked through once."""
-        if not self.is_readable:
-            self.is_readable = True
+        if not self.is_sanitized:
+            self.is_sanitized = True
             if self.raw is UNSET or not sanitize.is_plain(self.raw):
                 if self.description:
                     self.description = sanitize.shown(self.description)
@@ -55,12 +55,12 @@ class Tool(Struct, rename="camel"):
         return self
 
     @property
-    def only_as_task(self) -> bool:
+    def task_required(self) -> bool:
         """Whether it only runs as a task of the handshake era."""
         if self.raw is UNSET or b'"taskSupport"' not in bytes(self.raw):
             return False
         try:
-            return _decode_running(self.raw).execution.task_support == "required"
+            return _decode_execution(self.raw).execution.task_support == "required"
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
 
@@ -69,7 +69,7 @@ class _Execution(Struct, rename="camel"):
     task_support: str = ""
 
 
-class _Running(Struct):
+class _ToolExecution(Struct):
     """How a tool is run."""
 
     execution: _Execution = msgspec.field(default_factory=_Execution)
@@ -108,7 +108,7 @@ class ServerSnapshot(Struct, rename="camel", kw_only=True):
 
 
 _decode = msgspec.json.Decoder(ServerSnapshot).decode
-_decode_running = msgspec.json.Decoder(_Running).decode
+_decode_execution = msgspec.json.Decoder(_ToolExecution).decode
 _decode_tool = msgspec.json.Decoder(Tool).decode
 _decode_loose = msgspec.json.Decoder(_LooseTool).decode
 
@@ -125,7 +125,7 @@ def read_tools(raw_tools: list[Raw]) -> list[Tool]:
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
         tool.raw = raw
-        tool.is_readable = False  # whatever the child says
+        tool.is_sanitized = False  # whatever the child says
         tools.append(tool)
     return tools
 
@@ -149,11 +149,11 @@ def cache_folder(environ: Mapping[str, str]) -> str:
     return os.path.join(base, "switchboard-mcp", "catalog") if base else ""
 
 
-class _Known(Struct, eq=False):
+class _CatalogEntry(Struct, eq=False):
     """What is known of one child as it is configured."""
 
     spec: ChildSpec
-    knowledge: ServerSnapshot | None
+    snapshot: ServerSnapshot | None
     learned_at: float = 0.0
 
 
@@ -163,52 +163,52 @@ class Catalog:
     def __init__(self, folder: str, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
         self._clock = clock
-        self._is_tidy = False
+        self._cleaned_up = False
         # By name; where a child was changed while it ran, its earlier self is known for a while beside it.
-        self._known: dict[str, list[_Known]] = {}
+        self._entries: dict[str, list[_CatalogEntry]] = {}
 
-    def recall(self, spec: ChildSpec) -> ServerSnapshot | None:
+    def get(self, spec: ChildSpec) -> ServerSnapshot | None:
         """What is known of a child, from this run or an earlier one."""
         known = self._find(spec)
         if known is None:
             kept = self._folder and spec.kind != "builtin"
-            known = self._note(spec, *(self._read(fingerprint(spec)) if kept else (None, 0.0)))
-        return known.knowledge
+            known = self._add(spec, *(self._read(fingerprint(spec)) if kept else (None, 0.0)))
+        return known.snapshot
 
     def is_fresh(self, spec: ChildSpec, within_s: float) -> bool:
         """Whether a child told so lately what it offers, and from the program that it still has."""
-        if self.recall(spec) is None:
+        if self.get(spec) is None:
             return False
         known = self._find(spec)
         assert known is not None
         age_s = self._clock() - known.learned_at
         return 0 <= age_s < within_s and not changed_since(spec, known.learned_at)
 
-    def remember(self, spec: ChildSpec, knowledge: ServerSnapshot) -> None:
+    def store(self, spec: ChildSpec, snapshot: ServerSnapshot) -> None:
         """Keep what a child told."""
         known = self._find(spec)
         if known is None:
-            self._note(spec, knowledge, self._clock())
+            self._add(spec, snapshot, self._clock())
         else:
-            known.knowledge, known.learned_at = knowledge, self._clock()
+            known.snapshot, known.learned_at = snapshot, self._clock()
         if self._folder and spec.kind != "builtin":  # which is as new as this program
-            self._write(fingerprint(spec), msgspec.json.encode(knowledge))
+            self._write(fingerprint(spec), msgspec.json.encode(snapshot))
 
-    def forget(self, spec: ChildSpec) -> None:
+    def discard(self, spec: ChildSpec) -> None:
         """A child that is no more; what was written of it stays."""
         known = self._find(spec)
         if known is not None:
-            self._known[spec.name].remove(known)
+            self._entries[spec.name].remove(known)
 
-    def _find(self, spec: ChildSpec) -> _Known | None:
-        for known in self._known.get(spec.name, ()):
+    def _find(self, spec: ChildSpec) -> _CatalogEntry | None:
+        for known in self._entries.get(spec.name, ()):
             if known.spec is spec or known.spec == spec:
                 return known
         return None
 
-    def _note(self, spec: ChildSpec, knowledge: ServerSnapshot | None, learned_at: float) -> _Known:
-        known = _Known(spec, knowledge, learned_at)
-        self._known.setdefault(spec.name, []).append(known)
+    def _add(self, spec: ChildSpec, snapshot: ServerSnapshot | None, learned_at: float) -> _CatalogEntry:
+        known = _CatalogEntry(spec, snapshot, learned_at)
+        self._entries.setdefault(spec.name, []).append(known)
         return known
 
     def _read(self, name: str) -> tuple[ServerSnapshot | None, float]:
@@ -233,9 +233,9 @@ class Catalog:
             write_whole(os.path.join(self._folder, name), data, sync=False)
         except OSError:
             return
-        if not self._is_tidy:
-            self._is_tidy = True
-            tidy(self._folder, self._clock())
+        if not self._cleaned_up:
+            self._cleaned_up = True
+            remove_stale_files(self._folder, self._clock())
 
 
 def changed_since(spec: ChildSpec, moment: float) -> bool:
@@ -243,7 +243,7 @@ def changed_since(spec: ChildSpec, moment: float) -> bool:
     if spec.kind != "stdio":
         return False
     named = [spec.command] if os.path.dirname(spec.command) else []
-    named += [word for word in spec.args[:MOST_WORDS] if "." in word or "/" in word]
+    named += [word for word in spec.args[:MAX_CHECKED_ARGS] if "." in word or "/" in word]
     for word in named:
         try:
             if os.stat(os.path.join(spec.cwd, word)).st_mtime > moment:
@@ -253,17 +253,15 @@ def changed_since(spec: ChildSpec, moment: float) -> bool:
     return False
 
 
-def tidy(folder: str, now: float) -> int:
+def remove_stale_files(folder: str, now: float) -> int:
     """Remove what nobody has had a use for in a long time; how many files that were."""
     try:
         found = [(entry.stat().st_mtime, entry.name) for entry in os.scandir(folder) if entry.is_file()]
     except OSError:
         return 0
     kept = sorted((item for item in found if "." not in item[1]), reverse=True)
-    old = [
-        name for place, (at, name) in enumerate(kept) if place >= MOST_ENTRIES or now - at > LONGEST_KEPT_S
-    ]
-    left = [name for at, name in found if "." in name and now - at > LEFT_BEHIND_S]
+    old = [name for place, (at, name) in enumerate(kept) if place >= MAX_ENTRIES or now - at > MAX_AGE_S]
+    left = [name for at, name in found if "." in name and now - at > TEMP_FILE_MAX_AGE_S]
     for name in (*old, *left):
         try:
             os.unlink(os.path.join(folder, name))

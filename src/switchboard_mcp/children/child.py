@@ -58,20 +58,20 @@ FAULTS = frozenset(
 class Child(Meeting):
     """See the module. `user` is whoever used this run last."""
 
-    def __init__(self, spec: ChildSpec, config: Config, services: ChildContext) -> None:
-        super().__init__(spec, config, services)
+    def __init__(self, spec: ChildSpec, config: Config, context: ChildContext) -> None:
+        super().__init__(spec, config, context)
         self.requests = 0
         self.lookups = 0  # visits that were no calls
         self.successor: Child | None = None
         self.last_session: object = None
         self._fresh_s = config.introspection.fresh_ms / 1000
-        self._waiting = StartQueue(self, services)
+        self._waiting = StartQueue(self, context)
         self._quiet_since = 0.0
         self._log_level = ""
         self._visits_seen = 0
         self._missing: list[ReadyWaiter] = []  # who waits for the list of tools to be fetched again
         self._looked_for: dict[str, float] = {}  # subtools that were looked for, and when
-        self.subscriptions = ChildSubscriptions(services, self.timeout_s, self._missed)
+        self.subscriptions = ChildSubscriptions(context, self.timeout_s, self._missed)
 
     @property
     def pid(self) -> int:
@@ -104,7 +104,7 @@ class Child(Meeting):
         self._review()
         # What another replica has said is asked for again with each call: it may have been taken back.
         waits = self.state not in RUNNING and self._told is None
-        early = waits and self._retry_at > self._services.loop.time()
+        early = waits and self._retry_at > self._context.loop.time()
         action = self._apply(LifecycleEvent.EARLY if early else LifecycleEvent.NEED)
         if action is Action.SEND:
             visitor.on_ready(self)
@@ -114,7 +114,7 @@ class Child(Meeting):
             self._waiting.add(visitor)
             if action is Action.START:
                 self._modern_first, self._capabilities = visitor.modern, visitor.capabilities
-                self._services.start_task(self._start())
+                self._context.start_task(self._start())
 
     def _may_be_shown(self) -> bool:
         """Whether what it offers is known well enough to be looked at, without starting it."""
@@ -147,22 +147,22 @@ class Child(Meeting):
 
     def register_secrets(self, hidden: list[str]) -> None:
         """Arguments of a call that must not be shown."""
-        self._services.redactor.remember(hidden)
+        self._context.redactor.remember(hidden)
 
     def redact(self, problem: Failure) -> Failure:
         """The failure as it may be shown."""
-        return self._services.redactor.failure(problem)
+        return self._context.redactor.failure(problem)
 
     def record_failure(self, problem: Failure, principal: str) -> Failure:
         """The same for what became of somebody's call, remembered where anybody may ask for it."""
         shown = self.redact(problem)
-        if self._services.recent is not None:
-            self._services.recent.note(shown, principal)
+        if self._context.recent_errors is not None:
+            self._context.recent_errors.note(shown, principal)
         return shown
 
     def redact_body(self, body: Raw | bytes) -> bytes:
         """A body of the child's own that is no result, without the secrets that we know."""
-        return self._services.redactor.body(bytes(body))
+        return self._context.redactor.body(bytes(body))
 
     def cancel_wait(self, visitor: ReadyWaiter) -> None:
         """The visitor no longer waits."""
@@ -177,7 +177,7 @@ class Child(Meeting):
 
     def refresh_tools_for(self, subtool: str, visitor: ReadyWaiter) -> None:
         """Let the visitor in when it is known whether there is such a subtool by now."""
-        now = self._services.loop.time()
+        now = self._context.loop.time()
         if not self._missing and now - self._looked_for.get(subtool, -MISSED_S) < MISSED_S:
             visitor.on_ready(self)
             return
@@ -190,7 +190,7 @@ class Child(Meeting):
         """Let the visitor in when the list of tools has been fetched again. Single flight, however many want one."""
         self._missing.append(visitor)
         if len(self._missing) == 1:
-            self._services.start_task(self._relist())
+            self._context.start_task(self._relist())
 
     def set_log_level(self, level: str) -> None:
         """Log messages the host wants from now on; told to the child where it can be, now or when it starts."""
@@ -199,7 +199,7 @@ class Child(Meeting):
         able = knowledge is not None and "logging" in knowledge.capabilities
         if self.peer is not None and not self.modern and able:
             params = b'{"level":%b}' % encode(level)
-            self.peer.send(AwaitedRequest(self._services.loop, "logging/setLevel", params, self.timeout_s))
+            self.peer.send(AwaitedRequest(self._context.loop, "logging/setLevel", params, self.timeout_s))
             self._answers_at_start += 1  # its answer says nothing of whether calls are answered
 
     def lower_log_level(self, level: str) -> None:
@@ -219,7 +219,7 @@ class Child(Meeting):
             self._apply(LifecycleEvent.QUIET)
         elif now - self._quiet_since >= self._timeouts.idle_ms / 1000:
             self._apply(LifecycleEvent.EXPIRE)
-            self._services.start_task(self._stop_idle())
+            self._context.start_task(self._stop_idle())
 
     def is_disposable(self, now: float) -> bool:
         """Whether nothing is lost if it is forgotten."""
@@ -242,7 +242,7 @@ class Child(Meeting):
         if connection is self._connection and self.state in RUNNING:
             self._review()
             self.failures += problem.code not in HARMLESS
-            self._services.log.warning("child.crashed", child=self.name, problem=problem.message)
+            self._context.log.warning("child.crashed", child=self.name, problem=problem.message)
             self._fall_back(problem)
         for visitor in unheard:
             self.acquire(visitor)
@@ -250,16 +250,16 @@ class Child(Meeting):
     def on_notification(self, connection: Connection, message: RpcMessage) -> None:
         """A notification from the child."""
         if message.method in CHANGES:
-            self.inventory.changed(connection, message.method)
+            self.inventory.on_list_changed(connection, message.method)
         elif message.method == ACKNOWLEDGED:
             self.subscriptions.acknowledged(message)
-        elif self._services.audience is not None:
-            self._services.audience.child_said(self, connection.peer, message)
+        elif self._context.events is not None:
+            self._context.events.child_said(self, connection.peer, message)
 
     def on_request(self, connection: Connection, message: RpcMessage) -> None:
         """The child asks its client something."""
-        if self._services.audience is not None:
-            self._services.audience.child_asked(self, connection.peer, message)
+        if self._context.events is not None:
+            self._context.events.child_asked(self, connection.peer, message)
 
     def _missed(self, method: str, params: bytes) -> None:
         """Something may have changed while the child could not tell."""
@@ -270,23 +270,23 @@ class Child(Meeting):
         connection = self._connection
         self._fall_back(problem)
         if connection is not None:
-            self._services.start_task(connection.stop(problem))
+            self._context.start_task(connection.stop(problem))
 
     async def _start(self) -> None:
         if self._replicas is not None and await self._is_given_up_elsewhere(self._replicas):
             self._apply(LifecycleEvent.TOLD)
             self._waiting.send_away(self._rejection())
             return
-        loop = self._services.loop
+        loop = self._context.loop
         began = loop.time()
         self._waiting.start_telling()
         slow = loop.call_later(self._rules.spawn_warn_s, self._tell_slow_start)
         try:
             outcome = self._closing or await self._connect_in_time()
             if not isinstance(outcome, Failure):
-                self.inventory.learn(outcome)
+                self.inventory.update(outcome)
         except Exception as problem:  # noqa: BLE001 - visitors wait for an answer, whatever went wrong
-            self._services.log.error("internal", child=self.name, problem=repr(problem))
+            self._context.log.error("internal", child=self.name, problem=repr(problem))
             outcome = failure("internal", f"Child '{self.name}' could not be started.", child=self.name)
         finally:
             self._waiting.stop_telling()
@@ -296,7 +296,7 @@ class Child(Meeting):
         if isinstance(outcome, Failure):
             outcome = self.redact(outcome)
             if self._closing is None:
-                self._services.log.warning("child.start_failed", child=self.name, problem=outcome.message)
+                self._context.log.warning("child.start_failed", child=self.name, problem=outcome.message)
             self.failures += 1
             await self._drop_connection(outcome)
             self._fall_back(outcome)
@@ -304,7 +304,7 @@ class Child(Meeting):
         assert self._connection is not None
         self.peer, self.last_session = self._connection.peer, None
         self._answers_at_start = self.peer.answers
-        self._services.log.info(
+        self._context.log.info(
             "child.started",
             child=self.name,
             pid=self.pid,
@@ -317,11 +317,11 @@ class Child(Meeting):
         self._apply(LifecycleEvent.UP_AGAIN if self.failures else LifecycleEvent.UP)
         self.subscriptions.begin(self.peer, outcome.capabilities, modern=self.modern)
         self._waiting.let_all_in()
-        await self.inventory.fetch_rest(self._connection)
+        await self.inventory.fetch_remaining(self._connection)
 
     def _tell_slow_start(self) -> None:
         seconds = self._rules.spawn_warn_s
-        self._services.log.warning("child.start_slow", child=self.name, seconds=seconds)
+        self._context.log.warning("child.start_slow", child=self.name, seconds=seconds)
 
     def _fall_back(self, problem: Failure) -> None:
         """After a failure: wait, give up for a while, or wait for a person."""
@@ -333,17 +333,17 @@ class Child(Meeting):
         else:
             judged = setback(self.failures, self._rules)
             event, wait_s = judged.event, judged.wait_s
-        self._retry_at = self._services.loop.time() + wait_s
+        self._retry_at = self._context.loop.time() + wait_s
         self._apply(event)
         self._note("quarantined" if self.state is State.QUARANTINED else problem.code)
         if self.state is State.QUARANTINED and self._replicas is not None:
             self._replicas.gave_up(self.spec, self.failures, self.redact(problem).message, wait_s)
-        if self._services.recent is not None:
-            self._services.recent.note(self.redact(problem))
+        if self._context.recent_errors is not None:
+            self._context.recent_errors.note(self.redact(problem))
         self._waiting.send_away(problem)
 
     async def _stop_idle(self) -> None:
-        self._services.log.info("child.idle", child=self.name)
+        self._context.log.info("child.idle", child=self.name)
         self._note("stopped")
         await self._drop_connection(
             failure("child_crashed", f"Child '{self.name}' was stopped, being idle.", child=self.name)

@@ -1,7 +1,7 @@
 """One run of a child: its conversation, over whatever carries it, and its end.
 
 A connection is opened once and ends once. It answers what children ask of their client. Whether and when to start again
-is decided elsewhere (`child`); what carries the messages, and how that ends, is the carrier's (`local`, `remote`).
+is decided elsewhere (`child`); what carries the messages, and how that ends, is the transport's (`local`, `remote`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from switchboard_mcp.transport.rpc import Peer, PendingRequest
 
 # A child that asks and asks but does not read our answers gets no more of them.
 MAX_UNREAD_ANSWERS = 1024 * 1024
-SHOWN_GARBAGE = 200
+SHOWN_OUTPUT_CHARS = 200
 
 
 class ChildTransport(Protocol):
@@ -41,23 +41,23 @@ class ChildTransport(Protocol):
     def watch(self, gone: Closed, lost: Lost) -> None:
         """Tell when the child is of no use any more, though the link does not say so, and which answers are lost."""
 
-    def screen(self, tools: list[Tool], protocol: str) -> list[Tool]:
+    def callable_tools(self, tools: list[Tool], protocol: str) -> list[Tool]:
         """The tools that can be called over it."""
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         """Let the child go, by force where it must be. Leaves nothing open."""
 
-    async def conclude(self, opened: bool) -> Failure:
+    async def exit_reason(self, opened: bool) -> Failure:
         """The child has gone by itself: say why. Leaves nothing open."""
 
-    def last_words(self) -> list[str]:
+    def stderr_tail(self) -> list[str]:
         """What the child said last beside the protocol, with secrets masked."""
 
 
 class ConnectionOwner(Protocol):
     """Who started a connection hears of its end and of what the child says."""
 
-    def on_exit(self, connection: Connection, problem: Failure, unheard: list[ReadyWaiter]) -> None:
+    def on_exit(self, connection: Connection, problem: Failure, unsent: list[ReadyWaiter]) -> None:
         """The child is gone without having been asked to go, and has surely not heard these."""
 
     def on_notification(self, connection: Connection, message: RpcMessage) -> None:
@@ -71,47 +71,47 @@ class Connection:
     """See the module. `peer` is what calls are sent through."""
 
     def __init__(
-        self, services: ChildContext, spec: ChildSpec, carrier: ChildTransport, owner: ConnectionOwner
+        self, context: ChildContext, spec: ChildSpec, transport: ChildTransport, owner: ConnectionOwner
     ) -> None:
-        self._services = services
+        self._context = context
         self._spec = spec
-        self._carrier = carrier
+        self._transport = transport
         self._owner = owner
         self._stopping = False
         self._opened = False
         self._protocol = ""
         self._capabilities = b"{}"
-        self._garbage: bytes | None = None
-        self.peer = Peer(services.loop, carrier.link, self)
-        carrier.watch(self.link_closed, self.peer.lose)
+        self._invalid_output: bytes | None = None
+        self.peer = Peer(context.loop, transport.link, self)
+        transport.watch(self.link_closed, self.peer.lose)
         self.peer.start()
-        services.valve.add(carrier.link)
+        context.flow_control.add(transport.link)
 
     @property
     def pid(self) -> int:
         """The child's process id."""
-        return self._carrier.pid
+        return self._transport.pid
 
-    def last_words(self) -> list[str]:
+    def stderr_tail(self) -> list[str]:
         """What the child said last beside the protocol."""
-        return self._carrier.last_words()
+        return self._transport.stderr_tail()
 
     async def open(
         self, limit_s: float, capabilities: bytes = b"{}", *, modern_first: bool = False
     ) -> ServerSnapshot | Failure | UnsupportedVersion:
         """Shake hands within the limit."""
         self._capabilities = capabilities
-        knowledge = await shake_hands(
+        snapshot = await shake_hands(
             self.peer, self._spec.name, limit_s, capabilities, modern_first=modern_first
         )
-        if knowledge is None:
+        if snapshot is None:
             return self._start_timeout(limit_s)
-        if isinstance(knowledge, Failure | UnsupportedVersion):
-            return knowledge
+        if isinstance(snapshot, Failure | UnsupportedVersion):
+            return snapshot
         self._opened = True
-        self._protocol = knowledge.protocol
-        knowledge.tools = self._screened(knowledge.tools)
-        return knowledge
+        self._protocol = snapshot.protocol
+        snapshot.tools = self._callable_entries(snapshot.tools)
+        return snapshot
 
     async def fetch(self, method: str, limit_s: float) -> Listed | Failure | None:
         """Ask for one of the child's lists again."""
@@ -120,20 +120,20 @@ class Connection:
             self.peer, self._spec.name, method, limit_s, self._capabilities, modern=modern
         )
         if isinstance(listed, Listed) and method == "tools/list":
-            listed.entries = self._screened(listed.entries)
+            listed.entries = self._callable_entries(listed.entries)
         return listed
 
-    def _screened(self, entries: list[Raw]) -> list[Raw]:
+    def _callable_entries(self, entries: list[Raw]) -> list[Raw]:
         """The tools that can be called over what carries them."""
-        tools = self._carrier.screen(read_tools(entries), self._protocol)
+        tools = self._transport.callable_tools(read_tools(entries), self._protocol)
         return [tool.raw for tool in tools if tool.raw is not UNSET]
 
     async def stop(self, problem: Failure) -> None:
         """Let the child go. Whoever still waits for an answer is told the problem at once."""
         self._stopping = True
         self.peer.fail_all(problem)
-        await self._carrier.end()
-        self._services.valve.discard(self._carrier.link)
+        await self._transport.stop()
+        self._context.flow_control.discard(self._transport.link)
 
     def requested(self, message: RpcMessage) -> None:
         """A child may ask its client; whether it is there we know ourselves."""
@@ -151,11 +151,11 @@ class Connection:
 
     def babbled(self, noise: Noise | Oversized | Malformed) -> None:
         """Log what is no message; the first is kept, in case nothing better follows."""
-        if self._garbage is None and isinstance(noise, Noise):
-            self._garbage = noise.line[: 4 * SHOWN_GARBAGE]
-        log = self._services.log
+        if self._invalid_output is None and isinstance(noise, Noise):
+            self._invalid_output = noise.line[: 4 * SHOWN_OUTPUT_CHARS]
+        log = self._context.log
         if log.enabled("debug"):
-            what = self._services.redactor.clipped(str(noise), SHOWN_GARBAGE)
+            what = self._context.redactor.clipped(str(noise), SHOWN_OUTPUT_CHARS)
             log.debug("child.babbled", child=self._spec.name, what=what)
 
     def too_large(self, call: PendingRequest, size: int) -> None:
@@ -183,24 +183,26 @@ class Connection:
         """Nothing more comes from the child: unless we asked for it, find out why."""
         if not self._stopping:
             self._stopping = True
-            self._services.start_task(self._conclude())
+            self._context.start_task(self._report_exit())
 
-    async def _conclude(self) -> None:
-        problem = await self._carrier.conclude(self._opened)
-        self._services.valve.discard(self._carrier.link)
+    async def _report_exit(self) -> None:
+        problem = await self._transport.exit_reason(self._opened)
+        self._context.flow_control.discard(self._transport.link)
         # A server that has forgotten us has done nothing of what was asked since.
-        unheard = self.peer.take_back(ReadyWaiter) if problem.code == "child_session_lost" else []
+        unsent = self.peer.take_back(ReadyWaiter) if problem.code == "child_session_lost" else []
         self.peer.fail_all(problem)
-        self._owner.on_exit(self, problem, unheard)
+        self._owner.on_exit(self, problem, unsent)
 
     def _start_timeout(self, limit_s: float) -> Failure:
         garbage = ""
-        if self._garbage is not None:
-            line = self._services.redactor.clipped(self._garbage.decode("utf-8", "replace"), SHOWN_GARBAGE)
+        if self._invalid_output is not None:
+            line = self._context.redactor.clipped(
+                self._invalid_output.decode("utf-8", "replace"), SHOWN_OUTPUT_CHARS
+            )
             garbage = f" It wrote to stdout what is no MCP message, first: {line!r}."
         return failure(
             "child_start_timeout",
             f"Child '{self._spec.name}' did not complete its handshake within {limit_s:g} s.{garbage}",
             child=self._spec.name,
-            stderr=self._carrier.last_words(),
+            stderr=self._transport.stderr_tail(),
         )

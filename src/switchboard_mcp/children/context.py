@@ -1,4 +1,4 @@
-"""What every child shares with the others: loop, launcher, logs, memory of earlier runs."""
+"""The services that all children share: event loop, launcher, log, catalog, audit."""
 
 from __future__ import annotations
 
@@ -30,42 +30,43 @@ if TYPE_CHECKING:
 
 
 class ChildEvents(Protocol):
-    """Who hears what children say without being asked: the gateway."""
+    """Receives the messages that children send on their own. Implemented by the gateway."""
 
     def child_said(self, child: Child, peer: Peer, message: RpcMessage) -> None:
-        """A notification that is no progress and no change of a list."""
+        """Handle a notification, except progress and list changes."""
 
     def child_asked(self, child: Child, peer: Peer, message: RpcMessage) -> None:
-        """A request to the child's client."""
+        """Handle a request to the child's client."""
 
     def child_changed(self, child: str, notification: str, *, first: bool = False) -> None:
-        """What the child offers is another now, or known for the first time; the host should look again."""
+        """Handle a change of a child's inventory, or its `first` appearance."""
 
 
 class CallRecorder(Protocol):
-    """Who takes down how calls end: the audit record, or what stands before it. Where `record` is too dear, a tuple is
-    put into `pending` by hand, with a `rouse` for the first.
+    """Records how calls end: the audit log, or an observer in front of it.
+
+    Hot paths skip `record`: they append a tuple to `pending` and call `rouse` for the first one.
     """
 
     @property
     def pending(self) -> list[Record]:
-        """What was not looked at yet."""
+        """Records not processed yet."""
 
     @property
     def trouble(self) -> Failure | None:
-        """Why nothing can be written now."""
+        """The failure that keeps records from being written, or None."""
 
     @property
     def deny(self) -> bool:
-        """Whether nothing may be done then."""
+        """True if calls are refused while records cannot be written."""
 
     @property
     def clock(self) -> Callable[[], float]:
-        """The time of day."""
+        """The wall clock."""
 
     @property
     def rouse(self) -> Callable[[], None]:
-        """Something is pending."""
+        """Wakes the recorder after `pending` was filled."""
 
     def record(
         self,
@@ -77,14 +78,14 @@ class CallRecorder(Protocol):
         outcome: str = "",
         seconds: float = -1.0,
     ) -> None:
-        """Note one call or decision."""
+        """Record one call or decision."""
 
     def close(self) -> None:
-        """The end: nothing is lost."""
+        """Flush all records and stop."""
 
 
 class ChildContext(Struct, kw_only=True):
-    """The shared parts."""
+    """The dependencies passed to every child."""
 
     loop: AbstractEventLoop
     launcher: Launcher
@@ -95,21 +96,22 @@ class ChildContext(Struct, kw_only=True):
     environ: Mapping[str, str]
     workspace: str
     start_task: Callable[[Coroutine[Any, Any, None]], Task[None]]
-    audience: ChildEvents | None = None
-    # What children are told their client can do, where they serve several hosts; else it is the one host's own.
+    events: ChildEvents | None = None
+    # Client capabilities announced to children that serve several hosts; empty if there is only one host.
     shared_capabilities: bytes = b""
-    # In governed mode: who approves each launch, and why nothing is routed while the switch is off.
-    guard: LaunchPolicy | None = None
+    # Governed mode only: approves each launch; the reason nothing is routed while the kill switch is off.
+    launch_policy: LaunchPolicy | None = None
     disabled: Failure | None = None
-    pins: Pins | None = None  # where there is a lock, or governed mode
-    recent: RecentErrors | None = None  # as below
-    replicas: Replicas | None = None  # where this is one of several servers behind one address
-    audit: AuditLog | None = None  # where nothing is recorded, nothing is loaded for it
-    unnamed: str = "stdio"  # what the record calls a host that has no name: how it came
-    recorder: CallRecorder | None = None  # what calls are told to in its place
-    valve: FlowControl = field(
+    # The rest is None unless its feature is configured, so its code is not imported.
+    pins: Pins | None = None
+    recent_errors: RecentErrors | None = None
+    replicas: Replicas | None = None
+    audit: AuditLog | None = None
+    default_principal: str = "stdio"  # how the audit log names a host without a name
+    recorder: CallRecorder | None = None  # receives call records in place of `audit`
+    flow_control: FlowControl = field(
         default_factory=FlowControl
-    )  # shut while the host does not take what children say
-    # Children that are part of Switchboard, by name, and what they offer, written when it is first needed.
-    programs: Mapping[str, ServerApp] = {}
-    menus: dict[str, ToolTable] = {}
+    )  # pauses children while the host reads nothing
+    # Servers that are part of Switchboard, by name, and their tool tables, built on first use.
+    builtin_apps: Mapping[str, ServerApp] = {}
+    builtin_tools: dict[str, ToolTable] = {}

@@ -40,21 +40,21 @@ ALIVE = RUNNING | {State.STARTING, State.STOPPING}
 class HealthTracker:
     """See the module. `failures` counts those in a row; `last_failure` is what refusals tell."""
 
-    def __init__(self, spec: ChildSpec, config: Config, services: ChildContext) -> None:
+    def __init__(self, spec: ChildSpec, config: Config, context: ChildContext) -> None:
         self.spec = spec
         self.state = State.CONFIGURED
         self.failures = 0
         self.last_failure: Failure | None = None
         self.peer: Peer | None = None
-        self._services = services
+        self._context = context
         self._retry_at = 0.0
         self._answers_at_start = 0  # what the child has answered beyond this counts for trust
         self._rules = health_rules(config.health, governed=config.governance.mode != "open")
-        self._probing = Probe(self, services, self._rules.probe_s)
+        self._probing = Probe(self, context, self._rules.probe_s)
         # Only what all hosts share is the same child everywhere.
         suite = config.suites.get(spec.name)
         alone = spec.kind == "builtin" or (suite is not None and suite.isolation != "shared")
-        self._replicas: Replicas | None = None if alone else services.replicas
+        self._replicas: Replicas | None = None if alone else context.replicas
         self._told: RemoteQuarantine | None = (
             None  # why it was not started: another replica has it in quarantine
         )
@@ -79,7 +79,7 @@ class HealthTracker:
     @property
     def retry_after_ms(self) -> int:
         """How long until a call may be tried again that would be refused now; 0 where none would be."""
-        left_s = self._retry_at - self._services.loop.time()
+        left_s = self._retry_at - self._context.loop.time()
         return max(0, round(left_s * 1000)) if self.state not in (State.READY, State.IDLE) else 0
 
     def on_call_timeout(self) -> None:
@@ -90,7 +90,7 @@ class HealthTracker:
             and self._apply(LifecycleEvent.DOUBT) is Action.PROBE
         ):
             if self.state is State.UNHEALTHY:
-                self._retry_at = self._services.loop.time() + self._rules.probe_s
+                self._retry_at = self._context.loop.time() + self._rules.probe_s
                 self.last_failure = self._silence()
             self._probing.begin(self.peer)
 
@@ -107,13 +107,13 @@ class HealthTracker:
         self.failures += 1
         problem = self._silence()
         if setback(self.failures, self._rules).event is LifecycleEvent.CRASHED_OUT:
-            self._services.log.warning("child.given_up", child=self.name, problem=problem.message)
+            self._context.log.warning("child.given_up", child=self.name, problem=problem.message)
             self._give_up(problem)
             return False
-        self._services.log.warning("child.unhealthy", child=self.name, problem=problem.message)
+        self._context.log.warning("child.unhealthy", child=self.name, problem=problem.message)
         self._note("unhealthy")
         self.last_failure = problem
-        self._retry_at = self._services.loop.time() + self._rules.probe_s
+        self._retry_at = self._context.loop.time() + self._rules.probe_s
         return self._apply(LifecycleEvent.SILENT) is Action.PROBE
 
     def _give_up(self, problem: Failure) -> None:
@@ -137,7 +137,7 @@ class HealthTracker:
         When the time they told is over, one try comes before their word counts again: a replica on which it never
         starts must not keep it from all the others.
         """
-        loop, told, insists = self._services.loop, self._told, self._insists
+        loop, told, insists = self._context.loop, self._told, self._insists
         self._told, self._insists = None, False
         if insists or (told is not None and self._retry_at <= loop.time()):
             return False
@@ -153,13 +153,13 @@ class HealthTracker:
         before = self.state
         self.state, action = TRANSITIONS[before, event]
         if self.state is not before:
-            self._services.log.debug("child.state", child=self.name, was=before.value, now=self.state.value)
+            self._context.log.debug("child.state", child=self.name, was=before.value, now=self.state.value)
         return action
 
     def _note(self, outcome: str, seconds: float = -1.0) -> None:
         """Write down what became of it, where anything is written down."""
-        if self._services.audit is not None:
-            self._services.audit.record("child", child=self.name, outcome=outcome, seconds=seconds)
+        if self._context.audit is not None:
+            self._context.audit.record("child", child=self.name, outcome=outcome, seconds=seconds)
 
     def _silence(self) -> Failure:
         limit = f"{self._rules.probe_s:g} s"
@@ -169,7 +169,7 @@ class HealthTracker:
     def _rejection(self) -> Failure:
         """Why a call is refused without a try: the last failure, and when to come back."""
         assert self.last_failure is not None
-        left_ms = max(1, round((self._retry_at - self._services.loop.time()) * 1000))
+        left_ms = max(1, round((self._retry_at - self._context.loop.time()) * 1000))
         if self.state in (State.FAILED, State.UNHEALTHY):
             return replace(self.last_failure, retry_after_ms=left_ms)
         code = "child_quarantined" if self.state is State.QUARANTINED else "child_backoff"

@@ -53,7 +53,7 @@ class ListSource(Protocol):
 class Inventory:
     """See the module. `heads` holds the start of every `tools/call`, by subtool."""
 
-    def __init__(self, spec: ChildSpec, services: ChildContext, timeout_s: float) -> None:
+    def __init__(self, spec: ChildSpec, context: ChildContext, timeout_s: float) -> None:
         self.tools: dict[str, Tool] = {}
         self.call_prefixes: dict[str, bytes] = {}
         self.modern = False
@@ -63,17 +63,17 @@ class Inventory:
         self.needs_result_check = False  # whether results may need a closer look
         self.on_first_snapshot: Callable[[], None] | None = None  # told when nothing was known before
         self._spec = spec
-        self._services = services
+        self._context = context
         self._timeout_s = timeout_s
         self._snapshot: ServerSnapshot | None = None
         self._known: list[Tool] | None = None
         self._instructions: tuple[ServerSnapshot | None, str] = (None, "")
-        self._pin: LockPin | None = services.pins.of(spec) if services.pins is not None else None
+        self._pin: LockPin | None = context.pins.pin_for(spec) if context.pins is not None else None
         self._refreshing: set[str] = set()
-        self._again: set[str] = set()
+        self._stale: set[str] = set()
         self.is_complete = False  # whether all lists have been asked for in this run
         self.prompts_fetched = False  # whether it has told its prompts in this run
-        self._then: list[Callable[[], None]] = []
+        self._waiters: list[Callable[[], None]] = []
         self._names: dict[str, tuple[list[Raw], frozenset[str]]] = {}
 
     @property
@@ -81,22 +81,22 @@ class Inventory:
         """What the child told about itself, in this run or an earlier one, or what its lock says."""
         pin = self._pin
         if self._snapshot is not None or pin is None:
-            return self._snapshot or self._services.catalog.recall(self._spec)
-        return pin.knowledge if pin.governed else self._services.catalog.recall(self._spec) or pin.knowledge
+            return self._snapshot or self._context.catalog.get(self._spec)
+        return pin.snapshot if pin.governed else self._context.catalog.get(self._spec) or pin.snapshot
 
     @property
     def has_run_before(self) -> bool:
         """Whether the child has run here before."""
-        return self._snapshot is not None or self._services.catalog.recall(self._spec) is not None
+        return self._snapshot is not None or self._context.catalog.get(self._spec) is not None
 
     @property
     def locked(self) -> bool:
         """Whether what it offers can be told from its lock, without starting it."""
-        return self._pin is not None and self._pin.knowledge is not None
+        return self._pin is not None and self._pin.snapshot is not None
 
     def is_fresh(self, within_s: float) -> bool:
         """Whether it told so lately what it offers that it need not be started to look at it."""
-        return not self.governed and self._services.catalog.is_fresh(self._spec, within_s)
+        return not self.governed and self._context.catalog.is_fresh(self._spec, within_s)
 
     @property
     def governed(self) -> bool:
@@ -106,30 +106,30 @@ class Inventory:
     @property
     def instructions(self) -> str:
         """What it tells a model about its use, fit for one to read."""
-        knowledge = self._pin.knowledge if self._pin is not None and self._pin.governed else self.snapshot
-        if self._instructions[0] is not knowledge:
-            text = knowledge.instructions if knowledge is not None else ""
-            self._instructions = (knowledge, sanitize.shown(text, sanitize.INSTRUCTIONS_CHARS))
-        return self._instructions[1] if knowledge is not None else ""
+        snapshot = self._pin.snapshot if self._pin is not None and self._pin.governed else self.snapshot
+        if self._instructions[0] is not snapshot:
+            text = snapshot.instructions if snapshot is not None else ""
+            self._instructions = (snapshot, sanitize.shown(text, sanitize.INSTRUCTIONS_CHARS))
+        return self._instructions[1] if snapshot is not None else ""
 
     def blocked_reason(self) -> Failure | None:
         """Why the child must not be used at all, or None."""
-        problem = self._pin.bar() if self._pin is not None else None
-        if problem is not None and self.look_again():
-            return self._pin.bar() if self._pin is not None else None
+        problem = self._pin.blocked_reason() if self._pin is not None else None
+        if problem is not None and self.reload_lock():
+            return self._pin.blocked_reason() if self._pin is not None else None
         return problem
 
     def tool_blocked_reason(self, name: str) -> Failure | None:
         """Why a tool of the running child must not be used, or None where it may, or is not there."""
-        problem = self._pin.refusal(name) if self._pin is not None else None
-        if problem is not None and self.look_again():
-            return self._pin.refusal(name) if self._pin is not None else None
+        problem = self._pin.tool_blocked_reason(name) if self._pin is not None else None
+        if problem is not None and self.reload_lock():
+            return self._pin.tool_blocked_reason(name) if self._pin is not None else None
         return problem
 
     def prompt_blocked_reason(self, name: str) -> Failure | None:
         """Why a prompt of the running child must not be used, or None where it may."""
         problem = self._prompt_problem(name)
-        return self._prompt_problem(name) if problem is not None and self.look_again() else problem
+        return self._prompt_problem(name) if problem is not None and self.reload_lock() else problem
 
     def _prompt_problem(self, name: str) -> Failure | None:
         pin = self._pin
@@ -139,23 +139,23 @@ class Inventory:
         told = f"Child '{child}' has no prompt '{name}' that was locked."
         if not self.prompts_fetched:
             told = f"Child '{child}' has not told its prompts, so that '{name}' cannot be compared with the lock."
-        return pin.prompt_refusal(name) or failure("tool_drifted", told, child=child)
+        return pin.prompt_blocked_reason(name) or failure("tool_drifted", told, child=child)
 
-    def farewell(self, name: str) -> str:
+    def removed_tool_hint(self, name: str) -> str:
         """What to do about a tool that was locked and is gone, or an empty string."""
-        return self._pin.farewell(name) if self._pin is not None else ""
+        return self._pin.removed_tool_hint(name) if self._pin is not None else ""
 
-    def look_again(self) -> bool:
+    def reload_lock(self) -> bool:
         """Whether the lock is another by now; then that one counts."""
-        pins = self._services.pins
+        pins = self._context.pins
         if pins is None or self._pin is None or not pins.is_outdated(self._pin):
             return False
-        self._pin, self._known = pins.of(self._spec), None
+        self._pin, self._known = pins.pin_for(self._spec), None
         if self._snapshot is not None:
             self._index()
-        self._tell("notifications/tools/list_changed")
+        self._notify("notifications/tools/list_changed")
         if self._pin is not None and self._pin.prompts():
-            self._tell("notifications/prompts/list_changed")
+            self._notify("notifications/prompts/list_changed")
         return True
 
     def known_tools(self) -> list[Tool]:
@@ -163,25 +163,25 @@ class Inventory:
         if self._snapshot is not None:
             return list(self.tools.values())
         if self._known is None:
-            knowledge = self.snapshot
-            self._known = read_tools(knowledge.tools) if knowledge is not None else []
+            snapshot = self.snapshot
+            self._known = read_tools(snapshot.tools) if snapshot is not None else []
         return self._known
 
-    def knows(self, method: str) -> bool:
+    def has_list(self, method: str) -> bool:
         """Whether a list is known, from this run or an earlier one."""
-        knowledge = self.snapshot
-        if knowledge is None:
+        snapshot = self.snapshot
+        if snapshot is None:
             return False
         capability = CAPABILITY.get(method)
-        return capability is None or capability not in knowledge.capabilities or method in knowledge.lists
+        return capability is None or capability not in snapshot.capabilities or method in snapshot.lists
 
     def when_fetched(self, method: str, then: Callable[[], None], *, anew: bool = False) -> None:
         """Go on when the child, which is ready, has been asked for one of its lists; `anew` means in this run."""
         # What is governed is looked at first.
-        if self.is_complete or (self.knows(method) and not anew and not self.governed):
+        if self.is_complete or (self.has_list(method) and not anew and not self.governed):
             then()
         else:
-            self._then.append(partial(self.when_fetched, method, then, anew=anew))
+            self._waiters.append(partial(self.when_fetched, method, then, anew=anew))
 
     def names(self, method: str) -> frozenset[str]:
         """The names or URIs in one of its lists."""
@@ -199,38 +199,38 @@ class Inventory:
         """Its prompts, resources or templates, as it sent them; of a governed child the prompts that were pinned."""
         if method == PROMPTS and self._pin is not None and (pinned := self._pin.prompts()) is not None:
             return pinned
-        knowledge = self.snapshot
-        return knowledge.lists.get(method, []) if knowledge is not None else []
+        snapshot = self.snapshot
+        return snapshot.lists.get(method, []) if snapshot is not None else []
 
-    def extra(self, method: str) -> dict[str, Raw]:
+    def list_extras(self, method: str) -> dict[str, Raw]:
         """What it says beside the entries of a list; of a governed child nothing, since nobody has looked at it."""
-        knowledge = self.snapshot if not self.governed else None
-        return knowledge.extras.get(method, {}) if knowledge is not None else {}
+        snapshot = self.snapshot if not self.governed else None
+        return snapshot.extras.get(method, {}) if snapshot is not None else {}
 
-    def learn(self, knowledge: ServerSnapshot) -> None:
+    def update(self, snapshot: ServerSnapshot) -> None:
         """The handshake is done."""
         earlier = self.snapshot
-        if earlier is not None and not knowledge.lists:
-            knowledge.lists = {**earlier.lists}  # what the lock says stays as it is, whatever the child tells
-            knowledge.extras = {**earlier.extras, **knowledge.extras}
-        self._snapshot = knowledge
+        if earlier is not None and not snapshot.lists:
+            snapshot.lists = {**earlier.lists}  # what the lock says stays as it is, whatever the child tells
+            snapshot.extras = {**earlier.extras, **snapshot.extras}
+        self._snapshot = snapshot
         self.is_complete = self.prompts_fetched = False
-        self.modern = versions.is_modern(knowledge.protocol)
+        self.modern = versions.is_modern(snapshot.protocol)
         self._index()
-        if self._differs(earlier, knowledge):
-            self._tell("notifications/tools/list_changed")
+        if self._differs(earlier, snapshot):
+            self._notify("notifications/tools/list_changed")
         elif earlier is None and self.on_first_snapshot is not None:
             self.on_first_snapshot()
 
     def _differs(self, earlier: ServerSnapshot | None, now: ServerSnapshot) -> bool:
         """Whether hosts see other tools than was known before this run."""
         pin = self._pin
-        if pin is not None and (pin.governed or earlier is pin.knowledge):
+        if pin is not None and (pin.governed or earlier is pin.snapshot):
             return bool(pin.changes)
         # In whatever order: some children list their tools in another one each time.
         return earlier is not None and sorted(map(bytes, earlier.tools)) != sorted(map(bytes, now.tools))
 
-    async def fetch_rest(self, source: ListSource) -> None:
+    async def fetch_remaining(self, source: ListSource) -> None:
         """Fetch prompts and resources, and tell where they are others than was known."""
         assert self._snapshot is not None
         capabilities = self._snapshot.capabilities
@@ -240,46 +240,46 @@ class Inventory:
                 first = not any(method in self._snapshot.lists for method in wanted)
                 changed = [await self.fetch(source, method) for method in wanted]
                 if any(changed):
-                    self._tell(notification, first=first)
+                    self._notify(notification, first=first)
         finally:
             self.is_complete = True
-            self._go_on()
+            self._resume_waiters()
 
     async def fetch(self, source: ListSource, method: str) -> bool:
         """Fetch one list again; whether it is another now."""
-        knowledge = self._snapshot
+        snapshot = self._snapshot
         listed = await source.fetch(method, self._timeout_s)
-        if knowledge is None or not isinstance(listed, Listed) or knowledge is not self._snapshot:
+        if snapshot is None or not isinstance(listed, Listed) or snapshot is not self._snapshot:
             return False
         entries = listed.entries
-        knowledge.extras[method] = listed.extra
+        snapshot.extras[method] = listed.extra
         if method == "tools/list":
-            knowledge.tools = entries
+            snapshot.tools = entries
             self._index()
             return True
-        before = knowledge.lists.get(method)
-        knowledge.lists[method] = entries
+        before = snapshot.lists.get(method)
+        snapshot.lists[method] = entries
         if method == PROMPTS:
             self.prompts_fetched = True
             if self._pin is not None:
                 self._index()
-        self._go_on()
-        self._services.catalog.remember(self._spec, knowledge)
+        self._resume_waiters()
+        self._context.catalog.store(self._spec, snapshot)
         return encode(before or []) != encode(entries)
 
-    def _go_on(self) -> None:
+    def _resume_waiters(self) -> None:
         """Let those go on who waited for what is known now."""
-        waiting, self._then = self._then, []
+        waiting, self._waiters = self._waiters, []
         for go_on in waiting:
             go_on()
 
-    def changed(self, source: ListSource, notification: str) -> None:
+    def on_list_changed(self, source: ListSource, notification: str) -> None:
         """The child says that a list is another. One look at a time, and one more for what changes meanwhile."""
         if notification in self._refreshing:
-            self._again.add(notification)
+            self._stale.add(notification)
         else:
             self._refreshing.add(notification)
-            self._services.start_task(self._refresh(source, notification))
+            self._context.start_task(self._refresh(source, notification))
 
     async def _refresh(self, source: ListSource, notification: str) -> None:
         try:
@@ -287,38 +287,40 @@ class Inventory:
                 await self.fetch(source, method)
         finally:
             self._refreshing.discard(notification)
-        self._tell(notification)
-        if notification in self._again:
-            self._again.discard(notification)
-            self.changed(source, notification)
+        self._notify(notification)
+        if notification in self._stale:
+            self._stale.discard(notification)
+            self.on_list_changed(source, notification)
 
-    def _tell(self, notification: str, *, first: bool = False) -> None:
-        if self._services.audience is not None:
-            self._services.audience.child_changed(self._spec.name, notification, first=first)
+    def _notify(self, notification: str, *, first: bool = False) -> None:
+        if self._context.events is not None:
+            self._context.events.child_changed(self._spec.name, notification, first=first)
 
     def _index(self) -> None:
-        knowledge, pin = self._snapshot, self._pin
-        assert knowledge is not None
-        told = tools = read_tools(knowledge.tools)
+        snapshot, pin = self._snapshot, self._pin
+        assert snapshot is not None
+        told = tools = read_tools(snapshot.tools)
         if pin is not None:
-            if pin.judge(knowledge, prompts=self.prompts_fetched) and self._services.audit is not None:
+            if pin.compare(snapshot, prompts=self.prompts_fetched) and self._context.audit is not None:
                 outcome = "blocked" if pin.governed else "told"
                 for tool in sorted({change.tool for change in pin.changes}):
-                    self._services.audit.record("drift", child=self._spec.name, subtool=tool, outcome=outcome)
+                    self._context.audit.record("drift", child=self._spec.name, subtool=tool, outcome=outcome)
             if pin.governed:
-                pinned = read_tools(pin.knowledge.tools) if pin.knowledge is not None else []
-                tools = [tool for tool in pinned if pin.stands(tool.name)]
+                pinned = read_tools(pin.snapshot.tools) if pin.snapshot is not None else []
+                tools = [tool for tool in pinned if pin.matches_lock(tool.name)]
         self.tools = {tool.name: tool for tool in tools}
-        self.task_only_tools = frozenset(tool.name for tool in told if not self.modern and tool.only_as_task)
+        self.task_only_tools = frozenset(tool.name for tool in told if not self.modern and tool.task_required)
         self.needs_result_check = self.modern or bool(self.task_only_tools)
-        self.call_prefixes = {name: _head(name, as_task=name in self.task_only_tools) for name in self.tools}
-        self._services.catalog.remember(self._spec, knowledge)
+        self.call_prefixes = {
+            name: _call_prefix(name, as_task=name in self.task_only_tools) for name in self.tools
+        }
+        self._context.catalog.store(self._spec, snapshot)
 
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def _head(name: str, *, as_task: bool) -> bytes:
+def _call_prefix(name: str, *, as_task: bool) -> bytes:
     """The start of every tools/call to this subtool, up to its arguments."""
     task = b'"task":{},' if as_task else b""
     return b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":%b,%b"arguments":' % (encode(name), task)

@@ -30,17 +30,17 @@ class Launched(Struct, frozen=True):
     approved: ApprovedLaunch | None = None
 
 
-async def launch(spec: ChildSpec, services: ChildContext, limit_s: float) -> Launched | Failure:
+async def launch(spec: ChildSpec, context: ChildContext, limit_s: float) -> Launched | Failure:
     """Start what the specification names, its variables filled in already."""
     try:
         async with timeout(limit_s):
-            if services.guard is None:
+            if context.launch_policy is None:
                 command = [spec.command, *spec.args]
                 # Whoever has the address of the bus can write mail in anybody's name.
-                inherited = {name: value for name, value in services.environ.items() if name != URL_VARIABLE}
+                inherited = {name: value for name, value in context.environ.items() if name != URL_VARIABLE}
                 env = inherited | spec.env
-                return Launched(await services.launcher.spawn(command, env, spec.cwd))
-            return await _launch_approved(spec, services, services.guard)
+                return Launched(await context.launcher.spawn(command, env, spec.cwd))
+            return await _launch_approved(spec, context, context.launch_policy)
     except SpawnError as problem:
         return spawn_failure(spec, problem)
     except TimeoutError:
@@ -55,14 +55,12 @@ async def launch(spec: ChildSpec, services: ChildContext, limit_s: float) -> Lau
         )
 
 
-async def _launch_approved(
-    spec: ChildSpec, services: ChildContext, guard: LaunchPolicy
-) -> Launched | Failure:
+async def _launch_approved(spec: ChildSpec, context: ChildContext, guard: LaunchPolicy) -> Launched | Failure:
     # In a thread, since a program may have a hundred megabytes to be read.
     approved = await to_thread(guard.approve, spec)
     if isinstance(approved, Failure):
         return approved
-    process = await services.launcher.spawn(approved.argv, approved.env, approved.cwd)
+    process = await context.launcher.spawn(approved.argv, approved.env, approved.cwd)
     if _runs(process.pid, approved):
         return Launched(process, approved)
     process.end()

@@ -29,16 +29,16 @@ __all__ = [
     "LockedChild",
     "LockedServer",
     "LockedTool",
-    "differences",
-    "flaw",
-    "knowledge_of",
+    "compare_children",
+    "find_tampering",
     "launch_hash",
     "lock_child",
     "lock_path",
-    "merged",
+    "merge",
+    "metadata_changes",
     "read_lock",
-    "remarks",
-    "rendered",
+    "render",
+    "snapshot_of",
     "write_lock",
 ]
 
@@ -77,10 +77,10 @@ def read_lock(path: str) -> LockFile | None:
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise _invalid(_mistakes(path, data, problem)) from None
+        raise _invalid(_describe_invalid(path, data, problem)) from None
 
 
-def _mistakes(path: str, data: bytes, problem: Exception) -> str:
+def _describe_invalid(path: str, data: bytes, problem: Exception) -> str:
     from switchboard_mcp.config.documents import Unreadable, decode_json  # Only for files that are wrong.
 
     for mark in (b"<<<<<<< ", b">>>>>>> "):
@@ -91,28 +91,30 @@ def _mistakes(path: str, data: bytes, problem: Exception) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         read = decode_json(data)
         return f"{path}: {read.message if isinstance(read, Unreadable) else problem}"
-    return "\n".join(f"{path}: {mistake}" for mistake in _mistakes_in(document)) or f"{path}: {problem}"
+    return (
+        "\n".join(f"{path}: {mistake}" for mistake in _find_find_mistakes(document)) or f"{path}: {problem}"
+    )
 
 
-def _mistakes_in(document: object) -> Iterator[str]:
+def _find_find_mistakes(document: object) -> Iterator[str]:
     """What is wrong, by its key: piece by piece, since a decoder names no keys of maps."""
     children = document.get("children") if isinstance(document, dict) else None
     if not isinstance(children, dict):
-        yield from _mistake(document, LockFile, "")
+        yield from _validate_part(document, LockFile, "")
         return
-    yield from _mistake({**document, "children": {}}, LockFile, "")  # type: ignore[dict-item]  # it is an object
+    yield from _validate_part({**document, "children": {}}, LockFile, "")  # type: ignore[dict-item]  # it is an object
     for name, child in children.items():
         key = join("children", name)
         tools = child.get("tools") if isinstance(child, dict) else None
         if not isinstance(tools, dict):
-            yield from _mistake(child, LockedChild, key)
+            yield from _validate_part(child, LockedChild, key)
             continue
-        yield from _mistake({**child, "tools": {}}, LockedChild, key)
+        yield from _validate_part({**child, "tools": {}}, LockedChild, key)
         for tool, members in tools.items():
-            yield from _mistake(members, LockedTool, join(join(key, "tools"), tool))
+            yield from _validate_part(members, LockedTool, join(join(key, "tools"), tool))
 
 
-def _mistake(part: object, model: type[Struct], key: str) -> Iterator[str]:
+def _validate_part(part: object, model: type[Struct], key: str) -> Iterator[str]:
     try:
         msgspec.json.decode(msgspec.json.encode(part), type=model)
     except msgspec.ValidationError as problem:
@@ -124,13 +126,13 @@ def _mistake(part: object, model: type[Struct], key: str) -> Iterator[str]:
 def write_lock(path: str, lock: LockFile) -> None:
     """Write the file whole or not at all."""
     try:
-        write_whole(path, rendered(lock), 0o644)
+        write_whole(path, render(lock), 0o644)
     except OSError as problem:
         told = f"{path}: cannot be written ({problem.strerror})."
         raise refused("lock_invalid", told, hint="Make the folder writable, then lock again.") from None
 
 
-def rendered(lock: LockFile) -> bytes:
+def render(lock: LockFile) -> bytes:
     """The bytes of the file. What cannot be seen is written as an escape, so that a reviewer sees it."""
     data = msgspec.json.format(msgspec.json.encode(lock, order="sorted"), indent=2) + b"\n"
     if data.isascii() and b"\x7f" not in data:
@@ -138,26 +140,26 @@ def rendered(lock: LockFile) -> bytes:
     return sanitize.escaped(data.decode()).encode()
 
 
-def lock_child(spec: ChildSpec, workspace: str, knowledge: ServerSnapshot) -> LockedChild:
+def lock_child(spec: ChildSpec, workspace: str, snapshot: ServerSnapshot) -> LockedChild:
     """The entry of a child, from what it told."""
     return LockedChild(
         launch=launch_hash(spec, workspace),
-        server=LockedServer(name=knowledge.server.name, version=knowledge.server.version),
-        protocol=knowledge.protocol,
-        capabilities=sorted(knowledge.capabilities),
-        instructions=tool_hash.kept_lines(knowledge.instructions),
-        instructions_hash=tool_hash.text_digest(knowledge.instructions),
-        tools={name: locked_tool(name, members) for name, members in normal_tools(knowledge).items()},
-        prompts=_prompts(knowledge),
+        server=LockedServer(name=snapshot.server.name, version=snapshot.server.version),
+        protocol=snapshot.protocol,
+        capabilities=sorted(snapshot.capabilities),
+        instructions=tool_hash.kept_lines(snapshot.instructions),
+        instructions_hash=tool_hash.text_digest(snapshot.instructions),
+        tools={name: locked_tool(name, members) for name, members in normalized_tools(snapshot).items()},
+        prompts=_prompts(snapshot),
     )
 
 
-def _prompts(knowledge: ServerSnapshot) -> dict[str, LockedTool] | UnsetType:
+def _prompts(snapshot: ServerSnapshot) -> dict[str, LockedTool] | UnsetType:
     """Every prompt that a child told of; nothing can be said where it has some and was not asked for them."""
-    if PROMPTS not in knowledge.lists and "prompts" in knowledge.capabilities:
+    if PROMPTS not in snapshot.lists and "prompts" in snapshot.capabilities:
         return UNSET
     found: dict[str, LockedTool] = {}
-    for raw in knowledge.lists.get(PROMPTS, ()):
+    for raw in snapshot.lists.get(PROMPTS, ()):
         name = prompt_name(raw)
         if name is not None:
             found[name] = locked_tool(name, tool_hash.normal(raw, tool_hash.PROMPT_MEMBERS))
@@ -172,10 +174,10 @@ def prompt_name(raw: Raw) -> str | None:
         return None
 
 
-def normal_tools(knowledge: ServerSnapshot) -> dict[str, dict[str, object]]:
+def normalized_tools(snapshot: ServerSnapshot) -> dict[str, dict[str, object]]:
     """Every tool that a child told of, in normal form, by name."""
     return {
-        tool.name: tool_hash.normal(tool.raw) for tool in read_tools(knowledge.tools) if tool.raw is not UNSET
+        tool.name: tool_hash.normal(tool.raw) for tool in read_tools(snapshot.tools) if tool.raw is not UNSET
     }
 
 
@@ -192,13 +194,13 @@ def launch_hash(spec: ChildSpec, workspace: str) -> str:
         "kind": spec.kind,
         "command": [word.replace(workspace, WORKSPACE) for word in (spec.command, *spec.args)],
         "env": sorted(spec.env),
-        "url": _without_secrets(spec.url),
+        "url": _strip_secrets(spec.url),
         "headers": sorted(name.lower() for name in spec.headers),
     }
     return tool_hash.value_digest(parts)
 
 
-def _without_secrets(url: str) -> str:
+def _strip_secrets(url: str) -> str:
     """The address without user, password, and the values of its query."""
     if not url:
         return ""
@@ -209,16 +211,16 @@ def _without_secrets(url: str) -> str:
     return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}?{'&'.join(names)}"
 
 
-def differences(before: LockedChild, after: LockedChild) -> list[ToolChange]:
+def compare_children(before: LockedChild, after: LockedChild) -> list[ToolChange]:
     """What is another in what a child offers, for people and models alike."""
     changes = list(compare_text("instructions", before.instructions, after.instructions))
-    changes += _compared(before.tools, after.tools, "tool")
+    changes += _compare_entries(before.tools, after.tools, "tool")
     if before.prompts is not UNSET and after.prompts is not UNSET:
-        changes += _compared(before.prompts, after.prompts, "prompt")
+        changes += _compare_entries(before.prompts, after.prompts, "prompt")
     return changes
 
 
-def _compared(
+def _compare_entries(
     before: Mapping[str, LockedTool], after: Mapping[str, LockedTool], what: str
 ) -> Iterator[ToolChange]:
     changed = {
@@ -233,7 +235,7 @@ def _compared(
     )
 
 
-def remarks(before: LockedChild, after: LockedChild) -> list[str]:
+def metadata_changes(before: LockedChild, after: LockedChild) -> list[str]:
     """What else is another, and does no harm by itself."""
     told = []
     if before.launch != after.launch:
@@ -246,25 +248,29 @@ def remarks(before: LockedChild, after: LockedChild) -> list[str]:
     return told
 
 
-def merged(before: LockedChild | None, after: LockedChild) -> LockedChild:
+def merge(before: LockedChild | None, after: LockedChild) -> LockedChild:
     """The new entry, with what is the same as before written as it was: no noise in git."""
     if before is None:
         return after
-    tools = _kept(before.tools, after.tools)
-    prompts = before.prompts if after.prompts is UNSET else _kept(before.prompts or {}, after.prompts)
+    tools = _keep_unchanged(before.tools, after.tools)
+    prompts = (
+        before.prompts if after.prompts is UNSET else _keep_unchanged(before.prompts or {}, after.prompts)
+    )
     same = before.instructions_hash == after.instructions_hash
     instructions = before.instructions if same else after.instructions
     return msgspec.structs.replace(after, tools=tools, prompts=prompts, instructions=instructions)
 
 
-def _kept(before: Mapping[str, LockedTool], after: Mapping[str, LockedTool]) -> dict[str, LockedTool]:
+def _keep_unchanged(
+    before: Mapping[str, LockedTool], after: Mapping[str, LockedTool]
+) -> dict[str, LockedTool]:
     return {
         name: before[name] if name in before and before[name].hash == one.hash else one
         for name, one in after.items()
     }
 
 
-def flaw(path: str, child: str, entry: LockedChild) -> Failure | None:
+def find_tampering(path: str, child: str, entry: LockedChild) -> Failure | None:
     """What was changed by hand in an entry, if anything was."""
     key = f"children.{child}"
     if tool_hash.text_digest(entry.instructions) != entry.instructions_hash:
@@ -276,7 +282,7 @@ def flaw(path: str, child: str, entry: LockedChild) -> Failure | None:
     return None
 
 
-def knowledge_of(entry: LockedChild) -> ServerSnapshot:
+def snapshot_of(entry: LockedChild) -> ServerSnapshot:
     """An entry as if the child had just told it."""
     return ServerSnapshot(
         server=ServerIdentity(entry.server.name, entry.server.version),

@@ -27,20 +27,20 @@ class MergedInventory(Inventory):
 
     def known_tools(self) -> list[Tool]:
         """Its tools, as told last."""
-        knowledge = self.snapshot
-        if knowledge is None:
+        snapshot = self.snapshot
+        if snapshot is None:
             return []
-        if self._shown[0] is not knowledge.tools:
-            self._shown = (knowledge.tools, read_tools(knowledge.tools))
+        if self._shown[0] is not snapshot.tools:
+            self._shown = (snapshot.tools, read_tools(snapshot.tools))
         return self._shown[1]
 
 
 class PerSessionChild(Child):
     """See the module."""
 
-    def __init__(self, spec: ChildSpec, config: Config, services: ChildContext, most: int) -> None:
-        super().__init__(spec, config, services)
-        self.inventory = MergedInventory(spec, services, self.timeout_s)
+    def __init__(self, spec: ChildSpec, config: Config, context: ChildContext, most: int) -> None:
+        super().__init__(spec, config, context)
+        self.inventory = MergedInventory(spec, context, self.timeout_s)
         self._config = config
         self._most = most
         self._kept: dict[object, Child] = {}
@@ -73,7 +73,7 @@ class PerSessionChild(Child):
 
     def another(self) -> Child:
         """One more process."""
-        return Child(self.spec, self._config, self._services)
+        return Child(self.spec, self._config, self._context)
 
     def processes(self, home: object = None) -> list[Child]:
         """Those that are kept: for one host, or all."""
@@ -85,7 +85,7 @@ class PerSessionChild(Child):
         """A host has gone, and its child with it."""
         child = self._kept.pop(home, None)
         if child is not None:
-            self._services.start_task(child.close())
+            self._context.start_task(child.close())
 
     def sweep(self, now: float) -> None:
         """Stop the idle ones; one that has stopped is made anew when it is needed."""

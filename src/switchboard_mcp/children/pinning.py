@@ -15,14 +15,14 @@ from msgspec.structs import replace
 from switchboard_mcp.children.catalog import ServerSnapshot, read_tools
 from switchboard_mcp.children.lock import (
     PROMPTS,
-    differences,
-    flaw,
-    knowledge_of,
+    compare_children,
+    find_tampering,
     launch_hash,
     lock_child,
     lock_path,
     prompt_name,
     read_lock,
+    snapshot_of,
 )
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec
@@ -31,7 +31,7 @@ from switchboard_mcp.observability.log import Log
 from switchboard_mcp.policy.drift import FOR_MODELS, ToolChange
 
 # How many differences an error or a log line tells; `lock --check` tells all.
-MOST_TOLD = 3
+MAX_SHOWN_CHANGES = 3
 LOGGED_CHARS = 200
 
 
@@ -42,23 +42,23 @@ class Pins:
         self._children = lock.children if lock is not None else {}
         self._path = lock_path(workspace)
         self._stamp = _stamp(self._path)
-        self._edition = 1
+        self.lock_version = 1
         self._workspace = workspace
         self._log = log
         self._governed = governed
-        self._told: dict[
+        self._logged: dict[
             str, list[ToolChange]
         ] = {}  # what was last told of each child: once, whoever meets it
 
-    def of(self, spec: ChildSpec) -> LockPin | None:
+    def pin_for(self, spec: ChildSpec) -> LockPin | None:
         """What holds for one child; None where nothing does. A wrapper is held to nothing, its original is."""
         entry = self._children.get(spec.name)
         if spec.kind == "builtin" or spec.wraps or (entry is None and not self._governed):
             return None
         pin = LockPin(
-            spec, entry, self._path, self._workspace, self._log, self._told, governed=self._governed
+            spec, entry, self._path, self._workspace, self._log, self._logged, governed=self._governed
         )
-        pin.edition = self._edition
+        pin.lock_version = self.lock_version
         return pin
 
     def is_outdated(self, pin: LockPin) -> bool:
@@ -72,8 +72,8 @@ class Pins:
                 self._log.warning("lock.ignored", problem=problem.failure.message)
             else:
                 self._children = lock.children if lock is not None else {}
-                self._edition += 1
-        return pin.edition != self._edition
+                self.lock_version += 1
+        return pin.lock_version != self.lock_version
 
 
 class LockPin:
@@ -86,39 +86,39 @@ class LockPin:
         path: str,
         workspace: str,
         log: Log,
-        told: dict[str, list[ToolChange]],
+        logged: dict[str, list[ToolChange]],
         *,
         governed: bool,
     ) -> None:
         self.governed = governed
-        self.edition = 0  # of the lock
+        self.lock_version = 0  # of the lock
         self.changes: list[ToolChange] = []
         self._spec = spec
         self._entry = entry
         self._path = path
         self._workspace = workspace
         self._log = log
-        self._told = told
-        self._knowledge: ServerSnapshot | None = None
+        self._logged = logged
+        self._snapshot: ServerSnapshot | None = None
         self._checked = False
         self._problem: Failure | None = None
-        self._real: frozenset[str] | None = None  # names the child told, once it has
+        self._current_names: frozenset[str] | None = None  # names the child told, once it has
 
     @property
-    def knowledge(self) -> ServerSnapshot | None:
+    def snapshot(self) -> ServerSnapshot | None:
         """What the lock knows of the child: as if it had just told it."""
-        if self._knowledge is None and self._entry is not None and self._is_current():
-            self._knowledge = knowledge_of(self._entry)
-        return self._knowledge
+        if self._snapshot is None and self._entry is not None and self._is_current():
+            self._snapshot = snapshot_of(self._entry)
+        return self._snapshot
 
-    def bar(self) -> Failure | None:
+    def blocked_reason(self) -> Failure | None:
         """Why the child must not be used at all, or None. Looks closely once, before anything of it is shown."""
         if not self._checked:
             self._checked = True
             self._problem = self._find_problem()
             if self._problem is not None and not self.governed:
                 self._log.warning("lock.ignored", child=self._spec.name, problem=self._problem.message)
-                self._entry = self._knowledge = None
+                self._entry = self._snapshot = None
         return self._problem if self.governed else None
 
     def prompts(self) -> list[Raw] | None:
@@ -128,52 +128,54 @@ class LockPin:
         """
         if not self.governed:
             return None
-        if self.bar() is not None or self.knowledge is None:
+        if self.blocked_reason() is not None or self.snapshot is None:
             return []
-        pinned = self.knowledge.lists.get(PROMPTS, [])
-        return [raw for raw in pinned if not self.changes or not self._against(f"prompt {prompt_name(raw)}")]
+        pinned = self.snapshot.lists.get(PROMPTS, [])
+        return [
+            raw for raw in pinned if not self.changes or not self._changes_of(f"prompt {prompt_name(raw)}")
+        ]
 
-    def judge(self, knowledge: ServerSnapshot, *, prompts: bool) -> bool:
+    def compare(self, snapshot: ServerSnapshot, *, prompts: bool) -> bool:
         """The child has told what it has, be it with its `prompts`: find what is different. Whether it is news."""
-        tools = read_tools(knowledge.tools)
-        self._real = frozenset(tool.name for tool in tools)
-        self.bar()
+        tools = read_tools(snapshot.tools)
+        self._current_names = frozenset(tool.name for tool in tools)
+        self.blocked_reason()
         name, self.changes = self._spec.name, []
         if self._entry is not None and self._is_current():
-            now = lock_child(self._spec, self._workspace, knowledge)
-            self.changes = differences(self._entry, now if prompts else replace(now, prompts=UNSET))
-        before, self._told[name] = self._told.get(name, []), self.changes
+            now = lock_child(self._spec, self._workspace, snapshot)
+            self.changes = compare_children(self._entry, now if prompts else replace(now, prompts=UNSET))
+        before, self._logged[name] = self._logged.get(name, []), self.changes
         if not self.changes or self.changes == before:
             return False
         self._log.warning(
             "child.drifted",
             child=name,
-            changes=[_sentence(change) for change in self.changes[:MOST_TOLD]],
+            changes=[_describe(change) for change in self.changes[:MAX_SHOWN_CHANGES]],
             count=len(self.changes),
             blocked=self.governed,
         )
         return True
 
-    def stands(self, name: str) -> bool:
+    def matches_lock(self, name: str) -> bool:
         """Whether the child has a pinned tool, and has it as it was pinned."""
-        return self._real is not None and name in self._real and not self._against(name)
+        return self._current_names is not None and name in self._current_names and not self._changes_of(name)
 
-    def refusal(self, name: str) -> Failure | None:
+    def tool_blocked_reason(self, name: str) -> Failure | None:
         """Governed mode: why a tool of the running child must not be used. None where it may, or is not there."""
-        if not self.governed or self._real is None or name not in self._real:
+        if not self.governed or self._current_names is None or name not in self._current_names:
             return None
-        return self.bar() or self._drifted(name, f"subtool '{name}'")
+        return self.blocked_reason() or self._drifted(name, f"subtool '{name}'")
 
-    def prompt_refusal(self, name: str) -> Failure | None:
+    def prompt_blocked_reason(self, name: str) -> Failure | None:
         """The same for a prompt."""
         return self._drifted(f"prompt {name}", f"prompt '{name}'")
 
     def _drifted(self, name: str, shown: str) -> Failure | None:
-        found = self._against(name)
+        found = self._changes_of(name)
         if not found:
             return None
-        told = "; ".join(change.told(FOR_MODELS) for change in found[:MOST_TOLD])
-        more = f"; and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
+        told = "; ".join(change.told(FOR_MODELS) for change in found[:MAX_SHOWN_CHANGES])
+        more = f"; and {len(found) - MAX_SHOWN_CHANGES} more" if len(found) > MAX_SHOWN_CHANGES else ""
         child = self._spec.name
         message = f"Child '{child}', {shown} is not what was locked. {told}{more}."
         hint = (
@@ -183,13 +185,18 @@ class LockPin:
         subtool = name if shown.startswith("subtool") else UNSET
         return failure("tool_drifted", message, child=child, subtool=subtool, hint=hint)
 
-    def _against(self, name: str) -> list[ToolChange]:
-        """What is held against a tool: its own differences, and those of the whole child."""
+    def _changes_of(self, name: str) -> list[ToolChange]:
+        """What is held against a tool: its own compare_children, and those of the whole child."""
         return [change for change in self.changes if change.tool in ("", name)]
 
-    def farewell(self, name: str) -> str:
+    def removed_tool_hint(self, name: str) -> str:
         """What to do about a tool that was locked and is gone, or an empty string."""
-        if self._entry is None or name not in self._entry.tools or self._real is None or name in self._real:
+        if (
+            self._entry is None
+            or name not in self._entry.tools
+            or self._current_names is None
+            or name in self._current_names
+        ):
             return ""
         child = self._spec.name
         return (
@@ -205,21 +212,21 @@ class LockPin:
         child = self._spec.name
         if self._entry is None:
             told = f"Child '{child}' is not in {self._path}, so that none of its subtools exists."
-            return failure("child_not_locked", told, child=child, hint=_lock_it(child))
+            return failure("child_not_locked", told, child=child, hint=_lock_hint(child))
         if not self._is_current():
             where = f"{self._spec.source}: {self._spec.key}" if self._spec.key else self._spec.source
             told = (
                 f"Child '{child}' is started in another way ({where}) than when it was locked ({self._path})."
             )
-            return failure("child_not_locked", told, child=child, hint=_lock_it(child))
-        return flaw(self._path, child, self._entry)
+            return failure("child_not_locked", told, child=child, hint=_lock_hint(child))
+        return find_tampering(self._path, child, self._entry)
 
 
-def _lock_it(child: str) -> str:
+def _lock_hint(child: str) -> str:
     return f"Whoever may lock children here runs `switchboard lock {child}`."
 
 
-def _sentence(change: ToolChange) -> str:
+def _describe(change: ToolChange) -> str:
     told = change.told(LOGGED_CHARS)
     return f"{change.tool}: {told}" if change.tool else told
 

@@ -33,9 +33,9 @@ class ProbedChild(Protocol):
 class Probe:
     """See the module. One question at a time."""
 
-    def __init__(self, patient: ProbedChild, services: ChildContext, pause_s: float) -> None:
+    def __init__(self, patient: ProbedChild, context: ChildContext, pause_s: float) -> None:
         self._patient = patient
-        self._services = services
+        self._context = context
         self._pause_s = pause_s
         self._asked: Peer | None = None
 
@@ -43,7 +43,7 @@ class Probe:
         """Ask until nobody wants to know, or this run of the child is over."""
         if self._asked is not peer:
             self._asked = peer
-            self._services.start_task(self._ask_on(peer))
+            self._context.start_task(self._ask_on(peer))
 
     async def _ask_on(self, peer: Peer) -> None:
         try:

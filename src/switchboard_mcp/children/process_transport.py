@@ -33,19 +33,19 @@ STDERR_LINE_CHARS = 500
 class ProcessTransport:
     """See `connection.Carrier`."""
 
-    def __init__(self, services: ChildContext, spec: ChildSpec, process: ChildProcess) -> None:
-        self._services = services
+    def __init__(self, context: ChildContext, spec: ChildSpec, process: ChildProcess) -> None:
+        self._context = context
         self._spec = spec
         self._process = process
-        self._stderr = StderrTail(services, process.stderr, self._log_stderr)
+        self._stderr = StderrTail(context, process.stderr, self._log_stderr)
         self._gone: Closed
         self._over = False
         self.pid = process.pid
         self.link = PipeLink(
-            services.loop,
+            context.loop,
             process.stdout,
             process.stdin,
-            services.cork,
+            context.cork,
             broken=self._reads_no_more,
             on_error=self._internal_error,
         )
@@ -54,17 +54,17 @@ class ProcessTransport:
         """Tell when the child reads no more, should its stdout not end by itself. Answers are lost all together."""
         self._gone = gone
 
-    def screen(self, tools: list[Tool], protocol: str) -> list[Tool]:
+    def callable_tools(self, tools: list[Tool], protocol: str) -> list[Tool]:
         """All of them."""
         return tools
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         """The stop ladder: close stdin, wait, TERM, wait, KILL (the last three are the keeper's)."""
         self.link.close_sending()
         await self._exit(STDIN_GRACE_S)
         self._release()
 
-    async def conclude(self, opened: bool) -> Failure:
+    async def exit_reason(self, opened: bool) -> Failure:
         """stdout has ended: wait for the rest, say why."""
         status = await self._exit(LAST_WORDS_S)
         self._stderr.drain()
@@ -73,12 +73,12 @@ class ProcessTransport:
             "child_crashed" if opened else "child_start_failed",
             f"Child '{self._spec.name}' {describe_status(status)}{'' if opened else ' before it was ready'}.",
             child=self._spec.name,
-            stderr=self.last_words(),
+            stderr=self.stderr_tail(),
         )
 
-    def last_words(self) -> list[str]:
+    def stderr_tail(self) -> list[str]:
         """The last lines of stderr, with secrets masked."""
-        redactor = self._services.redactor
+        redactor = self._context.redactor
         return [redactor.clipped(line, STDERR_LINE_CHARS) for line in self._stderr.lines]
 
     async def _exit(self, grace_s: float) -> int:
@@ -97,7 +97,7 @@ class ProcessTransport:
 
     def _reads_no_more(self) -> None:
         """stdin is broken. Mostly the child has died, and stdout ends after its last words; else it is of no use."""
-        self._services.loop.call_later(LAST_WORDS_S, self._give_up)
+        self._context.loop.call_later(LAST_WORDS_S, self._give_up)
 
     def _give_up(self) -> None:
         if self.link.paused and not self._over:
@@ -106,21 +106,21 @@ class ProcessTransport:
             self._gone()
 
     def _log_stderr(self, line: str) -> None:
-        line = self._services.redactor.clipped(line, STDERR_LINE_CHARS)
-        self._services.log.debug("child.stderr", child=self._spec.name, line=line)
+        line = self._context.redactor.clipped(line, STDERR_LINE_CHARS)
+        self._context.log.debug("child.stderr", child=self._spec.name, line=line)
 
     def _internal_error(self, problem: BaseException) -> None:
-        self._services.log.error("internal", child=self._spec.name, problem=repr(problem))
+        self._context.log.error("internal", child=self._spec.name, problem=repr(problem))
 
 
 class StderrTail:
     """Reads a child's stderr to its end and keeps the last lines. Never parsed."""
 
-    def __init__(self, services: ChildContext, fd: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, context: ChildContext, fd: int, tell: Callable[[str], None]) -> None:
         self.lines: deque[str] = deque(maxlen=STDERR_LINES)
-        self._loop = services.loop
+        self._loop = context.loop
         self._fd = fd
-        self._tell = tell if services.log.enabled("debug") else None
+        self._tell = tell if context.log.enabled("debug") else None
         self._rest = b""
         os.set_blocking(fd, False)
         self._loop.add_reader(fd, self._read)

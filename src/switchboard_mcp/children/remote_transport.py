@@ -37,16 +37,16 @@ _NAME = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _VALUE = r"[\t\x20-\x7e]*"
 
 
-async def connect(spec: ChildSpec, services: ChildContext) -> RemoteTransport | Failure:
+async def connect(spec: ChildSpec, context: ChildContext) -> RemoteTransport | Failure:
     """A carrier to the server that the specification names, its variables filled in already."""
     flaw = find_flaw(spec)
     if flaw is not None:
         return flaw
-    refused = services.guard.judge(spec) if services.guard is not None else None
+    refused = context.launch_policy.judge(spec) if context.launch_policy is not None else None
     if refused is not None:
         return refused
     for secret in _secrets(urlsplit(spec.url)):
-        services.redactor.register(secret)
+        context.redactor.register(secret)
     try:
         # In a thread, since the packages take a while to load and other children go on meanwhile.
         module = await asyncio.to_thread(
@@ -54,16 +54,16 @@ async def connect(spec: ChildSpec, services: ChildContext) -> RemoteTransport | 
         )
     except ImportError as problem:
         return without_package(spec, problem)
-    server = RemoteServer(name=spec.name, url=spec.url, headers=spec.headers, redact=services.redactor.text)
-    log = services.log
+    server = RemoteServer(name=spec.name, url=spec.url, headers=spec.headers, redact=context.redactor.text)
+    log = context.log
     options: TransportOptions = {
         "note": lambda what: log.debug("child.remote", child=spec.name, note=what),
         "on_error": lambda problem: log.error("internal", child=spec.name, problem=repr(problem)),
     }
     if spec.kind != "ws" and wants_login(spec):
-        options["auth"] = authorisation(spec, server, services.environ, services.redactor.register)
-    link: HttpTransportBase = module.dial(server, services.start_task, **options)
-    return RemoteTransport(services, spec, link)
+        options["auth"] = authorisation(spec, server, context.environ, context.redactor.register)
+    link: HttpTransportBase = module.dial(server, context.start_task, **options)
+    return RemoteTransport(context, spec, link)
 
 
 def without_package(spec: ChildSpec, problem: ImportError) -> Failure:
@@ -104,8 +104,8 @@ class RemoteTransport:
 
     pid = 0
 
-    def __init__(self, services: ChildContext, spec: ChildSpec, link: HttpTransportBase) -> None:
-        self._services = services
+    def __init__(self, context: ChildContext, spec: ChildSpec, link: HttpTransportBase) -> None:
+        self._context = context
         self._spec = spec
         self.link = link
 
@@ -113,7 +113,7 @@ class RemoteTransport:
         """Tell which answers are lost. The end of the server is told by the link."""
         self.link.watch(lost)
 
-    def screen(self, tools: list[Tool], protocol: str) -> list[Tool]:
+    def callable_tools(self, tools: list[Tool], protocol: str) -> list[Tool]:
         """Without the tools whose marks for headers are invalid; the others' are minded from now on."""
         if not versions.is_modern(protocol):
             return tools
@@ -122,7 +122,7 @@ class RemoteTransport:
         for tool in tools:
             found = find_mirrors(tool.input_schema) if tool.input_schema is not UNSET else ()
             if isinstance(found, InvalidMirror):
-                self._services.log.warning(
+                self._context.log.warning(
                     "child.tool_dropped", child=self._spec.name, tool=tool.name, problem=found.reason
                 )
                 continue
@@ -132,7 +132,7 @@ class RemoteTransport:
         self.link.mirrors = mirrors
         return kept
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         """Say goodbye, then close."""
         self.link.close_sending()
         try:
@@ -142,11 +142,11 @@ class RemoteTransport:
             pass
         await self.link.aclose()
 
-    async def conclude(self, opened: bool) -> Failure:
+    async def exit_reason(self, opened: bool) -> Failure:
         """The link has ended: it knows why, and lets go by itself. Nobody who comes now must wait for that."""
         return self.link.problem or self.link.server.failure("child_crashed", "has closed the connection")
 
-    def last_words(self) -> list[str]:
+    def stderr_tail(self) -> list[str]:
         """A remote server has no stderr that we see."""
         return []
 

@@ -80,10 +80,10 @@ class Listening(PendingRequest):
 class ChildSubscriptions:
     """See the module. `uris` has the resources that are followed, with how many follow each."""
 
-    def __init__(self, services: ChildContext, timeout_s: float, tell: Tell) -> None:
+    def __init__(self, context: ChildContext, timeout_s: float, tell: Tell) -> None:
         """`tell` hears of what may have changed unseen, as if the child had said so."""
         self.uris: dict[str, int] = {}
-        self._services = services
+        self._context = context
         self._timeout_s = timeout_s
         self._tell = tell
         self._peer: Peer | None = None
@@ -122,7 +122,7 @@ class ChildSubscriptions:
         self.uris[uri] = self.uris.get(uri, 0) + 1
         if then is not None:
             self._then.append(then)
-            self._services.loop.call_later(self._timeout_s, self._overdue, then)
+            self._context.loop.call_later(self._timeout_s, self._overdue, then)
         if self._peer is not None and self._modern:
             self._open_soon(0)
             return
@@ -189,7 +189,7 @@ class ChildSubscriptions:
             if wait_s:
                 return
             self._opening.cancel()
-        self._opening = self._services.loop.call_later(wait_s, self._open)
+        self._opening = self._context.loop.call_later(wait_s, self._open)
 
     def _open(self) -> None:
         self._opening = None
@@ -227,7 +227,7 @@ class ChildSubscriptions:
     def _subscribe(self, method: str, uri: str) -> None:
         assert self._peer is not None
         params = jsonrpc.encode({"uri": uri})
-        self._peer.send(AwaitedRequest(self._services.loop, method, params, self._timeout_s))
+        self._peer.send(AwaitedRequest(self._context.loop, method, params, self._timeout_s))
 
     def _settle(self, *, in_force: bool) -> None:
         then, self._then = self._then, []

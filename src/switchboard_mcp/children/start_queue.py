@@ -19,9 +19,9 @@ TICK_S = 2.0
 class StartQueue:
     """See the module."""
 
-    def __init__(self, child: Child, services: ChildContext) -> None:
+    def __init__(self, child: Child, context: ChildContext) -> None:
         self._child = child
-        self._services = services
+        self._context = context
         self._visitors: list[ReadyWaiter] = []
         self._ticker: TimerHandle | None = None
 
@@ -59,13 +59,13 @@ class StartQueue:
         try:
             visitor.on_ready(self._child)
         except Exception as problem:  # noqa: BLE001 - neither this visitor nor the next must be left waiting
-            self._services.log.error("internal", child=name, problem=repr(problem))
+            self._context.log.error("internal", child=name, problem=repr(problem))
             visitor.on_failed(failure("internal", f"The call to child '{name}' went wrong.", child=name))
 
     def start_telling(self) -> None:
         """From now on tell those that wait why."""
-        began = self._services.loop.time()
-        self._ticker = self._services.loop.call_later(TICK_S, self._tick, began)
+        began = self._context.loop.time()
+        self._ticker = self._context.loop.call_later(TICK_S, self._tick, began)
 
     def stop_telling(self) -> None:
         """The wait is over."""
@@ -74,7 +74,7 @@ class StartQueue:
             self._ticker = None
 
     def _tick(self, began: float) -> None:
-        loop, name = self._services.loop, self._child.name
+        loop, name = self._context.loop, self._child.name
         seconds = round(loop.time() - began)
         self._ticker = loop.call_later(TICK_S, self._tick, began)
         for visitor in self._visitors:

@@ -36,19 +36,19 @@ class Meeting(HealthTracker):
 
     subscriptions: ChildSubscriptions
 
-    def __init__(self, spec: ChildSpec, config: Config, services: ChildContext) -> None:
-        super().__init__(spec, config, services)
+    def __init__(self, spec: ChildSpec, config: Config, context: ChildContext) -> None:
+        super().__init__(spec, config, context)
         self.owner: object = None
         suite = config.suites.get(spec.name)
         rpc_ms = (suite and suite.rpc_ms) or spec.rpc_timeout_ms or config.timeouts.rpc_ms
         self.timeout_s = rpc_ms / 1000
-        self.inventory = Inventory(spec, services, self.timeout_s)
+        self.inventory = Inventory(spec, context, self.timeout_s)
         self._timeouts = config.timeouts
         self._connection: Connection | None = None
         self._modern_first, self._capabilities = False, b"{}"
         self._shy = False  # whether it ends when it is greeted in the modern way
         # While governed mode is switched off nobody is let in, as when it is closing.
-        self._closing = services.disabled and replace(services.disabled, child=spec.name)
+        self._closing = context.disabled and replace(context.disabled, child=spec.name)
         self._launching: Task[object] | None = None
         self._approved: ApprovedLaunch | None = None
 
@@ -75,15 +75,15 @@ class Meeting(HealthTracker):
         except TimeoutError:
             told = f"Child '{self.name}' was not ready within {limit_s:g} s, the limit of the health gate."
             hint = "Run `switchboard doctor`, or raise health.spawnFailMs."
-            words = self._connection.last_words() if self._connection is not None else []
+            words = self._connection.stderr_tail() if self._connection is not None else []
             return failure("child_start_timeout", told, child=self.name, hint=hint, stderr=words)
 
     async def _connect(self) -> ServerSnapshot | Failure:
-        spec = expand(self.spec, self._services.environ)
+        spec = expand(self.spec, self._context.environ)
         if isinstance(spec, Failure):
             return spec
-        for secret in secrets(self.spec, self._services.environ):
-            self._services.redactor.register(secret)
+        for secret in secrets(self.spec, self._context.environ):
+            self._context.redactor.register(secret)
         limit_s = (
             start_limit_ms(
                 spec.command,
@@ -113,35 +113,35 @@ class Meeting(HealthTracker):
         carrier = await self._carrier(spec, limit_s)
         if isinstance(carrier, Failure):
             return carrier
-        self._connection = Connection(self._services, spec, carrier, self)
+        self._connection = Connection(self._context, spec, carrier, self)
         if self._closing is not None:
             return self._closing
         shared = self.owner is None or isinstance(
             self.owner, EphemeralOwner
         )  # a principal's hosts may differ
-        capabilities = (shared and self._services.shared_capabilities) or self._capabilities
+        capabilities = (shared and self._context.shared_capabilities) or self._capabilities
         met = await self._connection.open(limit_s, capabilities, modern_first=modern_first)
         return (isinstance(met, ServerSnapshot) and self._tampered(spec)) or met
 
     def _tampered(self, spec: ChildSpec) -> Failure | None:
         """What it was started from may have been exchanged between the check and its reading; by now it was read."""
-        guard, approved = self._services.guard, self._approved
+        guard, approved = self._context.launch_policy, self._approved
         return guard.changed(spec, approved) if guard is not None and approved is not None else None
 
     async def _carrier(self, spec: ChildSpec, limit_s: float) -> ChildTransport | Failure:
         if spec.kind != "stdio":
             from switchboard_mcp.children import remote_transport  # Only where there is such a child.
 
-            return await remote_transport.connect(spec, self._services)
+            return await remote_transport.connect(spec, self._context)
         self._launching = current_task()
         try:
-            launched = await launch(spec, self._services, limit_s)
+            launched = await launch(spec, self._context, limit_s)
         finally:
             self._launching = None
         if isinstance(launched, Failure):
             return launched
         self._approved = launched.approved
-        return ProcessTransport(self._services, spec, launched.process)
+        return ProcessTransport(self._context, spec, launched.process)
 
     async def _drop_connection(self, problem: Failure) -> None:
         connection, self._connection, self.peer = self._connection, None, None

@@ -21,15 +21,15 @@ LOOK_S = 0.05
 class Supervisor:
     """The children by name, in the order of their names."""
 
-    def __init__(self, workspace: Workspace, services: ChildContext) -> None:
-        if workspace.config.governance.mode == "governed" and services.guard is None:
+    def __init__(self, workspace: Workspace, context: ChildContext) -> None:
+        if workspace.config.governance.mode == "governed" and context.launch_policy is None:
             raise ValueError("governed mode without a guard")
-        self._services = services
+        self._context = context
         self._config = workspace.config
         self._retiring: set[Child] = set()
         specs = sorted(workspace.children, key=lambda spec: spec.name)
-        self.children = {spec.name: _child(spec, workspace.config, services) for spec in specs}
-        self._loop = services.loop
+        self.children = {spec.name: _child(spec, workspace.config, context) for spec in specs}
+        self._loop = context.loop
 
     async def sweep_forever(self) -> None:
         """Look after idle children until cancelled."""
@@ -52,14 +52,14 @@ class Supervisor:
             child = before.get(spec.name)
             same = child is not None and child.spec == spec
             if child is None or not same or _needs(spec.name, config) != _needs(spec.name, self._config):
-                child = _child(spec, config, self._services)
+                child = _child(spec, config, self._context)
             self.children[spec.name] = child
         self._config = config
         for name, child in before.items():
             if self.children.get(name) is not child:
                 child.retire(self.children.get(name))
                 self._retiring.add(child)
-                self._services.start_task(self._let_go(child))
+                self._context.start_task(self._let_go(child))
         names = {*before, *self.children}
         return frozenset(name for name in names if before.get(name) is not self.children.get(name))
 
@@ -69,7 +69,7 @@ class Supervisor:
         told = f"Child '{child.name}' is not in the config any more."
         await child.close(failure("child_removed", told, child=child.name))
         self._retiring.discard(child)
-        self._services.catalog.forget(child.spec)
+        self._context.catalog.discard(child.spec)
 
     async def close(self) -> None:
         """Stop all children at once."""
@@ -83,14 +83,14 @@ def _needs(name: str, config: Config) -> tuple[object, ...]:
     return (*own, config.timeouts, config.health, config.governance, config.introspection.fresh_ms)
 
 
-def _child(spec: ChildSpec, config: Config, services: ChildContext) -> Child:
+def _child(spec: ChildSpec, config: Config, context: ChildContext) -> Child:
     if spec.kind == "builtin":
         from switchboard_mcp.children.builtin import BuiltinChild  # As below.
 
-        return BuiltinChild(spec, config, services)
+        return BuiltinChild(spec, config, context)
     suite = config.suites.get(spec.name)
     if suite is None or suite.isolation == "shared":
-        return Child(spec, config, services)
+        return Child(spec, config, context)
     from switchboard_mcp.children.per_session import PerSessionChild  # Only where there is such a child.
 
-    return PerSessionChild(spec, config, services, suite.isolation_max)
+    return PerSessionChild(spec, config, context, suite.isolation_max)

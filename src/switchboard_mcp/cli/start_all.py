@@ -172,7 +172,7 @@ def describe(suite: ChildSuite, handshake_ms: int) -> Connected:
         subtools=[
             SubtoolLine(
                 tool.name,
-                summarise(tool.readable().description or "", SUMMARY_CHARS),
+                summarise(tool.sanitized().description or "", SUMMARY_CHARS),
                 not suite.access.permits(tool.name),
             )
             for tool in suite.child.inventory.known_tools()

@@ -127,7 +127,7 @@ class SuiteToolbox:
 
 
 def _offered(tool: Tool) -> Offered:
-    tool.readable()
+    tool.sanitized()
     hints = tool.annotations if isinstance(tool.annotations, Annotations) else Annotations()
     return Offered(
         name=tool.name,

@@ -18,7 +18,7 @@ from msgspec import Struct
 from switchboard_mcp import __version__
 from switchboard_mcp.children.catalog import read_tools
 from switchboard_mcp.children.health import health_rules
-from switchboard_mcp.children.lock import flaw, knowledge_of, launch_hash, lock_path, read_lock
+from switchboard_mcp.children.lock import find_tampering, launch_hash, lock_path, read_lock, snapshot_of
 from switchboard_mcp.config.approvals import Approval, Approvals
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec, Config, Workspace
@@ -152,7 +152,7 @@ def _pinned(spec: ChildSpec, suite: str, entry: LockedChild | None, config: Conf
         name=suite,
         source=spec.name,
         access=access(settings.expose, governed=governed),
-        tools=read_tools(knowledge_of(entry).tools) if entry is not None else [],
+        tools=read_tools(snapshot_of(entry).tools) if entry is not None else [],
         instructions=entry.instructions if entry is not None else "",
         suite=settings,
         introspection=introspect.IntrospectSettings(
@@ -174,7 +174,7 @@ def _child(
     launch = launch_hash(spec, workspace.folder)
     locked: Literal["current", "stale", "none"] = "none"
     if entry is not None:
-        whole = flaw(lock_path(workspace.folder), spec.name, entry) is None
+        whole = find_tampering(lock_path(workspace.folder), spec.name, entry) is None
         locked = "current" if entry.launch == launch and whole else "stale"
     approved = decided.approved
     governed = workspace.config.governance.mode == "governed"

@@ -55,12 +55,15 @@ def equip(
 
 def open_house(config: Config, services: ChildContext) -> None:
     """The switchboard suite, where it is on, and what it remembers."""
-    if config.find.enabled and HOUSE_NAME not in services.programs:
+    if config.find.enabled and HOUSE_NAME not in services.builtin_apps:
         from switchboard_mcp.children.recent_errors import RecentErrors
         from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
 
-        services.recent = RecentErrors(services.loop.time)
-        services.programs = {**services.programs, HOUSE_NAME: SwitchboardServer(services.recent)}
+        services.recent_errors = RecentErrors(services.loop.time)
+        services.builtin_apps = {
+            **services.builtin_apps,
+            HOUSE_NAME: SwitchboardServer(services.recent_errors),
+        }
 
 
 def arrange(
@@ -77,7 +80,7 @@ def arrange(
         from switchboard_mcp.gateway.suites.refused_suite import govern
 
         govern(gateway, config, workspace.absent, disabled)
-    house = services.programs.get(HOUSE_NAME)
+    house = services.builtin_apps.get(HOUSE_NAME)
     if house is not None:
         from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
 

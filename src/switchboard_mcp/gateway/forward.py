@@ -115,7 +115,9 @@ class ForwardedRequest(HostRequest):
         if name is None or name in child.inventory.tools:
             return None
         told = f"Child '{child.name}' has no tool '{name}' that was locked."
-        gone = failure("subtool_unknown", told, child=child.name, hint=child.inventory.farewell(name))
+        gone = failure(
+            "subtool_unknown", told, child=child.name, hint=child.inventory.removed_tool_hint(name)
+        )
         return child.inventory.tool_blocked_reason(name) or gone
 
     def build(self, child: Child, id: bytes) -> bytes:

@@ -88,7 +88,7 @@ class Reloader:
         """Another lock counts at once: it may take something away."""
         for child in self.parts.supervisor.children.values():
             for one in {child, *child.processes()}:
-                one.inventory.look_again()
+                one.inventory.reload_lock()
 
     async def _look_at(self, workspace: Workspace) -> bool:
         """Watch where the files of a workspace are; whether that is somewhere else than before."""
@@ -120,14 +120,14 @@ def renew(parts: Parts, fresh: Workspace) -> None:
     services, gateway = parts.services, parts.gateway
     workspace = _kept(parts.workspace, fresh)
     disabled = None
-    guard = services.guard
+    guard = services.launch_policy
     if workspace.config.governance.mode != "open":
         from switchboard_mcp.policy.governance import take_posture
 
         posture = take_posture(workspace, services.environ)
         workspace, disabled, guard = posture.workspace, posture.disabled, posture.guard
     loaded = load_middleware(workspace.config)
-    services.guard = guard
+    services.launch_policy = guard
     if workspace == parts.workspace:
         return
     open_house(workspace.config, services)

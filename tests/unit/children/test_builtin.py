@@ -116,7 +116,7 @@ async def house() -> AsyncIterator[House]:
             environ={},
             workspace="/",
             start_task=start,
-            programs={"parlour": program},
+            builtin_apps={"parlour": program},
         )
         spec = ChildSpec(name="parlour", source="here", kind="builtin")
         child = BuiltinChild(spec, Config(), services)
@@ -128,7 +128,7 @@ async def test_what_it_offers_is_known_without_a_start() -> None:
     async with house() as built_in:
         offer = built_in.child.inventory
         assert [tool.name for tool in offer.known_tools()] == ["whoami"]
-        assert offer.knows("resources/list")
+        assert offer.has_list("resources/list")
         assert offer.names("resources/templates/list") == {"x://{r}"}
         assert built_in.child.snapshot is not None
         assert built_in.child.snapshot.instructions == "Ask who you are."

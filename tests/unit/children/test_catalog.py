@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from switchboard_mcp.children.catalog import (
-    LEFT_BEHIND_S,
-    LONGEST_KEPT_S,
-    MOST_ENTRIES,
+    MAX_AGE_S,
+    MAX_ENTRIES,
+    TEMP_FILE_MAX_AGE_S,
     Catalog,
     ServerSnapshot,
-    tidy,
+    remove_stale_files,
 )
 from switchboard_mcp.config.models import ChildSpec
 
@@ -45,7 +45,7 @@ def test_what_was_told_lately_is_fresh_and_what_was_told_long_ago_is_not(
 ) -> None:
     catalog, kid = Catalog("", clock), spec(tmp_path)
     assert not catalog.is_fresh(kid, DAY_S)
-    catalog.remember(kid, ServerSnapshot())
+    catalog.store(kid, ServerSnapshot())
     clock.now += DAY_S - 1
     assert catalog.is_fresh(kid, DAY_S)
     clock.now += 2
@@ -55,14 +55,14 @@ def test_what_was_told_lately_is_fresh_and_what_was_told_long_ago_is_not(
 
 def test_a_clock_that_was_set_back_makes_nothing_fresh(tmp_path: Path, clock: Clock) -> None:
     catalog, kid = Catalog("", clock), spec(tmp_path)
-    catalog.remember(kid, ServerSnapshot())
+    catalog.store(kid, ServerSnapshot())
     clock.now -= 10
     assert not catalog.is_fresh(kid, DAY_S)
 
 
 def test_the_age_is_that_of_the_file_for_the_next_run(tmp_path: Path, clock: Clock) -> None:
     folder, kid = tmp_path / "cache", spec(tmp_path)
-    Catalog(str(folder)).remember(kid, ServerSnapshot())
+    Catalog(str(folder)).store(kid, ServerSnapshot())
     (file,) = folder.iterdir()
     os.utime(file, (clock.now - 100, clock.now - 100))
     later = Catalog(str(folder), clock)
@@ -74,7 +74,7 @@ def test_the_age_is_that_of_the_file_for_the_next_run(tmp_path: Path, clock: Clo
 def test_a_script_that_is_newer_makes_it_stale(tmp_path: Path, clock: Clock, args: list[str]) -> None:
     (tmp_path / "server.py").touch()
     catalog, kid = Catalog("", clock), spec(tmp_path, *args)
-    catalog.remember(kid, ServerSnapshot())
+    catalog.store(kid, ServerSnapshot())
     assert catalog.is_fresh(kid, DAY_S)
     os.utime(tmp_path / "server.py", (clock.now + 1, clock.now + 1))
     assert not catalog.is_fresh(kid, DAY_S)
@@ -83,7 +83,7 @@ def test_a_script_that_is_newer_makes_it_stale(tmp_path: Path, clock: Clock, arg
 def test_a_program_that_is_newer_makes_it_stale(tmp_path: Path, clock: Clock) -> None:
     (tmp_path / "run").touch()
     catalog, kid = Catalog("", clock), spec(tmp_path, command="./run")
-    catalog.remember(kid, ServerSnapshot())
+    catalog.store(kid, ServerSnapshot())
     os.utime(tmp_path / "run", (clock.now + 1, clock.now + 1))
     assert not catalog.is_fresh(kid, DAY_S)
 
@@ -91,43 +91,43 @@ def test_a_program_that_is_newer_makes_it_stale(tmp_path: Path, clock: Clock) ->
 def test_two_children_of_one_name_are_kept_apart_and_forgotten_one_by_one(tmp_path: Path) -> None:
     catalog = Catalog("")
     old, new = spec(tmp_path, "a"), spec(tmp_path, "b")
-    catalog.remember(old, ServerSnapshot(instructions="old"))
-    assert catalog.recall(new) is None
-    catalog.remember(new, ServerSnapshot(instructions="new"))
-    catalog.forget(old)
-    known = catalog.recall(new)
+    catalog.store(old, ServerSnapshot(instructions="old"))
+    assert catalog.get(new) is None
+    catalog.store(new, ServerSnapshot(instructions="new"))
+    catalog.discard(old)
+    known = catalog.get(new)
     assert known is not None
     assert known.instructions == "new"
-    assert catalog.recall(old) is None
+    assert catalog.get(old) is None
 
 
 def test_old_entries_too_many_entries_and_what_was_left_half_way_are_removed(tmp_path: Path) -> None:
     now = 2_000_000_000.0
     ages = {
         "fresh": 0.0,
-        "old": LONGEST_KEPT_S + 1,
-        f"half.{os.getpid()}": LEFT_BEHIND_S + 1,
-        "writing.7": LEFT_BEHIND_S - 1,
+        "old": MAX_AGE_S + 1,
+        f"half.{os.getpid()}": TEMP_FILE_MAX_AGE_S + 1,
+        "writing.7": TEMP_FILE_MAX_AGE_S - 1,
     }
     for name, age in ages.items():
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (now - age, now - age))
-    assert tidy(str(tmp_path), now) == 2
+    assert remove_stale_files(str(tmp_path), now) == 2
     assert {path.name for path in tmp_path.iterdir()} == {"fresh", "writing.7"}
-    for number in range(MOST_ENTRIES):
+    for number in range(MAX_ENTRIES):
         (tmp_path / f"{number}").touch()
         os.utime(tmp_path / f"{number}", (now - 10 - number, now - 10 - number))
-    assert tidy(str(tmp_path), now) == 1
-    assert not (tmp_path / f"{MOST_ENTRIES - 1}").exists()
+    assert remove_stale_files(str(tmp_path), now) == 1
+    assert not (tmp_path / f"{MAX_ENTRIES - 1}").exists()
 
 
 def test_a_folder_that_is_not_there_is_tidy(tmp_path: Path) -> None:
-    assert tidy(str(tmp_path / "none"), 0.0) == 0
+    assert remove_stale_files(str(tmp_path / "none"), 0.0) == 0
 
 
 def test_writing_tidies_up_once(tmp_path: Path) -> None:
     (tmp_path / "old").touch()
     os.utime(tmp_path / "old", (1, 1))
     catalog = Catalog(str(tmp_path))
-    catalog.remember(spec(tmp_path), ServerSnapshot())
+    catalog.store(spec(tmp_path), ServerSnapshot())
     assert len(list(tmp_path.iterdir())) == 1

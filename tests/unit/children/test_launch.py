@@ -66,7 +66,7 @@ class FakeGuard:
 
 def services(launcher: FakeLauncher, guard: object = None) -> ChildContext:
     environ = {"HOME": "/home/ada", "SWITCHBOARD_BUS_URL": "redis://:secret@redis"}
-    return cast(ChildContext, SimpleNamespace(launcher=launcher, guard=guard, environ=environ))
+    return cast(ChildContext, SimpleNamespace(launcher=launcher, launch_policy=guard, environ=environ))
 
 
 def start(launcher: FakeLauncher, guard: object = None) -> Launched | Failure:
@@ -106,7 +106,7 @@ def test_a_remote_child_is_not_connected_to_without_an_approval(tmp_path: Path) 
     place = Place(tmp_path)
     spec = ChildSpec(name="far", source="file", kind="http", url="https://mcp.example.com/")
     # Without an approval nothing else of the services is looked at, let alone a connection made.
-    lonely = cast(ChildContext, SimpleNamespace(guard=place.guard()))
+    lonely = cast(ChildContext, SimpleNamespace(launch_policy=place.guard()))
     outcome = asyncio.run(remote_transport.connect(spec, lonely))
     assert isinstance(outcome, Failure)
     assert outcome.code == "child_not_allowed"

@@ -56,8 +56,8 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     lock.write_lock(path, written(kid=entry()))
     again = lock.read_lock(path)
     assert again is not None
-    assert lock.rendered(again) == Path(path).read_bytes()
-    assert lock.flaw(path, "kid", again.children["kid"]) is None
+    assert lock.render(again) == Path(path).read_bytes()
+    assert lock.find_tampering(path, "kid", again.children["kid"]) is None
     assert list(tmp_path.iterdir()) == [Path(path)]
 
 
@@ -66,7 +66,7 @@ def test_there_may_be_no_lock(tmp_path: Path) -> None:
 
 
 def test_the_file_is_sorted_and_valid_by_its_schema() -> None:
-    data = lock.rendered(written(b=entry(), a=entry(READ, {**READ, "name": "other"})))
+    data = lock.render(written(b=entry(), a=entry(READ, {**READ, "name": "other"})))
     document = json.loads(data)
     assert data.decode() == json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     jsonschema.validate(document, published_schema("lock"))
@@ -77,7 +77,7 @@ def test_an_editor_may_be_told_where_the_schema_is(tmp_path: Path) -> None:
     path.write_text('{"$schema": "./x.json", "schemaVersion": 1}')
     read = lock.read_lock(str(path))
     assert read is not None
-    assert b'"$schema": "./x.json"' in lock.rendered(read)
+    assert b'"$schema": "./x.json"' in lock.render(read)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_broken_file_is_refused_by_its_name_and_key(tmp_path: Path, text: str,
 
 
 def test_every_mistake_is_told_with_its_key(tmp_path: Path) -> None:
-    document = json.loads(lock.rendered(written(kid=entry(), kit=entry())))
+    document = json.loads(lock.render(written(kid=entry(), kit=entry())))
     document["children"]["kid"]["tools"]["read"]["hash"] = "md5:1"
     document["children"]["kit"]["server"]["version"] = 1
     path = tmp_path / "switchboard.lock.json"
@@ -149,13 +149,13 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_what_was_changed_by_hand_is_named(change: Any, key: str) -> None:
-    found = lock.flaw("/w/lock", "kid", change(entry()))
+    found = lock.find_tampering("/w/lock", "kid", change(entry()))
     assert found is not None
     assert (found.code, f"/w/lock: {key}: " in found.message) == ("lock_invalid", True)
 
 
 def test_an_entry_reads_like_what_the_child_told() -> None:
-    known = lock.knowledge_of(entry(instructions="Careful.\n"))
+    known = lock.snapshot_of(entry(instructions="Careful.\n"))
     (tool,) = read_tools(known.tools)
     assert (tool.name, tool.description, known.instructions) == ("read", "Reads.", "Careful.")
     assert (known.server.name, known.protocol, list(known.capabilities)) == (
@@ -168,7 +168,7 @@ def test_an_entry_reads_like_what_the_child_told() -> None:
 
 def test_what_a_call_must_give_is_read_first() -> None:
     schema = {"type": "object", "properties": {"head": {}, "path": {}, "all": {}}, "required": ["path"]}
-    (tool,) = read_tools(lock.knowledge_of(entry({**READ, "inputSchema": schema})).tools)
+    (tool,) = read_tools(lock.snapshot_of(entry({**READ, "inputSchema": schema})).tools)
     assert isinstance(tool.input_schema, Raw)
     assert list(json.loads(bytes(tool.input_schema))["properties"]) == ["path", "all", "head"]
 
@@ -222,7 +222,7 @@ def test_what_is_the_same_stays_as_it_was_written() -> None:
     after = entry(
         {**READ, "description": "Reads. "}, {**READ, "name": "b", "title": "B"}, instructions="Be good."
     )
-    both = lock.merged(before, after)
+    both = lock.merge(before, after)
     assert both.tools["read"] is before.tools["read"]
     assert both.tools["b"].title == "B"
     assert both.instructions == "Be\ngood."
@@ -233,8 +233,8 @@ def test_a_new_version_alone_is_a_remark() -> None:
     after = lock.lock_child(msgspec.structs.replace(SPEC, args=[]), "/w", told())
     after.server.version = "2"
     after.protocol = "2026-07-28"
-    assert lock.differences(before, after) == []
-    assert lock.remarks(before, after) == [
+    assert lock.compare_children(before, after) == []
+    assert lock.metadata_changes(before, after) == [
         "it is started in another way than when it was locked",
         "server s 1 → s 2",
         "protocol 2025-11-25 → 2026-07-28",

@@ -107,7 +107,7 @@ class Server:
 
 
 class MemoryCarrier:
-    """See `connection.Carrier`."""
+    """A `ChildTransport` over memory."""
 
     pid = 0
     lost: Lost
@@ -119,17 +119,17 @@ class MemoryCarrier:
     def watch(self, gone: Closed, lost: Lost) -> None:
         self.lost = lost
 
-    def screen(self, tools: list[Tool], protocol: str) -> list[Tool]:
+    def callable_tools(self, tools: list[Tool], protocol: str) -> list[Tool]:
         return tools
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         self.link.close()
 
-    async def conclude(self, opened: bool) -> Failure:
+    async def exit_reason(self, opened: bool) -> Failure:
         code = "child_crashed" if opened else "child_start_failed"
         return failure(code, f"Child '{self.name}' died.", child=self.name)
 
-    def last_words(self) -> list[str]:
+    def stderr_tail(self) -> list[str]:
         return []
 
 
@@ -145,7 +145,7 @@ class FakeChild(Child):
     carriers: list[MemoryCarrier]
 
     async def _carrier(self, spec: ChildSpec, limit_s: float) -> ChildTransport:
-        near, far = memory.pair(self._services.loop)
+        near, far = memory.pair(self._context.loop)
         self.runs.append(Server(self, far))
         carrier = MemoryCarrier(self.name, near)
         self.carriers.append(carrier)
@@ -388,7 +388,7 @@ class Board:
         if self._gateway is None:
             log = self.services.log
             self._gateway = Gateway(self.children.values(), self.config, log, self.loop, FOLDER)
-            self.services.audience = self._gateway
+            self.services.events = self._gateway
         return self._gateway
 
     def host(self, capabilities: Json | None = None, *, modern: bool = False, principal: str = "") -> Host:

@@ -109,7 +109,7 @@ def test_without_an_entry_an_open_child_is_as_ever(board: PinnedBoard) -> None:
     child = board.child(tools=[ECHO])
     board.lock(child, ECHO)
     board.services.pins = Pins(None, FOLDER, board.services.log, governed=False)
-    assert board.services.pins.of(child.spec) is None
+    assert board.services.pins.pin_for(child.spec) is None
 
 
 def test_prompts_of_a_locked_child_shown_directly_are_still_asked_for(board: PinnedBoard) -> None:

@@ -20,14 +20,14 @@ from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.lock import (
     PROMPTS,
-    differences,
-    flaw,
+    compare_children,
+    find_tampering,
     lock_child,
     lock_path,
-    merged,
+    merge,
+    metadata_changes,
     read_lock,
-    remarks,
-    rendered,
+    render,
     write_lock,
 )
 from switchboard_mcp.cli.console import Console, Screen, plural
@@ -197,18 +197,20 @@ def judge(
         if before is None:
             reports.append(LockReport(child=name, status="unlocked" if check else "locked", tools=tools))
             continue
-        changes = [Difference(change.told(), change.tool) for change in differences(before, now)]
+        changes = [Difference(change.told(), change.tool) for change in compare_children(before, now)]
         changes += _tampering(path, name, before)
         status: Status = "accepted" if changes and name in accepted else "drifted" if changes else "same"
         reports.append(
-            LockReport(child=name, status=status, tools=tools, changes=changes, remarks=remarks(before, now))
+            LockReport(
+                child=name, status=status, tools=tools, changes=changes, remarks=metadata_changes(before, now)
+            )
         )
     return reports
 
 
 def _tampering(path: str, name: str, entry: LockedChild) -> list[Difference]:
     """What was changed by hand."""
-    found = flaw(path, name, entry)
+    found = find_tampering(path, name, entry)
     return [Difference(found.message)] if found is not None else []
 
 
@@ -223,16 +225,16 @@ def _write(
     path: str, lock: LockFile, seen: Mapping[str, CurrentTools], reports: Sequence[LockReport]
 ) -> None:
     """Keep what may be kept. What has drifted stays as it was until it is accepted by name."""
-    before = rendered(lock)
+    before = render(lock)
     for report in reports:
         entry = seen[report.child].entry if report.child in seen else None
         if report.status == "removed":
             del lock.children[report.child]
         elif entry is not None and report.status in ("same", "locked", "accepted"):
             kept = lock.children.get(report.child)
-            sound = kept is not None and flaw(path, report.child, kept) is None
-            lock.children[report.child] = merged(kept if sound else None, entry)
-    if rendered(lock) != before or (lock.children and read_lock(path) is None):
+            sound = kept is not None and find_tampering(path, report.child, kept) is None
+            lock.children[report.child] = merge(kept if sound else None, entry)
+    if render(lock) != before or (lock.children and read_lock(path) is None):
         write_lock(path, lock)
 
 

@@ -101,7 +101,7 @@ def _lock(workspace: Workspace) -> Iterator[Finding]:
     governed = workspace.config.governance.mode == "governed"
     if not os.path.lexists(path) and not governed:
         return
-    from switchboard_mcp.children.lock import flaw, read_lock
+    from switchboard_mcp.children.lock import find_tampering, read_lock
 
     try:
         lock = read_lock(path)
@@ -111,7 +111,7 @@ def _lock(workspace: Workspace) -> Iterator[Finding]:
     locked = lock.children if lock is not None else {}
     names = {spec.name for spec in workspace.children if spec.kind != "builtin"}
     for name, entry in locked.items():
-        broken = flaw(path, name, entry)
+        broken = find_tampering(path, name, entry)
         if broken is not None:
             yield Finding(PROBLEM, broken.message, broken.hint or "")
         elif name not in names and name not in workspace.absent:

@@ -99,7 +99,7 @@ class CallPipeline:
     @property
     def local(self) -> str:
         """Who calls, where nobody has a name."""
-        return self._services.unnamed
+        return self._services.default_principal
 
     def forward(self, request: ForwardedRequest) -> ForwardedRequest:
         """A request of something the child is shown with directly."""

@@ -93,7 +93,7 @@ class IntrospectCall(SuiteRequest):
             return
         views = [
             introspect.ToolView(tool.name, tool.description or "", tool.input_schema)
-            for tool in map(Tool.readable, suite.permitted(child.inventory.known_tools()))
+            for tool in map(Tool.sanitized, suite.permitted(child.inventory.known_tools()))
         ]
         ask = introspect.IntrospectRequest(asked.subtool, asked.query, asked.verbosity, asked.cursor)
         answer = introspect.answer(child.name, views, ask, suite.introspection, child.inventory.instructions)
@@ -201,7 +201,7 @@ class SubtoolCall(SuiteRequest):
                 child=child.name,
                 subtool=self.asked.subtool,
                 nearest=nearest(self.asked.subtool, known),
-                hint=child.inventory.farewell(self.asked.subtool),
+                hint=child.inventory.removed_tool_hint(self.asked.subtool),
             )
         )
 
@@ -211,7 +211,7 @@ class SubtoolCall(SuiteRequest):
         tool = child.inventory.tools.get(subtool)
         schema: Raw | UnsetType = UNSET
         if error.code == INVALID_PARAMS and tool is not None:
-            readable = tool.readable().input_schema
+            readable = tool.sanitized().input_schema
             schema = _compacted(readable) if readable is not UNSET else UNSET
         return failure(
             "child_error",

@@ -105,7 +105,7 @@ class ToolListCache:
     def extra(self, method: str) -> dict[str, Raw]:
         """What a list says beside its entries, where it is the list of one child."""
         alone = self.alone()
-        return alone.child.inventory.extra(method) if alone is not None else {}
+        return alone.child.inventory.list_extras(method) if alone is not None else {}
 
     def instructions(self) -> str:
         """How to use what is here."""

@@ -63,7 +63,7 @@ def when_known(
     """Go on when every child shown directly has told what it offers, or failed to; or `soon` in any case."""
     suites = inbound.session.view.suites.values()
     strangers = [
-        suite for suite in suites if suite.shows_own(method) and not suite.child.inventory.knows(method)
+        suite for suite in suites if suite.shows_own(method) and not suite.child.inventory.has_list(method)
     ]
     if not strangers:
         then()

@@ -109,7 +109,7 @@ def parameter_words(tool: ToolView) -> str:
 
 
 def _view(tool: Tool) -> ToolView:
-    tool.readable()
+    tool.sanitized()
     return ToolView(tool.name, tool.description or "", tool.input_schema)
 
 

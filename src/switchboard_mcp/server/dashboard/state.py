@@ -52,7 +52,7 @@ class DashboardState:
     @property
     def desk(self) -> MailServer | None:
         """The message desk, where it is on."""
-        found = self.services.programs.get("mail")
+        found = self.services.builtin_apps.get("mail")
         if found is None:
             return None
         from switchboard_mcp.mail.server import MailServer  # Not on the way of who has no mail.

@@ -32,9 +32,9 @@ class Home:
 
     def __init__(self, board: Board) -> None:
         self.board = board
-        self.recent = board.services.recent = RecentErrors(board.loop.time)
+        self.recent = board.services.recent_errors = RecentErrors(board.loop.time)
         self.house = SwitchboardServer(self.recent)
-        board.services.programs = {HOUSE_NAME: self.house}
+        board.services.builtin_apps = {HOUSE_NAME: self.house}
         spec = ChildSpec(name=HOUSE_NAME, source="test", kind="builtin", description="Find.")
         board.children[HOUSE_NAME] = BuiltinChild(spec, Config(), board.services)
 

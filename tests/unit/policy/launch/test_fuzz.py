@@ -201,7 +201,9 @@ class Ground:
         (self.place.folder / "out").symlink_to("/")
         self.guard: LaunchPolicy = self.place.guard()
         self.trap = Trap()
-        self.services = cast(ChildContext, SimpleNamespace(guard=self.guard, launcher=self.trap, environ={}))
+        self.services = cast(
+            ChildContext, SimpleNamespace(launch_policy=self.guard, launcher=self.trap, environ={})
+        )
 
     def read(self, name: str, entry: Entry) -> ChildSpec | None:
         warnings: list[ConfigWarning] = []
@@ -268,7 +270,7 @@ def test_no_hostile_entry_reaches_the_launcher(ground: Ground) -> None:
 )
 def test_no_hostile_approval_reaches_the_launcher(ground: Ground, launched: list[str], replaces: int) -> None:
     guard = ground.place.guard(launch=launched, replaces=replaces)
-    services = cast(ChildContext, SimpleNamespace(guard=guard, launcher=ground.trap, environ={}))
+    services = cast(ChildContext, SimpleNamespace(launch_policy=guard, launcher=ground.trap, environ={}))
     assert isinstance(asyncio.run(launch(ground.place.spec(), services, 10.0)), Failure)
     assert ground.trap.asked == []
 
