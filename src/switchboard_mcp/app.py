@@ -21,14 +21,14 @@ from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.errors import refused
 from switchboard_mcp.features import (
     StartTask,
-    find_replicas,
+    governed_workspace,
     join_bus,
+    observe_requests,
     open_audit,
-    open_desk,
+    open_mail,
+    open_pins,
+    open_replicas,
     open_telemetry,
-    pins_of,
-    posture_of,
-    watch,
 )
 from switchboard_mcp.gateway.factory import Parts, arrange, equip, load_middleware, open_house
 from switchboard_mcp.gateway.gateway import Gateway
@@ -80,12 +80,12 @@ def workspace_folder(options: CommandOptions) -> str:
 
 def load(options: CommandOptions) -> Workspace:
     """Read the workspace that the options name; in governed mode with the children alone that exist."""
-    workspace = _load_plainly(options)
-    posture = posture_of(workspace)
-    return workspace if posture is None else posture.workspace
+    workspace = _load_ungoverned(options)
+    governed = governed_workspace(workspace)
+    return workspace if governed is None else governed.workspace
 
 
-def _load_plainly(options: CommandOptions) -> Workspace:
+def _load_ungoverned(options: CommandOptions) -> Workspace:
     """Read the workspace as its files are."""
     workspace = load_workspace(workspace_folder(options), options.config, os.environ)
     demand_profile(workspace.config, options.profile, "--profile")
@@ -93,7 +93,7 @@ def _load_plainly(options: CommandOptions) -> Workspace:
 
 
 @asynccontextmanager
-async def _owner_of_tasks(log: Log) -> AsyncIterator[StartTask]:
+async def _task_owner(log: Log) -> AsyncIterator[StartTask]:
     """Starts tasks that have ended when it is left. One that fails is logged, and takes no other along."""
 
     async def guarded(work: Coroutine[Any, Any, None]) -> None:
@@ -134,15 +134,15 @@ async def running(
     A `recorder` is made to be told how calls end, before the audit record.
     """
     loop = asyncio.get_running_loop()
-    posture = posture_of(workspace)
-    if posture is not None:
-        workspace = posture.workspace
-    pins = pins_of(workspace, log) if pinned else None
+    governed = governed_workspace(workspace)
+    if governed is not None:
+        workspace = governed.workspace
+    pins = open_pins(workspace, log) if pinned else None
     middleware = load_middleware(workspace.config)
     telemetry = open_telemetry(workspace, log)
     # The launcher goes last: a child that is just being stopped still has its keeper.
-    async with aclosing(Launcher(loop)) as launcher, _owner_of_tasks(log) as start_task:
-        desk = open_desk(workspace, log, start_task)
+    async with aclosing(Launcher(loop)) as launcher, _task_owner(log) as start_task:
+        mail_server = open_mail(workspace, log, start_task)
         services = ChildContext(
             loop=loop,
             launcher=launcher,
@@ -153,9 +153,9 @@ async def running(
             environ=os.environ,
             workspace=workspace.folder,
             start_task=start_task,
-            builtin_apps={} if desk is None else {desk.name: desk},
-            launch_policy=None if posture is None else posture.guard,
-            disabled=posture.disabled if posture is not None and pinned else None,
+            builtin_apps={} if mail_server is None else {mail_server.name: mail_server},
+            launch_policy=None if governed is None else governed.guard,
+            disabled=governed.disabled if governed is not None and pinned else None,
             audit=open_audit(workspace, log, redactor),
             pins=pins,
             replicas=replicas,
@@ -168,9 +168,9 @@ async def running(
         services.events = gateway
         gateway.audit = services.audit
         if telemetry is not None:
-            watch(gateway, telemetry, loop)
+            observe_requests(gateway, telemetry, loop)
         equip(gateway.all, workspace.config, services, middleware)
-        arrange(gateway, workspace, services, profile, None if posture is None else posture.disabled)
+        arrange(gateway, workspace, services, profile, None if governed is None else governed.disabled)
         sweeper = services.start_task(supervisor.sweep_forever())
         switchboard = Switchboard(workspace, supervisor, gateway, services, profile)
         try:
@@ -178,11 +178,11 @@ async def running(
         finally:
             sweeper.cancel()
             await _end(switchboard)
-            if desk is not None:
-                await desk.close()
-            told = services.recorder or services.audit
-            if told is not None:
-                told.close()
+            if mail_server is not None:
+                await mail_server.close()
+            recorders = services.recorder or services.audit
+            if recorders is not None:
+                recorders.close()
             if telemetry is not None:
                 await telemetry.close()
 
@@ -198,7 +198,7 @@ async def _end(switchboard: Switchboard) -> None:
         switchboard.gateway.close(session)
 
 
-def keep_current(switchboard: Switchboard, options: CommandOptions) -> None:
+def reload_on_change(switchboard: Switchboard, options: CommandOptions) -> None:
     """Bring changes of the config into force while serving; nothing of that is done before the first host is served."""
     if not options.reload:
         return
@@ -208,7 +208,7 @@ def keep_current(switchboard: Switchboard, options: CommandOptions) -> None:
             return
         from switchboard_mcp.gateway.reload import Reloader
 
-        reloader = Reloader(switchboard, lambda: _load_plainly(options), options.config)
+        reloader = Reloader(switchboard, lambda: _load_ungoverned(options), options.config)
         switchboard.reloading = switchboard.services.start_task(reloader.run())
 
     gateway = switchboard.gateway
@@ -226,7 +226,7 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, option
     async with running(workspace, log, redactor, profile=options.profile) as switchboard:
         services = switchboard.services
         front = StdioServer(switchboard.gateway, services.cork, services.flow_control, log)
-        keep_current(switchboard, options)
+        reload_on_change(switchboard, options)
         serving = services.start_task(front.run(done))
         relay = join_bus(switchboard, log, redactor)
         await done.wait()
@@ -237,11 +237,11 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, option
 
 
 async def serve_http(
-    place: BindAddress, workspace: Workspace, log: Log, redactor: Redactor, options: CommandOptions
+    address: BindAddress, workspace: Workspace, log: Log, redactor: Redactor, options: CommandOptions
 ) -> int:
     """Serve whoever connects until a signal comes."""
     from switchboard_mcp.server.dashboard.call_log import CallLog
-    from switchboard_mcp.server.dashboard.login_link import offer
+    from switchboard_mcp.server.dashboard.login_link import enable_dashboard
     from switchboard_mcp.server.http import server_info
     from switchboard_mcp.server.http.front import HttpServer
 
@@ -250,7 +250,7 @@ async def serve_http(
     for number in END_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup, to outlive a terminal
             loop.add_signal_handler(number, done.set)
-    replicas = find_replicas(workspace, log, redactor)
+    replicas = open_replicas(workspace, log, redactor)
     profile = options.profile
     async with running(
         workspace, log, redactor, profile=profile, replicas=replicas, recorder=CallLog
@@ -259,21 +259,21 @@ async def serve_http(
         services.shared_capabilities = SHARED_CAPABILITIES
         services.default_principal = switchboard.gateway.unnamed = "http"
         sharing = services.start_task(replicas.run()) if replicas is not None else None
-        front = HttpServer(switchboard.gateway, workspace.config.http, place.host, place.tokens, log)
-        keep_current(switchboard, options)
-        await front.listen(place.listener)
-        link = offer(front, place, switchboard)
+        front = HttpServer(switchboard.gateway, workspace.config.http, address.host, address.tokens, log)
+        reload_on_change(switchboard, options)
+        await front.listen(address.listener)
+        link = enable_dashboard(front, address, switchboard)
         sweeper = services.start_task(front.sweep())
         relay = join_bus(switchboard, log, redactor)
         front.bus_folder = workspace.folder if relay is not None else ""
         front.replicas = replicas
-        server_info.write(place.folder, place.info)
-        log.info("serving", url=place.url, auth=place.token_file, dashboard=link)
+        server_info.write(address.folder, address.info)
+        log.info("serving", url=address.url, auth=address.token_file, dashboard=link)
         try:
             await done.wait()
             log.info("stopping")
         finally:
-            server_info.remove(place.folder)
+            server_info.remove(address.folder)
             await front.stop()
             sweeper.cancel()
             for task in (relay, sharing):
@@ -285,21 +285,21 @@ async def serve_http(
 def serve_over_http(options: CommandOptions, address: str) -> int:
     """`switchboard serve --http`; where the address is empty, that of the config."""
     try:
-        from switchboard_mcp.server.http.bind import take_place
+        from switchboard_mcp.server.http.bind import bind
     except ImportError as problem:
-        told = f"Serving over HTTP needs a package that is not installed: {problem.name}."
-        raise refused("http_missing", told) from None
+        message = f"Serving over HTTP needs a package that is not installed: {problem.name}."
+        raise refused("http_missing", message) from None
 
     redactor, log, workspace = _prepare(options)
-    place = take_place(workspace, address, os.environ, redactor.register)
-    return run(lambda: serve_http(place, workspace, log, redactor, options))
+    bound = bind(workspace, address, os.environ, redactor.register)
+    return run(lambda: serve_http(bound, workspace, log, redactor, options))
 
 
 def _prepare(options: CommandOptions) -> tuple[Redactor, Log, Workspace]:
     """What every way of serving begins with."""
-    _open_what_is_closed()
+    _open_missing_standard_streams()
     redactor = Redactor()
-    sys.excepthook = lambda kind, problem, trace: _last_words(redactor, problem)
+    sys.excepthook = lambda kind, problem, trace: _print_crash(redactor, problem)
     log = Log(level=options.log_level, style=options.log_style, redactor=redactor)
     workspace = load(options)
     for warning in workspace.warnings:
@@ -307,12 +307,12 @@ def _prepare(options: CommandOptions) -> tuple[Redactor, Log, Workspace]:
     return redactor, log, workspace
 
 
-def _last_words(redactor: Redactor, problem: BaseException) -> None:
+def _print_crash(redactor: Redactor, problem: BaseException) -> None:
     """What ends the process is told in full, but for secrets."""
     import traceback
 
-    told = redactor.text("".join(traceback.format_exception(problem)))
-    os.write(2, told.encode("utf-8", "replace"))
+    text = redactor.text("".join(traceback.format_exception(problem)))
+    os.write(2, text.encode("utf-8", "replace"))
 
 
 def serve(options: CommandOptions) -> int:
@@ -325,7 +325,7 @@ def serve(options: CommandOptions) -> int:
     return run(lambda: serve_stdio(workspace, log, redactor, options))
 
 
-def _open_what_is_closed() -> None:
+def _open_missing_standard_streams() -> None:
     """Without stdin, stdout or stderr some other file would get its number, and be read or written as such."""
     for number in (0, 1, 2):
         try:

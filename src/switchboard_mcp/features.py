@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
-def posture_of(workspace: Workspace) -> GovernedWorkspace | None:
+def governed_workspace(workspace: Workspace) -> GovernedWorkspace | None:
     """What governed mode makes of a workspace; None in open mode."""
     if workspace.config.governance.mode == "open":
         return None
@@ -39,7 +39,7 @@ def posture_of(workspace: Workspace) -> GovernedWorkspace | None:
     return take_posture(workspace, os.environ)
 
 
-def pins_of(workspace: Workspace, log: Log) -> Pins | None:
+def open_pins(workspace: Workspace, log: Log) -> Pins | None:
     """What children were locked to; None where there is no lock and nothing is governed."""
     governed = workspace.config.governance.mode == "governed"
     if not governed and not os.path.lexists(os.path.join(workspace.folder, "switchboard.lock.json")):
@@ -49,7 +49,7 @@ def pins_of(workspace: Workspace, log: Log) -> Pins | None:
     return load_pins(workspace.folder, log, governed=governed)
 
 
-def open_desk(workspace: Workspace, log: Log, start_task: StartTask) -> MailServer | None:
+def open_mail(workspace: Workspace, log: Log, start_task: StartTask) -> MailServer | None:
     """The message desk, where it is on."""
     if not workspace.config.mail.enabled:
         return None
@@ -86,7 +86,7 @@ def open_telemetry(workspace: Workspace, log: Log) -> Telemetry | None:
     return start(settings, os.environ, workspace.source, log)
 
 
-def watch(gateway: Gateway, telemetry: Telemetry, loop: asyncio.AbstractEventLoop) -> None:
+def observe_requests(gateway: Gateway, telemetry: Telemetry, loop: asyncio.AbstractEventLoop) -> None:
     """Watch all requests to children, and report what is counted anyway where somebody wants reports."""
     gateway.telemetry = telemetry
     telemetry.watch(gateway.all.values())
@@ -97,7 +97,7 @@ def watch(gateway: Gateway, telemetry: Telemetry, loop: asyncio.AbstractEventLoo
         telemetry.report(lambda: collect(gateway, loop.time() - began), loop)
 
 
-def note_decision(workspace: Workspace, kind: str, child: str, outcome: str) -> None:
+def record_decision(workspace: Workspace, kind: str, child: str, outcome: str) -> None:
     """Record what somebody decided with a command, where a record is kept."""
     audit = open_audit(workspace, Log(level="warning"), Redactor())
     if audit is not None:
@@ -108,8 +108,8 @@ def note_decision(workspace: Workspace, kind: str, child: str, outcome: str) -> 
 def join_bus(switchboard: Parts, log: Log, redactor: Redactor) -> asyncio.Task[None] | None:
     """Carry mail between machines, where there is a bus."""
     settings = settled(switchboard.workspace.config.bus, os.environ, switchboard.workspace.folder)
-    desk = switchboard.services.builtin_apps.get("mail")
-    if not settings.enabled or desk is None:
+    mail_server = switchboard.services.builtin_apps.get("mail")
+    if not settings.enabled or mail_server is None:
         return None
     try:
         from switchboard_mcp.bus.connection_url import hide
@@ -120,18 +120,18 @@ def join_bus(switchboard: Parts, log: Log, redactor: Redactor) -> asyncio.Task[N
     hide(settings.url, redactor.register)
     workspace = switchboard.workspace
     record = os.path.join(workspace.folder, workspace.config.audit.path) if switchboard.services.audit else ""
-    return switchboard.services.start_task(join(desk, settings, log, record))
+    return switchboard.services.start_task(join(mail_server, settings, log, record))
 
 
-def find_replicas(workspace: Workspace, log: Log, redactor: Redactor) -> RedisReplicas | None:
+def open_replicas(workspace: Workspace, log: Log, redactor: Redactor) -> RedisReplicas | None:
     """The other servers behind the same address, where this one says that it is one of several and there is a bus."""
     from switchboard_mcp.server.http.sessions import REPLICA
 
     name, settings = os.environ.get(REPLICA, ""), settled(workspace.config.bus, os.environ, workspace.folder)
     if name and not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
         # It begins the ids of sessions, which go through headers and addresses.
-        told = f"{REPLICA} is {name!r}, and may hold letters, digits, _ and - alone."
-        raise refused("config_invalid", told)
+        message = f"{REPLICA} is {name!r}, and may hold letters, digits, _ and - alone."
+        raise refused("config_invalid", message)
     if not name or not settings.enabled:
         return None
     try:

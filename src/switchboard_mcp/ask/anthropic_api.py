@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from switchboard_mcp.ask import prompt
-from switchboard_mcp.ask.conversation import REPLY_TOKENS, Correction, InitialPrompt, ModelReply, News, Usage
+from switchboard_mcp.ask.conversation import (
+    REPLY_TOKENS,
+    Correction,
+    Feedback,
+    InitialPrompt,
+    ModelReply,
+    Usage,
+)
 from switchboard_mcp.ask.plan import ModelTurn, Offered, PlanStep
 from switchboard_mcp.config.sections import AskSettings
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
@@ -29,7 +36,7 @@ if TYPE_CHECKING:
 RETRIES = 3
 NAME_CHARS = 64
 DONE, LATER, CANNOT, UNCLEAR = "plan_done", "plan_later", "plan_cannot", "plan_unclear"
-HOW = f"""\
+INSTRUCTIONS = f"""\
 - Call {DONE} in the same turn as the calls that fulfil the request. If you must see their results first, call {LATER}
   in the same turn instead, with every subtool you may need after them.
 - Call {CANNOT} when no subtool here can do it, {UNCLEAR} when the request could mean several things."""
@@ -73,9 +80,9 @@ class AnthropicModel:
         try:
             from anthropic import AsyncAnthropic
         except ImportError as problem:
-            told = f"The API needs a package that is not installed: {problem.name}."
+            message = f"The API needs a package that is not installed: {problem.name}."
             hint = "Install it: pip install 'switchboard-mcp[ask]', or '.[ask]' in its folder."
-            raise refused("ask_no_model", told, hint=hint) from None
+            raise refused("ask_no_model", message, hint=hint) from None
         return AsyncAnthropic(
             api_key=self._key,
             base_url=self._settings.base_url or None,
@@ -83,9 +90,11 @@ class AnthropicModel:
             timeout=self._settings.timeout_ms / 1000,
         )
 
-    def talk(self, brief: InitialPrompt) -> AnthropicConversation:
+    def start(self, initial: InitialPrompt) -> AnthropicConversation:
         """A conversation about one request."""
-        return AnthropicConversation(self, self._settings, brief, prompt.system(brief.child, brief.role, HOW))
+        return AnthropicConversation(
+            self, self._settings, initial, prompt.system(initial.child, initial.role, INSTRUCTIONS)
+        )
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -104,49 +113,51 @@ class AnthropicConversation:
     """See `models.Talk`."""
 
     def __init__(
-        self, model: AnthropicModel, settings: AskSettings, brief: InitialPrompt, system: str
+        self, model: AnthropicModel, settings: AskSettings, initial: InitialPrompt, system: str
     ) -> None:
         self._model = model
         self._settings = settings
-        self._names = api_names([tool.name for tool in brief.offered])
+        self._names = api_names([tool.name for tool in initial.offered])
         self._fixed: dict[str, Any] = {
             "model": settings.model,
             "system": [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}],
-            "tools": write_tools(brief.offered, self._names),
+            "tools": write_tools(initial.offered, self._names),
         }
         if settings.effort:
             self._fixed["output_config"] = {"effort": settings.effort}
-        self._messages: list[Any] = [{"role": "user", "content": brief.request}]
+        self._messages: list[Any] = [{"role": "user", "content": initial.request}]
         self._uses: list[_Use] = []
 
-    async def begin(self, most_tokens: int) -> ModelReply:
+    async def begin(self, max_tokens: int) -> ModelReply:
         """The first turn."""
-        return await self._turn(most_tokens)
+        return await self._turn(max_tokens)
 
-    async def go_on(self, news: News, most_tokens: int) -> ModelReply:
+    async def resume(self, feedback: Feedback, max_tokens: int) -> ModelReply:
         """The turn after this."""
-        self._messages.append({"role": "user", "content": self._written(news)})
-        return await self._turn(most_tokens)
+        self._messages.append({"role": "user", "content": self._content_of(feedback)})
+        return await self._turn(max_tokens)
 
-    def _written(self, news: News) -> str | list[dict[str, object]]:
+    def _content_of(self, feedback: Feedback) -> str | list[dict[str, object]]:
         """Every tool that was used wants a result, before anything else is said."""
-        if isinstance(news, Correction):
-            told = prompt.correction(news.problems)
-            return [_result(use.id, told, wrong=True) for use in self._uses] or told
-        return [_result(use.id, "noted" if use.step is None else news.texts[use.step]) for use in self._uses]
+        if isinstance(feedback, Correction):
+            correction = prompt.correction(feedback.problems)
+            return [_result(use.id, correction, wrong=True) for use in self._uses] or correction
+        return [
+            _result(use.id, "noted" if use.step is None else feedback.texts[use.step]) for use in self._uses
+        ]
 
-    async def _turn(self, most_tokens: int) -> ModelReply:
+    async def _turn(self, max_tokens: int) -> ModelReply:
         client = await self._model.client()
-        most = min(REPLY_TOKENS, most_tokens)
+        most = min(REPLY_TOKENS, max_tokens)
         try:
             async with client.messages.stream(
                 max_tokens=most, messages=self._messages, **self._fixed
             ) as stream:
                 message = await stream.get_final_message()
         except Exception as problem:  # noqa: BLE001 - whatever a service sends, the library may fail on it
-            raise SwitchboardError(explain(problem)) from None
+            raise SwitchboardError(as_failure(problem)) from None
         self._messages.append({"role": "assistant", "content": message.content})
-        turn = self._understood(message)
+        turn = self._read_turn(message)
         counted = message.usage
         usage = Usage(
             read=counted.input_tokens + (counted.cache_creation_input_tokens or 0),
@@ -155,13 +166,13 @@ class AnthropicConversation:
         )
         return ModelReply(turn, usage, message.model)
 
-    def _understood(self, message: Message) -> ModelTurn:
+    def _read_turn(self, message: Message) -> ModelTurn:
         self._uses = []
         if message.stop_reason == "refusal":
             return ModelTurn(cannot="the model declines to plan it.")
         originals = {written: name for name, written in self._names.items()}
         steps: list[PlanStep] = []
-        said: dict[str, dict[str, object]] = {}
+        controls: dict[str, dict[str, object]] = {}
         texts: list[str] = []
         odd = ""
         for block in message.content:
@@ -169,12 +180,12 @@ class AnthropicConversation:
                 texts.append(block.text)
             if block.type != "tool_use":
                 continue
-            given: object = block.input
-            args = given if isinstance(given, dict) else {}
-            if not isinstance(given, dict):
+            arguments: object = block.input
+            args = arguments if isinstance(arguments, dict) else {}
+            if not isinstance(arguments, dict):
                 odd = f"The arguments of '{block.name}' are no object."
             if block.name in (DONE, LATER, CANNOT, UNCLEAR):
-                said[block.name] = args
+                controls[block.name] = args
                 self._uses.append(_Use(block.id, None))
             else:
                 self._uses.append(_Use(block.id, len(steps)))
@@ -183,11 +194,13 @@ class AnthropicConversation:
             odd = "The answer was cut off: it is too long."
         return ModelTurn(
             steps=steps,
-            done=DONE in said,
-            later=_names(said[LATER].get("subtools"), originals) if LATER in said else None,
-            message=_text(said.get(DONE, {}), "message") or "".join(texts),
-            cannot=(_text(said[CANNOT], "why") or "no reason given.") if CANNOT in said else "",
-            unclear=(_text(said[UNCLEAR], "question") or "no question given.") if UNCLEAR in said else "",
+            done=DONE in controls,
+            later=_names(controls[LATER].get("subtools"), originals) if LATER in controls else None,
+            message=_text(controls.get(DONE, {}), "message") or "".join(texts),
+            cannot=(_text(controls[CANNOT], "why") or "no reason given.") if CANNOT in controls else "",
+            unclear=(_text(controls[UNCLEAR], "question") or "no question given.")
+            if UNCLEAR in controls
+            else "",
             odd=odd,
         )
 
@@ -230,23 +243,25 @@ def write_schema(schema: object) -> dict[str, Any]:
     return {**kept, "type": "object"}
 
 
-def explain(problem: Exception) -> Failure:
+def as_failure(problem: Exception) -> Failure:
     """What went wrong at the service, in words; nothing of the request is repeated."""
     if isinstance(problem, SwitchboardError):
         return problem.failure
     status = getattr(problem, "status_code", None)
-    kind, said = _said(getattr(problem, "body", None))
-    told = f" {summarise(said, 300)}" if said else ""
+    kind, message = _error_body(getattr(problem, "body", None))
+    detail = f" {summarise(message, 300)}" if message else ""
     if status in (401, 403):
-        return failure("ask_model_rejected", f"The model's service does not accept the key ({status}).{told}")
+        return failure(
+            "ask_model_rejected", f"The model's service does not accept the key ({status}).{detail}"
+        )
     if status == 429:
-        return failure("ask_model_failed", f"The model's service wants fewer requests (429).{told}")
+        return failure("ask_model_failed", f"The model's service wants fewer requests (429).{detail}")
     if status == 529 or kind == "overloaded_error":
         return failure("ask_model_failed", "The model's service is overloaded (529).")
     if isinstance(status, int) and 400 <= status < 500:
-        return failure("ask_model_rejected", f"The model's service refuses the request ({status}).{told}")
+        return failure("ask_model_rejected", f"The model's service refuses the request ({status}).{detail}")
     if isinstance(status, int) and status >= 500:
-        return failure("ask_model_failed", f"The model's service fails ({status}).{told}")
+        return failure("ask_model_failed", f"The model's service fails ({status}).{detail}")
     name = type(problem).__name__
     if name == "APITimeoutError":
         return failure("ask_model_failed", "The model's service did not answer in time.")
@@ -258,7 +273,7 @@ def explain(problem: Exception) -> Failure:
 UNREACHABLE = "Check the network, and `ask.baseUrl` in the config, then try again."
 
 
-def _said(body: object) -> tuple[str, str]:
+def _error_body(body: object) -> tuple[str, str]:
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict):
         return "", ""

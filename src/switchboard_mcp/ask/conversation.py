@@ -43,7 +43,7 @@ class Correction(Struct, frozen=True):
     problems: list[str]
 
 
-News = Results | Correction
+Feedback = Results | Correction
 
 
 class Usage(Struct):
@@ -76,15 +76,15 @@ class ModelReply(Struct, frozen=True):
 class Conversation(Protocol):
     """A conversation about one request."""
 
-    async def begin(self, most_tokens: int) -> ModelReply:
+    async def begin(self, max_tokens: int) -> ModelReply:
         """The first turn. Raises `SwitchboardError` where the model cannot be had."""
 
-    async def go_on(self, news: News, most_tokens: int) -> ModelReply:
+    async def resume(self, feedback: Feedback, max_tokens: int) -> ModelReply:
         """The turn after this."""
 
 
 class PlanningModel(Protocol):
     """Somebody to plan."""
 
-    def talk(self, brief: InitialPrompt) -> Conversation:
+    def start(self, initial: InitialPrompt) -> Conversation:
         """A conversation about one request."""

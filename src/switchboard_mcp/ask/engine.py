@@ -19,30 +19,30 @@ from switchboard_mcp.ask import prompt
 from switchboard_mcp.ask.conversation import (
     Conversation,
     Correction,
+    Feedback,
     InitialPrompt,
     ModelReply,
-    News,
     PlanningModel,
     Results,
 )
 from switchboard_mcp.ask.plan import (
     Finished,
-    Frame,
     Go,
     Offered,
+    PlanLimits,
     PlanStep,
     SendBack,
     StopPlan,
     judge,
     to_confirm,
 )
-from switchboard_mcp.ask.record import AskRecord, joined, sketch
+from switchboard_mcp.ask.record import AskRecord, dry_run_result, join_results
 from switchboard_mcp.config.sections import AskSettings
 from switchboard_mcp.errors import SwitchboardError, failure
 
 Agreement = Literal["yes", "no", "nobody"]
 # Tells how far it is: steps done, steps there may be, and what goes on.
-Tell = Callable[[float, float, str], None]
+ReportProgress = Callable[[float, float, str], None]
 
 
 class AskRequest(Struct, frozen=True):
@@ -70,7 +70,7 @@ class Toolbox(Protocol):
 class Consent(Protocol):
     """Whoever may say no."""
 
-    async def agree(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> Agreement:
+    async def request(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> Agreement:
         """Whether these steps may be run, of which some are grave; `nobody` where none can be asked."""
 
 
@@ -94,50 +94,54 @@ class Stopped(Exception):  # noqa: N818 - it never leaves this module
         self.code = code
 
 
-async def carry_out(request: AskRequest, party: Participants, tell: Tell) -> tuple[bytes, AskRecord]:
+async def run_request(
+    request: AskRequest, participants: Participants, report: ReportProgress
+) -> tuple[bytes, AskRecord]:
     """The tool result, and what it came to."""
     record = AskRecord()
-    began = party.clock()
-    work = _Work(request, party, record, tell)
+    began = participants.clock()
+    work = _Work(request, participants, record, report)
     try:
-        async with asyncio.timeout(party.settings.timeout_ms / 1000) as work.limit:
+        async with asyncio.timeout(participants.settings.timeout_ms / 1000) as work.limit:
             result = await work.run()
     except TimeoutError:
-        told = f"It took longer than {party.settings.timeout_ms} ms (ask.timeoutMs)."
-        problem = failure("ask_limit", told, child=party.toolbox.child)
+        message = f"It took longer than {participants.settings.timeout_ms} ms (ask.timeoutMs)."
+        problem = failure("ask_limit", message, child=participants.toolbox.child)
     except Stopped as stopped:
-        problem = failure(stopped.code, str(stopped), child=party.toolbox.child)
+        problem = failure(stopped.code, str(stopped), child=participants.toolbox.child)
     except SwitchboardError as problem_met:
         problem = problem_met.failure
     else:
-        record.total_s = party.clock() - began
-        return record.onto(result), record
-    record.total_s = party.clock() - began
-    return record.refusal(problem), record
+        record.total_s = participants.clock() - began
+        return record.add_to(result), record
+    record.total_s = participants.clock() - began
+    return record.failure_result(problem), record
 
 
 class _Work:
-    def __init__(self, request: AskRequest, party: Participants, record: AskRecord, tell: Tell) -> None:
+    def __init__(
+        self, request: AskRequest, party: Participants, record: AskRecord, tell: ReportProgress
+    ) -> None:
         self._request = request
-        self._party = party
+        self._participants = party
         self._record = record
-        self._tell = tell
-        self._fence = f"=={os.urandom(8).hex()}=="
+        self._report = tell
+        self._delimiter = f"=={os.urandom(8).hex()}=="
         self._shown = 0.0
         self.limit: asyncio.Timeout
 
     async def run(self) -> bytes:
         """Turn after turn."""
-        party, settings = self._party, self._party.settings
+        party, settings = self._participants, self._participants.settings
         offered = {tool.name: tool for tool in await party.toolbox.offered()}
         if not offered:
             raise Stopped(
                 "ask_impossible", f"Child '{party.toolbox.child}' has no subtools that may be used."
             )
-        text = prompt.request(self._request.query, self._request.context, self._fence)
-        talk = party.model.talk(InitialPrompt(party.toolbox.child, party.role, list(offered.values()), text))
-        frame = Frame(settings.max_steps)
-        news: News | None = None
+        text = prompt.request(self._request.query, self._request.context, self._delimiter)
+        talk = party.model.start(InitialPrompt(party.toolbox.child, party.role, list(offered.values()), text))
+        frame = PlanLimits(settings.max_steps)
+        news: Feedback | None = None
         last: list[bytes] = []
         while True:
             reply = await self._ask(talk, news)
@@ -145,32 +149,32 @@ class _Work:
             if isinstance(verdict, StopPlan):
                 raise Stopped(verdict.code, verdict.message)
             if isinstance(verdict, Finished):
-                return joined(last, verdict.message)
+                return join_results(last, verdict.message)
             if isinstance(verdict, SendBack):
                 news = Correction(verdict.problems)
-                frame = Frame(frame.steps_left, frame.within, sent_back=True)
+                frame = PlanLimits(frame.steps_left, frame.within, sent_back=True)
                 continue
             grave = to_confirm(verdict.steps, offered, settings.confirm, party.trusted)
             if self._request.dry_run:
                 later = [] if verdict.last else sorted(verdict.within)
-                return sketch(verdict.steps, later, [step.subtool for step in grave])
+                return dry_run_result(verdict.steps, later, [step.subtool for step in grave])
             last, failed = await self._perform(verdict, grave)
             if verdict.last:
-                return joined(last[-1:] if failed else last, "")
-            frame = Frame(frame.steps_left - len(last), verdict.within)
-            news = self._told(verdict.steps, last)
+                return join_results(last[-1:] if failed else last, "")
+            frame = PlanLimits(frame.steps_left - len(last), verdict.within)
+            news = self._results_of(verdict.steps, last)
 
-    async def _ask(self, talk: Conversation, news: News | None) -> ModelReply:
-        record, settings = self._record, self._party.settings
+    async def _ask(self, talk: Conversation, news: Feedback | None) -> ModelReply:
+        record, settings = self._record, self._participants.settings
         left = settings.max_tokens - record.usage.total
         if left <= 0:
             raise Stopped("ask_limit", f"It cost more than {settings.max_tokens} tokens (ask.maxTokens).")
-        self._say("asking the model")
-        began = self._party.clock()
+        self._report_progress("asking the model")
+        began = self._participants.clock()
         try:
-            reply = await (talk.begin(left) if news is None else talk.go_on(news, left))
+            reply = await (talk.begin(left) if news is None else talk.resume(news, left))
         finally:
-            record.model_s += self._party.clock() - began
+            record.model_s += self._participants.clock() - began
         record.turns += 1
         record.model = reply.model
         record.usage.add(reply.usage)
@@ -178,16 +182,16 @@ class _Work:
 
     async def _perform(self, go: Go, grave: Sequence[PlanStep]) -> tuple[list[bytes], bool]:
         """Run the steps in order, up to the first that fails; whether one has."""
-        noted = self._record.planned(go.steps)
+        noted = self._record.add_steps(go.steps)
         await self._confirm(go.steps, grave)
         results: list[bytes] = []
         for step, taken in zip(go.steps, noted, strict=True):
-            self._say(f"calling {step.subtool}")
-            began = self._party.clock()
+            self._report_progress(f"calling {step.subtool}")
+            began = self._participants.clock()
             try:
-                result = await self._party.toolbox.call(step)
+                result = await self._participants.toolbox.call(step)
             finally:
-                spent = self._party.clock() - began
+                spent = self._participants.clock() - began
                 self._record.steps_s += spent
                 taken.ms = round(spent * 1000, 1)
             taken.ran = True
@@ -202,26 +206,26 @@ class _Work:
         deadline = self.limit.when()
         began = asyncio.get_running_loop().time()
         self.limit.reschedule(None)
-        agreed = await self._party.consent.agree(steps, grave)
+        agreed = await self._participants.consent.request(steps, grave)
         waited = asyncio.get_running_loop().time() - began
         self.limit.reschedule(None if deadline is None else deadline + waited)
         names = ", ".join(dict.fromkeys(step.subtool for step in grave or steps))
         if agreed == "no":
             raise Stopped("ask_declined", f"The user did not agree to: {names}.")
         if agreed == "nobody":
-            told = f"A person must agree to this first, and the host cannot ask one: {names}. Nothing of it was run."
-            raise Stopped("ask_unconfirmed", told)
+            message = f"A person must agree to this first, and the host cannot ask one: {names}. Nothing of it was run."
+            raise Stopped("ask_unconfirmed", message)
 
-    def _told(self, steps: Sequence[PlanStep], results: Sequence[bytes]) -> Results:
+    def _results_of(self, steps: Sequence[PlanStep], results: Sequence[bytes]) -> Results:
         texts = [
-            prompt.fenced(self._fence, step.subtool, result)
+            prompt.delimited(self._delimiter, step.subtool, result)
             for step, result in zip(steps, results, strict=False)
         ]
         return Results(texts + ["Not run, since a step before it failed."] * (len(steps) - len(results)))
 
-    def _say(self, what: str) -> None:
+    def _report_progress(self, what: str) -> None:
         self._shown += 1
-        self._tell(self._shown, max(self._shown, 2.0 * self._party.settings.max_steps), what)
+        self._report(self._shown, max(self._shown, 2.0 * self._participants.settings.max_steps), what)
 
 
 def is_error(result: bytes) -> bool:

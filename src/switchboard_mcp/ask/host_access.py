@@ -38,13 +38,13 @@ Backend = Literal["auto", "api", "host"]
 class AskClient(Protocol):
     """The client, as far as it can be asked something."""
 
-    def able(self, capability: str) -> bool:
+    def supports(self, capability: str) -> bool:
         """Whether it said that it can."""
 
-    async def ask(self, method: str, params: bytes) -> Raw:
+    async def request(self, method: str, params: bytes) -> Raw:
         """Its answer. Raises `SwitchboardError` where it gives none."""
 
-    def tell(self, method: str, params: bytes) -> None:
+    def notify(self, method: str, params: bytes) -> None:
         """A notification."""
 
 
@@ -67,28 +67,28 @@ def api_model(settings: AskSettings, environ: Mapping[str, str]) -> AnthropicMod
     return AnthropicModel(settings, key) if key and settings.backend != "host" else None
 
 
-async def warm(api: AnthropicModel) -> None:
+async def preload(api: AnthropicModel) -> None:
     """Load what takes long before it is needed. What goes wrong with it is told when it is."""
     with suppress(SwitchboardError):
         await api.client()
 
 
-def choose(backend: Backend, api: AnthropicModel | None, host: AskClient | None) -> PlanningModel:
+def choose_model(backend: Backend, api: AnthropicModel | None, host: AskClient | None) -> PlanningModel:
     """Who plans. Raises `ask_no_model` where nobody can, which says what to set."""
     if api is not None and backend != "host":
         return api
     if backend == "api":
-        told = "There is no model to plan with: no key is set."
+        message = "There is no model to plan with: no key is set."
         raise refused(
-            "ask_no_model", told, hint=f"Set {KEYS[0]} (or {KEYS[1]}) where Switchboard is started."
+            "ask_no_model", message, hint=f"Set {KEYS[0]} (or {KEYS[1]}) where Switchboard is started."
         )
-    if host is not None and host.able("sampling"):
-        return SamplingModel(host.ask)
-    lack = (
+    if host is not None and host.supports("sampling"):
+        return SamplingModel(host.request)
+    missing = (
         "the host does not lend its model (sampling)" if host is not None else "there is no host to lend one"
     )
     why = "ask.backend is 'host'" if backend == "host" else "no key is set"
-    raise refused("ask_no_model", f"There is no model to plan with: {why}, and {lack}.")
+    raise refused("ask_no_model", f"There is no model to plan with: {why}, and {missing}.")
 
 
 class HostConsent:
@@ -98,26 +98,26 @@ class HostConsent:
         self._child = child
         self._host = host
 
-    async def agree(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> Agreement:
+    async def request(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> Agreement:
         """Whether they may be run."""
         if not grave:
             return "yes"
-        if not self._host.able("elicitation"):
+        if not self._host.supports("elicitation"):
             return "nobody"
         params = {"mode": "form", "message": self._question(steps), "requestedSchema": FORM}
         try:
-            answer = _decode_answer(await self._host.ask(ELICITATION, jsonrpc.encode(params)))
+            answer = _decode_answer(await self._host.request(ELICITATION, jsonrpc.encode(params)))
         except (SwitchboardError, msgspec.DecodeError):
             return "nobody"
         agreed = answer.action == "accept" and (answer.content or {}).get("agree") is True
         return "yes" if agreed else "no"
 
     def _question(self, steps: Sequence[PlanStep]) -> str:
-        lines = [f"{number}. {line(step)}" for number, step in enumerate(steps, 1)]
+        lines = [f"{number}. {format_step(step)}" for number, step in enumerate(steps, 1)]
         return "\n".join([f"Run this with '{self._child}'? It may change or delete things.", *lines])
 
 
-def line(step: PlanStep) -> str:
+def format_step(step: PlanStep) -> str:
     """A step for a person to read."""
     args = msgspec.json.encode(step.args).decode()
     return f"{step.subtool} {args if len(args) <= ARGS_CHARS else args[:ARGS_CHARS] + '…'}"

@@ -56,7 +56,7 @@ class ModelTurn(Struct, frozen=True, kw_only=True):
     odd: str = ""
 
 
-class Frame(Struct, frozen=True):
+class PlanLimits(Struct, frozen=True):
     """Where a request stands: steps that may still be taken, and once results have been read, with which subtools."""
 
     steps_left: int
@@ -94,7 +94,7 @@ class StopPlan(Struct, frozen=True):
 Verdict = Go | Finished | SendBack | StopPlan
 
 
-def judge(turn: ModelTurn, offered: Mapping[str, Offered], frame: Frame) -> Verdict:
+def judge(turn: ModelTurn, offered: Mapping[str, Offered], frame: PlanLimits) -> Verdict:
     """What becomes of a turn."""
     if turn.cannot:
         return StopPlan("ask_impossible", f"This cannot be done here: {turn.cannot}")
@@ -110,15 +110,15 @@ def judge(turn: ModelTurn, offered: Mapping[str, Offered], frame: Frame) -> Verd
     if not turn.steps:
         return Finished(turn.message)
     if len(turn.steps) > frame.steps_left:
-        told = f"This takes more than the {frame.steps_left} steps that are left (ask.maxSteps)."
-        return StopPlan("ask_limit", told)
+        message = f"This takes more than the {frame.steps_left} steps that are left (ask.maxSteps)."
+        return StopPlan("ask_limit", message)
     within = frame.within
     if within is None:
         within = frozenset(step.subtool for step in turn.steps) | frozenset(turn.later or ())
     return Go(turn.steps, turn.done, within)
 
 
-def _problems(turn: ModelTurn, offered: Mapping[str, Offered], frame: Frame) -> Iterable[str]:
+def _problems(turn: ModelTurn, offered: Mapping[str, Offered], frame: PlanLimits) -> Iterable[str]:
     if turn.odd:
         yield turn.odd
         return
@@ -126,7 +126,7 @@ def _problems(turn: ModelTurn, offered: Mapping[str, Offered], frame: Frame) -> 
         yield "Nothing is to be done by this. Do not describe: propose steps, or say why it cannot be done."
         return
     for step in turn.steps:
-        yield from _wrong(step, offered, frame)
+        yield from _step_problems(step, offered, frame)
     for name in (turn.later or ()) if frame.within is None else ():
         if name not in offered:
             yield f"There is no subtool '{name}', named for later.{meant(name, offered)}"
@@ -134,7 +134,7 @@ def _problems(turn: ModelTurn, offered: Mapping[str, Offered], frame: Frame) -> 
         yield "Say whether the request is done with these steps, or which subtools you will need after them."
 
 
-def _wrong(step: PlanStep, offered: Mapping[str, Offered], frame: Frame) -> Iterable[str]:
+def _step_problems(step: PlanStep, offered: Mapping[str, Offered], frame: PlanLimits) -> Iterable[str]:
     known = offered.get(step.subtool)
     if known is None:
         yield f"There is no subtool '{step.subtool}'.{meant(step.subtool, offered)}"
@@ -153,10 +153,12 @@ def to_confirm(
     steps: Iterable[PlanStep], offered: Mapping[str, Offered], rule: Confirm, trusted: Callable[[str], bool]
 ) -> list[PlanStep]:
     """The steps that a person must agree to first."""
-    return [step for step in steps if _grave(offered[step.subtool], rule) and not trusted(step.subtool)]
+    return [
+        step for step in steps if _needs_consent(offered[step.subtool], rule) and not trusted(step.subtool)
+    ]
 
 
-def _grave(subtool: Offered, rule: Confirm) -> bool:
+def _needs_consent(subtool: Offered, rule: Confirm) -> bool:
     if rule == "never" or subtool.read_only:
         return False
     return rule == "writes" or subtool.destructive

@@ -31,22 +31,22 @@ You carry out requests with the subtools of one MCP server, '{child}'. You act: 
 NOTHING = "(no content)"
 
 
-def system(child: str, role: str, how: str) -> str:
+def system(child: str, role: str, instructions: str) -> str:
     """What stands above every conversation with this child, always the same, so that it can be cached."""
-    told = TASK.format(child=child, how=how)
-    return f"{told}\n\nAbout this server:\n{role[:ROLE_CHARS]}" if role.strip() else told
+    text = TASK.format(child=child, how=instructions)
+    return f"{text}\n\nAbout this server:\n{role[:ROLE_CHARS]}" if role.strip() else text
 
 
-def request(query: str, context: str, fence: str) -> str:
+def request(query: str, context: str, delimiter: str) -> str:
     """What is asked. `fence` is another for each request, so that no server knows it."""
-    told = f"Mark of data: {fence}\n\nRequest: {query}"
-    return f"{told}\n\nContext:\n{context}" if context.strip() else told
+    text = f"Mark of data: {delimiter}\n\nRequest: {query}"
+    return f"{text}\n\nContext:\n{context}" if context.strip() else text
 
 
-def fenced(fence: str, subtool: str, result: bytes) -> str:
+def delimited(delimiter: str, subtool: str, result: bytes) -> str:
     """A result, as data."""
-    text = readable(result).replace(fence, "")
-    return f"{fence} data from '{subtool}'\n{text}\n{fence} end of data"
+    text = readable(result).replace(delimiter, "")
+    return f"{delimiter} data from '{subtool}'\n{text}\n{delimiter} end of data"
 
 
 def readable(result: bytes) -> str:

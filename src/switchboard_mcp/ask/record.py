@@ -41,13 +41,13 @@ class AskRecord(Struct):
     steps_s: float = 0.0
     total_s: float = 0.0
 
-    def planned(self, steps: Sequence[PlanStep]) -> list[ExecutedStep]:
+    def add_steps(self, steps: Sequence[PlanStep]) -> list[ExecutedStep]:
         """Note steps that are about to be run."""
         noted = [ExecutedStep(step.subtool, step.args) for step in steps]
         self.steps.extend(noted)
         return noted
 
-    def use(self, outcome: str = "") -> AskUsage:
+    def usage_summary(self, outcome: str = "") -> AskUsage:
         """What it cost so far."""
         return AskUsage(
             outcome=outcome,
@@ -62,32 +62,32 @@ class AskRecord(Struct):
             total_ms=_ms(self.total_s),
         )
 
-    def onto(self, result: bytes) -> bytes:
+    def add_to(self, result: bytes) -> bytes:
         """The result with the plan and its cost in `_meta`; all else stays as it is."""
         members = msgspec.json.decode(result, type=dict[str, Raw])
         theirs = msgspec.json.decode(members["_meta"], type=dict[str, Raw]) if "_meta" in members else {}
-        meta = {**theirs, PLAN: self.steps, USE: self.use(outcome_of(result))}
+        meta = {**theirs, PLAN: self.steps, USE: self.usage_summary(outcome_of(result))}
         return msgspec.json.encode({**members, "_meta": meta})
 
-    def refusal(self, problem: Failure) -> bytes:
+    def failure_result(self, problem: Failure) -> bytes:
         """The failure as a result, with what was planned and what of that has run, for a model to read too."""
         lines = [f"{number}. {_line(taken)}" for number, taken in enumerate(self.steps, 1)]
         plan = f"\nThe plan:\n{NEWLINE.join(lines)}" if lines else ""
-        told = msgspec.structs.replace(problem, message=problem.message + plan)
-        return self.onto(tool_result(told))
+        reported = msgspec.structs.replace(problem, message=problem.message + plan)
+        return self.add_to(tool_result(reported))
 
 
-class _Told(Struct, rename="camel"):
+class _ToolResult(Struct, rename="camel"):
     is_error: bool | None = None
     structured_content: Any = None
 
 
 def outcome_of(result: bytes) -> str:
     """`ok`, the code of our failure, or that the child says that it failed."""
-    told = msgspec.json.decode(result, type=_Told)
-    if not told.is_error:
+    members = msgspec.json.decode(result, type=_ToolResult)
+    if not members.is_error:
         return "ok"
-    error = told.structured_content.get("error") if isinstance(told.structured_content, dict) else None
+    error = members.structured_content.get("error") if isinstance(members.structured_content, dict) else None
     code = error.get("code") if isinstance(error, dict) else None
     return code if isinstance(code, str) and code in KINDS else "child_failed"
 
@@ -97,7 +97,7 @@ def _line(taken: ExecutedStep) -> str:
     return f"{taken.subtool} {msgspec.json.encode(taken.args).decode()} ({state})"
 
 
-def joined(results: Sequence[bytes], message: str) -> bytes:
+def join_results(results: Sequence[bytes], message: str) -> bytes:
     """One result of several steps: theirs where it is one, else their content in order; then what the model says."""
     if len(results) == 1 and not message:
         return results[0]
@@ -116,7 +116,7 @@ def joined(results: Sequence[bytes], message: str) -> bytes:
     return msgspec.json.encode(whole)
 
 
-def sketch(steps: Sequence[PlanStep], later: Sequence[str], confirmed: Sequence[str]) -> bytes:
+def dry_run_result(steps: Sequence[PlanStep], later: Sequence[str], confirmed: Sequence[str]) -> bytes:
     """What would be done, as a result: for a dry run."""
     plan = {
         "steps": [{"subtool": step.subtool, "args": step.args} for step in steps],

@@ -16,9 +16,9 @@ from switchboard_mcp.ask.conversation import (
     REPLY_TOKENS,
     CannotAskError,
     Correction,
+    Feedback,
     InitialPrompt,
     ModelReply,
-    News,
     Usage,
 )
 from switchboard_mcp.ask.plan import ModelTurn, Offered
@@ -30,7 +30,7 @@ from switchboard_mcp.suites.schema import compact
 SAMPLING = "sampling/createMessage"
 # A quick answer is worth more here than a clever one.
 PREFERENCES = {"speedPriority": 0.9, "costPriority": 0.7, "intelligencePriority": 0.3}
-FORM = """\
+INSTRUCTIONS = """\
 - Answer with one JSON object and nothing else:
   {"steps": [{"subtool": NAME, "args": {…}}, …], "done": true}  when these calls fulfil the request;
   {"steps": […], "later": [NAME, …]}  when you must see their results first: name all subtools you may need after them;
@@ -66,11 +66,11 @@ class SamplingModel:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
-    def talk(self, brief: InitialPrompt) -> SamplingConversation:
+    def start(self, initial: InitialPrompt) -> SamplingConversation:
         """A conversation about one request."""
-        lines = "\n".join(_line(tool) for tool in brief.offered)
-        system = prompt.system(brief.child, brief.role, FORM + lines)
-        return SamplingConversation(self._ask, system, brief.request)
+        lines = "\n".join(_line(tool) for tool in initial.offered)
+        system = prompt.system(initial.child, initial.role, INSTRUCTIONS + lines)
+        return SamplingConversation(self._ask, system, initial.request)
 
 
 class SamplingConversation:
@@ -81,38 +81,42 @@ class SamplingConversation:
         self._system = system
         self._messages = [_message("user", request)]
 
-    async def begin(self, most_tokens: int) -> ModelReply:
+    async def begin(self, max_tokens: int) -> ModelReply:
         """The first turn."""
-        return await self._turn(most_tokens)
+        return await self._turn(max_tokens)
 
-    async def go_on(self, news: News, most_tokens: int) -> ModelReply:
+    async def resume(self, feedback: Feedback, max_tokens: int) -> ModelReply:
         """The turn after this."""
-        told = prompt.correction(news.problems) if isinstance(news, Correction) else "\n\n".join(news.texts)
-        self._messages.append(_message("user", told))
-        return await self._turn(most_tokens)
+        text = (
+            prompt.correction(feedback.problems)
+            if isinstance(feedback, Correction)
+            else "\n\n".join(feedback.texts)
+        )
+        self._messages.append(_message("user", text))
+        return await self._turn(max_tokens)
 
-    async def _turn(self, most_tokens: int) -> ModelReply:
+    async def _turn(self, max_tokens: int) -> ModelReply:
         params = jsonrpc.encode(
             {
                 "systemPrompt": self._system,
                 "messages": self._messages,
-                "maxTokens": min(REPLY_TOKENS, most_tokens),
+                "maxTokens": min(REPLY_TOKENS, max_tokens),
                 "modelPreferences": PREFERENCES,
             }
         )
         try:
             raw = await self._ask(SAMPLING, params)
         except CannotAskError as problem:
-            told = f"There is no model to plan with: {problem.failure.message}"
-            raise refused("ask_no_model", told) from None
+            message = f"There is no model to plan with: {problem.failure.message}"
+            raise refused("ask_no_model", message) from None
         except SwitchboardError as problem:
-            told = f"The host did not lend its model: {problem.failure.message}"
-            raise refused("ask_model_failed", told) from None
+            message = f"The host did not lend its model: {problem.failure.message}"
+            raise refused("ask_model_failed", message) from None
         try:
             answer = _decode_answer(raw)
         except msgspec.DecodeError as problem:
-            told = f"The host's model gave no answer that can be read: {problem}."
-            raise refused("ask_model_failed", told) from None
+            message = f"The host's model gave no answer that can be read: {problem}."
+            raise refused("ask_model_failed", message) from None
         blocks = answer.content if isinstance(answer.content, list) else [answer.content]
         text = "".join(block.text for block in blocks if block.type == "text")
         self._messages.append(_message("assistant", text or "(nothing)"))
@@ -133,8 +137,8 @@ def read_turn(text: str) -> ModelTurn:
 
 
 def _line(tool: Offered) -> str:
-    told = {"subtool": tool.name, "does": tool.description, "args": compact(tool.schema)}
-    return msgspec.json.encode(told).decode()
+    line = {"subtool": tool.name, "does": tool.description, "args": compact(tool.schema)}
+    return msgspec.json.encode(line).decode()
 
 
 def _message(role: str, text: str) -> dict[str, object]:

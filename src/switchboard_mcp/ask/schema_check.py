@@ -16,9 +16,9 @@ from switchboard_mcp.suites.schema import pointer
 
 MAX_DEPTH = 64
 # No call that is meant needs more looks; a schema made to take forever does.
-MAX_LOOKS = 20_000
+MAX_NODES = 20_000
 # A model mends what it is told of; more it does not read.
-MOST_MISTAKES = 8
+MAX_MISTAKES = 8
 SHOWN_CHARS = 60
 
 Node = dict[str, Any]
@@ -36,21 +36,21 @@ class SchemaMistake(Struct, frozen=True):
 
 def check(schema: object, value: object) -> list[SchemaMistake]:
     """What does not fit, in the order of the schema; empty where all does."""
-    look = _Look(schema)
-    found: list[SchemaMistake] = []
-    for mistake in look.at(schema, value, "", 0):
-        found.append(mistake)
-        if len(found) == MOST_MISTAKES:
+    look = _SchemaWalk(schema)
+    mistakes: list[SchemaMistake] = []
+    for mistake in look.mistakes(schema, value, "", 0):
+        mistakes.append(mistake)
+        if len(mistakes) == MAX_MISTAKES:
             break
-    return found
+    return mistakes
 
 
-class _Look:
+class _SchemaWalk:
     def __init__(self, root: object) -> None:
         self._root = root
-        self._left = MAX_LOOKS
+        self._left = MAX_NODES
 
-    def at(self, schema: object, value: object, path: str, depth: int) -> Iterator[SchemaMistake]:
+    def mistakes(self, schema: object, value: object, path: str, depth: int) -> Iterator[SchemaMistake]:
         """What does not fit here and below."""
         self._left -= 1
         if schema is False:
@@ -58,8 +58,8 @@ class _Look:
         if not isinstance(schema, dict) or depth > MAX_DEPTH or self._left < 0:
             return
         if "$ref" in schema:
-            yield from self.at(self._target(schema["$ref"]), value, path, depth + 1)
-        yield from _plain(schema, value, path)
+            yield from self.mistakes(self._target(schema["$ref"]), value, path, depth + 1)
+        yield from _value_mistakes(schema, value, path)
         yield from self._combined(schema, value, path, depth)
         if isinstance(value, dict):
             yield from self._members(schema, value, path, depth)
@@ -68,20 +68,20 @@ class _Look:
 
     def _target(self, ref: object) -> object:
         steps = pointer(ref)
-        found = self._root if steps is not None else {}
+        node = self._root if steps is not None else {}
         for step in steps or ():
-            if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
-                found = found[int(step)]
+            if isinstance(node, list) and step.isdecimal() and int(step) < len(node):
+                node = node[int(step)]
             else:
-                found = found.get(step, {}) if isinstance(found, dict) else {}
-        return found
+                node = node.get(step, {}) if isinstance(node, dict) else {}
+        return node
 
     def _fits(self, schema: object, value: object, depth: int) -> bool:
-        return next(self.at(schema, value, "", depth + 1), None) is None
+        return next(self.mistakes(schema, value, "", depth + 1), None) is None
 
     def _combined(self, schema: Node, value: object, path: str, depth: int) -> Iterator[SchemaMistake]:
         for part in _list(schema, "allOf"):
-            yield from self.at(part, value, path, depth + 1)
+            yield from self.mistakes(part, value, path, depth + 1)
         options = _list(schema, "anyOf")
         if options and not any(self._fits(option, value, depth) for option in options):
             yield from self._none_fits(options, value, path, depth)
@@ -101,8 +101,14 @@ class _Look:
         self, options: list[object], value: object, path: str, depth: int
     ) -> Iterator[SchemaMistake]:
         """The complaint of the alternative that is nearest: the one that complains about something further in."""
-        complaints = [list(self.at(option, value, path, depth + 1))[:MOST_MISTAKES] for option in options]
-        deeper = [found for found in complaints if found and all(mistake.path != path for mistake in found)]
+        complaints = [
+            list(self.mistakes(option, value, path, depth + 1))[:MAX_MISTAKES] for option in options
+        ]
+        deeper = [
+            mistakes
+            for mistakes in complaints
+            if mistakes and all(mistake.path != path for mistake in mistakes)
+        ]
         if len(deeper) == 1:
             yield from deeper[0]
         else:
@@ -116,14 +122,14 @@ class _Look:
         known = properties if isinstance(properties, dict) else {}
         for name, item in value.items():
             if name in known:
-                yield from self.at(known[name], item, _under(path, name), depth + 1)
+                yield from self.mistakes(known[name], item, _under(path, name), depth + 1)
             elif "additionalProperties" in schema and not schema.get("patternProperties"):
                 others = schema["additionalProperties"]
                 if others is False:
                     there = f"; there are: {', '.join(known)}" if known else ""
                     yield SchemaMistake(_under(path, name), f"is not known{there}")
                 else:
-                    yield from self.at(others, item, _under(path, name), depth + 1)
+                    yield from self.mistakes(others, item, _under(path, name), depth + 1)
 
     def _entries(self, schema: Node, value: list[object], path: str, depth: int) -> Iterator[SchemaMistake]:
         items: object = schema.get("items")
@@ -133,17 +139,17 @@ class _Look:
         for index, item in enumerate(value):
             there = f"{path}[{index}]"
             if index < len(first):
-                yield from self.at(first[index], item, there, depth + 1)
+                yield from self.mistakes(first[index], item, there, depth + 1)
             elif items is not None:
-                yield from self.at(items, item, there, depth + 1)
+                yield from self.mistakes(items, item, there, depth + 1)
             if self._left < 0:
                 return
 
 
-def _plain(schema: Node, value: object, path: str) -> Iterator[SchemaMistake]:
+def _value_mistakes(schema: Node, value: object, path: str) -> Iterator[SchemaMistake]:
     """What can be said of one value by itself."""
-    wanted = schema.get("type")
-    kinds = [wanted] if isinstance(wanted, str) else wanted if isinstance(wanted, list) else []
+    types = schema.get("type")
+    kinds = [types] if isinstance(types, str) else types if isinstance(types, list) else []
     if kinds and not any(TYPES[kind](value) for kind in kinds if kind in TYPES):
         yield SchemaMistake(path, f"{_shown(value)} is not of type {' or '.join(map(str, kinds))}")
         return

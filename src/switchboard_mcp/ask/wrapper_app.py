@@ -12,8 +12,8 @@ from msgspec import Meta, Raw, Struct
 
 from switchboard_mcp.ask.anthropic_api import AnthropicModel
 from switchboard_mcp.ask.engine import AskRequest as Wanted
-from switchboard_mcp.ask.engine import Participants, Toolbox, carry_out
-from switchboard_mcp.ask.host_access import AskClient, HostConsent, choose
+from switchboard_mcp.ask.engine import Participants, Toolbox, run_request
+from switchboard_mcp.ask.host_access import AskClient, HostConsent, choose_model
 from switchboard_mcp.ask.record import AskRecord, outcome_of
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.config.sections import SUBTOOL, USED, AskSettings
@@ -56,36 +56,38 @@ class Wrapper:
         self.api = api
         self.name = toolbox.child
         self.instructions = f"Tell `{SUBTOOL}` what you want done with '{toolbox.child}', in a sentence."
-        told = (
+        description = (
             f"Say in a sentence what you want done with '{toolbox.child}': the subtools for it are found and called. "
             "The answer is theirs, as it came."
         )
-        self.tools = [ToolSpec(name=SUBTOOL, description=told, takes=Query, serve=_serve, destructive=True)]
+        self.tools = [
+            ToolSpec(name=SUBTOOL, description=description, takes=Query, serve=_serve, destructive=True)
+        ]
 
     async def sit(self, voice: Any, caller: ClientIdentity) -> WrapperSession:
         """One more client; our own server, whose voice can ask too."""
         return WrapperSession(self, voice)
 
-    async def answer(self, asked: Query, host: AskClient, request: ToolRequest) -> bytes:
+    async def answer(self, query: Query, host: AskClient, request: ToolRequest) -> bytes:
         """Carry one request out."""
         try:
-            party = self._party(host)
+            party = self._participants(host)
         except SwitchboardError as problem:
             record = AskRecord()
-            result = record.refusal(problem.failure)
+            result = record.failure_result(problem.failure)
         else:
-            wanted = Wanted(asked.query, asked.context, asked.dry_run)
-            result, record = await carry_out(wanted, party, request.progress)
+            ask_request = Wanted(query.query, query.context, query.dry_run)
+            result, record = await run_request(ask_request, party, request.progress)
         # For the log and the metrics of the Switchboard in front: what it came to and cost, nothing of what was said.
-        host.tell(USED, jsonrpc.encode(record.use(outcome_of(result))))
+        host.notify(USED, jsonrpc.encode(record.usage_summary(outcome_of(result))))
         return result
 
-    def _party(self, host: AskClient) -> Participants:
+    def _participants(self, host: AskClient) -> Participants:
         settings, child = self.settings, self.toolbox.child
         trust = access(Expose(allow=settings.trust.get(child, [])), governed=True)
         return Participants(
             toolbox=self.toolbox,
-            model=choose(settings.backend, self.api, host),
+            model=choose_model(settings.backend, self.api, host),
             consent=HostConsent(child, host),
             settings=settings,
             trusted=trust.permits,
@@ -101,5 +103,5 @@ class WrapperSession(ClientSession):
         self.host = host
 
 
-async def _serve(sitting: WrapperSession, asked: Query, request: ToolRequest) -> Raw:
-    return Raw(await sitting.wrapper.answer(asked, sitting.host, request))
+async def _serve(sitting: WrapperSession, query: Query, request: ToolRequest) -> Raw:
+    return Raw(await sitting.wrapper.answer(query, sitting.host, request))

@@ -22,16 +22,16 @@ from switchboard_mcp.transport.base import MessageTransport
 from switchboard_mcp.transport.rpc import PendingRequest
 
 # A person may have to answer; as long as Switchboard itself waits.
-PATIENCE_S = 3600.0
+CLIENT_TIMEOUT_S = 3600.0
 
 
 class DirectCalls(Protocol):
     """The original, for calls that need no plan."""
 
-    async def listed(self) -> list[Raw]:
+    async def list_tools(self) -> list[Raw]:
         """Its tools as it sent them, those that may be used."""
 
-    async def pass_on(self, params: Raw) -> bytes:
+    async def call_tool(self, params: Raw) -> bytes:
         """The result of a `tools/call`."""
 
 
@@ -61,29 +61,31 @@ class AskingServer(mcp_server.InProcessServer):
         through: DirectCalls | None = None,
     ) -> None:
         super().__init__(loop, link, menu, start_task, wrong)
-        self._gone = gone
+        self._on_close = gone
         self._through = through
         self.capabilities: dict[str, Raw] = {}
 
-    def able(self, capability: str) -> bool:
+    def supports(self, capability: str) -> bool:
         """Whether the client said that it can."""
         return capability in self.capabilities
 
-    async def ask(self, method: str, params: bytes) -> Raw:
+    async def request(self, method: str, params: bytes) -> Raw:
         """The client's answer. Raises where it gives none."""
-        answer = await self._peer.inquire(method, params, PATIENCE_S)
+        answer = await self._peer.inquire(method, params, CLIENT_TIMEOUT_S)
         if isinstance(answer, Failure):
             raise SwitchboardError(answer)
         if answer is None:
             raise refused("host_refused", f"The host did not answer: {method}.")
         error = jsonrpc.error_in(answer)
         if error is not None or answer.result is UNSET:
-            said = jsonrpc.parse_error(error) if error is not None else jsonrpc.RpcError()
-            problem = failure("host_refused", f"The host refused {method}: {said.message or 'no result'}")
-            raise CannotAskError(problem) if said.code == METHOD_NOT_FOUND else SwitchboardError(problem)
+            rpc_error = jsonrpc.parse_error(error) if error is not None else jsonrpc.RpcError()
+            problem = failure(
+                "host_refused", f"The host refused {method}: {rpc_error.message or 'no result'}"
+            )
+            raise CannotAskError(problem) if rpc_error.code == METHOD_NOT_FOUND else SwitchboardError(problem)
         return answer.result
 
-    def tell(self, method: str, params: bytes) -> None:
+    def notify(self, method: str, params: bytes) -> None:
         """A notification."""
         self._peer.notify(method, params)
 
@@ -98,18 +100,18 @@ class AskingServer(mcp_server.InProcessServer):
                 self.do(bytes(message.id), message.method, self._list(through))
                 return
             if message.method == "tools/call" and _decode_name(params).name not in self._menu.tools:
-                self.do(bytes(message.id), message.method, through.pass_on(params))
+                self.do(bytes(message.id), message.method, through.call_tool(params))
                 return
         super().requested(message)
 
     async def _list(self, through: DirectCalls) -> bytes:
-        return jsonrpc.encode({"tools": [*self._menu.listed, *await through.listed()]})
+        return jsonrpc.encode({"tools": [*self._menu.listed, *await through.list_tools()]})
 
     def link_closed(self) -> None:
         """The client has gone."""
         self._peer.fail_all(failure("host_refused", "The host has gone."))
         super().link_closed()
-        self._gone()
+        self._on_close()
 
     def too_large(self, call: PendingRequest, size: int) -> None:
         """What the client answers is larger than a message may be."""

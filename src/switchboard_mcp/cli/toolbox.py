@@ -87,11 +87,11 @@ class SuiteToolbox:
         """The result of a step as it came."""
         return await self._use(step.subtool, step.args)
 
-    async def listed(self) -> list[Raw]:
+    async def list_tools(self) -> list[Raw]:
         """The tools that may be used, as the child sent them."""
         return [tool.raw for tool in await self._tools() if tool.raw is not UNSET]
 
-    async def pass_on(self, params: Raw) -> bytes:
+    async def call_tool(self, params: Raw) -> bytes:
         """The result of a call that somebody else made up."""
         call = msgspec.json.decode(params, type=_Call)
         return await self._use(call.name, call.arguments)

@@ -262,24 +262,24 @@ def render(artifact: object) -> bytes:
     return msgspec.json.format(canonical(artifact), indent=2) + b"\n"
 
 
-def differences(found: object, due: object, key: str = "") -> Iterator[str]:
+def differences(actual: object, expected: object, key: str = "") -> Iterator[str]:
     """Where two plain values differ, by key; what is found and what is due."""
-    if isinstance(found, dict) and isinstance(due, dict):
-        for name in sorted({*found, *due}):
+    if isinstance(actual, dict) and isinstance(expected, dict):
+        for name in sorted({*actual, *expected}):
             inner = f"{key}.{name}" if key else name
-            if name not in due:
+            if name not in expected:
                 yield f"{inner}: should not be there"
-            elif name not in found:
+            elif name not in actual:
                 yield f"{inner}: is missing"
             else:
-                yield from differences(found[name], due[name], inner)
-    elif isinstance(found, list) and isinstance(due, list):
-        if len(found) != len(due):
-            yield f"{key}: has {len(found)} members, not {len(due)}"
-        for index, (one, other) in enumerate(zip(found, due, strict=False)):
+                yield from differences(actual[name], expected[name], inner)
+    elif isinstance(actual, list) and isinstance(expected, list):
+        if len(actual) != len(expected):
+            yield f"{key}: has {len(actual)} members, not {len(expected)}"
+        for index, (one, other) in enumerate(zip(actual, expected, strict=False)):
             yield from differences(one, other, f"{key}[{_named(one, other) or index}]")
-    elif found != due or type(found) is not type(due):
-        yield f"{key}: is {_shown(found)}, not {_shown(due)}"
+    elif actual != expected or type(actual) is not type(expected):
+        yield f"{key}: is {_shown(actual)}, not {_shown(expected)}"
 
 
 def _named(one: object, other: object) -> str:

@@ -42,7 +42,7 @@ from switchboard_mcp.evidence.claim_rules import (
     STANDARD,
     claims,
 )
-from switchboard_mcp.evidence.measure import Measurements, Pinned, measure
+from switchboard_mcp.evidence.measure import Measurements, PinnedSuite, measure
 from switchboard_mcp.gateway.suites.suite_tools import MAX_LIST_BYTES
 from switchboard_mcp.observability.latency_buckets import NAMES
 from switchboard_mcp.policy.access import access
@@ -61,7 +61,7 @@ class CollectedEvidence(Struct, frozen=True):
     metrics: Metrics
 
 
-def gather(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int]) -> CollectedEvidence:
+def collect(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int]) -> CollectedEvidence:
     """Everything. `workspace` has all configured children, approved or not."""
     config, folder = workspace.config, workspace.folder
     governed = config.governance.mode == "governed"
@@ -73,10 +73,10 @@ def gather(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int]
     specs = sorted(workspace.children, key=lambda spec: spec.name)
     suites = suite_names([(spec.name, configured.get(spec.name, "")) for spec in specs])
     children: list[ChildEvidence] = []
-    pinned: list[Pinned] = []
+    pinned: list[PinnedSuite] = []
     for spec in specs:
         entry = lock.children.get(spec.name)
-        view = _pinned(spec, suites[spec.name], entry, config)
+        view = _pinned_suite(spec, suites[spec.name], entry, config)
         child = _child(view, entry, decide(spec, guard, environ), workspace)
         children.append(child)
         if governed and child.lock != "current":
@@ -90,7 +90,7 @@ def gather(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int]
         schema_version=artifacts.SCHEMA_VERSION,
         standard=STANDARD,
         product=artifacts.Product(name=DISTRIBUTION, package=PACKAGE, version=__version__, licence=LICENCE),
-        posture=_posture(config),
+        posture=_governance(config),
         inputs=_inputs(config, approvals, lock),
         children=children,
         unconfigured=gone,
@@ -126,14 +126,14 @@ def decide(spec: ChildSpec, guard: LaunchPolicy | None, environ: Mapping[str, st
     if guard is None or spec.kind == "builtin":
         return LaunchDecision(True, "open mode" if guard is None else "built in")
     approved = guard.approvals.everywhere(spec.name)
-    found = guard.approvals.find(spec.name, guard.platform)
+    approval = guard.approvals.find(spec.name, guard.platform)
     filled = expand(spec, environ)
     problem = guard.judge_written(spec)
     if problem is None and not isinstance(filled, Failure):
         problem = guard.judge(filled)
-    if found is None or problem is not None:
+    if approval is None or problem is not None:
         return LaunchDecision(False, problem.code if problem is not None else "child_not_allowed", approved)
-    checked = all(_is_as_approved(guard.words.fill(pin.path), pin.sha256) for pin in found.approval.files)
+    checked = all(_is_as_approved(guard.words.fill(pin.path), pin.sha256) for pin in approval.approval.files)
     return LaunchDecision(checked, "approved" if checked else "launch_refused", approved, checked)
 
 
@@ -144,10 +144,10 @@ def _is_as_approved(path: str, sha256: str) -> bool:
         return False
 
 
-def _pinned(spec: ChildSpec, suite: str, entry: LockedChild | None, config: Config) -> Pinned:
+def _pinned_suite(spec: ChildSpec, suite: str, entry: LockedChild | None, config: Config) -> PinnedSuite:
     settings = config.suites.get(spec.name) or SuiteConfig()
     governed = config.governance.mode == "governed" and spec.kind != "builtin"
-    return Pinned(
+    return PinnedSuite(
         spec=spec,
         name=suite,
         source=spec.name,
@@ -168,7 +168,7 @@ def _pinned(spec: ChildSpec, suite: str, entry: LockedChild | None, config: Conf
 
 
 def _child(
-    view: Pinned, entry: LockedChild | None, decided: LaunchDecision, workspace: Workspace
+    view: PinnedSuite, entry: LockedChild | None, decided: LaunchDecision, workspace: Workspace
 ) -> ChildEvidence:
     spec, suite = view.spec, view.suite
     launch = launch_hash(spec, workspace.folder)
@@ -200,7 +200,7 @@ def _child(
 
 
 def _subtools(
-    view: Pinned, entry: LockedChild | None, exists: bool, current: bool, *, governed: bool
+    view: PinnedSuite, entry: LockedChild | None, exists: bool, current: bool, *, governed: bool
 ) -> Iterator[SubtoolEvidence]:
     """Those that are pinned, and those that the allow list names without their being pinned."""
     pins = {name: tool.hash for name, tool in entry.tools.items()} if entry is not None else {}
@@ -219,7 +219,7 @@ def _subtools(
         yield SubtoolEvidence(name=name, decision=decision, reason=reason, pin=pins.get(name, ""))
 
 
-def _posture(config: Config) -> artifacts.GovernanceEvidence:
+def _governance(config: Config) -> artifacts.GovernanceEvidence:
     governed = config.governance.mode == "governed"
     health, audit = health_rules(config.health, governed=governed), config.audit
     return artifacts.GovernanceEvidence(
@@ -247,8 +247,8 @@ def _inputs(config: Config, approvals: Approvals, lock: LockFile) -> artifacts.I
 def _checks(children: list[ChildEvidence], measured: Measurements, gone: list[str]) -> list[artifacts.Check]:
     exist = [child for child in children if child.decision == "allowed"]
 
-    def check(name: str, found: int, limit: int = 0) -> artifacts.Check:
-        return artifacts.Check(name=name, ok=found <= limit, found=found, limit=limit)
+    def check(name: str, count: int, limit: int = 0) -> artifacts.Check:
+        return artifacts.Check(name=name, ok=count <= limit, found=count, limit=limit)
 
     return [
         check("children that exist and are not pinned as they are", sum(child.lock != "current" for child in exist)),
@@ -282,7 +282,7 @@ def _counters(workspace: Workspace, children: list[ChildEvidence], lock: LockFil
 
 
 def _facts(workspace: Workspace, children: list[ChildEvidence], measured: Measurements) -> dict[str, Fact]:
-    posture, tokens = _posture(workspace.config), measured.tokens
+    posture, tokens = _governance(workspace.config), measured.tokens
     allowed = sum(child.decision == "allowed" for child in children)
     modules = {name.partition(".")[0] for name in sys.modules if "switchboard" in name.partition(".")[0]}
     return {

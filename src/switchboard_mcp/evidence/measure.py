@@ -36,7 +36,7 @@ TRIES = 3
 T = TypeVar("T")
 
 
-class Pinned(Struct):
+class PinnedSuite(Struct):
     """A child as the lock has it, and as hosts see it. Serves nobody."""
 
     spec: ChildSpec
@@ -63,7 +63,7 @@ class Pinned(Struct):
         hints = joint_hints(tools) if tools else None
         return describe(self.name, self.description, [tool.name for tool in tools], shape, hints)
 
-    def opened(self) -> bytes:
+    def introspected(self) -> bytes:
         """What a model reads that opens the suite."""
         answer = introspect.answer(
             self.source, self.views(), IntrospectRequest(), self.introspection, self.instructions
@@ -86,7 +86,7 @@ class Measurements(Struct, frozen=True):
     exercise: dict[str, int]
 
 
-def measure(pinned: list[Pinned]) -> Measurements:
+def measure(pinned: list[PinnedSuite]) -> Measurements:
     """List everything and open every suite, as a host would, from the lock."""
     watch = Stopwatch()
     lazy = [view for view in pinned if view.suite.exposure != "direct"]
@@ -94,7 +94,7 @@ def measure(pinned: list[Pinned]) -> Measurements:
         tool.raw for view in pinned if view not in lazy for tool in view.permitted() if tool.raw is not UNSET
     ]
     listed = watch.timed(lambda: list_tools(lazy, direct, {}))
-    opened = [watch.timed(view.opened) for view in lazy]
+    opened = [watch.timed(view.introspected) for view in lazy]
     costs = [
         savings.measure(
             savings.ServerTools(

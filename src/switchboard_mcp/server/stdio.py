@@ -12,9 +12,9 @@ from switchboard_mcp.transport.flow_control import FlowControl
 from switchboard_mcp.transport.stdio import Cork, PipeLink
 
 # While answers are still owed after stdin has ended, how often to look whether anybody can read them.
-DRAIN_LOOK_S = 0.1
+DRAIN_POLL_S = 0.1
 # Looks in a row that find nothing taken until the host is held to have forgotten us: five seconds.
-DRAIN_STALLS = 50
+MAX_DRAIN_STALLS = 50
 
 
 def take_over_stdio() -> tuple[int, int]:
@@ -64,9 +64,9 @@ class StdioServer:
         """Wait for the answers that are owed, as long as somebody takes them. Nobody tells that a reader has gone."""
         stalled, backlog = 0, self._link.backlog
         while self._session.under_way or self._link.backlog:
-            if self._link.other_side_gone or stalled > DRAIN_STALLS:
+            if self._link.other_side_gone or stalled > MAX_DRAIN_STALLS:
                 return
-            await asyncio.sleep(DRAIN_LOOK_S)
+            await asyncio.sleep(DRAIN_POLL_S)
             unmoved = 0 < self._link.backlog == backlog
             stalled, backlog = stalled + 1 if unmoved else 0, self._link.backlog
 
@@ -77,14 +77,14 @@ class StdioServer:
         """A host that does not read its answers gets no new ones made: neither it nor the children are read."""
         self._valve.turn(shut=slow)
         if slow:
-            self._look_for_end()
+            self._poll_for_eof()
 
-    def _look_for_end(self) -> None:
+    def _poll_for_eof(self) -> None:
         """While the host is not read, its end is not heard either."""
         if self._link.source_ended:
             self._ended.set()
         elif self._link.paused:
-            self._loop.call_later(DRAIN_LOOK_S, self._look_for_end)
+            self._loop.call_later(DRAIN_POLL_S, self._poll_for_eof)
 
     def _internal_error(self, problem: BaseException) -> None:
         self._log.error("internal", problem=repr(problem))

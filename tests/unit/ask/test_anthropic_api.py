@@ -31,7 +31,7 @@ def api() -> Iterator[MessagesApi]:
 async def talking(api: MessagesApi, **settings: Any) -> AsyncIterator[Conversation]:
     model = AnthropicModel(AskSettings(base_url=api.url, **settings), "sk-test")
     try:
-        yield model.talk(InitialPrompt("files", "Be careful.", OFFERED, "Request: read a"))
+        yield model.start(InitialPrompt("files", "Be careful.", OFFERED, "Request: read a"))
     finally:
         await model.close()
 
@@ -76,8 +76,8 @@ async def test_results_and_corrections_go_to_the_tools_they_belong_to(api: Messa
     async with talking(api) as talk:
         reply = await talk.begin(1_000)
         assert reply.turn.later == ["read.file", "write"]
-        await talk.go_on(Correction(["'read.file', path: is missing."]), 1_000)
-        reply = await talk.go_on(Results(["== data =="]), 1_000)
+        await talk.resume(Correction(["'read.file', path: is missing."]), 1_000)
+        reply = await talk.resume(Results(["== data =="]), 1_000)
     assert reply.turn == ModelTurn(done=True, message="It is a.")
     last = api.requests[-1]["messages"]
     assert [message["role"] for message in last] == ["user", "assistant", "user", "assistant", "user"]
@@ -184,7 +184,7 @@ async def test_a_service_that_is_not_there_is_told_with_what_to_check(api: Messa
     client = (await model.client()).with_options(max_retries=0)
     model._client = client  # the pauses between tries are of no interest here
     with pytest.raises(SwitchboardError) as problem:
-        await model.talk(InitialPrompt("files", "", OFFERED, "x")).begin(100)
+        await model.start(InitialPrompt("files", "", OFFERED, "x")).begin(100)
     await model.close()
     assert problem.value.failure.message == "The model's service cannot be reached."
     assert "ask.baseUrl" in str(problem.value.failure.hint)

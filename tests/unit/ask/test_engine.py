@@ -11,8 +11,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard_mcp.ask.conversation import Correction, InitialPrompt, ModelReply, News, Results, Usage
-from switchboard_mcp.ask.engine import Agreement, AskRequest, Participants, carry_out
+from switchboard_mcp.ask.conversation import Correction, Feedback, InitialPrompt, ModelReply, Results, Usage
+from switchboard_mcp.ask.engine import Agreement, AskRequest, Participants, run_request
 from switchboard_mcp.ask.plan import ModelTurn, Offered, PlanStep
 from switchboard_mcp.config.sections import AskSettings
 from switchboard_mcp.errors import SwitchboardError, failure, tool_result
@@ -52,19 +52,19 @@ class Script:
         self._turns = list(turns)
         self._usage = usage or Usage(10, 5)
         self.briefs: list[InitialPrompt] = []
-        self.heard: list[News] = []
+        self.heard: list[Feedback] = []
 
-    def talk(self, brief: InitialPrompt) -> Script:
-        self.briefs.append(brief)
+    def start(self, initial: InitialPrompt) -> Script:
+        self.briefs.append(initial)
         return self
 
-    async def begin(self, most_tokens: int) -> ModelReply:
+    async def begin(self, max_tokens: int) -> ModelReply:
         turn = self._turns[0] if len(self._turns) == 1 else self._turns.pop(0)
         return ModelReply(turn, self._usage, "scripted")
 
-    async def go_on(self, news: News, most_tokens: int) -> ModelReply:
-        self.heard.append(news)
-        return await self.begin(most_tokens)
+    async def resume(self, feedback: Feedback, max_tokens: int) -> ModelReply:
+        self.heard.append(feedback)
+        return await self.begin(max_tokens)
 
 
 class Person:
@@ -75,7 +75,7 @@ class Person:
         self.seen: list[list[str]] = []
         self._asked = asked
 
-    async def agree(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> Agreement:
+    async def request(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> Agreement:
         self.seen.append([step.subtool for step in grave])
         if self._asked is not None:
             await self._asked()
@@ -98,7 +98,7 @@ async def ask(
     party = Participants(
         box or Box(), script, person or Person(), AskSettings(**settings), lambda subtool: False
     )
-    result, _ = await carry_out(AskRequest("q", "", dry_run), party, lambda done, total, message: None)
+    result, _ = await run_request(AskRequest("q", "", dry_run), party, lambda done, total, message: None)
     told: Json = json.loads(result)
     return told
 
@@ -115,7 +115,7 @@ async def test_a_result_stays_as_it_came_but_for_one_addition() -> None:
     odd = b'{"content":[],"structuredContent":{"n":1.0,"big":12345678901234567890},"x":[ 1 ],"_meta":{"own":{"a":1}}}'
     script = Script([ModelTurn(steps=[READ], done=True)])
     party = Participants(Box(lambda step: odd), script, Person(), AskSettings(), lambda subtool: False)
-    result, _ = await carry_out(AskRequest("q"), party, lambda done, total, message: None)
+    result, _ = await run_request(AskRequest("q"), party, lambda done, total, message: None)
     members = msgspec.json.decode(result, type=dict[str, msgspec.Raw])
     before = msgspec.json.decode(odd, type=dict[str, msgspec.Raw])
     assert {name: bytes(raw) for name, raw in members.items() if name != "_meta"} == {
@@ -213,7 +213,7 @@ async def test_a_dry_run_runs_nothing_and_asks_nobody() -> None:
 
 async def test_a_model_that_fails_is_told_as_it_is() -> None:
     class Broken(Script):
-        async def begin(self, most_tokens: int) -> ModelReply:
+        async def begin(self, max_tokens: int) -> ModelReply:
             raise SwitchboardError(failure("ask_model_failed", "It is overloaded."))
 
     assert code(await ask(Broken([]))) == "ask_model_failed"

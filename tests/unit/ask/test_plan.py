@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from switchboard_mcp.ask.plan import (
     Finished,
-    Frame,
     Go,
     ModelTurn,
     Offered,
+    PlanLimits,
     PlanStep,
     SendBack,
     StopPlan,
@@ -30,11 +30,11 @@ OFFERED = {
         Offered("delete_file", schema=PATH),
     )
 }
-FRESH = Frame(4)
+FRESH = PlanLimits(4)
 READ = PlanStep("read_file", {"path": "a"})
 
 
-def verdict(frame: Frame = FRESH, **turn: Any) -> Any:
+def verdict(frame: PlanLimits = FRESH, **turn: Any) -> Any:
     return judge(ModelTurn(**turn), OFFERED, frame)
 
 
@@ -64,14 +64,14 @@ def test_a_turn_that_does_not_hold_is_sent_back_once(turn: dict[str, Any], told:
     first = verdict(**turn)
     assert isinstance(first, SendBack)
     assert told in first.problems[0]
-    second = verdict(Frame(4, sent_back=True), **turn)
+    second = verdict(PlanLimits(4, sent_back=True), **turn)
     assert isinstance(second, StopPlan)
     assert second.code == "ask_plan_invalid"
     assert told in second.message
 
 
 def test_what_was_not_planned_from_the_request_is_not_run_once_results_have_been_read() -> None:
-    frame = Frame(4, frozenset({"read_file"}))
+    frame = PlanLimits(4, frozenset({"read_file"}))
     assert verdict(frame, steps=[READ], done=True) == Go([READ], True, frozenset({"read_file"}))
     injected = verdict(frame, steps=[PlanStep("delete_file", {"path": "a"})], later=["delete_file"])
     assert isinstance(injected, SendBack)
@@ -79,11 +79,11 @@ def test_what_was_not_planned_from_the_request_is_not_run_once_results_have_been
 
 
 def test_after_results_a_model_may_say_that_all_is_done() -> None:
-    assert verdict(Frame(0, frozenset()), done=True, message="It is a.") == Finished("It is a.")
+    assert verdict(PlanLimits(0, frozenset()), done=True, message="It is a.") == Finished("It is a.")
 
 
 def test_more_steps_than_are_left_are_not_begun() -> None:
-    stopped = verdict(Frame(1), steps=[READ, READ], done=True)
+    stopped = verdict(PlanLimits(1), steps=[READ, READ], done=True)
     assert isinstance(stopped, StopPlan)
     assert stopped.code == "ask_limit"
 
@@ -130,13 +130,13 @@ TURNS = st.builds(
     odd=st.sampled_from(["", "odd"]),
 )
 FRAMES = st.builds(
-    Frame, st.integers(0, 5), st.none() | st.frozensets(st.sampled_from(list(OFFERED))), st.booleans()
+    PlanLimits, st.integers(0, 5), st.none() | st.frozensets(st.sampled_from(list(OFFERED))), st.booleans()
 )
 
 
 @given(TURNS, FRAMES)
 def test_whatever_a_model_says_only_offered_and_planned_steps_run_and_never_too_many(
-    turn: ModelTurn, frame: Frame
+    turn: ModelTurn, frame: PlanLimits
 ) -> None:
     result = judge(turn, OFFERED, frame)
     if isinstance(result, Go):

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from switchboard_mcp.ask.conversation import CannotAskError, Correction, InitialPrompt, Results
-from switchboard_mcp.ask.host_access import HostConsent, choose
+from switchboard_mcp.ask.host_access import HostConsent, choose_model
 from switchboard_mcp.ask.plan import ModelTurn, Offered, PlanStep
 from switchboard_mcp.ask.sampling import SamplingModel, read_turn
 from switchboard_mcp.errors import SwitchboardError, failure
@@ -27,16 +27,16 @@ class Host:
     def __init__(self, *answers: object, capabilities: tuple[str, ...] = ("sampling", "elicitation")) -> None:
         self._answers = list(answers)
         self._capabilities = capabilities
-        self.asked: list[tuple[str, Any]] = []
+        self.requests: list[tuple[str, Any]] = []
 
-    def able(self, capability: str) -> bool:
+    def supports(self, capability: str) -> bool:
         return capability in self._capabilities
 
-    def tell(self, method: str, params: bytes) -> None:
+    def notify(self, method: str, params: bytes) -> None:
         raise AssertionError
 
-    async def ask(self, method: str, params: bytes) -> Raw:
-        self.asked.append((method, json.loads(params)))
+    async def request(self, method: str, params: bytes) -> Raw:
+        self.requests.append((method, json.loads(params)))
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -49,15 +49,15 @@ def said(text: str) -> dict[str, Any]:
 
 async def test_the_conversation_grows_and_every_host_can_carry_it() -> None:
     host = Host(said('{"steps":[{"subtool":"read"}],"done":true}'), said("{}"), said("{}"))
-    talk = SamplingModel(host.ask).talk(BRIEF)
+    talk = SamplingModel(host.request).start(BRIEF)
     reply = await talk.begin(500)
     assert reply.turn == ModelTurn(steps=[PlanStep("read", {})], done=True)
     assert reply.model == "m"
     assert reply.usage.read > 50
     assert reply.usage.written > 5
-    await talk.go_on(Correction(["No."]), 500)
-    await talk.go_on(Results(["== data ==", "more"]), 500)
-    method, params = host.asked[-1]
+    await talk.resume(Correction(["No."]), 500)
+    await talk.resume(Results(["== data ==", "more"]), 500)
+    method, params = host.requests[-1]
     assert method == "sampling/createMessage"
     assert params["maxTokens"] == 500
     assert '{"subtool":"read","does":"Reads."' in params["systemPrompt"]
@@ -96,13 +96,13 @@ def test_what_is_no_plan_is_odd(text: str) -> None:
 )
 async def test_a_host_that_does_not_lend_its_model_is_told_apart(answer: object, code: str) -> None:
     with pytest.raises(SwitchboardError) as problem:
-        await SamplingModel(Host(answer).ask).talk(BRIEF).begin(100)
+        await SamplingModel(Host(answer).request).start(BRIEF).begin(100)
     assert problem.value.failure.code == code
 
 
 async def test_content_in_several_blocks_is_one_text() -> None:
     blocks = [{"type": "text", "text": '{"do'}, {"type": "image"}, {"type": "text", "text": 'ne":true}'}]
-    reply = await SamplingModel(Host({"content": blocks, "model": ""}).ask).talk(BRIEF).begin(100)
+    reply = await SamplingModel(Host({"content": blocks, "model": ""}).request).start(BRIEF).begin(100)
     assert reply.turn.done
     assert reply.model == "host"
 
@@ -122,17 +122,17 @@ async def test_content_in_several_blocks_is_one_text() -> None:
 )
 async def test_only_a_plain_yes_is_one(answer: object, agreed: str) -> None:
     host = Host(answer)
-    assert await HostConsent("files", host).agree(DELETE, DELETE) == agreed
-    ((method, params),) = host.asked
+    assert await HostConsent("files", host).request(DELETE, DELETE) == agreed
+    ((method, params),) = host.requests
     assert method == "elicitation/create"
     assert '1. delete {"path":"a"}' in params["message"]
 
 
 async def test_nobody_is_asked_for_nothing_nor_who_cannot_be() -> None:
     host = Host(capabilities=())
-    assert await HostConsent("files", host).agree(DELETE, []) == "yes"
-    assert await HostConsent("files", host).agree(DELETE, DELETE) == "nobody"
-    assert host.asked == []
+    assert await HostConsent("files", host).request(DELETE, []) == "yes"
+    assert await HostConsent("files", host).request(DELETE, DELETE) == "nobody"
+    assert host.requests == []
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,6 @@ async def test_nobody_is_asked_for_nothing_nor_who_cannot_be() -> None:
 )
 def test_without_any_model_it_is_said_why(backend: Any, host: Host | None, told: str) -> None:
     with pytest.raises(SwitchboardError) as problem:
-        choose(backend, None, host)
+        choose_model(backend, None, host)
     assert told in problem.value.failure.message
     assert "ANTHROPIC_API_KEY" in str(problem.value.failure.hint)

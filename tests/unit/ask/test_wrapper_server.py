@@ -37,10 +37,10 @@ class Box:
     async def call(self, step: PlanStep) -> bytes:
         return RESULT
 
-    async def listed(self) -> list[Raw]:
+    async def list_tools(self) -> list[Raw]:
         return [Raw(b'{"name":"read","inputSchema":{}}')]
 
-    async def pass_on(self, params: Raw) -> bytes:
+    async def call_tool(self, params: Raw) -> bytes:
         return msgspec.json.encode({"content": [], "passed": params})
 
 
@@ -165,5 +165,5 @@ async def test_when_the_client_goes_its_questions_end_and_we_hear_of_it() -> Non
 
 async def _refused(server: AskingServer) -> SwitchboardError:
     with pytest.raises(SwitchboardError) as problem:
-        await server.ask("sampling/createMessage", b"{}")
+        await server.request("sampling/createMessage", b"{}")
     return problem.value

@@ -21,7 +21,7 @@ from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
-from switchboard_mcp.features import note_decision
+from switchboard_mcp.features import record_decision
 from switchboard_mcp.policy.governance import make_guard
 from switchboard_mcp.policy.launch.approval import propose
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
@@ -54,10 +54,10 @@ def run(asked: Invocation) -> int:
         raise misuse("approve: CHILD missing.", "Name a child, or use --list.")
     if given.revoke:
         code = revoke(given.child, guard, asked)
-        note_decision(workspace, "approval", given.child, "revoked")
+        record_decision(workspace, "approval", given.child, "revoked")
         return code
     code = approve(find_child(workspace, given.child, asked.console), guard, asked)
-    note_decision(workspace, "approval", given.child, "refused" if code else "approved")
+    record_decision(workspace, "approval", given.child, "refused" if code else "approved")
     return code
 
 

@@ -11,8 +11,8 @@ import msgspec
 
 from switchboard_mcp.app import Switchboard
 from switchboard_mcp.app import run as run_loop
-from switchboard_mcp.ask.engine import Agreement, AskRequest, Participants, carry_out
-from switchboard_mcp.ask.host_access import api_model, choose, find_key, line, warm
+from switchboard_mcp.ask.engine import Agreement, AskRequest, Participants, run_request
+from switchboard_mcp.ask.host_access import api_model, choose_model, find_key, format_step, preload
 from switchboard_mcp.ask.plan import PlanStep
 from switchboard_mcp.ask.record import AskRecord
 from switchboard_mcp.cli.console import Console, one_line, plural
@@ -45,7 +45,7 @@ async def gather(asked: Invocation) -> tuple[bytes, AskRecord]:
     # A person is here: whatever is not read-only is shown and asked about.
     settings = msgspec.structs.replace(workspace.config.ask, confirm="writes")
     api = api_model(settings, os.environ)
-    model = choose("api" if settings.backend == "auto" else settings.backend, api, None)
+    model = choose_model("api" if settings.backend == "auto" else settings.backend, api, None)
     try:
         async with opened(asked, workspace) as switchboard:
             switchboard.services.redactor.register(find_key(os.environ))
@@ -56,7 +56,7 @@ async def gather(asked: Invocation) -> tuple[bytes, AskRecord]:
                     return host
 
                 if api is not None:
-                    switchboard.services.start_task(warm(api))
+                    switchboard.services.start_task(preload(api))
                 party = Participants(
                     toolbox=SuiteToolbox(switchboard.gateway, suite.source, meet),
                     model=model,
@@ -66,7 +66,7 @@ async def gather(asked: Invocation) -> tuple[bytes, AskRecord]:
                     role=read_role(own_folder(workspace.folder, suite.child.spec)),
                 )
                 request = AskRequest(query, asked.given.context, asked.given.dry_run)
-                return await carry_out(request, party, lambda done, total, message: None)
+                return await run_request(request, party, lambda done, total, message: None)
     finally:
         if api is not None:
             await api.close()
@@ -100,11 +100,11 @@ class ShellConsent:
         self._yes = yes
         self._asked = False
 
-    async def agree(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> Agreement:
+    async def request(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> Agreement:
         """Whether they may be run."""
         err = self._console.err
         for step in steps:
-            err.line(f"{err.paint(one_line(self._child), 'bold cyan')}  {one_line(line(step))}")
+            err.line(f"{err.paint(one_line(self._child), 'bold cyan')}  {one_line(format_step(step))}")
         first, self._asked = not self._asked, True
         if self._yes or not (first or grave):
             return "yes"
@@ -122,7 +122,7 @@ class ShellConsent:
 
 def show_cost(record: AskRecord, console: Console) -> None:
     """What it took, for a person."""
-    use = record.use()
+    use = record.usage_summary()
     if use.turns and console.err.is_terminal:
         tokens = use.input_tokens + use.output_tokens + use.cached_tokens
         console.err.line(

@@ -16,7 +16,7 @@ from switchboard_mcp.config.variables import secrets
 from switchboard_mcp.errors import refused
 from switchboard_mcp.evidence import artifacts
 from switchboard_mcp.evidence.artifacts import FOLDER, METRICS, REPORT, STAMP, render, stamp
-from switchboard_mcp.evidence.collect import CollectedEvidence, gather
+from switchboard_mcp.evidence.collect import CollectedEvidence, collect
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.system.atomic_write import write_whole
 
@@ -29,7 +29,7 @@ def run(asked: Invocation) -> int:
     for spec in workspace.children:
         for secret in secrets(spec, os.environ):
             redactor.register(secret)
-    gathered = gather(workspace, redactor, recorded(workspace) if asked.given.audit else {})
+    gathered = collect(workspace, redactor, recorded(workspace) if asked.given.audit else {})
     folder = os.path.join(workspace.folder, asked.given.out or FOLDER)
     files = {
         REPORT: render(gathered.report),

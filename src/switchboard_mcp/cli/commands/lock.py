@@ -44,7 +44,7 @@ from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.errors import Failure, SwitchboardError, as_text
-from switchboard_mcp.features import note_decision
+from switchboard_mcp.features import record_decision
 from switchboard_mcp.suites.fuzzy import nearest
 
 Status = Literal["same", "locked", "accepted", "drifted", "unlocked", "gone", "removed", "failed"]
@@ -104,7 +104,7 @@ def run(asked: Invocation) -> int:
         _write(path, lock, seen, reports)
         for report in reports:
             if report.status in ("locked", "accepted", "removed"):
-                note_decision(workspace, "lock", report.child, report.status)
+                record_decision(workspace, "lock", report.child, report.status)
     reports.sort(key=lambda report: report.child)
     if asked.as_json:
         ok = all(report.status not in WRONG for report in reports)

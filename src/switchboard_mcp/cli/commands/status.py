@@ -87,7 +87,7 @@ def find(folder: str, console: Console | None = None) -> RunningServer | None:
     info = server_info.read(folder)
     if info is None or not server_info.is_alive(info):
         return None
-    told = status_endpoint.ask(info, folder)
+    told = status_endpoint.request_status(info, folder)
     url = f"http://{info.host}:{info.port}"
     if isinstance(told, str):
         if console is not None:

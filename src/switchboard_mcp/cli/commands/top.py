@@ -84,7 +84,7 @@ class ServerFeed:
         self.news.set()
 
     def _get(self, path: str) -> dict[str, Any]:
-        told = server_info.ask(self._info, path, dict[str, Any], self._token)
+        told = server_info.request(self._info, path, dict[str, Any], self._token)
         if isinstance(told, str):
             raise _absent(told)
         return told

@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw
 from switchboard_mcp import __version__
 from switchboard_mcp.app import Switchboard, running
 from switchboard_mcp.app import run as run_loop
-from switchboard_mcp.ask.host_access import api_model, find_key, warm
+from switchboard_mcp.ask.host_access import api_model, find_key, preload
 from switchboard_mcp.ask.wrapper_app import Wrapper
 from switchboard_mcp.ask.wrapper_server import AskingServer
 from switchboard_mcp.cli.invocation import Invocation
@@ -75,7 +75,7 @@ async def serve(asked: Invocation, workspace: Workspace, log: Log, redactor: Red
         reloader = Reloader(switchboard, lambda: originals(asked.options, spec.name), asked.options.config)
         aside = [switchboard.services.start_task(reloader.run())]
         if api is not None:
-            aside.append(switchboard.services.start_task(warm(api)))
+            aside.append(switchboard.services.start_task(preload(api)))
         await done.wait()
         for task in aside:
             task.cancel()
@@ -135,7 +135,7 @@ class ClientRequestRelay(LocalClient):
         assert message.id is not UNSET
         params = message.params if message.params is not UNSET else Raw(b"{}")
         try:
-            answer = await self.server.ask(str(message.method), bytes(params))
+            answer = await self.server.request(str(message.method), bytes(params))
         except SwitchboardError as problem:
             self._link.send(jsonrpc.error(message.id, KNOWN_FAILURE, problem.failure.message))
         else:

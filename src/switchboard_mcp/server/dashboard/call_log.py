@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from switchboard_mcp.errors import Failure
 
 # Enough to scroll through; older calls are the audit record's.
-MOST_CALLS = 1_000
-MOST_NAME_CHARS = 200
+MAX_CALLS = 1_000
+MAX_NAME_CHARS = 200
 # A host that no longer waits, or is asked something first, is nobody's fault.
-NO_ERROR = frozenset({"ok", "allowed", "cancelled", "input_required"})
+NON_ERRORS = frozenset({"ok", "allowed", "cancelled", "input_required"})
 
 
 class LiveCall(Struct, frozen=True, omit_defaults=True):
@@ -43,19 +43,19 @@ class CallLog:
 
     def __init__(self, services: ChildContext) -> None:
         self._redactor = services.redactor
-        self._real = services.audit
+        self._audit = services.audit
         self.pending: list[tuple[str, str, str, str, bytes, str, float, float]] = []
-        self._last: deque[tuple[str, str, str, str, str, float, float]] = deque(maxlen=MOST_CALLS)
+        self._recent: deque[tuple[str, str, str, str, str, float, float]] = deque(maxlen=MAX_CALLS)
         self.tallies: dict[str, ChildTimeline] = {}
         self.timeline = Timeline()
         self.seq = 0
         self.clock = time.time
-        self.deny = self._real is not None and self._real.deny
+        self.deny = self._audit is not None and self._audit.deny
 
     @property
     def trouble(self) -> Failure | None:
         """The record's own."""
-        return self._real.trouble if self._real is not None else None
+        return self._audit.trouble if self._audit is not None else None
 
     def record(
         self,
@@ -76,32 +76,32 @@ class CallLog:
         record = self.pending.pop()
         kind, who, child, subtool, _, outcome, seconds, at = record
         self.seq += 1
-        if len(subtool) > MOST_NAME_CHARS:  # named by whoever asked for it
-            subtool = self._redactor.text(subtool)[:MOST_NAME_CHARS]
-        self._last.append((kind, who, child, subtool, outcome, seconds, at))
+        if len(subtool) > MAX_NAME_CHARS:  # named by whoever asked for it
+            subtool = self._redactor.text(subtool)[:MAX_NAME_CHARS]
+        self._recent.append((kind, who, child, subtool, outcome, seconds, at))
         if kind == "call":
             tally = self.tallies.get(child)
             if tally is None:
                 tally = self.tallies[child] = ChildTimeline()
-            failed, ms = outcome not in NO_ERROR, seconds * 1000
+            failed, ms = outcome not in NON_ERRORS, seconds * 1000
             tally.calls += 1
             tally.errors += failed
             tally.times.append(ms)
             self.timeline.add(at, ms, failed)
-        real = self._real
-        if real is not None:
-            real.pending.append(record)
-            if len(real.pending) == 1:
-                real.rouse()
+        audit = self._audit
+        if audit is not None:
+            audit.pending.append(record)
+            if len(audit.pending) == 1:
+                audit.rouse()
 
     def close(self) -> None:
         """The end."""
-        if self._real is not None:
-            self._real.close()
+        if self._audit is not None:
+            self._audit.close()
 
     def since(self, seq: int) -> list[LiveCall]:
         """Those that came after, oldest first."""
-        fresh = min(self.seq - seq, len(self._last))
+        fresh = min(self.seq - seq, len(self._recent))
         if fresh <= 0:
             return []
         text = self._redactor.text
@@ -117,6 +117,6 @@ class CallLog:
                 round(seconds * 1000, 3) if seconds >= 0 else -1.0,
             )
             for number, (kind, who, child, subtool, outcome, seconds, at) in enumerate(
-                list(self._last)[-fresh:], self.seq - fresh + 1
+                list(self._recent)[-fresh:], self.seq - fresh + 1
             )
         ]

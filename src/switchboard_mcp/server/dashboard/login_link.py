@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from switchboard_mcp.server.dashboard.call_log import CallLog
 from switchboard_mcp.server.dashboard.savings_history import SavingsHistory
 from switchboard_mcp.server.http.auth import TOKEN_BYTES
-from switchboard_mcp.server.http.sockets import shown
+from switchboard_mcp.server.http.sockets import format_address
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.factory import Parts
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from switchboard_mcp.server.http.front import HttpServer
 
 
-def offer(front: HttpServer, place: BindAddress, parts: Parts) -> str:
+def enable_dashboard(front: HttpServer, address: BindAddress, parts: Parts) -> str:
     """Let the front open the dashboard when it is asked for; the link that logs one browser in."""
     code = secrets.token_urlsafe(TOKEN_BYTES)
-    live = parts.services.recorder
-    assert isinstance(live, CallLog)
-    front.tallies = live.tallies
-    front.savings = savings = SavingsHistory(front.began_ms)
+    call_log = parts.services.recorder
+    assert isinstance(call_log, CallLog)
+    front.timelines = call_log.tallies
+    front.savings = savings = SavingsHistory(front.started_ms)
 
     def open_dashboard() -> Dashboard:
         from switchboard_mcp.server.dashboard.access import DashboardAccess, rights
         from switchboard_mcp.server.dashboard.dashboard import Dashboard
         from switchboard_mcp.server.dashboard.state import DashboardState
 
-        board = DashboardState(
+        state = DashboardState(
             parts,
-            live,
+            call_log,
             savings,
-            hosts=lambda: front.hosts_served,
+            hosts_served=lambda: front.hosts_served,
             sessions=lambda: front.sessions,
         )
         now = asyncio.get_running_loop().time
         allowed = rights(parts.workspace.config.http.tokens)
-        access = DashboardAccess(place.tokens, allowed, code, place.info.port, now)
-        return Dashboard(board, access, parts.services.log, lambda: front.stopping)
+        access = DashboardAccess(address.tokens, allowed, code, address.info.port, now)
+        return Dashboard(state, access, parts.services.log, lambda: front.stopping)
 
     front.open_dashboard = open_dashboard
-    return f"http://{shown(place.info.host, place.info.port)}/#{code}"
+    return f"http://{format_address(address.info.host, address.info.port)}/#{code}"

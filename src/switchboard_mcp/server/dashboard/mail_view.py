@@ -23,10 +23,10 @@ from switchboard_mcp.mail.store.worker import StoreWorker
 
 SHOWN_PLACES: tuple[Place, ...] = ("inbox", "claimed", "archive", "deadletter")
 # So many messages are read for one page of a search; then the asker decides whether to go on.
-MOST_READ = 4_000
+MAX_READ = 4_000
 # Of a message in a list so much is shown.
 EXCERPT_CHARS = 240
-MOST_THREAD = 100
+MAX_THREAD = 100
 
 
 class MessageFilter(Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class MessageFilter(Struct, frozen=True, kw_only=True):
 class MessagePage(Struct, kw_only=True, rename="camel"):
     """Some messages, newest first. `next` goes on from here, 0 where there is no more."""
 
-    letters: list[tuple[str, StoredMessage]]
+    messages: list[tuple[str, StoredMessage]]
     total: int
     next: int = 0
     read: int = 0
@@ -54,17 +54,17 @@ class MailView:
     """See the module."""
 
     def __init__(self, workspace: str) -> None:
-        self._tree = StoreDirectory(workspace, system_clocks())
-        self._thread = StoreWorker(self._tree, "switchboard-dashboard")
+        self._directory = StoreDirectory(workspace, system_clocks())
+        self._thread = StoreWorker(self._directory, "switchboard-dashboard")
         self._known: dict[tuple[Place, str], tuple[int, list[MessageFile]]] = {}
 
     async def close(self) -> None:
         """Nobody looks any more."""
         await self._thread.close()
 
-    async def page(self, wanted: MessageFilter) -> MessagePage:
+    async def page(self, message_filter: MessageFilter) -> MessagePage:
         """One page."""
-        return await self._thread.run(lambda visit: self._page(visit, wanted))
+        return await self._thread.run(lambda visit: self._page(visit, message_filter))
 
     async def message(
         self, agent: str, id: str
@@ -75,29 +75,29 @@ class MailView:
     async def counts(self) -> dict[str, int]:
         """How many messages there are in each place."""
 
-        def look(visit: Transaction) -> dict[str, int]:
-            found = dict.fromkeys(SHOWN_PLACES, 0)
-            for (place, _), entries in self._folders(visit, "", ""):
-                found[place] += len(entries)
-            return {str(place): count for place, count in found.items()}
+        def count_folders(transaction: Transaction) -> dict[str, int]:
+            totals = dict.fromkeys(SHOWN_PLACES, 0)
+            for (place, _), entries in self._folders(transaction, "", ""):
+                totals[place] += len(entries)
+            return {str(place): count for place, count in totals.items()}
 
-        return await self._thread.run(look)
+        return await self._thread.run(count_folders)
 
-    def _page(self, visit: Transaction, wanted: MessageFilter) -> MessagePage:
-        folders = list(self._folders(visit, wanted.agent, wanted.place))
-        page = MessagePage(letters=[], total=sum(len(entries) for _, entries in folders))
-        needle = wanted.query.casefold()
-        last = wanted.before
-        looking = bool(needle or wanted.sender or wanted.action)
-        for agent, entry in self._newest(folders, wanted.before):
-            if len(page.letters) >= wanted.limit or page.read >= MOST_READ:
+    def _page(self, transaction: Transaction, message_filter: MessageFilter) -> MessagePage:
+        folders = list(self._folders(transaction, message_filter.agent, message_filter.place))
+        page = MessagePage(messages=[], total=sum(len(entries) for _, entries in folders))
+        needle = message_filter.query.casefold()
+        last = message_filter.before
+        filtering = bool(needle or message_filter.sender or message_filter.action)
+        for agent, entry in self._newest(folders, message_filter.before):
+            if len(page.messages) >= message_filter.limit or page.read >= MAX_READ:
                 page.next = last
                 break
             last = entry.stem.order
             page.read += 1
-            letter = message_lookup.letter(visit, agent, entry)
-            if letter is not None and (not looking or _fits(letter, wanted, needle)):
-                page.letters.append((agent, letter))
+            stored = message_lookup.letter(transaction, agent, entry)
+            if stored is not None and (not filtering or _matches(stored, message_filter, needle)):
+                page.messages.append((agent, stored))
         return page
 
     def _newest(
@@ -108,74 +108,76 @@ class MailView:
             yield agent, entry
 
     def _folders(
-        self, visit: Transaction, agent: str, place: str
+        self, transaction: Transaction, agent: str, place: str
     ) -> Iterator[tuple[tuple[Place, str], list[MessageFile]]]:
-        names = [agent] if agent else visit.agents()
+        names = [agent] if agent else transaction.agents()
         for kind in SHOWN_PLACES:
             if place in ("", kind):
                 for name in names:
-                    if visit.has(kind, name):
-                        yield (kind, name), self._entries(visit, kind, name)
+                    if transaction.has(kind, name):
+                        yield (kind, name), self._entries(transaction, kind, name)
 
-    def _entries(self, visit: Transaction, place: Place, agent: str) -> list[MessageFile]:
+    def _entries(self, transaction: Transaction, place: Place, agent: str) -> list[MessageFile]:
         """What is in a folder, oldest first; listed again only where it has changed."""
-        changed = os.fstat(visit.folder(place, agent)).st_mtime_ns
+        changed = os.fstat(transaction.folder(place, agent)).st_mtime_ns
         known = self._known.get((place, agent))
         if known is None or known[0] != changed:
-            known = self._known[place, agent] = (changed, message_lookup.entries(visit, place, agent))
+            known = self._known[place, agent] = (changed, message_lookup.entries(transaction, place, agent))
         return known[1]
 
-    def _find(self, visit: Transaction, agent: str, id: str) -> StoredMessage | None:
-        for _, entries in self._folders(visit, agent, ""):
+    def _find(self, transaction: Transaction, agent: str, id: str) -> StoredMessage | None:
+        for _, entries in self._folders(transaction, agent, ""):
             for entry in entries:
                 if entry.stem.id == id:
-                    return message_lookup.letter(visit, agent, entry)
+                    return message_lookup.letter(transaction, agent, entry)
         return None
 
     def _with_thread(
-        self, visit: Transaction, agent: str, id: str
+        self, transaction: Transaction, agent: str, id: str
     ) -> tuple[StoredMessage, list[tuple[str, StoredMessage]]] | None:
-        letter = self._find(visit, agent, id)
-        if letter is None:
+        stored = self._find(transaction, agent, id)
+        if stored is None:
             return None
-        thread = {id: (agent, letter)}
+        thread = {id: (agent, stored)}
         # Upwards: a reply was sent by whoever got what it answers.
-        above = letter
-        while above.message.reply_to and above.message.reply_to not in thread and len(thread) < MOST_THREAD:
+        above = stored
+        while above.message.reply_to and above.message.reply_to not in thread and len(thread) < MAX_THREAD:
             to = above.message.sender
-            earlier = self._find(visit, to, above.message.reply_to) or self._find(
-                visit, above.message.recipient, above.message.reply_to
+            earlier = self._find(transaction, to, above.message.reply_to) or self._find(
+                transaction, above.message.recipient, above.message.reply_to
             )
             if earlier is None:
                 break
             thread[earlier.message.id] = (earlier.message.recipient, earlier)
             above = earlier
-        self._add_replies(visit, thread, above.order)
-        return letter, sorted(thread.values(), key=lambda pair: pair[1].order)
+        self._add_replies(transaction, thread, above.order)
+        return stored, sorted(thread.values(), key=lambda pair: pair[1].order)
 
     def _add_replies(
-        self, visit: Transaction, thread: dict[str, tuple[str, StoredMessage]], since: int
+        self, transaction: Transaction, thread: dict[str, tuple[str, StoredMessage]], since: int
     ) -> None:
         """Downwards: what was written later between those who take part, and answers something of it."""
-        people = {
+        participants = {
             name for _, each in thread.values() for name in (each.message.sender, each.message.recipient)
         }
         later = sorted(
             (entry.stem.order, name, entry)
-            for name in people
-            for _, entries in self._folders(visit, name, "")
+            for name in participants
+            for _, entries in self._folders(transaction, name, "")
             for entry in entries
             if entry.stem.order > since and entry.stem.id not in thread
         )
-        for _, name, entry in later[:MOST_READ]:
-            if len(thread) >= MOST_THREAD:
+        for _, name, entry in later[:MAX_READ]:
+            if len(thread) >= MAX_THREAD:
                 return
-            found = file_operations.read(visit.folder(entry.place, name), entry.name, signing.MOST_FILE_BYTES)
-            if isinstance(found, file_operations.RejectedFile) or b'"replyTo"' not in found.data:
+            content = file_operations.read(
+                transaction.folder(entry.place, name), entry.name, signing.MOST_FILE_BYTES
+            )
+            if isinstance(content, file_operations.RejectedFile) or b'"replyTo"' not in content.data:
                 continue
-            letter = message_lookup.letter(visit, name, entry)
-            if letter is not None and letter.message.reply_to in thread:
-                thread[letter.message.id] = (name, letter)
+            stored = message_lookup.letter(transaction, name, entry)
+            if stored is not None and stored.message.reply_to in thread:
+                thread[stored.message.id] = (name, stored)
 
 
 def _backwards(agent: str, entries: list[MessageFile], before: int) -> Iterator[tuple[int, str, MessageFile]]:
@@ -183,9 +185,9 @@ def _backwards(agent: str, entries: list[MessageFile], before: int) -> Iterator[
     return ((-entries[place].stem.order, agent, entries[place]) for place in range(end - 1, -1, -1))
 
 
-def _fits(letter: StoredMessage, wanted: MessageFilter, needle: str) -> bool:
-    message = letter.message
-    if wanted.sender not in ("", message.sender) or wanted.action not in ("", message.action):
+def _matches(stored: StoredMessage, message_filter: MessageFilter, needle: str) -> bool:
+    message = stored.message
+    if message_filter.sender not in ("", message.sender) or message_filter.action not in ("", message.action):
         return False
     if not needle:
         return True

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
 
 # More are more than a chart has pixels for.
-MOST_POINTS = 600
+MAX_POINTS = 600
 SAMPLE_S = 5.0
 
 
@@ -33,13 +33,13 @@ class SavingsPoint(Struct, array_like=True):
 class SavingsHistory:
     """The series. It begins with nothing at the start of the server."""
 
-    def __init__(self, began_ms: int) -> None:
-        self.points: list[SavingsPoint] = [SavingsPoint(began_ms, 0)]
+    def __init__(self, started_ms: int) -> None:
+        self.points: list[SavingsPoint] = [SavingsPoint(started_ms, 0)]
         self.suites: Mapping[str, int] = {}  # what each saves one host
         self._settled = 0  # by hosts that came before the suites changed
         self._hosts = 0  # how many those were
 
-    def note(self, at_ms: int, suites: Mapping[str, int], hosts: int) -> SavingsPoint | None:
+    def add(self, at_ms: int, suites: Mapping[str, int], hosts: int) -> SavingsPoint | None:
         """Take a look; the new point, where anything has changed."""
         if self.suites and suites.keys() != self.suites.keys():
             self._settled += sum(self.suites.values()) * (hosts - self._hosts)
@@ -53,18 +53,18 @@ class SavingsHistory:
             return None
         point = SavingsPoint(at_ms, total)
         self.points.append(point)
-        if len(self.points) > MOST_POINTS:
+        if len(self.points) > MAX_POINTS:
             # The older half loses every second point, so that what is new stays exact.
-            half = MOST_POINTS // 2
+            half = MAX_POINTS // 2
             self.points = self.points[:half:2] + self.points[half:]
         return point
 
-    def look(self, gateway: Gateway, hosts: int) -> SavingsPoint | None:
+    def sample(self, gateway: Gateway, hosts: int) -> SavingsPoint | None:
         """Take a look at all suites."""
         suites = {suite.name: saved_by(suite) for suite in gateway.all.values()}
-        return self.note(int(time.time() * 1000), suites, hosts)
+        return self.add(int(time.time() * 1000), suites, hosts)
 
-    async def follow(self, gateway: Gateway, hosts: Callable[[], int]) -> None:
+    async def sample_forever(self, gateway: Gateway, hosts: Callable[[], int]) -> None:
         """Look now and then, until cancelled. Before the first host there is nothing to save."""
         while True:
             await asyncio.sleep(SAMPLE_S)
@@ -72,4 +72,4 @@ class SavingsHistory:
                 for suite in [*gateway.all.values()]:
                     saved_by(suite)  # which measures it where that was not done yet
                     await asyncio.sleep(0)  # so that calls come between
-                self.look(gateway, hosts())
+                self.sample(gateway, hosts())

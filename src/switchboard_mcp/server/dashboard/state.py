@@ -34,30 +34,30 @@ class DashboardState:
     def __init__(
         self,
         parts: Parts,
-        live: CallLog,
+        call_log: CallLog,
         savings: SavingsHistory,
-        hosts: Callable[[], int],
+        hosts_served: Callable[[], int],
         sessions: Callable[[], int],
     ) -> None:
         self._parts = parts
         self.gateway: Gateway = parts.gateway
         self.services: ChildContext = parts.services
-        self.hosts = hosts
+        self.hosts_served = hosts_served
         self.sessions = sessions
-        self.began_ms = savings.points[0].at
-        self.live = live
+        self.started_ms = savings.points[0].at
+        self.call_log = call_log
         self.savings = savings
         self._mail: MailView | None = None
 
     @property
-    def desk(self) -> MailServer | None:
+    def mail_server(self) -> MailServer | None:
         """The message desk, where it is on."""
-        found = self.services.builtin_apps.get("mail")
-        if found is None:
+        app = self.services.builtin_apps.get("mail")
+        if app is None:
             return None
         from switchboard_mcp.mail.server import MailServer  # Not on the way of who has no mail.
 
-        return found if isinstance(found, MailServer) else None
+        return app if isinstance(app, MailServer) else None
 
     @property
     def mail(self) -> MailView:
@@ -73,7 +73,7 @@ class DashboardState:
         """As it is now: its files may change while we serve."""
         return self._parts.workspace
 
-    async def rest(self) -> None:
+    async def close_mail(self) -> None:
         """Nobody looks any more."""
         mail, self._mail = self._mail, None
         if mail is not None:
@@ -84,9 +84,9 @@ class DashboardState:
         suites = list(self.gateway.all.values())
         rows: list[dict[str, object]] = []
         for suite in suites:
-            kept = suite.child.processes() or [suite.child]
-            for place, (child, told) in enumerate(zip(kept, self._told(suite), strict=True)):
-                rows.append(self._row(suite, child, told, place))
+            processes = suite.child.processes() or [suite.child]
+            for index, (child, status) in enumerate(zip(processes, self._statuses(suite), strict=True)):
+                rows.append(self._row(suite, child, status, index))
         rows += [
             {
                 "id": name,
@@ -100,11 +100,11 @@ class DashboardState:
         ]
         return rows
 
-    def _row(self, suite: ChildSuite, child: Child, told: ChildStatus, place: int) -> dict[str, object]:
+    def _row(self, suite: ChildSuite, child: Child, status: ChildStatus, index: int) -> dict[str, object]:
         import msgspec
 
-        row: dict[str, object] = msgspec.to_builtins(told)
-        row["id"] = f"{child.name}#{place}" if place else child.name
+        row: dict[str, object] = msgspec.to_builtins(status)
+        row["id"] = f"{child.name}#{index}" if index else child.name
         row["description"] = suite.description
         if child.pid:
             row["startedAt"] = started_at(child.pid)
@@ -112,17 +112,17 @@ class DashboardState:
         if problem is not None and "lastFailure" in row:
             row["trouble"] = child.redact(problem)
         row.pop("lastFailure", None)
-        found = drift(child)
-        if found:
-            row["drift"] = len(found)
+        changes = drift(child)
+        if changes:
+            row["drift"] = len(changes)
         return row
 
-    def _told(self, suite: ChildSuite) -> list[ChildStatus]:
-        return children([suite], tallies=self.live.tallies)
+    def _statuses(self, suite: ChildSuite) -> list[ChildStatus]:
+        return children([suite], tallies=self.call_log.tallies)
 
-    def look_at_savings(self) -> SavingsPoint | None:
+    def sample_savings(self) -> SavingsPoint | None:
         """A point for now, where anything has changed."""
-        return self.savings.look(self.gateway, self.hosts())
+        return self.savings.sample(self.gateway, self.hosts_served())
 
 
 def started_at(pid: int) -> int:

@@ -25,49 +25,49 @@ EVENTS = (
     (b"x-accel-buffering", b"no"),
 )
 # A client on a bad line needs some seconds for megabytes; one that needs longer only holds us up.
-BODY_WITHIN_S = 30.0
+BODY_TIMEOUT_S = 30.0
 # What is refused is read to its end all the same, where that is near: a client that is still sending when the
 # connection is closed may never see the answer.
-DISCARD_WITHIN_S = 2.0
-LONGEST_NUMBER = 18
+DISCARD_TIMEOUT_S = 2.0
+MAX_LENGTH_DIGITS = 18
 
 
-class NoBody(Enum):
+class BodyFailure(Enum):
     """Why there is no body."""
 
     TOO_LARGE = "too large"
     GONE = "gone"
 
 
-async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes | NoBody:
+async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes | BodyFailure:
     """The body of a request, if it is within bounds. One that is too large is read to its end, if that is near."""
-    told = headers.get(b"content-length", b"0")
-    if len(told) > LONGEST_NUMBER or int(told) > limit:
+    declared = headers.get(b"content-length", b"0")
+    if len(declared) > MAX_LENGTH_DIGITS or int(declared) > limit:
         await discard(receive)
-        return NoBody.TOO_LARGE
+        return BodyFailure.TOO_LARGE
     first = await receive()
     if first["type"] != "http.request":
-        return NoBody.GONE
+        return BodyFailure.GONE
     body: bytes = first["body"]
     if not first["more_body"]:
-        return body if len(body) <= limit else NoBody.TOO_LARGE
+        return body if len(body) <= limit else BodyFailure.TOO_LARGE
     parts, size = [body], len(body)
     while size <= limit:
         more = await receive()
         if more["type"] != "http.request":
-            return NoBody.GONE
+            return BodyFailure.GONE
         parts.append(more["body"])
         size += len(more["body"])
         if not more["more_body"]:
-            return b"".join(parts) if size <= limit else NoBody.TOO_LARGE
+            return b"".join(parts) if size <= limit else BodyFailure.TOO_LARGE
     await discard(receive)
-    return NoBody.TOO_LARGE
+    return BodyFailure.TOO_LARGE
 
 
 async def discard(receive: Receive) -> bool:
     """Read the rest of a body to throw it away; whether its end came soon."""
     try:
-        async with asyncio.timeout(DISCARD_WITHIN_S):
+        async with asyncio.timeout(DISCARD_TIMEOUT_S):
             while True:
                 more = await receive()
                 if more["type"] != "http.request" or not more["more_body"]:

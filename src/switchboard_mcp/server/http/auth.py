@@ -23,7 +23,7 @@ FILE = "auth_token"
 # 256 bits.
 TOKEN_BYTES = 32
 # A shorter one in the config is a password, and can be guessed.
-SHORTEST_TOKEN = 16
+MIN_TOKEN_CHARS = 16
 
 
 class TokenTable:
@@ -31,16 +31,16 @@ class TokenTable:
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
         """`tokens` has each one's name first."""
-        self._known = [(_digest(token.encode()), name) for name, token in tokens.items()]
+        self._digests = [(_digest(token.encode()), name) for name, token in tokens.items()]
 
     def principal(self, token: bytes) -> str | None:
         """Whose token this is; None where it is nobody's."""
         digest = _digest(token)
-        found = None
-        for known, name in self._known:
+        principal = None
+        for known, name in self._digests:
             if compare_digest(known, digest):
-                found = name
-        return found
+                principal = name
+        return principal
 
 
 def bearer(header: bytes) -> bytes | None:
@@ -55,20 +55,20 @@ def _digest(token: bytes) -> bytes:
 
 def named_tokens(configured: Mapping[str, str | Token], environ: Mapping[str, str]) -> dict[str, str]:
     """The config's own tokens with their variables filled in."""
-    found: dict[str, str] = {}
-    for name, written in configured.items():
-        token = fill(token_text(written), environ)
+    tokens: dict[str, str] = {}
+    for name, setting in configured.items():
+        token = fill(token_text(setting), environ)
         if isinstance(token, list):
-            told = f"http.tokens.{name}: not set in the environment: {', '.join(token)}."
-            raise refused("variable_missing", told)
-        if not name or len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
-            told = f"http.tokens.{name}: expected at least {SHORTEST_TOKEN} printable ASCII characters."
-            raise refused("config_invalid", told)
-        if token in found.values():
-            told = f"http.tokens.{name}: the same token as another; each needs its own."
-            raise refused("config_invalid", told)
-        found[name] = token
-    return found
+            message = f"http.tokens.{name}: not set in the environment: {', '.join(token)}."
+            raise refused("variable_missing", message)
+        if not name or len(token) < MIN_TOKEN_CHARS or not token.isascii() or not token.isprintable():
+            message = f"http.tokens.{name}: expected at least {MIN_TOKEN_CHARS} printable ASCII characters."
+            raise refused("config_invalid", message)
+        if token in tokens.values():
+            message = f"http.tokens.{name}: the same token as another; each needs its own."
+            raise refused("config_invalid", message)
+        tokens[name] = token
+    return tokens
 
 
 def private_folder(workspace: str) -> str:
@@ -80,8 +80,8 @@ def private_folder(workspace: str) -> str:
     except FileExistsError:
         pass
     except OSError as problem:
-        raise _loose(f"{path} cannot be made: {problem.strerror}.") from None
-    _demand_private(path, stat.S_IFDIR, f"chmod 700 {path}")
+        raise _loose_permissions(f"{path} cannot be made: {problem.strerror}.") from None
+    _require_private(path, stat.S_IFDIR, f"chmod 700 {path}")
     return path
 
 
@@ -89,7 +89,7 @@ def write_token(folder: str) -> str:
     """A new token, in place of the one before."""
     path = os.path.join(folder, FILE)
     if os.path.lexists(path):
-        _demand_private(path, stat.S_IFREG, f"rm {path}")
+        _require_private(path, stat.S_IFREG, f"rm {path}")
     token = secrets.token_urlsafe(TOKEN_BYTES)
     write_whole(path, token.encode() + b"\n")
     return token
@@ -101,19 +101,21 @@ def read_token(folder: str) -> str:
         return file.read().strip()
 
 
-def _demand_private(path: str, kind: int, remedy: str) -> None:
+def _require_private(path: str, kind: int, remedy: str) -> None:
     """Refuse what others could read, or have put there."""
-    found = os.lstat(path)
-    if stat.S_IFMT(found.st_mode) != kind:
+    status = os.lstat(path)
+    if stat.S_IFMT(status.st_mode) != kind:
         what = "a folder" if kind == stat.S_IFDIR else "a plain file"
-        raise _loose(f"{path} holds a secret and must be {what}, not a link or something else.", remedy)
-    if found.st_uid != os.geteuid():
-        raise _loose(f"{path} holds a secret and belongs to another user.", remedy)
-    if found.st_mode & 0o077:
-        mode = stat.S_IMODE(found.st_mode)
-        raise _loose(f"{path} holds a secret and is open to others (mode {mode:04o}).", remedy)
+        raise _loose_permissions(
+            f"{path} holds a secret and must be {what}, not a link or something else.", remedy
+        )
+    if status.st_uid != os.geteuid():
+        raise _loose_permissions(f"{path} holds a secret and belongs to another user.", remedy)
+    if status.st_mode & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
+        raise _loose_permissions(f"{path} holds a secret and is open to others (mode {mode:04o}).", remedy)
 
 
-def _loose(message: str, remedy: str = "") -> SwitchboardError:
+def _loose_permissions(message: str, remedy: str = "") -> SwitchboardError:
     hint = f"Run: {remedy}" if remedy else ""
     return refused("loose_permissions", message, hint=hint)

@@ -18,7 +18,7 @@ from switchboard_mcp.errors import refused
 from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.server.http.auth import TokenTable
 from switchboard_mcp.server.http.server_info import ServerInfo
-from switchboard_mcp.server.http.sockets import allow_files, reachable, shown, take_address
+from switchboard_mcp.server.http.sockets import connect_host, format_address, listen, raise_file_limit
 from switchboard_mcp.server.http.transport_security import split_address
 
 
@@ -34,7 +34,7 @@ class BindAddress(Struct):
     @property
     def url(self) -> str:
         """Where hosts connect."""
-        return f"http://{shown(self.info.host, self.info.port)}{self.info.mcp_endpoint}"
+        return f"http://{format_address(self.info.host, self.info.port)}{self.info.mcp_endpoint}"
 
     @property
     def token_file(self) -> str:
@@ -42,24 +42,26 @@ class BindAddress(Struct):
         return os.path.join(self.folder, auth.FILE)
 
 
-def take_place(
+def bind(
     workspace: Workspace, address: str, environ: Mapping[str, str], hide: Callable[[str], None]
 ) -> BindAddress:
     """Take the address and write the token; `hide` is told every token."""
     http = workspace.config.http
-    found = split_address(address, http.host) if address else (http.host, http.port)
-    if found is None:
+    host_port = split_address(address, http.host) if address else (http.host, http.port)
+    if host_port is None:
         hint = "Give PORT, HOST:PORT, or [HOST]:PORT for IPv6, e.g. 3100 or 0.0.0.0:3100."
         raise refused("usage", f"--http: '{address}' is no address.", hint=hint)
-    host, port = found
+    host, port = host_port
     tokens = auth.named_tokens(http.tokens, environ)
     folder = auth.private_folder(workspace.folder)
-    server_info.demand_free(folder)
-    listener = take_address(host, port)
-    allow_files(http.max_connections)
+    server_info.require_free(folder)
+    listener = listen(host, port)
+    raise_file_limit(http.max_connections)
     token = auth.write_token(folder)
     for secret in (token, *tokens.values()):
         hide(secret)
-    began = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    info = ServerInfo(port=listener.getsockname()[1], host=reachable(host), pid=os.getpid(), started_at=began)
+    started = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    info = ServerInfo(
+        port=listener.getsockname()[1], host=connect_host(host), pid=os.getpid(), started_at=started
+    )
     return BindAddress(listener, host, folder, TokenTable({"": token, **tokens}), info)

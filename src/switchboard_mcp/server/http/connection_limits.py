@@ -22,17 +22,19 @@ Address = tuple[str, int]
 # Ordinary heads have one or two kilobytes.
 MAX_HEAD_BYTES = 32_768
 # From the connection, or from the first byte after a quiet time, to the end of the head.
-HEAD_WITHIN_S = 15.0
+HEAD_TIMEOUT_S = 15.0
 # Longer than the clients we know keep a connection in their pool, so that it is they who close it.
-KEPT_S = 100.0
+IDLE_TIMEOUT_S = 100.0
 # A client that takes nothing of its answer for so long has gone, or wishes us ill.
-STALLED_S = 60.0
+STALL_TIMEOUT_S = 60.0
 # The same for a machine that vanished without a word: the kernel gives up on what it does not acknowledge.
 UNACKNOWLEDGED_MS = 60_000
 SWEEP_S = 1.0
 
-TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-TOO_MANY = (
+HEAD_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+)
+TOO_MANY_CONNECTIONS = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
 )
 
@@ -41,26 +43,26 @@ class ConnectionGuard(asyncio.Protocol):
     """One connection."""
 
     __slots__ = (
-        "_crowd",
-        "_head",
+        "_head_bytes",
         "_inner",
-        "_stalled",
+        "_stall_timer",
+        "_table",
         "_tail",
         "_unread_since",
         "address",
-        "gone",
         "lost",
+        "on_close",
         "transport",
     )
 
-    def __init__(self, inner: asyncio.Protocol, crowd: ConnectionTable) -> None:
+    def __init__(self, inner: asyncio.Protocol, table: ConnectionTable) -> None:
         self._inner = inner
-        self._crowd = crowd
-        self._head = 0  # bytes of the head so far; -1 once it is whole
+        self._table = table
+        self._head_bytes = 0  # bytes of the head so far; -1 once it is whole
         self._tail = b""
-        self._stalled: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
         self._unread_since = 0.0
-        self.gone: Callable[[], None] | None = None
+        self.on_close: Callable[[], None] | None = None
         self.lost = False
         self.address: Address = ("", 0)
         self.transport: asyncio.Transport
@@ -70,18 +72,18 @@ class ConnectionGuard(asyncio.Protocol):
         self.transport = transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.address = (str(peer[0]), int(peer[1])) if peer else ("", id(self))
-        _mind_vanished(transport.get_extra_info("socket"))
-        self._inner.connection_made(cast(asyncio.Transport, CoalescingTransport(transport, self._crowd.loop)))
-        if not self._crowd.join(self):
-            transport.write(TOO_MANY)
+        _detect_dead_peer(transport.get_extra_info("socket"))
+        self._inner.connection_made(cast(asyncio.Transport, CoalescingTransport(transport, self._table.loop)))
+        if not self._table.add(self):
+            transport.write(TOO_MANY_CONNECTIONS)
             transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a request."""
         if self.transport.is_closing():
             return
-        if self._head >= 0 and not self._head_fits(data):
-            self.transport.write(TOO_LONG)
+        if self._head_bytes >= 0 and not self._head_fits(data):
+            self.transport.write(HEAD_TOO_LARGE)
             self.transport.close()
             return
         self._inner.data_received(data)
@@ -93,105 +95,105 @@ class ConnectionGuard(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Nobody is there any more."""
         self.lost = True
-        self._crowd.leave(self)
+        self._table.remove(self)
         self.resume_writing()
         self._inner.connection_lost(exc)
-        gone, self.gone = self.gone, None
+        gone, self.on_close = self.on_close, None
         if gone is not None:
             gone()
 
     def pause_writing(self) -> None:
         """The client does not take what is sent."""
-        self._stalled = self.end_after(STALLED_S)
-        self._unread_since = self._crowd.loop.time()
+        self._stall_timer = self.abort_after(STALL_TIMEOUT_S)
+        self._unread_since = self._table.loop.time()
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
         """It does again."""
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
         self._inner.resume_writing()
 
     def unread_for(self) -> float:
         """How long the client has taken nothing of what waits for it."""
-        return self._crowd.loop.time() - self._unread_since if self._stalled is not None else 0.0
+        return self._table.loop.time() - self._unread_since if self._stall_timer is not None else 0.0
 
-    def serve(self) -> None:
+    def begin_request(self) -> None:
         """A request is being answered: it may take as long as it takes."""
-        self._head = -1
-        self._crowd.busy(self)
+        self._head_bytes = -1
+        self._table.mark_active(self)
 
-    def rest(self) -> None:
+    def end_request(self) -> None:
         """The answer is out."""
-        self._head, self._tail = 0, b""
-        self.gone = None
+        self._head_bytes, self._tail = 0, b""
+        self.on_close = None
         if not self.transport.is_closing():
-            self._crowd.kept[self] = self._crowd.loop.time()
+            self._table.idle[self] = self._table.loop.time()
 
-    def end_after(self, seconds: float) -> asyncio.TimerHandle:
+    def abort_after(self, seconds: float) -> asyncio.TimerHandle:
         """End the connection after this time, unless the timer is cancelled."""
-        return self._crowd.loop.call_later(seconds, self.transport.abort)
+        return self._table.loop.call_later(seconds, self.transport.abort)
 
     def _head_fits(self, data: bytes) -> bool:
-        if self._head == 0:
+        if self._head_bytes == 0:
             data = data.lstrip(b"\r\n")  # an empty line or two may come before a request
             if not data:
                 return True
-            self._crowd.begin(self)
+            self._table.mark_receiving(self)
         end = (self._tail + data).find(b"\r\n\r\n")
         if end >= 0:
-            size = self._head - len(self._tail) + end
-            self._head = -1
+            size = self._head_bytes - len(self._tail) + end
+            self._head_bytes = -1
             return size <= MAX_HEAD_BYTES
-        self._head += len(data)
+        self._head_bytes += len(data)
         self._tail = (self._tail + data)[-3:]
-        return self._head <= MAX_HEAD_BYTES
+        return self._head_bytes <= MAX_HEAD_BYTES
 
 
 class ConnectionTable:
     """All connections. Those that nothing is done for are ordered by how long."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_connections: int) -> None:
         self.loop = loop
-        self.most = most
+        self.max_connections = max_connections
         self.all: dict[Address, ConnectionGuard] = {}
         self.new: dict[ConnectionGuard, float] = {}
-        self.kept: dict[ConnectionGuard, float] = {}
+        self.idle: dict[ConnectionGuard, float] = {}
 
-    def join(self, guard: ConnectionGuard) -> bool:
+    def add(self, guard: ConnectionGuard) -> bool:
         """One more; False where there is no room."""
-        if len(self.all) >= self.most and not self._make_room():
+        if len(self.all) >= self.max_connections and not self._evict_idle():
             return False
         self.all[guard.address] = guard
         self.new[guard] = self.loop.time()
         return True
 
-    def leave(self, guard: ConnectionGuard) -> None:
+    def remove(self, guard: ConnectionGuard) -> None:
         """One less."""
         if self.all.get(guard.address) is guard:
             del self.all[guard.address]
-        self.busy(guard)
+        self.mark_active(guard)
 
-    def busy(self, guard: ConnectionGuard) -> None:
+    def mark_active(self, guard: ConnectionGuard) -> None:
         """It may stay."""
         self.new.pop(guard, None)
-        self.kept.pop(guard, None)
+        self.idle.pop(guard, None)
 
-    def begin(self, guard: ConnectionGuard) -> None:
+    def mark_receiving(self, guard: ConnectionGuard) -> None:
         """A request begins on a connection that was kept."""
-        if self.kept.pop(guard, None) is not None:
+        if self.idle.pop(guard, None) is not None:
             self.new[guard] = self.loop.time()
 
-    def of(self, client: Any) -> ConnectionGuard | None:
+    def find(self, client: Any) -> ConnectionGuard | None:
         """The connection a request came on; None where it has gone since."""
         return self.all.get((client[0], client[1]))
 
     def sweep(self) -> None:
         """End what has done nothing for too long."""
         now = self.loop.time()
-        for waiting, limit in ((self.new, HEAD_WITHIN_S), (self.kept, KEPT_S)):
-            for guard, since in list(waiting.items()):
+        for connections, limit in ((self.new, HEAD_TIMEOUT_S), (self.idle, IDLE_TIMEOUT_S)):
+            for guard, since in list(connections.items()):
                 if now - since < limit:
                     break  # they are in order
                 self._drop(guard)
@@ -202,10 +204,10 @@ class ConnectionTable:
             await asyncio.sleep(SWEEP_S)
             self.sweep()
 
-    def close_quiet(self) -> None:
+    def close_idle(self) -> None:
         """End all that nothing is done for."""
-        for guard in [*self.new, *self.kept]:
-            self.leave(guard)
+        for guard in [*self.new, *self.idle]:
+            self.remove(guard)
             guard.transport.close()
 
     def abort_all(self) -> None:
@@ -213,21 +215,21 @@ class ConnectionTable:
         for guard in list(self.all.values()):
             self._drop(guard)
 
-    def _make_room(self) -> bool:
+    def _evict_idle(self) -> bool:
         """Whoever has been quiet longest goes; an unfinished head before a client that may come back."""
-        for waiting in (self.new, self.kept):
-            for guard in waiting:
+        for connections in (self.new, self.idle):
+            for guard in connections:
                 self._drop(guard)
                 return True
         return False
 
     def _drop(self, guard: ConnectionGuard) -> None:
         # The end is reported to `leave` later; until then it must not be dropped twice.
-        self.leave(guard)
+        self.remove(guard)
         guard.transport.abort()
 
 
-def _mind_vanished(connection: Any) -> None:
+def _detect_dead_peer(connection: Any) -> None:
     option = getattr(socket, "TCP_USER_TIMEOUT", None)
     if connection is not None and option is not None and connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.IPPROTO_TCP, option, UNACKNOWLEDGED_MS)

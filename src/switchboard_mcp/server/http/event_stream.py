@@ -13,9 +13,9 @@ from switchboard_mcp.server.http.connection_limits import ConnectionGuard
 
 # Beyond the first, a client that has taken nothing for some time does not read; beyond the second, any client is cut
 # off. One message may be larger.
-MAX_WAITING_BYTES = 1_048_576
-MOST_WAITING_BYTES = 16 * 1_048_576
-UNREAD_S = 5.0
+SLOW_CLIENT_BYTES = 1_048_576
+MAX_BUFFERED_BYTES = 16 * 1_048_576
+SLOW_CLIENT_S = 5.0
 # Often enough that no proxy takes a quiet stream for a dead one.
 KEEP_ALIVE_S = 15.0
 KEEP_ALIVE = b": ping\n\n"
@@ -30,37 +30,37 @@ def event(message: bytes, id: bytes = b"") -> bytes:
     return b"".join((b"event: message\ndata: ", message, b"\n\n"))
 
 
-class Outlet:
+class EventStream:
     """See the module."""
 
-    __slots__ = ("_guard", "_loop", "_waiter", "finished", "gone", "size", "waiting")
+    __slots__ = ("_guard", "_loop", "_waiter", "buffer", "closed", "finished", "size")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, guard: ConnectionGuard) -> None:
         self._loop = loop
         self._guard = guard
         self._waiter: asyncio.Future[None] | None = None
-        self.waiting: list[bytes] = []
+        self.buffer: list[bytes] = []
         self.size = 0
         self.finished = False
-        self.gone = guard.lost
-        guard.gone = self._lost
+        self.closed = guard.lost
+        guard.on_close = self._on_close
 
     def put(self, chunk: bytes) -> None:
         """Send this, unless the client has gone."""
-        if self.gone or self.finished:
+        if self.closed or self.finished:
             return
-        if self.size > MAX_WAITING_BYTES and (
-            self.size > MOST_WAITING_BYTES or self._guard.unread_for() > UNREAD_S
+        if self.size > SLOW_CLIENT_BYTES and (
+            self.size > MAX_BUFFERED_BYTES or self._guard.unread_for() > SLOW_CLIENT_S
         ):
-            self.cut()
+            self.abort()
             return
-        self.waiting.append(chunk)
+        self.buffer.append(chunk)
         self.size += len(chunk)
         self.wake()
 
     def put_first(self, chunk: bytes) -> None:
         """Send this before all that waits."""
-        self.waiting.insert(0, chunk)
+        self.buffer.insert(0, chunk)
         self.size += len(chunk)
 
     def finish(self) -> None:
@@ -68,10 +68,10 @@ class Outlet:
         self.finished = True
         self.wake()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """End the connection, whatever waits."""
         self._guard.transport.abort()
-        self._lost()
+        self._on_close()
 
     def wake(self) -> None:
         """Let whoever waits look again."""
@@ -79,9 +79,9 @@ class Outlet:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    async def change(self, seconds: float) -> bool:
+    async def wait(self, seconds: float) -> bool:
         """Wait until something is different, or for so long; whether nothing is."""
-        if self.gone:
+        if self.closed:
             return False
         self._waiter = waiter = self._loop.create_future()
         timer = self._loop.call_later(seconds, self.wake)
@@ -89,24 +89,24 @@ class Outlet:
             await waiter
         finally:
             timer.cancel()
-        return not (self.waiting or self.finished or self.gone)
+        return not (self.buffer or self.finished or self.closed)
 
     async def pump(self, send: Send) -> None:
         """Send what comes until it is finished or the client has gone."""
-        while not self.gone:
-            if self.waiting:
-                chunk = b"".join(self.waiting)
-                self.waiting.clear()
+        while not self.closed:
+            if self.buffer:
+                chunk = b"".join(self.buffer)
+                self.buffer.clear()
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 # Counted as waiting until it is on its way: that is when the client reads.
-                self.size = sum(map(len, self.waiting))
+                self.size = sum(map(len, self.buffer))
             elif self.finished:
                 await send({"type": "http.response.body", "body": b""})
                 return
-            elif await self.change(KEEP_ALIVE_S):
-                self.waiting.append(KEEP_ALIVE)
+            elif await self.wait(KEEP_ALIVE_S):
+                self.buffer.append(KEEP_ALIVE)
 
-    def _lost(self) -> None:
-        self.gone = True
-        self.waiting.clear()
+    def _on_close(self) -> None:
+        self.closed = True
+        self.buffer.clear()
         self.wake()

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from switchboard_mcp.server.http import asgi
-from switchboard_mcp.server.http.asgi import EVENTS, JSON, Headers, NoBody, Receive, Send
+from switchboard_mcp.server.http.asgi import EVENTS, JSON, BodyFailure, Headers, Receive, Send
 from switchboard_mcp.server.http.connection_limits import ConnectionGuard
-from switchboard_mcp.server.http.event_stream import Outlet
+from switchboard_mcp.server.http.event_stream import EventStream
 
 JSON_TYPE, EVENT_TYPE = b"application/json", b"text/event-stream"
 
@@ -28,7 +28,7 @@ class HttpExchange(Struct):
     extra: tuple[tuple[bytes, bytes], ...] = ()
     principal: str = ""
 
-    def takes(self, kind: bytes) -> bool:
+    def accepts(self, kind: bytes) -> bool:
         """Whether the client can read an answer of this type."""
         accepted = self.headers.get(b"accept")
         if accepted is None or b"*/*" in accepted:
@@ -37,42 +37,42 @@ class HttpExchange(Struct):
         return kind in accepted or kind.partition(b"/")[0] + b"/*" in accepted
 
     @property
-    def wants_events(self) -> bool:
+    def prefers_events(self) -> bool:
         """Whether the client would rather have events than JSON: it names them first, or alone."""
         accepted = self.headers.get(b"accept", b"").lower()
         events, plain = accepted.find(EVENT_TYPE), accepted.find(JSON_TYPE)
-        return events >= 0 and (events < plain or not self.takes(JSON_TYPE))
+        return events >= 0 and (events < plain or not self.accepts(JSON_TYPE))
 
     async def body(self, limit: int) -> bytes | None:
         """The body; None where it is not within bounds, and the client has been told."""
-        timer = self.guard.end_after(asgi.BODY_WITHIN_S)
+        timer = self.guard.abort_after(asgi.BODY_TIMEOUT_S)
         try:
             body = await asgi.read_body(self.receive, self.headers, limit)
         finally:
             timer.cancel()
-        if not isinstance(body, NoBody):
+        if not isinstance(body, BodyFailure):
             return body
-        if body is NoBody.TOO_LARGE:
-            told = f"The body is larger than {limit:,} bytes (http.maxBodyBytes)."
-            await asgi.respond(self.send, 413, told.encode(), asgi.TEXT, asgi.CLOSE, *self.extra)
+        if body is BodyFailure.TOO_LARGE:
+            message = f"The body is larger than {limit:,} bytes (http.maxBodyBytes)."
+            await asgi.respond(self.send, 413, message.encode(), asgi.TEXT, asgi.CLOSE, *self.extra)
         return None
 
-    async def refuse(self, status: int, told: str, *headers: tuple[bytes, bytes]) -> None:
+    async def refuse(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
         """Answer with a status and a sentence, before the body is read."""
         await asgi.refuse(
-            self.receive, self.send, self.headers, status, told.encode(), asgi.TEXT, *headers, *self.extra
+            self.receive, self.send, self.headers, status, message.encode(), asgi.TEXT, *headers, *self.extra
         )
 
-    async def reply(self, status: int, told: bytes = b"", *headers: tuple[bytes, bytes]) -> None:
+    async def reply(self, status: int, body: bytes = b"", *headers: tuple[bytes, bytes]) -> None:
         """Answer with JSON, or with nothing."""
-        if told:
+        if body:
             headers = (JSON, *headers)
         if self.extra:
             headers = (*headers, *self.extra)
-        await asgi.respond(self.send, status, told, *headers)
+        await asgi.respond(self.send, status, body, *headers)
 
-    async def stream(self, outlet: Outlet, *headers: tuple[bytes, bytes]) -> None:
+    async def stream(self, output: EventStream, *headers: tuple[bytes, bytes]) -> None:
         """Answer with events until they end or the client goes."""
         pairs = [*EVENTS, *headers, *self.extra]
         await self.send({"type": "http.response.start", "status": 200, "headers": pairs})
-        await outlet.pump(self.send)
+        await output.pump(self.send)

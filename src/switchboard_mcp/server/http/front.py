@@ -51,9 +51,9 @@ MCP, SSE, HEALTH, METRICS = "/mcp", "/sse", "/health", "/metrics"
 DRAIN_S = 10.0
 # Then what has been written still has to leave.
 FLUSH_S = 2.0
-LOOK_S = 0.02
+POLL_S = 0.02
 # Where the dashboard is; the page itself, at `/`, has an empty path here.
-BOARD, BOARD_UNDER = ("", "/events"), ("/api/", "/static/")
+DASHBOARD_PATHS, DASHBOARD_PREFIXES = ("", "/events"), ("/api/", "/static/")
 STOPPING = "Switchboard is stopping."
 STOPPING_BODY = jsonrpc.error(b"null", KNOWN_FAILURE, STOPPING)
 
@@ -67,42 +67,42 @@ class HttpServer:
         self._http = http
         self._tokens = tokens
         self._log = log
-        self._names = transport_security.own_names(host, http.allowed_hosts)
-        self._pages = frozenset(page.lower().rstrip("/") for page in http.allowed_origins)
-        self._began = time.monotonic()
+        self._allowed_hosts = transport_security.allowed_hosts(host, http.allowed_hosts)
+        self._allowed_origins = frozenset(page.lower().rstrip("/") for page in http.allowed_origins)
+        self._started = time.monotonic()
         self._loop = loop
         self._stopping = False
         self._server: asyncio.Server
-        self._crowd = ConnectionTable(loop, http.max_connections)
+        self._connections = ConnectionTable(loop, http.max_connections)
         self._sessions = Sessions(gateway, loop, http.max_sessions, http.session_idle_ms / 1000)
-        self._modern = StatelessHandler(gateway, loop)
-        self._handshake = SessionHandler(gateway, loop, self._sessions)
-        self._sse = LegacySseHandler(gateway, loop, http.max_sessions)
+        self._stateless_handler = StatelessHandler(gateway, loop)
+        self._session_handler = SessionHandler(gateway, loop, self._sessions)
+        self._sse_handler = LegacySseHandler(gateway, loop, http.max_sessions)
         telemetry = gateway.telemetry
         self._tracing = telemetry.otel if telemetry is not None else None
         self._open_metrics = telemetry is not None and telemetry.public
         self.open_dashboard: Callable[[], Dashboard] | None = None  # made when somebody first looks
-        self.tallies: Mapping[str, ChildTimeline] = {}  # of each child's calls
+        self.timelines: Mapping[str, ChildTimeline] = {}  # of each child's calls
         self.savings: SavingsHistory | None = None
         self._dashboard: Dashboard | None = None
         self.bus_folder = ""  # of the workspace, where machines are joined
         self.replicas: Replicas | None = None  # the others, where this is one of several
-        self._passers_by: set[str] = set()  # whoever has come in the era without sessions
+        self._stateless_principals: set[str] = set()  # whoever has come in the era without sessions
 
     @property
     def sessions(self) -> int:
         """How many hosts are here."""
-        return len(self._sessions.all) + len(self._sse.all)
+        return len(self._sessions.all) + len(self._sse_handler.all)
 
     @property
     def hosts_served(self) -> int:
         """How many hosts have been here."""
-        return self._sessions.opened + self._sse.opened + len(self._passers_by)
+        return self._sessions.opened + self._sse_handler.opened + len(self._stateless_principals)
 
     @property
-    def began_ms(self) -> int:
+    def started_ms(self) -> int:
         """When it began, by the clock on the wall."""
-        return round((time.time() - time.monotonic() + self._began) * 1000)
+        return round((time.time() - time.monotonic() + self._started) * 1000)
 
     @property
     def stopping(self) -> bool:
@@ -111,37 +111,39 @@ class HttpServer:
 
     async def listen(self, listener: socket) -> None:
         """Begin to serve."""
-        self._server = await self._loop.create_server(self._protocol(), sock=listener, backlog=BACKLOG)
+        self._server = await self._loop.create_server(
+            self._protocol_factory(), sock=listener, backlog=BACKLOG
+        )
 
     async def sweep(self) -> None:
         """End connections and sessions that nobody uses, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._crowd.sweep_forever())
+            tasks.create_task(self._connections.sweep_forever())
             tasks.create_task(self._sessions.sweep_forever())
             if self.savings is not None:
-                tasks.create_task(self.savings.follow(self._gateway, lambda: self.hosts_served))
+                tasks.create_task(self.savings.sample_forever(self._gateway, lambda: self.hosts_served))
 
     async def stop(self) -> None:
         """Nothing new is taken; answers under way go out, streams end, connections close."""
         self._stopping = True
         self._server.close()
-        self._crowd.close_quiet()
+        self._connections.close_idle()
         if self._dashboard is not None:
             await self._dashboard.stop()
-        await _until(lambda: not any(session.under_way for session in self._gateway.sessions), DRAIN_S)
-        self._modern.end_listens()
-        self._sse.end_all()
+        await _poll_until(lambda: not any(session.under_way for session in self._gateway.sessions), DRAIN_S)
+        self._stateless_handler.end_subscriptions()
+        self._sse_handler.end_all()
         self._sessions.end_all()
-        await _until(lambda: len(self._crowd.kept) == len(self._crowd.all), FLUSH_S)
-        self._crowd.abort_all()
+        await _poll_until(lambda: len(self._connections.idle) == len(self._connections.all), FLUSH_S)
+        self._connections.abort_all()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         client = scope["client"]
-        guard = self._crowd.of(client)
+        guard = self._connections.find(client)
         if guard is None:  # it went before we came to it
             return
-        guard.serve()
+        guard.begin_request()
         try:
             pairs = scope["headers"]
             if self._tracing is not None:
@@ -161,17 +163,19 @@ class HttpServer:
             self._log.error("http.internal", path=scope["path"], problem=repr(problem))
             guard.transport.abort()
         finally:
-            guard.rest()
+            guard.end_request()
 
     async def _serve(self, exchange: HttpExchange) -> None:
         headers = exchange.headers
         host = headers.get(b"host", b"").decode("latin-1")
-        if transport_security.name_of(host) not in self._names:
-            told = f"This server does not go by the name '{host[:100]}'; http.allowedHosts has those it does."
-            await exchange.refuse(421, told)
+        if transport_security.host_name(host) not in self._allowed_hosts:
+            message = (
+                f"This server does not go by the name '{host[:100]}'; http.allowedHosts has those it does."
+            )
+            await exchange.refuse(421, message)
             return
         origin = headers.get(b"origin")
-        if origin is not None and not self._welcome(exchange, origin.decode("latin-1"), host):
+        if origin is not None and not self._allow_origin(exchange, origin.decode("latin-1"), host):
             await exchange.refuse(
                 403, "Pages of this origin may not connect; http.allowedOrigins has those that may."
             )
@@ -179,7 +183,9 @@ class HttpServer:
         path = exchange.path
         if path == HEALTH:
             await self._health(exchange)
-        elif (path in BOARD or path.startswith(BOARD_UNDER)) and self.open_dashboard is not None:
+        elif (
+            path in DASHBOARD_PATHS or path.startswith(DASHBOARD_PREFIXES)
+        ) and self.open_dashboard is not None:
             if self._dashboard is None:
                 self._dashboard = self.open_dashboard()
             await self._dashboard.serve(exchange)
@@ -204,19 +210,19 @@ class HttpServer:
                 await self._post(exchange)
             elif method not in ("GET", "DELETE"):
                 await exchange.refuse(405, "There is POST, GET and DELETE.", (b"allow", b"GET, POST, DELETE"))
-            elif _names_modern(exchange):
+            elif _is_stateless_version(exchange):
                 await exchange.refuse(405, "There is only POST in this version.", (b"allow", b"POST"))
             elif method == "GET":
-                await self._handshake.listen(exchange)
+                await self._session_handler.listen(exchange)
             else:
-                await self._handshake.delete(exchange)
+                await self._session_handler.delete(exchange)
         elif path == STATUS:
             await self._status(exchange)
         elif path == METRICS:
             await self._metrics(exchange)
         elif path == SSE:
             if method == "GET":
-                await self._sse.listen(exchange)
+                await self._sse_handler.listen(exchange)
             else:
                 await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
         elif method == "POST":
@@ -225,8 +231,8 @@ class HttpServer:
             await exchange.refuse(405, "There is only POST.", (b"allow", b"POST"))
 
     async def _post(self, exchange: HttpExchange) -> None:
-        events = exchange.takes(EVENT_TYPE)
-        if not events or (_names_modern(exchange) and not exchange.takes(JSON_TYPE)):
+        events = exchange.accepts(EVENT_TYPE)
+        if not events or (_is_stateless_version(exchange) and not exchange.accepts(JSON_TYPE)):
             await exchange.refuse(406, "Accept both application/json and text/event-stream.")
             return
         kind = exchange.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
@@ -237,23 +243,23 @@ class HttpServer:
         if body is None:
             return
         version = exchange.headers.get(validation.VERSION)
-        if body.lstrip()[:1] == b"[" and (version is None or not _names_modern(exchange)):
-            await self._handshake.serve_batch(exchange, body)
+        if body.lstrip()[:1] == b"[" and (version is None or not _is_stateless_version(exchange)):
+            await self._session_handler.serve_batch(exchange, body)
             return
         posted = validation.read(body)
         if isinstance(posted, Refusal):
             await exchange.reply(posted.status, posted.body)
         elif self._stopping and posted.is_request:  # answers to our own questions let calls come to their end
             await exchange.reply(503, STOPPING_BODY, asgi.CLOSE)
-        elif validation.is_modern(version, posted, body):
-            self._passers_by.add(exchange.principal)
-            await self._modern.serve(exchange, posted, body)
+        elif validation.is_stateless(version, posted, body):
+            self._stateless_principals.add(exchange.principal)
+            await self._stateless_handler.serve(exchange, posted, body)
         else:
-            await self._handshake.serve(exchange, posted, body)
+            await self._session_handler.serve(exchange, posted, body)
 
     async def _message(self, exchange: HttpExchange) -> None:
         """A message of the older transport."""
-        session = self._sse.find(exchange)
+        session = self._sse_handler.find(exchange)
         if session is None:
             await exchange.refuse(404, "There is no such session; GET /sse opens one.")
             return
@@ -266,27 +272,27 @@ class HttpServer:
         elif self._stopping and posted.is_request:
             await exchange.reply(503, STOPPING_BODY, asgi.CLOSE)
         else:
-            self._sse.receive(session, body)
+            self._sse_handler.receive(session, body)
             await exchange.reply(202)
 
     async def _status(self, exchange: HttpExchange) -> None:
         if exchange.method not in ("GET", "HEAD"):
             await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
             return
-        told = ServerStatus(
+        status = ServerStatus(
             version=__version__,
             pid=os.getpid(),
-            uptime_seconds=int(time.monotonic() - self._began),
-            sessions=len(self._sessions.all) + len(self._sse.all),
-            children=self._seen_children(exchange.principal),
+            uptime_seconds=int(time.monotonic() - self._started),
+            sessions=len(self._sessions.all) + len(self._sse_handler.all),
+            children=self._visible_children(exchange.principal),
         )
-        await exchange.reply(200, jsonrpc.encode(told))
+        await exchange.reply(200, jsonrpc.encode(status))
 
-    def _seen_children(self, principal: str) -> list[ChildStatus]:
+    def _visible_children(self, principal: str) -> list[ChildStatus]:
         """The children as this client may know them."""
         if principal in self._gateway.views:
             return children(self._gateway.view_of(principal).suites.values(), principal)
-        return children(self._gateway.all.values(), tallies=self.tallies)
+        return children(self._gateway.all.values(), tallies=self.timelines)
 
     async def _metrics(self, exchange: HttpExchange) -> None:
         if exchange.method not in ("GET", "HEAD"):
@@ -297,35 +303,37 @@ class HttpServer:
             return
         from switchboard_mcp.server.http import metrics_endpoint  # Only where somebody looks.
 
-        told = metrics_endpoint.answer(self._gateway, time.monotonic() - self._began, self.tallies)
+        body = metrics_endpoint.render_metrics(
+            self._gateway, time.monotonic() - self._started, self.timelines
+        )
         kind = (b"content-type", metrics_endpoint.CONTENT_TYPE.encode())
-        await asgi.respond(exchange.send, 200, told, kind, *exchange.extra)
+        await asgi.respond(exchange.send, 200, body, kind, *exchange.extra)
 
     async def _health(self, exchange: HttpExchange) -> None:
         if exchange.method not in ("GET", "HEAD"):
             await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
             return
         states = Counter(suite.child.state.value for suite in self._gateway.all.values())
-        told: dict[str, object] = {
+        health: dict[str, object] = {
             "name": "switchboard",
             "version": __version__,
             "status": "stopping" if self._stopping else "ok",
             "pid": os.getpid(),
-            "uptimeSeconds": int(time.monotonic() - self._began),
-            "sessions": len(self._sessions.all) + len(self._sse.all),
+            "uptimeSeconds": int(time.monotonic() - self._started),
+            "sessions": len(self._sessions.all) + len(self._sse_handler.all),
             "children": dict(sorted(states.items())),
         }
         if self.bus_folder:
             from switchboard_mcp.bus import relay_status  # Only where there is a bus.
 
-            told["bus"] = relay_status.in_short(relay_status.read(self.bus_folder))
+            health["bus"] = relay_status.in_short(relay_status.read(self.bus_folder))
         if self.replicas is not None:
-            told["replicas"] = "connected" if self.replicas.reachable else "away"
-        await exchange.reply(200, jsonrpc.encode(told))
+            health["replicas"] = "connected" if self.replicas.reachable else "away"
+        await exchange.reply(200, jsonrpc.encode(health))
 
-    def _welcome(self, exchange: HttpExchange, origin: str, host: str) -> bool:
+    def _allow_origin(self, exchange: HttpExchange, origin: str, host: str) -> bool:
         """Whether a page may connect. One of another origin is told so in the words browsers understand."""
-        if not transport_security.may_come(origin, host, self._pages):
+        if not transport_security.is_origin_allowed(origin, host, self._allowed_origins):
             return False
         exchange.extra = (
             (b"access-control-allow-origin", origin.encode("latin-1")),
@@ -333,10 +341,10 @@ class HttpServer:
             (b"access-control-expose-headers", b"Mcp-Session-Id"),
         )
         if exchange.method == "OPTIONS":
-            wanted = exchange.headers.get(b"access-control-request-headers", b"")
+            requested = exchange.headers.get(b"access-control-request-headers", b"")
             exchange.extra += (
                 (b"access-control-allow-methods", b"GET, POST, DELETE"),
-                (b"access-control-allow-headers", wanted),
+                (b"access-control-allow-headers", requested),
                 (b"access-control-max-age", b"600"),
             )
         return True
@@ -347,11 +355,11 @@ class HttpServer:
             token = auth.bearer(header)
             return None if token is None else self._tokens.principal(token)
         if self._http.query_token and b"token=" in exchange.query:
-            given = parse_qs(exchange.query.decode("latin-1")).get("token", [""])
-            return self._tokens.principal(given[0].encode())
+            tokens = parse_qs(exchange.query.decode("latin-1")).get("token", [""])
+            return self._tokens.principal(tokens[0].encode())
         return None
 
-    def _protocol(self) -> Callable[[], ConnectionGuard]:
+    def _protocol_factory(self) -> Callable[[], ConnectionGuard]:
         """What makes a connection."""
         # Its words would name addresses, and with them tokens; what matters is logged here.
         logging.getLogger("uvicorn").addHandler(logging.NullHandler())
@@ -376,19 +384,19 @@ class HttpServer:
 
         def make() -> ConnectionGuard:
             inner = kind(config=config, server_state=state, app_state={}, _loop=self._loop)  # type: ignore[call-arg]
-            return ConnectionGuard(inner, self._crowd)
+            return ConnectionGuard(inner, self._connections)
 
         return make
 
 
-async def _until(done: Callable[[], bool], seconds: float) -> None:
+async def _poll_until(condition: Callable[[], bool], seconds: float) -> None:
     """Look now and then, for so long at most."""
-    for _ in range(int(seconds / LOOK_S)):
-        if done():
+    for _ in range(int(seconds / POLL_S)):
+        if condition():
             return
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
 
 
-def _names_modern(exchange: HttpExchange) -> bool:
+def _is_stateless_version(exchange: HttpExchange) -> bool:
     version = exchange.headers.get(validation.VERSION)
     return version is not None and version.strip().decode("latin-1") not in versions.HANDSHAKE_VERSIONS

@@ -25,11 +25,11 @@ PATH = "/metrics"
 STATM, OPEN_FILES = "/proc/self/statm", "/proc/self/fd"
 
 
-def answer(gateway: Gateway, uptime_s: float, tallies: Mapping[str, ChildTimeline]) -> bytes:
+def render_metrics(gateway: Gateway, uptime_s: float, timelines: Mapping[str, ChildTimeline]) -> bytes:
     """The text for Prometheus; `tallies` has what was seen of each child's calls."""
     timings = gateway.telemetry.timings if gateway.telemetry is not None else None
     failed = {suite.source: 0 for suite in gateway.all.values()}
-    failed |= {name: tally.errors for name, tally in tallies.items()}
+    failed |= {name: tally.errors for name, tally in timelines.items()}
     errors = [
         Value("switchboard_child_errors_total", count, {"child": name}) for name, count in failed.items()
     ]
@@ -44,17 +44,17 @@ def collect(gateway: Gateway, uptime_s: float) -> list[Value]:
         Value("switchboard_uptime_seconds", round(uptime_s, 3)),
         Value("switchboard_hosts", sum(not session.passing for session in gateway.sessions)),
         Value("switchboard_requests_under_way", under_way),
-        *_of_children(children(gateway.all.values())),
-        *_looks(gateway),
-        *_asked(gateway),
-        *_of_process(),
+        *_child_values(children(gateway.all.values())),
+        *_introspection_values(gateway),
+        *_ask_values(gateway),
+        *_process_values(),
     ]
 
 
-def _of_children(told: list[ChildStatus]) -> list[Value]:
+def _child_values(statuses: list[ChildStatus]) -> list[Value]:
     """A child of which each host has its own process is told as one."""
     by_name: dict[str, list[ChildStatus]] = {}
-    for child in told:
+    for child in statuses:
         by_name.setdefault(child.child, []).append(child)
     values = []
     for name, same in by_name.items():
@@ -75,7 +75,7 @@ def _of_children(told: list[ChildStatus]) -> list[Value]:
     return values
 
 
-def _looks(gateway: Gateway) -> list[Value]:
+def _introspection_values(gateway: Gateway) -> list[Value]:
     return [
         Value(
             "switchboard_child_looks_total",
@@ -86,7 +86,7 @@ def _looks(gateway: Gateway) -> list[Value]:
     ]
 
 
-def _asked(gateway: Gateway) -> list[Value]:
+def _ask_values(gateway: Gateway) -> list[Value]:
     if not gateway.used:
         return []
     from switchboard_mcp.gateway.ask_metrics import values  # Only where children are wrapped.
@@ -94,7 +94,7 @@ def _asked(gateway: Gateway) -> list[Value]:
     return values(gateway.used)
 
 
-def _of_process() -> list[Value]:
+def _process_values() -> list[Value]:
     values = [Value("process_cpu_seconds_total", time.process_time())]
     try:
         with open(STATM, encoding="ascii") as file:

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 from switchboard_mcp.errors import KNOWN_FAILURE
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.server.http.event_stream import Outlet, event
+from switchboard_mcp.server.http.event_stream import EventStream, event
 
 # What a stream keeps for a client that comes back. One larger message is not kept.
-KEPT_BYTES = 1_048_576
-KEPT_EVENTS = 1_000
+MAX_STORED_BYTES = 1_048_576
+MAX_STORED_EVENTS = 1_000
 RETRY_MS = 1_000
 
 
@@ -23,21 +23,21 @@ class Stream:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.outlet: Outlet | None = None
+        self.output: EventStream | None = None
         self.finished = False
         self._count = 0
         self._sent = 0  # the last that was given to a connection
-        self._kept: deque[tuple[int, bytes]] = deque()
-        self._kept_bytes = 0
+        self._stored: deque[tuple[int, bytes]] = deque()
+        self._stored_bytes = 0
 
     def send(self, message: bytes) -> None:
         """Put a message on the stream."""
         self._count += 1
         chunk = event(message, b"%d-%d" % (self.number, self._count))
-        self._keep(chunk)
+        self._store(chunk)
         if self.attached:
-            assert self.outlet is not None
-            self.outlet.put(chunk)
+            assert self.output is not None
+            self.output.put(chunk)
             self._sent = self._count
 
     def answer(self, message: bytes) -> None:
@@ -47,38 +47,40 @@ class Stream:
     @property
     def attached(self) -> bool:
         """Whether somebody listens."""
-        return self.outlet is not None and not self.outlet.gone
+        return self.output is not None and not self.output.closed
 
-    def attach(self, outlet: Outlet, after: int | None, *, primed: bool) -> None:
+    def attach(self, output: EventStream, after: int | None, *, primed: bool) -> None:
         """Somebody listens: give what came after the event it names, or else what nobody has got yet."""
-        if self.outlet is not None:
-            self.outlet.finish()
-        self.outlet = outlet
+        if self.output is not None:
+            self.output.finish()
+        self.output = output
         after = self._sent if after is None else after
         if primed:
-            outlet.put(self._priming(after))
-        for number, chunk in list(self._kept):
+            output.put(self._priming_event(after))
+        for number, chunk in list(self._stored):
             if number > after:
-                outlet.put(chunk)
+                output.put(chunk)
         self._sent = self._count
         if self.finished:
-            outlet.finish()
+            output.finish()
 
     def end(self) -> None:
         """Nothing comes any more."""
         self.finished = True
-        if self.outlet is not None:
-            self.outlet.finish()
+        if self.output is not None:
+            self.output.finish()
 
-    def _priming(self, after: int) -> bytes:
+    def _priming_event(self, after: int) -> bytes:
         """An event that says nothing but where to take up, and how soon."""
         return b"id: %d-%d\nretry: %d\ndata: \n\n" % (self.number, after, RETRY_MS)
 
-    def _keep(self, chunk: bytes) -> None:
-        self._kept.append((self._count, chunk))
-        self._kept_bytes += len(chunk)
-        while self._kept and (self._kept_bytes > KEPT_BYTES or len(self._kept) > KEPT_EVENTS):
-            self._kept_bytes -= len(self._kept.popleft()[1])
+    def _store(self, chunk: bytes) -> None:
+        self._stored.append((self._count, chunk))
+        self._stored_bytes += len(chunk)
+        while self._stored and (
+            self._stored_bytes > MAX_STORED_BYTES or len(self._stored) > MAX_STORED_EVENTS
+        ):
+            self._stored_bytes -= len(self._stored.popleft()[1])
 
 
 class PostStream(Stream):
@@ -91,14 +93,14 @@ class PostStream(Stream):
     def __init__(
         self,
         number: int,
-        outlet: Outlet,
+        output: EventStream,
         ids: list[bytes],
         done: Callable[[PostStream], None],
         *,
         batch: bool = False,
     ) -> None:
         super().__init__(number)
-        self.outlet = outlet
+        self.output = output
         self.ids = ids
         self.committed = False
         self._batch = batch
@@ -129,34 +131,34 @@ class PostStream(Stream):
             self._done(self)
             if self.committed:
                 self.end()
-            elif self.outlet is not None:
-                self.outlet.wake()
+            elif self.output is not None:
+                self.output.wake()
 
     def commit(self, *, primed: bool) -> None:
         """From now on they are events."""
         self.committed = True
-        if self.outlet is not None and primed:
-            self.outlet.put_first(self._priming(0))
+        if self.output is not None and primed:
+            self.output.put_first(self._priming_event(0))
         for message in self._answers:
             self.send(message)
         if self.answered:
             self.end()
 
-    def refuse(self, id: bytes, code: int, told: str) -> None:
+    def refuse(self, id: bytes, code: int, message: str) -> None:
         """Answer one that nobody will answer any more."""
         if id in self._open:
-            self.answer(jsonrpc.error(id, code, told))
+            self.answer(jsonrpc.error(id, code, message))
 
-    def give_up(self) -> None:
+    def fail_all(self) -> None:
         """Answer all that nobody will answer any more."""
         for id in list(self._open):
             self.refuse(id, KNOWN_FAILURE, "The session has ended.")
 
     def _close(self, message: bytes) -> None:
         """Strike out the request that this answers; where that cannot be told, any."""
-        found = self._open[0]
+        answered = self._open[0]
         if len(self._open) > 1:
             for id in self._open:
                 if message.startswith(b'{"jsonrpc":"2.0","id":' + id + b","):
-                    found = id
-        self._open.remove(found)
+                    answered = id
+        self._open.remove(answered)

@@ -19,9 +19,9 @@ from switchboard_mcp.system.processes import is_running
 
 FILE = "server_info.json"
 # It is on this machine, and answers such questions at once.
-ASK_WITHIN_S = 5.0
-MOST_FILE_BYTES = 65_536
-MOST_ANSWER_BYTES = 16 * 1024 * 1024
+REQUEST_TIMEOUT_S = 5.0
+MAX_FILE_BYTES = 65_536
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 
 T = TypeVar("T")
 
@@ -50,37 +50,37 @@ def read(folder: str) -> ServerInfo | None:
     """What is there; None where it is nothing of ours."""
     try:
         with open(os.path.join(folder, FILE), "rb") as file:
-            return msgspec.json.decode(file.read(MOST_FILE_BYTES), type=ServerInfo)
+            return msgspec.json.decode(file.read(MAX_FILE_BYTES), type=ServerInfo)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
-def demand_free(folder: str) -> None:
+def require_free(folder: str) -> None:
     """Refuse where another front serves this workspace."""
-    found = read(folder)
-    if found is not None and found.pid != os.getpid() and is_alive(found):
-        told = f"Switchboard (process {found.pid}) serves this workspace already, at http://{found.host}:{found.port}."
-        raise refused("already_serving", told)
+    info = read(folder)
+    if info is not None and info.pid != os.getpid() and is_alive(info):
+        message = f"Switchboard (process {info.pid}) serves this workspace already, at http://{info.host}:{info.port}."
+        raise refused("already_serving", message)
 
 
 def is_alive(info: ServerInfo) -> bool:
     """Whether the process is there, and is a Switchboard that listens there: numbers of processes are used again."""
     if not is_running(info.pid):
         return False
-    told = ask(info, info.health_endpoint, _Health)
-    return isinstance(told, _Health) and told.name == "switchboard" and told.pid == info.pid
+    health = request(info, info.health_endpoint, _Health)
+    return isinstance(health, _Health) and health.name == "switchboard" and health.pid == info.pid
 
 
-def ask(info: ServerInfo, path: str, answer: type[T], token: str = "") -> T | str:
+def request(info: ServerInfo, path: str, answer: type[T], token: str = "") -> T | str:
     """What the front answers to a GET; or why it does not."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    connection = HTTPConnection(info.host, info.port, timeout=ASK_WITHIN_S)
+    connection = HTTPConnection(info.host, info.port, timeout=REQUEST_TIMEOUT_S)
     try:
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         if response.status != 200:
             return f"it answers with HTTP {response.status}"
-        return msgspec.json.decode(response.read(MOST_ANSWER_BYTES), type=answer)
+        return msgspec.json.decode(response.read(MAX_RESPONSE_BYTES), type=answer)
     except (OSError, HTTPException, msgspec.DecodeError, UnicodeDecodeError, ValueError) as problem:
         return str(problem) or type(problem).__name__
     finally:
@@ -94,6 +94,6 @@ def write(folder: str, info: ServerInfo) -> None:
 
 def remove(folder: str) -> None:
     """We are gone; what another has written meanwhile stays."""
-    found = read(folder)
-    if found is not None and found.pid == os.getpid():
+    info = read(folder)
+    if info is not None and info.pid == os.getpid():
         os.unlink(os.path.join(folder, FILE))

@@ -25,10 +25,10 @@ class ServerStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     children: list[ChildStatus]
 
 
-def ask(info: ServerInfo, folder: str) -> ServerStatus | str:
+def request_status(info: ServerInfo, folder: str) -> ServerStatus | str:
     """What the front that serves a workspace says; or why it does not."""
     try:
         token = auth.read_token(folder)
     except (OSError, UnicodeDecodeError) as problem:
         return f"its token cannot be read: {problem}"
-    return server_info.ask(info, PATH, ServerStatus, token)
+    return server_info.request(info, PATH, ServerStatus, token)

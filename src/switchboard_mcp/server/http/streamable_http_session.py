@@ -14,7 +14,7 @@ from switchboard_mcp.errors import INVALID_REQUEST
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.protocol import jsonrpc, versions
 from switchboard_mcp.server.http import validation
-from switchboard_mcp.server.http.event_stream import Outlet
+from switchboard_mcp.server.http.event_stream import EventStream
 from switchboard_mcp.server.http.exchange import EVENT_TYPE, HttpExchange
 from switchboard_mcp.server.http.sessions import HostSession, Sessions
 from switchboard_mcp.server.http.streamable_http_stateless import COMMIT_S
@@ -50,7 +50,7 @@ class SessionHandler:
         elif posted.id is not UNSET and posted.method is not UNSET:
             await self._request(exchange, session, {bytes(posted.id): body})
         else:
-            self._take(session, posted, body)
+            self._receive(session, posted, body)
             await exchange.reply(202)
 
     async def serve_batch(self, exchange: HttpExchange, body: bytes) -> None:
@@ -61,8 +61,8 @@ class SessionHandler:
             return
         members = jsonrpc.split_batch(body) if versions.has_batches(session.session.version) else []
         if not isinstance(members, list) or not members:
-            told = "Invalid request: an array is no message."
-            await exchange.reply(400, jsonrpc.error(b"null", INVALID_REQUEST, told))
+            message = "Invalid request: an array is no message."
+            await exchange.reply(400, jsonrpc.error(b"null", INVALID_REQUEST, message))
             return
         read = [(member, validation.read(member)) for member in members]
         bad = next((posted for _, posted in read if isinstance(posted, Refusal)), None)
@@ -75,7 +75,7 @@ class SessionHandler:
             if posted.id is not UNSET and posted.method is not UNSET:
                 requests[bytes(posted.id)] = member
             else:
-                self._take(session, posted, member)
+                self._receive(session, posted, member)
         if requests:
             await self._request(exchange, session, requests, batch=True)
         else:
@@ -83,7 +83,7 @@ class SessionHandler:
 
     async def listen(self, exchange: HttpExchange) -> None:
         """GET: the session's own stream, or another one taken up again."""
-        if not exchange.takes(EVENT_TYPE):
+        if not exchange.accepts(EVENT_TYPE):
             await exchange.refuse(406, "A GET here is answered with text/event-stream; accept it.")
             return
         session = self._session(exchange)
@@ -91,26 +91,26 @@ class SessionHandler:
             await exchange.reply(session.status, session.body)
             return
         number, after = 0, None
-        place = exchange.headers.get(LAST_EVENT)
-        if place is not None:
-            first, _, second = place.strip().partition(b"-")
-            if not (first.isdigit() and second.isdigit() and len(place) < 40):
+        last_event = exchange.headers.get(LAST_EVENT)
+        if last_event is not None:
+            first, _, second = last_event.strip().partition(b"-")
+            if not (first.isdigit() and second.isdigit() and len(last_event) < 40):
                 await exchange.refuse(400, "Last-Event-ID names no event of ours.")
                 return
             number, after = int(first), int(second)
         stream = session.stream(number)
         if stream is None:
             await exchange.refuse(400, "The stream of this Last-Event-ID is not kept any more.")
-        elif stream.attached and place is None:
+        elif stream.attached and last_event is None:
             await exchange.refuse(409, "This session has a stream already.")
         else:
-            outlet = Outlet(self._loop, exchange.guard)
-            stream.attach(outlet, after, primed=session.primed)
-            self.sessions.use(session)
+            output = EventStream(self._loop, exchange.guard)
+            stream.attach(output, after, primed=session.supports_priming)
+            self.sessions.begin_request(session)
             try:
-                await exchange.stream(outlet, (validation.SESSION, session.key.encode()))
+                await exchange.stream(output, (validation.SESSION, session.key.encode()))
             finally:
-                self.sessions.leave(session)
+                self.sessions.end_request(session)
 
     async def delete(self, exchange: HttpExchange) -> None:
         """The client is done with its session."""
@@ -141,29 +141,29 @@ class SessionHandler:
         batch: bool = False,
     ) -> None:
         """One request or several, by id."""
-        outlet = Outlet(self._loop, exchange.guard)
-        post = session.post(outlet, list(requests), batch=batch)
+        output = EventStream(self._loop, exchange.guard)
+        post = session.post(output, list(requests), batch=batch)
         key = (validation.SESSION, session.key.encode())
-        self.sessions.use(session)
+        self.sessions.begin_request(session)
         try:
             for body in requests.values():
                 self._gateway.receive(session.session, post, body)
-            events = exchange.wants_events
-            if not (post.answered or outlet.waiting or events):
-                await outlet.change(COMMIT_S)
+            events = exchange.prefers_events
+            if not (post.answered or output.buffer or events):
+                await output.wait(COMMIT_S)
             answer = None if events else post.body()
             if answer is not None:
                 await exchange.reply(200, answer, key)
-            elif not outlet.gone:
-                post.commit(primed=session.primed)
-                session.keep(post)
-                await exchange.stream(outlet, key)
+            elif not output.closed:
+                post.commit(primed=session.supports_priming)
+                session.retain(post)
+                await exchange.stream(output, key)
         finally:
             if not post.committed:
-                session.done(post)
-            self.sessions.leave(session)
+                session.forget(post)
+            self.sessions.end_request(session)
 
-    def _take(self, session: HostSession, posted: MessageHead, body: bytes) -> None:
+    def _receive(self, session: HostSession, posted: MessageHead, body: bytes) -> None:
         """A notification or a response."""
         under_way = session.session.under_way
         cancelled = b""
@@ -173,11 +173,11 @@ class SessionHandler:
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 id = UNSET
             cancelled = bytes(id) if id is not UNSET and bytes(id) in under_way else b""
-        self._gateway.receive(session.session, session.own, body)
+        self._gateway.receive(session.session, session.own_stream, body)
         if cancelled and cancelled not in under_way:
-            session.cancelled(cancelled)
-        self.sessions.use(session)
-        self.sessions.leave(session)
+            session.on_cancelled(cancelled)
+        self.sessions.begin_request(session)
+        self.sessions.end_request(session)
 
     def _session(self, exchange: HttpExchange) -> HostSession | Refusal:
         """The session a request belongs to."""

@@ -16,7 +16,7 @@ from switchboard_mcp.gateway.suites.views import View
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.http_headers import HeaderMirror, InvalidMirror, find_mirrors
 from switchboard_mcp.server.http import validation
-from switchboard_mcp.server.http.event_stream import Outlet, event
+from switchboard_mcp.server.http.event_stream import EventStream, event
 from switchboard_mcp.server.http.exchange import HttpExchange
 from switchboard_mcp.server.http.validation import MessageHead
 
@@ -27,16 +27,16 @@ COMMIT_S = 15.0
 class ReplyStream:
     """The road back to one request."""
 
-    __slots__ = ("answered", "committed", "outlet")
+    __slots__ = ("answered", "committed", "output")
 
-    def __init__(self, outlet: Outlet) -> None:
-        self.outlet = outlet
+    def __init__(self, output: EventStream) -> None:
+        self.output = output
         self.answered: bytes | None = None
         self.committed = False
 
     def send(self, message: bytes) -> None:
         """Something that is said before the answer."""
-        self.outlet.put(event(message))
+        self.output.put(event(message))
 
     def answer(self, message: bytes) -> None:
         """The answer."""
@@ -44,7 +44,7 @@ class ReplyStream:
         if self.committed:
             self._finish(message)
         else:
-            self.outlet.wake()
+            self.output.wake()
 
     def commit(self) -> None:
         """It will be a stream."""
@@ -53,8 +53,8 @@ class ReplyStream:
             self._finish(self.answered)
 
     def _finish(self, message: bytes) -> None:
-        self.outlet.put(event(message))
-        self.outlet.finish()
+        self.output.put(event(message))
+        self.output.finish()
 
 
 class StatelessHandler:
@@ -68,49 +68,49 @@ class StatelessHandler:
     async def serve(self, exchange: HttpExchange, posted: MessageHead, body: bytes) -> None:
         """One message."""
         if posted.method is UNSET:
-            told = jsonrpc.error(b"null", -32600, "A response belongs to no request here.")
-            await exchange.reply(400, told)
+            error = jsonrpc.error(b"null", -32600, "A response belongs to no request here.")
+            await exchange.reply(400, error)
             return
         if posted.id is UNSET:
             await exchange.reply(202)
             return
-        marked = self._marked(posted, self._gateway.view_of(exchange.principal))
-        refused = validation.check(posted, exchange.headers, exchange.pairs, marked)
+        mirrors = self._mirrored_arguments(posted, self._gateway.view_of(exchange.principal))
+        refused = validation.check(posted, exchange.headers, exchange.pairs, mirrors)
         if refused is not None:
             await exchange.reply(refused.status, refused.body)
             return
-        outlet = Outlet(self._loop, exchange.guard)
-        reply = ReplyStream(outlet)
+        output = EventStream(self._loop, exchange.guard)
+        reply = ReplyStream(output)
         session = self._gateway.open(reply, exchange.principal, passing=True)
         self.sessions.add(session)
         try:
             self._gateway.receive(session, reply, body)
-            if reply.answered is None and not outlet.waiting:
-                await outlet.change(COMMIT_S)
-            if reply.answered is not None and not outlet.waiting:
+            if reply.answered is None and not output.buffer:
+                await output.wait(COMMIT_S)
+            if reply.answered is not None and not output.buffer:
                 await exchange.reply(validation.status_of(reply.answered, posted.id), reply.answered)
-            elif not outlet.gone:
+            elif not output.closed:
                 reply.commit()
-                await exchange.stream(outlet)
+                await exchange.stream(output)
         finally:
             self.sessions.discard(session)
             self._gateway.close(session)
 
-    def end_listens(self) -> None:
+    def end_subscriptions(self) -> None:
         """Tell those that only listen that nothing more comes."""
         for session in self.sessions:
             for listen in list(session.listens.values()):
                 meta = {message_meta.SUBSCRIPTION: Raw(listen.id)}
-                told = jsonrpc.encode({"resultType": "complete", "_meta": meta})
-                listen.route.answer(jsonrpc.result(listen.id, told))
+                result = jsonrpc.encode({"resultType": "complete", "_meta": meta})
+                listen.route.answer(jsonrpc.result(listen.id, result))
 
-    def _marked(self, posted: MessageHead, view: View) -> tuple[HeaderMirror, ...]:
+    def _mirrored_arguments(self, posted: MessageHead, view: View) -> tuple[HeaderMirror, ...]:
         """The arguments that headers repeat, by the schema of the tool as it was listed."""
         if posted.method != "tools/call" or not view.has_own_tools:
             return ()
-        found = view.listing.direct().get(validation.tool_of(posted))
-        if found is None:
+        tool = view.listing.direct().get(validation.tool_of(posted))
+        if tool is None:
             return ()
-        schema = found.suite.child.inventory.tool(found.name).input_schema
-        marked = find_mirrors(schema) if schema is not UNSET else ()
-        return () if isinstance(marked, InvalidMirror) else marked
+        schema = tool.suite.child.inventory.tool(tool.name).input_schema
+        mirrors = find_mirrors(schema) if schema is not UNSET else ()
+        return () if isinstance(mirrors, InvalidMirror) else mirrors

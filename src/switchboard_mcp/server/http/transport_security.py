@@ -12,7 +12,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ANY_ADDRESS = ("", "0.0.0.0", "::")
 
 
-def own_names(host: str, allowed: Iterable[str]) -> frozenset[str]:
+def allowed_hosts(host: str, allowed: Iterable[str]) -> frozenset[str]:
     """The names we go by when we listen on `host`."""
     names = {name.strip("[]").lower() for name in allowed}
     names.add(host.lower())
@@ -26,7 +26,7 @@ def is_loopback(host: str) -> bool:
     return host in LOOPBACK or host.startswith("127.")
 
 
-def name_of(authority: str) -> str:
+def host_name(authority: str) -> str:
     """The name in `name:port` or `[address]:port`."""
     if authority.startswith("["):
         return authority[1:].partition("]")[0].lower()
@@ -34,7 +34,7 @@ def name_of(authority: str) -> str:
     return (name if colon and port.isdigit() else authority).lower()
 
 
-def may_come(origin: str, host: str, allowed: frozenset[str]) -> bool:
+def is_origin_allowed(origin: str, host: str, allowed: frozenset[str]) -> bool:
     """Whether a page of this origin may connect: one of ours, or one that is allowed."""
     if origin.lower().rstrip("/") in allowed:
         return True

@@ -23,8 +23,8 @@ VERSION, METHOD, NAME = (
     http_headers.NAME.encode(),
 )
 SESSION = b"mcp-session-id"
-ENVELOPE_SIGN = message_meta.VERSION.encode()
-ID_BEGINS = frozenset(b'"-0123456789')
+META_VERSION_KEY = message_meta.VERSION.encode()
+ID_FIRST_BYTES = frozenset(b'"-0123456789')
 # Errors about the request itself have a status of their own; what goes wrong while it is served is a 200.
 STATUS = {
     PARSE_ERROR: 400,
@@ -89,36 +89,36 @@ def read(body: bytes) -> MessageHead | Refusal:
         id = jsonrpc.find_id(body[:1024], body[-1024:])
         return refusal(400, INVALID_REQUEST, f"Invalid request: {problem}", id)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        mended = jsonrpc.replace_lone_surrogates(jsonrpc.clean_text(body))
-        if mended != body:
-            return read(mended)
+        repaired = jsonrpc.replace_lone_surrogates(jsonrpc.clean_text(body))
+        if repaired != body:
+            return read(repaired)
         return refusal(400, PARSE_ERROR, f"Parse error: {problem}")
     if posted.jsonrpc != "2.0":
-        told = 'Invalid request: "jsonrpc":"2.0" is missing.'
-        return refusal(400, INVALID_REQUEST, told, _id(posted))
+        message = 'Invalid request: "jsonrpc":"2.0" is missing.'
+        return refusal(400, INVALID_REQUEST, message, _id(posted))
     if posted.id is not UNSET and not _is_id(bytes(posted.id)):
-        told = "Invalid request: an id must be a string or a whole number."
-        return refusal(400, INVALID_REQUEST, told)
+        message = "Invalid request: an id must be a string or a whole number."
+        return refusal(400, INVALID_REQUEST, message)
     if posted.method is UNSET and (posted.id is UNSET or (posted.result is UNSET) == (posted.error is UNSET)):
-        told = "Invalid request: neither a request nor a notification nor a response."
-        return refusal(400, INVALID_REQUEST, told, _id(posted))
+        message = "Invalid request: neither a request nor a notification nor a response."
+        return refusal(400, INVALID_REQUEST, message, _id(posted))
     return posted
 
 
-def is_modern(version: bytes | None, posted: MessageHead, body: bytes) -> bool:
+def is_stateless(version: bytes | None, posted: MessageHead, body: bytes) -> bool:
     """Whether a message is of the era without handshakes: its envelope says so, or a version header we do not know."""
     if version is not None and version.strip().decode("latin-1") not in versions.HANDSHAKE_VERSIONS:
         return True
-    if ENVELOPE_SIGN not in body or posted.method is UNSET:
+    if META_VERSION_KEY not in body or posted.method is UNSET:
         return False
     return message_meta.is_modern(_meta_of(posted))
 
 
 def check(
     posted: MessageHead,
-    given: Mapping[bytes, bytes],
+    headers: Mapping[bytes, bytes],
     pairs: Iterable[tuple[bytes, bytes]],
-    marked: tuple[HeaderMirror, ...] = (),
+    mirrors: tuple[HeaderMirror, ...] = (),
 ) -> Refusal | None:
     """What is wrong with a modern request; `marked` are the arguments of its tool that headers repeat."""
     assert posted.id is not UNSET
@@ -130,16 +130,16 @@ def check(
     version = message_meta.text_of(meta.get(message_meta.VERSION))
     capabilities = meta.get(message_meta.CAPABILITIES)
     if version is None or capabilities is None or not message_meta.is_object(capabilities):
-        told = f"_meta needs {message_meta.VERSION}, a string, and {message_meta.CAPABILITIES}, an object."
-        return refusal(400, INVALID_PARAMS, told, posted.id)
-    problem = _compare(posted, given)
+        message = f"_meta needs {message_meta.VERSION}, a string, and {message_meta.CAPABILITIES}, an object."
+        return refusal(400, INVALID_PARAMS, message, posted.id)
+    problem = _compare_headers(posted, headers)
     if problem:
         return _mismatch(posted, problem)
-    bad = message_meta.check(meta)
-    if bad is not None:
-        data = None if bad.data is UNSET else bytes(bad.data)
-        return refusal(400, bad.code, bad.message, posted.id, data)
-    problem = _compare_arguments(posted, given, marked) if marked else ""
+    problem_in_meta = message_meta.check(meta)
+    if problem_in_meta is not None:
+        data = None if problem_in_meta.data is UNSET else bytes(problem_in_meta.data)
+        return refusal(400, problem_in_meta.code, problem_in_meta.message, posted.id, data)
+    problem = _compare_arguments(posted, headers, mirrors) if mirrors else ""
     return _mismatch(posted, problem) if problem else None
 
 
@@ -155,8 +155,8 @@ def tool_of(posted: MessageHead) -> str:
     """The tool that a request calls; empty where it calls none."""
     if posted.method != "tools/call":
         return ""
-    found = http_headers.of_request(_message(posted), {}).get(http_headers.NAME, "")
-    return http_headers.decode_value(found) or ""
+    value = http_headers.of_request(_message(posted), {}).get(http_headers.NAME, "")
+    return http_headers.decode_value(value) or ""
 
 
 def _id(posted: MessageHead) -> bytes:
@@ -164,7 +164,7 @@ def _id(posted: MessageHead) -> bytes:
 
 
 def _is_id(id: bytes) -> bool:
-    return id[0] in ID_BEGINS and (id[:1] == b'"' or not (b"." in id or b"e" in id or b"E" in id))
+    return id[0] in ID_FIRST_BYTES and (id[:1] == b'"' or not (b"." in id or b"e" in id or b"E" in id))
 
 
 def _meta_of(posted: MessageHead) -> dict[str, Raw] | UnsetType:
@@ -180,9 +180,9 @@ def _message(posted: MessageHead) -> RpcMessage:
     return RpcMessage(id=posted.id, method=posted.method, params=posted.params)
 
 
-def _mismatch(posted: MessageHead, told: str) -> Refusal:
+def _mismatch(posted: MessageHead, message: str) -> Refusal:
     assert posted.id is not UNSET
-    return refusal(400, versions.HEADER_MISMATCH, told, posted.id)
+    return refusal(400, versions.HEADER_MISMATCH, message, posted.id)
 
 
 def _repeated(pairs: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -195,14 +195,14 @@ def _repeated(pairs: Iterable[tuple[bytes, bytes]]) -> bool:
     return False
 
 
-def _compare(posted: MessageHead, given: Mapping[bytes, bytes]) -> str:
+def _compare_headers(posted: MessageHead, headers: Mapping[bytes, bytes]) -> str:
     """How version, method and name in the headers differ from the body."""
-    wanted = http_headers.of_request(_message(posted), {})
-    for name, value in wanted.items():
-        found = given.get(name.encode())
-        if found is None:
+    expected = http_headers.of_request(_message(posted), {})
+    for name, value in expected.items():
+        header = headers.get(name.encode())
+        if header is None:
             return f"The header {name} is missing."
-        text = found.strip().decode("latin-1")
+        text = header.strip().decode("latin-1")
         decoded = http_headers.decode_value(text) if name == http_headers.NAME else text
         if decoded is None or decoded != (
             http_headers.decode_value(value) if name == http_headers.NAME else value
@@ -212,37 +212,37 @@ def _compare(posted: MessageHead, given: Mapping[bytes, bytes]) -> str:
 
 
 def _compare_arguments(
-    posted: MessageHead, given: Mapping[bytes, bytes], marked: tuple[HeaderMirror, ...]
+    posted: MessageHead, headers: Mapping[bytes, bytes], mirrors: tuple[HeaderMirror, ...]
 ) -> str:
     """How the headers that repeat arguments differ from them."""
     assert posted.params is not UNSET
     arguments = _decode_arguments(posted.params).arguments
-    for mirror in marked:
+    for mirror in mirrors:
         name = http_headers.PARAM + mirror.header.lower()
-        found = given.get(name.encode())
-        value = _find(arguments, mirror.path)
-        if found is None and value is None:
+        header = headers.get(name.encode())
+        value = _value_at(arguments, mirror.path)
+        if header is None and value is None:
             continue
-        if found is None:
+        if header is None:
             return f"The header {name} is missing."
-        decoded = http_headers.decode_value(found.strip().decode("latin-1"))
-        if decoded is None or not _same(decoded, value):
+        decoded = http_headers.decode_value(header.strip().decode("latin-1"))
+        if decoded is None or not _is_same(decoded, value):
             return f"The header {name} says something else than the argument."
     return ""
 
 
-def _find(value: object, path: tuple[str, ...]) -> object:
+def _value_at(value: object, path: tuple[str, ...]) -> object:
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
-def _same(given: str, value: object) -> bool:
-    if given == http_headers.as_text(value):
+def _is_same(text: str, value: object) -> bool:
+    if text == http_headers.as_text(value):
         return True
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:  # 42.0 is 42
-        return float(given) == value
+        return float(text) == value
     except ValueError:
         return False

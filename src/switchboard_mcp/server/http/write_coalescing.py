@@ -29,16 +29,16 @@ class CoalescingTransport:
             data, self._head = self._head + data, b""
         elif data[:5] == b"HTTP/" and data[-4:] == b"\r\n\r\n":
             self._head = data
-            self._loop.call_soon(self._send_head)
+            self._loop.call_soon(self._flush_head)
             return
         self._transport.write(data)
 
     def close(self) -> None:
         """End, when everything is out."""
-        self._send_head()
+        self._flush_head()
         self._transport.close()
 
-    def _send_head(self) -> None:
+    def _flush_head(self) -> None:
         if self._head:
             head, self._head = self._head, b""
             self._transport.write(head)

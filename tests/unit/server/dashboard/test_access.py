@@ -4,11 +4,11 @@ import pytest
 
 from switchboard_mcp.config.sections import Token
 from switchboard_mcp.server.dashboard.access import (
-    COOKIE_S,
-    LINK_S,
-    MOST_COOKIES,
-    TRIES,
-    TRIES_S,
+    COOKIE_TTL_S,
+    FAILED_LOGINS_WINDOW_S,
+    LINK_TTL_S,
+    MAX_COOKIES,
+    MAX_FAILED_LOGINS,
     DashboardAccess,
     rights,
 )
@@ -89,7 +89,7 @@ def test_a_wrong_code_does_not_use_the_link_up(access: DashboardAccess) -> None:
 
 
 def test_an_old_link_is_none(access: DashboardAccess, clock: Clock) -> None:
-    clock.now += LINK_S + 1
+    clock.now += LINK_TTL_S + 1
     assert access.log_in("", CODE) is None
 
 
@@ -100,9 +100,9 @@ def test_a_cookie_that_nobody_used_for_long_is_none_and_one_in_use_stays(
     assert found is not None
     cookie = cookie_of(found[1])
     for _ in range(3):
-        clock.now += COOKIE_S - 1
+        clock.now += COOKIE_TTL_S - 1
         assert access.viewer(cookie) is not None
-    clock.now += COOKIE_S + 1
+    clock.now += COOKIE_TTL_S + 1
     assert access.viewer(cookie) is None
 
 
@@ -116,7 +116,7 @@ def test_logging_out_forgets_the_browser(access: DashboardAccess) -> None:
 
 def test_many_logins_push_out_the_one_used_longest_ago(access: DashboardAccess, clock: Clock) -> None:
     cookies = []
-    for _ in range(MOST_COOKIES + 1):
+    for _ in range(MAX_COOKIES + 1):
         clock.now += 1
         found = access.log_in("start-token", "")
         assert found is not None
@@ -126,8 +126,8 @@ def test_many_logins_push_out_the_one_used_longest_ago(access: DashboardAccess, 
 
 
 def test_who_tries_too_often_waits_even_with_the_right_token(access: DashboardAccess, clock: Clock) -> None:
-    for _ in range(TRIES):
+    for _ in range(MAX_FAILED_LOGINS):
         assert access.log_in("wrong", "") is None
     assert access.log_in("start-token", "") is None
-    clock.now += TRIES_S + 1
+    clock.now += FAILED_LOGINS_WINDOW_S + 1
     assert access.log_in("start-token", "") is not None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.redaction.redactor import Redactor
-from switchboard_mcp.server.dashboard.call_log import MOST_CALLS, MOST_NAME_CHARS, CallLog
+from switchboard_mcp.server.dashboard.call_log import MAX_CALLS, MAX_NAME_CHARS, CallLog
 
 
 class Record:
@@ -78,16 +78,16 @@ def test_with_its_end_the_record_is_closed() -> None:
 
 def test_a_name_without_end_is_cut_and_not_in_the_middle_of_a_secret() -> None:
     live = CallLog(services())
-    live.record("call", "ann", "git", "x" * (MOST_NAME_CHARS - 4) + "hunter2-hunter2", b"", "ok", 0.1)
+    live.record("call", "ann", "git", "x" * (MAX_NAME_CHARS - 4) + "hunter2-hunter2", b"", "ok", 0.1)
     (call,) = live.since(0)
-    assert len(call.subtool) <= MOST_NAME_CHARS
+    assert len(call.subtool) <= MAX_NAME_CHARS
     assert "hunt" not in call.subtool
 
 
-@pytest.mark.parametrize("count", [1, MOST_CALLS + 50])
+@pytest.mark.parametrize("count", [1, MAX_CALLS + 50])
 def test_only_so_many_calls_are_kept(count: int) -> None:
     live = CallLog(services())
     for _ in range(count):
         live.record("call", "", "git", "log", b"", "ok", 0.001)
     kept = live.since(0)
-    assert (len(kept), live.seq, kept[-1].seq) == (min(count, MOST_CALLS), count, count)
+    assert (len(kept), live.seq, kept[-1].seq) == (min(count, MAX_CALLS), count, count)

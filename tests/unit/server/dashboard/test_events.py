@@ -11,22 +11,22 @@ from switchboard_mcp.server.dashboard import events
 from switchboard_mcp.server.dashboard.events import DashboardEvents, event
 
 
-class Board:
-    """A board that counts how often it is looked at."""
+class State:
+    """Counts how often it is sampled."""
 
-    desk = None
+    mail_server = None
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         def start_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
             return tasks.create_task(work)
 
         self.services = SimpleNamespace(loop=asyncio.get_running_loop(), start_task=start_task)
-        self.live = SimpleNamespace(seq=0)
+        self.call_log = SimpleNamespace(seq=0)
         self.looks = 0
-        self.told: list[str] = []
+        self.closed: list[str] = []
 
-    async def rest(self) -> None:
-        self.told.append("rest")
+    async def close_mail(self) -> None:
+        self.closed.append("mail")
 
     def rows(self) -> list[dict[str, object]]:
         self.looks += 1
@@ -42,28 +42,28 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_quick")
 async def test_one_look_keeps_all_ready_for_a_while_and_then_everything_is_let_go() -> None:
     async with asyncio.TaskGroup() as tasks:
-        board = Board(tasks)
-        feed = DashboardEvents(board)  # type: ignore[arg-type]
-        feed.look()
-        feed.look()
-        assert board.told == []
+        state = State(tasks)
+        feed = DashboardEvents(state)  # type: ignore[arg-type]
+        feed.keep_sampling()
+        feed.keep_sampling()
+        assert state.closed == []
         # The group ends when the one task has: nobody listens.
-    assert board.told == ["rest"]
-    assert board.looks == 0
+    assert state.closed == ["mail"]
+    assert state.looks == 0
 
 
 @pytest.mark.usefixtures("_quick")
 async def test_it_can_be_looked_again_after_all_was_let_go_and_stopped_at_any_time() -> None:
     async with asyncio.TaskGroup() as tasks:
-        board = Board(tasks)
-        feed = DashboardEvents(board)  # type: ignore[arg-type]
-        feed.look()
-        while not board.told:  # noqa: ASYNC110 - what is waited for has no event
+        state = State(tasks)
+        feed = DashboardEvents(state)  # type: ignore[arg-type]
+        feed.keep_sampling()
+        while not state.closed:  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0)
-        feed.look()
+        feed.keep_sampling()
         await feed.stop()
-    assert board.told[0] == board.told[-1] == "rest"
-    assert len(board.told) > 1
+    assert state.closed[0] == state.closed[-1] == "mail"
+    assert len(state.closed) > 1
 
 
 def test_an_event_is_one_line_whatever_it_says() -> None:

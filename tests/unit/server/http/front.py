@@ -11,7 +11,7 @@ from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.server.http.auth import TokenTable
 from switchboard_mcp.server.http.front import HttpServer
-from switchboard_mcp.server.http.sockets import take_address
+from switchboard_mcp.server.http.sockets import listen
 
 TOKEN = "token"
 HEAD = f"Host: localhost\r\nAuthorization: Bearer {TOKEN}\r\nAccept: */*\r\n".encode()
@@ -55,7 +55,7 @@ async def front(**settings: int) -> AsyncIterator[Front]:
     http = HttpSettings(**settings)  # type: ignore[arg-type]
     gateway = Gateway([], Config(http=http), log, asyncio.get_running_loop())
     running = HttpServer(gateway, http, "127.0.0.1", TokenTable({"": TOKEN}), log)
-    listener = take_address("127.0.0.1", 0)
+    listener = listen("127.0.0.1", 0)
     await running.listen(listener)
     async with asyncio.TaskGroup() as tasks:
         sweeper = tasks.create_task(running.sweep())

@@ -15,10 +15,10 @@ HEALTH = b"GET /health HTTP/1.1\r\n" + HEAD + b"\r\n"
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clocks that run out at once."""
-    for name in ("HEAD_WITHIN_S", "KEPT_S", "SWEEP_S"):
+    for name in ("HEAD_TIMEOUT_S", "IDLE_TIMEOUT_S", "SWEEP_S"):
         monkeypatch.setattr(connection_limits, name, 0.05)
-    monkeypatch.setattr(asgi, "BODY_WITHIN_S", 0.05)
-    monkeypatch.setattr(asgi, "DISCARD_WITHIN_S", 0.05)
+    monkeypatch.setattr(asgi, "BODY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(asgi, "DISCARD_TIMEOUT_S", 0.05)
 
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
@@ -137,8 +137,8 @@ async def test_a_head_has_a_limit(size: int, cut: int) -> None:
 
 
 async def test_a_reader_that_stalls_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_limits, "STALLED_S", 0.05)
-    monkeypatch.setattr(event_stream, "MAX_WAITING_BYTES", 1 << 40)
+    monkeypatch.setattr(connection_limits, "STALL_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(event_stream, "SLOW_CLIENT_BYTES", 1 << 40)
     async with front() as running:
         loop = asyncio.get_running_loop()
         with socket.socket() as stalled:

@@ -116,7 +116,7 @@ async def test_a_flood_is_cut_off() -> None:
 
 
 async def test_what_waits_for_long_is_given_up_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_stream, "UNREAD_S", 0.0)
+    monkeypatch.setattr(event_stream, "SLOW_CLIENT_S", 0.0)
     async with front() as running:
         loop = asyncio.get_running_loop()
         with socket.socket() as slow:
@@ -131,4 +131,4 @@ async def test_what_waits_for_long_is_given_up_sooner(monkeypatch: pytest.Monkey
                 session.route.send(b"x" * 100_000)
                 sent += 100_000
                 await asyncio.sleep(0)
-        assert sent < event_stream.MOST_WAITING_BYTES
+        assert sent < event_stream.MAX_BUFFERED_BYTES

@@ -10,12 +10,12 @@ from switchboard_mcp.server.http.event_stream import event
 from switchboard_mcp.server.http.resumable_streams import PostStream, Stream
 
 
-class Outlet:
+class Output:
     """Takes everything, and keeps it."""
 
     def __init__(self) -> None:
         self.chunks: list[bytes] = []
-        self.gone = self.finished = False
+        self.closed = self.finished = False
 
     def put(self, chunk: bytes) -> None:
         self.chunks.append(chunk)
@@ -34,14 +34,14 @@ class Outlet:
         return [chunk.decode().partition("data: ")[2].strip() for chunk in self.chunks]
 
 
-def outlet() -> Any:
-    return Outlet()
+def output() -> Any:
+    return Output()
 
 
 def post(*ids: bytes, batch: bool = False) -> tuple[PostStream, Any, list[PostStream]]:
     done: list[PostStream] = []
-    road = outlet()
-    return PostStream(1, road, list(ids), done.append, batch=batch), road, done
+    output_ = output()
+    return PostStream(1, output_, list(ids), done.append, batch=batch), output_, done
 
 
 @pytest.mark.parametrize("message", [b'{"a":1}', b'{\n "a":\r\n 1}', b'{"a":"\\n"}', b'{"a":1}\r'])
@@ -53,70 +53,70 @@ def test_a_message_is_one_line_of_an_event(message: bytes) -> None:
 
 
 def test_what_nobody_hears_waits_for_somebody() -> None:
-    stream, road = Stream(0), outlet()
+    stream, output_ = Stream(0), output()
     stream.send(b"1")
-    stream.attach(road, None, primed=False)
+    stream.attach(output_, None, primed=False)
     stream.send(b"2")
-    assert road.data == ["1", "2"]
-    road.gone = True
+    assert output_.data == ["1", "2"]
+    output_.closed = True
     stream.send(b"3")
-    second = outlet()
+    second = output()
     stream.attach(second, None, primed=False)
     assert second.data == ["3"]
 
 
 def test_whoever_names_a_place_gets_all_after_it() -> None:
-    stream, road = Stream(4), outlet()
-    stream.attach(road, None, primed=True)
+    stream, output_ = Stream(4), output()
+    stream.attach(output_, None, primed=True)
     for message in (b"1", b"2", b"3"):
         stream.send(message)
-    assert road.data == ["", "1", "2", "3"]
-    assert b"id: 4-0\nretry: " in road.chunks[0]
-    second = outlet()
+    assert output_.data == ["", "1", "2", "3"]
+    assert b"id: 4-0\nretry: " in output_.chunks[0]
+    second = output()
     stream.attach(second, 1, primed=False)
     assert second.data == ["2", "3"]
-    assert road.finished
+    assert output_.finished
 
 
 def test_a_stream_keeps_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resumable_streams, "KEPT_EVENTS", 3)
-    stream, road = Stream(0), outlet()
+    monkeypatch.setattr(resumable_streams, "MAX_STORED_EVENTS", 3)
+    stream, output_ = Stream(0), output()
     for number in range(10):
         stream.send(b"%d" % number)
-    stream.attach(road, None, primed=False)
-    assert road.data == ["7", "8", "9"]
-    monkeypatch.setattr(resumable_streams, "KEPT_BYTES", 10)
+    stream.attach(output_, None, primed=False)
+    assert output_.data == ["7", "8", "9"]
+    monkeypatch.setattr(resumable_streams, "MAX_STORED_BYTES", 10)
     stream.send(b"x" * 100)
-    again = outlet()
+    again = output()
     stream.attach(again, 0, primed=False)
     assert again.data == []
 
 
 def test_an_answer_that_comes_alone_is_json() -> None:
-    one, road, done = post(b"1")
+    one, output_, done = post(b"1")
     assert one.body() is None
     one.answer(b"answer")
-    assert (one.body(), done, road.chunks) == (b"answer", [one], [])
+    assert (one.body(), done, output_.chunks) == (b"answer", [one], [])
 
 
 def test_an_answer_after_something_else_is_an_event() -> None:
-    one, road, done = post(b"1")
+    one, output_, done = post(b"1")
     one.send(b"progress")
     one.answer(b"answer")
     assert one.body() is None
     one.commit(primed=True)
-    assert road.data == ["", "progress", "answer"]
-    assert (road.finished, one.finished, done) == (True, True, [one])
+    assert output_.data == ["", "progress", "answer"]
+    assert (output_.finished, one.finished, done) == (True, True, [one])
 
 
 def test_an_answer_is_given_once() -> None:
-    one, road, done = post(b"1")
+    one, output_, done = post(b"1")
     one.commit(primed=False)
     one.answer(b"answer")
     one.answer(b"again")
     one.refuse(b"1", -32800, "cancelled")
-    one.give_up()
-    assert road.data == ["answer"]
+    one.fail_all()
+    assert output_.data == ["answer"]
     assert done == [one]
 
 
@@ -135,19 +135,19 @@ def test_the_answers_of_a_batch_are_an_array() -> None:
 def test_what_is_left_of_a_batch_is_given_up() -> None:
     several, _road, _done = post(b"1", b"2", b"3", batch=True)
     several.answer(b'{"jsonrpc":"2.0","id":2,"result":{}}')
-    several.give_up()
+    several.fail_all()
     body = several.body()
     assert body is not None
     assert [answer["id"] for answer in json.loads(body)] == [2, 1, 3]
 
 
 def test_a_stream_that_was_lost_before_its_answer_has_it_later() -> None:
-    one, road, _done = post(b"1")
+    one, output_, _done = post(b"1")
     one.send(b"progress")
     one.commit(primed=True)
-    road.gone = True
+    output_.closed = True
     one.answer(b"answer")
-    again = outlet()
+    again = output()
     one.attach(again, 1, primed=True)
     assert again.data == ["", "answer"]
     assert again.finished

@@ -47,13 +47,13 @@ def test_only_its_own_file_is_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"port": "x"}', "\xff"])
 def test_what_cannot_be_read_is_nobody(tmp_path: Path, text: str) -> None:
     (tmp_path / "server_info.json").write_text(text, encoding="latin-1")
-    server_info.demand_free(str(tmp_path))
+    server_info.require_free(str(tmp_path))
 
 
 @pytest.mark.parametrize("pid", [1 << 22, 1 << 40, 1])
 def test_a_process_that_is_gone_or_another_is_nobody(tmp_path: Path, pid: int) -> None:
     server_info.write(str(tmp_path), info(9, pid))
-    server_info.demand_free(str(tmp_path))
+    server_info.require_free(str(tmp_path))
 
 
 async def test_whoever_answers_there_is_recognised() -> None:
@@ -67,5 +67,5 @@ def test_where_another_serves_nobody_else_does(tmp_path: Path, monkeypatch: pyte
     server_info.write(str(tmp_path), info(3100, other))
     monkeypatch.setattr(server_info, "is_alive", lambda found: True)
     with pytest.raises(SwitchboardError, match=f"process {other}") as caught:
-        server_info.demand_free(str(tmp_path))
+        server_info.require_free(str(tmp_path))
     assert caught.value.failure.code == "already_serving"

@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard_mcp.server.http.transport_security import may_come, name_of, own_names, split_address
+from switchboard_mcp.server.http.transport_security import (
+    allowed_hosts,
+    host_name,
+    is_origin_allowed,
+    split_address,
+)
 
 
 @pytest.mark.parametrize(
@@ -21,7 +26,7 @@ from switchboard_mcp.server.http.transport_security import may_come, name_of, ow
     ],
 )
 def test_the_name_in_an_authority(authority: str, name: str) -> None:
-    assert name_of(authority) == name
+    assert host_name(authority) == name
 
 
 @pytest.mark.parametrize(
@@ -36,7 +41,7 @@ def test_the_name_in_an_authority(authority: str, name: str) -> None:
     ],
 )
 def test_the_names_it_goes_by(host: str, allowed: list[str], names: set[str]) -> None:
-    assert own_names(host, allowed) == names
+    assert allowed_hosts(host, allowed) == names
 
 
 @pytest.mark.parametrize(
@@ -57,7 +62,7 @@ def test_the_names_it_goes_by(host: str, allowed: list[str], names: set[str]) ->
     ],
 )
 def test_pages_of_its_own_and_those_that_are_allowed_may_come(origin: str, welcome: bool) -> None:
-    assert may_come(origin, "localhost:3100", frozenset({"https://app.example.com"})) is welcome
+    assert is_origin_allowed(origin, "localhost:3100", frozenset({"https://app.example.com"})) is welcome
 
 
 @pytest.mark.parametrize(

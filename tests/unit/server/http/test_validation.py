@@ -112,7 +112,7 @@ def test_every_kind_of_message_is_read(body: bytes) -> None:
 )
 def test_the_era_of_a_message(version: str | None, message: Json, modern: bool) -> None:
     header = None if version is None else version.encode()
-    assert validation.is_modern(header, posted(message), json.dumps(message).encode()) is modern
+    assert validation.is_stateless(header, posted(message), json.dumps(message).encode()) is modern
 
 
 @pytest.mark.parametrize(

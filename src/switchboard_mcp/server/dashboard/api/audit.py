@@ -32,15 +32,15 @@ class AuditPage(Struct):
     read: int = 0
 
 
-async def audit(board: DashboardState, asked: ApiRequest) -> object:
+async def audit(state: DashboardState, request: ApiRequest) -> object:
     """One page; `q`, `kind`, `child` and `outcome` choose among them."""
-    if board.services.audit is None:
+    if state.services.audit is None:
         raise RefusedError(404, "Nothing is recorded; audit.enabled turns it on.")
-    folder = os.path.join(board.workspace.folder, board.workspace.config.audit.path)
-    before = asked.number("before", 0, 1 << 60)
-    limit = asked.number("limit", 100, MOST_ON_PAGE)
+    folder = os.path.join(state.workspace.folder, state.workspace.config.audit.path)
+    before = request.number("before", 0, 1 << 60)
+    limit = request.number("limit", 100, MOST_ON_PAGE)
     try:
-        return await asyncio.to_thread(read, folder, asked.query, before, limit)
+        return await asyncio.to_thread(read, folder, request.query, before, limit)
     except OSError as problem:
         raise RefusedError(500, f"The record cannot be read: {problem.strerror or problem}.") from None
 

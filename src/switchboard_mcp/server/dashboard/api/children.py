@@ -7,7 +7,7 @@ from msgspec import Struct
 from switchboard_mcp.children import admin
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.server.dashboard.api.overview import find
+from switchboard_mcp.server.dashboard.api.overview import find_child
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
 from switchboard_mcp.server.dashboard.state import DashboardState
 
@@ -18,61 +18,61 @@ class DriftApproval(Struct, forbid_unknown_fields=True):
     mark: str
 
 
-async def start(board: DashboardState, asked: ApiRequest) -> object:
+async def start(state: DashboardState, request: ApiRequest) -> object:
     """Start a child now."""
-    child = _meant(board, asked)
-    _demand_shared(child)
-    return _done(board, asked, child, "start", await admin.start(child))
+    child = _find_child(state, request)
+    _require_shared(child)
+    return _record_outcome(state, request, child, "start", await admin.start(child))
 
 
-async def stop(board: DashboardState, asked: ApiRequest) -> object:
+async def stop(state: DashboardState, request: ApiRequest) -> object:
     """Stop a child; its next call starts it anew."""
-    child = _meant(board, asked)
-    return _done(board, asked, child, "stop", await admin.stop(child, _who(asked)))
+    child = _find_child(state, request)
+    return _record_outcome(state, request, child, "stop", await admin.stop(child, _actor(request)))
 
 
-async def restart(board: DashboardState, asked: ApiRequest) -> object:
+async def restart(state: DashboardState, request: ApiRequest) -> object:
     """Stop a child, then start it."""
-    child = _meant(board, asked)
-    _demand_shared(child)
-    problem = await admin.stop(child, _who(asked))
-    return _done(board, asked, child, "restart", problem or await admin.start(child))
+    child = _find_child(state, request)
+    _require_shared(child)
+    problem = await admin.stop(child, _actor(request))
+    return _record_outcome(state, request, child, "restart", problem or await admin.start(child))
 
 
-async def approve(board: DashboardState, asked: ApiRequest) -> object:
+async def approve(state: DashboardState, request: ApiRequest) -> object:
     """Take what a child offers now as its lock."""
-    child = _meant(board, asked)
-    seen = asked.read(DriftApproval).mark
-    return _done(board, asked, child, "lock", admin.accept(child, seen), "accepted")
+    child = _find_child(state, request)
+    seen = request.decode(DriftApproval).mark
+    return _record_outcome(state, request, child, "lock", admin.accept(child, seen), "accepted")
 
 
-def _meant(board: DashboardState, asked: ApiRequest) -> Child:
-    _, child = find(board, asked.names[0])
+def _find_child(state: DashboardState, request: ApiRequest) -> Child:
+    _, child = find_child(state, request.names[0])
     if child.spec.kind == "builtin":
         raise RefusedError(409, f"'{child.name}' is a part of Switchboard: it runs as long as that does.")
     return child
 
 
-def _demand_shared(child: Child) -> None:
+def _require_shared(child: Child) -> None:
     if child.processes() != [child]:
         raise RefusedError(409, f"'{child.name}' runs once for each host, and starts when a host calls it.")
 
 
-def _who(asked: ApiRequest) -> str:
-    return f"dashboard {asked.viewer.principal}".strip()
+def _actor(request: ApiRequest) -> str:
+    return f"dashboard {request.viewer.principal}".strip()
 
 
-def _done(
-    board: DashboardState,
-    asked: ApiRequest,
+def _record_outcome(
+    state: DashboardState,
+    request: ApiRequest,
     child: Child,
     kind: str,
     problem: Failure | None,
     good: str = "ok",
 ) -> object:
-    audit = board.services.audit
+    audit = state.services.audit
     if audit is not None:
-        audit.record(kind, _who(asked), child.name, outcome=problem.code if problem is not None else good)
+        audit.record(kind, _actor(request), child.name, outcome=problem.code if problem is not None else good)
     if problem is not None:
         raise SwitchboardError(problem)
     return {"child": child.name, "state": child.state.value}

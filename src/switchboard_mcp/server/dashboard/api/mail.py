@@ -17,92 +17,92 @@ MOST_ON_PAGE = 200
 MOST_QUERY_CHARS = 500
 
 
-def desk_of(board: DashboardState) -> MailServer:
+def require_mail(state: DashboardState) -> MailServer:
     """The desk, or why there is none."""
-    desk = board.desk
-    if desk is None:
+    mail_server = state.mail_server
+    if mail_server is None:
         raise RefusedError(404, "Mail is off; mail.enabled turns it on.")
-    return desk
+    return mail_server
 
 
-async def agents(board: DashboardState, asked: ApiRequest) -> object:
+async def agents(state: DashboardState, request: ApiRequest) -> object:
     """Who is here, in which teams, and how much mail there is."""
-    desk = desk_of(board)
-    post = await desk.post()
+    mail_server = require_mail(state)
+    store = await mail_server.post()
     return {
-        "agents": await described(desk),
+        "agents": await described(mail_server),
         "teams": [
-            {"name": name, "team": team} for name, team in agent_registry.teams(await post.state()).items()
+            {"name": name, "team": team} for name, team in agent_registry.teams(await store.state()).items()
         ],
-        "counts": await board.mail.counts(),
+        "counts": await state.mail.counts(),
     }
 
 
-async def messages(board: DashboardState, asked: ApiRequest) -> object:
+async def messages(state: DashboardState, request: ApiRequest) -> object:
     """One page. A search reads so many and stops; `next` goes on."""
-    desk_of(board)
-    query = asked.query
-    wanted = MessageFilter(
+    require_mail(state)
+    query = request.query
+    message_filter = MessageFilter(
         query=query.get("q", "")[:MOST_QUERY_CHARS].strip(),
         agent=agent_registry.read_name(query["agent"]) if query.get("agent") else "",
         sender=query.get("sender", ""),
         action=query.get("action", ""),
         place=query.get("place", ""),
-        before=asked.number("before", 0, 1 << 60),
-        limit=asked.number("limit", 50, MOST_ON_PAGE),
+        before=request.number("before", 0, 1 << 60),
+        limit=request.number("limit", 50, MOST_ON_PAGE),
     )
-    page = await board.mail.page(wanted)
+    page = await state.mail.page(message_filter)
     return {
-        "messages": [_brief(agent, letter) for agent, letter in page.letters],
+        "messages": [_brief(agent, letter) for agent, letter in page.messages],
         "total": page.total,
         "next": page.next,
         "read": page.read,
     }
 
 
-async def message(board: DashboardState, asked: ApiRequest) -> object:
+async def message(state: DashboardState, request: ApiRequest) -> object:
     """One message, in full, with what it answers and what answers it."""
-    desk_of(board)
-    agent, id = asked.names
-    found = await board.mail.message(agent_registry.read_name(agent), id)
-    if found is None:
+    require_mail(state)
+    agent, id = request.names
+    match = await state.mail.message(agent_registry.read_name(agent), id)
+    if match is None:
         raise RefusedError(404, f"'{agent[:80]}' has no message '{id[:150]}'.")
-    letter, thread = found
-    return {**_full(agent, letter), "thread": [_full(to, each) for to, each in thread]}
+    stored, thread = match
+    return {**_full(agent, stored), "thread": [_full(to, each) for to, each in thread]}
 
 
-async def workflow_runs(board: DashboardState, asked: ApiRequest) -> object:
+async def workflow_runs(state: DashboardState, request: ApiRequest) -> object:
     """Every run there is, the latest first."""
-    post = await desk_of(board).post()
-    runs = engine.runs(await post.state())
+    store = await require_mail(state).post()
+    runs = engine.runs(await store.state())
     return {"workflows": [_run(run) for run in reversed(runs.values())]}
 
 
-def _brief(agent: str, letter: StoredMessage) -> dict[str, object]:
-    message = letter.message
+def _brief(agent: str, stored: StoredMessage) -> dict[str, object]:
+    message = stored.message
     return {
         "to": agent,
         "id": message.id,
-        "order": letter.order,
+        "order": stored.order,
         "from": message.sender,
         "action": message.action,
         "excerpt": summarise(message.payload[: 4 * EXCERPT_CHARS], EXCERPT_CHARS),
-        "place": letter.place,
-        "verified": letter.verified,
+        "place": stored.place,
+        "verified": stored.verified,
         "priority": message.priority,
         "at": message.created_at,
-        "outcome": letter.outcome or "",
+        "outcome": stored.outcome or "",
         "replyTo": message.reply_to or "",
     }
 
 
-def _full(agent: str, letter: StoredMessage) -> dict[str, object]:
-    message = letter.message
+def _full(agent: str, stored: StoredMessage) -> dict[str, object]:
+    message = stored.message
     return {
-        **_brief(agent, letter),
+        **_brief(agent, stored),
         "payload": message.payload,
         "team": message.team or "",
-        "reason": letter.reason or "",
+        "reason": stored.reason or "",
         "metadata": message.metadata,
     }
 

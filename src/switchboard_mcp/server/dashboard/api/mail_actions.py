@@ -13,7 +13,7 @@ from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import Action, Draft, Priority, Sent, StoredMessage
 from switchboard_mcp.mail.roles import OVERSEER
 from switchboard_mcp.mail.store.store import MessageStore
-from switchboard_mcp.server.dashboard.api.mail import desk_of
+from switchboard_mcp.server.dashboard.api.mail import require_mail
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
 from switchboard_mcp.server.dashboard.state import DashboardState
 
@@ -36,35 +36,37 @@ class ExecuteRejection(Struct, forbid_unknown_fields=True):
     reason: str = ""
 
 
-async def send(board: DashboardState, asked: ApiRequest) -> object:
+async def send(state: DashboardState, request: ApiRequest) -> object:
     """One message, to an agent or to all of a team."""
-    post = await desk_of(board).post()
-    head = asked.read(SendRequest)
-    if not head.payload.strip():
+    store = await require_mail(state).post()
+    order = request.decode(SendRequest)
+    if not order.payload.strip():
         raise RefusedError(400, "There is nothing written in it.")
-    sender = await _sender(post, asked)
-    draft = Draft(action=head.action, payload=head.payload, priority=head.priority, reply_to=head.reply_to)
-    if not head.to.startswith("team:"):
-        sent = await post.send(draft, sender=sender, recipient=head.to)
-        _note(board, asked, "send", sent.recipient, "ok")
+    sender = await _sender(store, request)
+    draft = Draft(
+        action=order.action, payload=order.payload, priority=order.priority, reply_to=order.reply_to
+    )
+    if not order.to.startswith("team:"):
+        sent = await store.send(draft, sender=sender, recipient=order.to)
+        _record(state, request, "send", sent.recipient, "ok")
         return {"sent": [sent.id]}
-    team = agent_registry.read_name(head.to.removeprefix("team:"))
-    people = [each.agent for each in agent_registry.addressees(await post.state(), team, None, sender)]
+    team = agent_registry.read_name(order.to.removeprefix("team:"))
+    recipients = [each.agent for each in agent_registry.addressees(await store.state(), team, None, sender)]
     draft.team = team
-    outcomes = await post.send_to_many(draft, sender=sender, recipients=people)
+    outcomes = await store.send_to_many(draft, sender=sender, recipients=recipients)
     refused = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
     if len(refused) == len(outcomes):
         raise SwitchboardError(refused[0])
-    _note(board, asked, "send", team, "ok")
+    _record(state, request, "send", team, "ok")
     return {"sent": [outcome.id for outcome in outcomes if isinstance(outcome, Sent)], "refused": refused}
 
 
-async def approve(board: DashboardState, asked: ApiRequest) -> object:
+async def approve(state: DashboardState, request: ApiRequest) -> object:
     """Have a terminal type what somebody asked for."""
-    post = await desk_of(board).post()
-    letter = await _waiting(post, asked)
-    message = letter.message
-    sender = await _sender(post, asked)
+    store = await require_mail(state).post()
+    stored = await _pending_execute(store, request)
+    message = stored.message
+    sender = await _sender(store, request)
     if message.sender == sender:
         raise RefusedError(409, "You sent it yourself: there is nothing to approve.")
     # The key makes of two approvals one.
@@ -74,46 +76,46 @@ async def approve(board: DashboardState, asked: ApiRequest) -> object:
         idempotency_key=f"approved {message.id}",
         metadata={"approves": message.id, "askedBy": message.sender},
     )
-    sent = await post.send(draft, sender=sender, recipient=message.recipient)
-    told = f"Approved by {sender}, and sent as {sent.id}."
-    await post.ack(message.recipient, message.id, outcome="done", summary=told)
-    _note(board, asked, "execute", message.recipient, "approved")
+    sent = await store.send(draft, sender=sender, recipient=message.recipient)
+    summary = f"Approved by {sender}, and sent as {sent.id}."
+    await store.ack(message.recipient, message.id, outcome="done", summary=summary)
+    _record(state, request, "execute", message.recipient, "approved")
     return {"sent": [sent.id]}
 
 
-async def reject(board: DashboardState, asked: ApiRequest) -> object:
+async def reject(state: DashboardState, request: ApiRequest) -> object:
     """Do not."""
-    post = await desk_of(board).post()
-    letter = await _waiting(post, asked)
-    reason = asked.read(ExecuteRejection).reason[:1000]
-    sender = await _sender(post, asked)
-    told = f"RefusedError by {sender}." + (f" {reason}" if reason else "")
-    await post.ack(letter.message.recipient, letter.message.id, outcome="rejected", summary=told)
-    _note(board, asked, "execute", letter.message.recipient, "rejected")
-    return {"rejected": letter.message.id}
+    store = await require_mail(state).post()
+    stored = await _pending_execute(store, request)
+    reason = request.decode(ExecuteRejection).reason[:1000]
+    sender = await _sender(store, request)
+    summary = f"RefusedError by {sender}." + (f" {reason}" if reason else "")
+    await store.ack(stored.message.recipient, stored.message.id, outcome="rejected", summary=summary)
+    _record(state, request, "execute", stored.message.recipient, "rejected")
+    return {"rejected": stored.message.id}
 
 
-async def _waiting(post: MessageStore, asked: ApiRequest) -> StoredMessage:
-    agent, id = asked.names
-    letter = await post.read(agent, id)
-    if letter.message.action != "execute" or letter.place not in OPEN:
+async def _pending_execute(store: MessageStore, request: ApiRequest) -> StoredMessage:
+    agent, id = request.names
+    stored = await store.read(agent, id)
+    if stored.message.action != "execute" or stored.place not in OPEN:
         raise RefusedError(409, "This is no `execute`, or it has been decided already.")
-    return letter
+    return stored
 
 
-async def _sender(post: MessageStore, asked: ApiRequest) -> str:
+async def _sender(store: MessageStore, request: ApiRequest) -> str:
     """Who sends; somebody with a mailbox, so that answers have where to go."""
-    name = agent_registry.read_name(asked.viewer.principal or OVERSEER)
-    if name not in await post.agents():
-        await post.register(name)
-        await post.update(
+    name = agent_registry.read_name(request.viewer.principal or OVERSEER)
+    if name not in await store.agents():
+        await store.register(name)
+        await store.update(
             agent_registry.enrol(name, interface="dashboard", purpose="The person who watches over it.")
         )
     return name
 
 
-def _note(board: DashboardState, asked: ApiRequest, kind: str, whom: str, outcome: str) -> None:
-    audit = board.services.audit
+def _record(state: DashboardState, request: ApiRequest, kind: str, recipient: str, outcome: str) -> None:
+    audit = state.services.audit
     if audit is not None:
-        who = f"dashboard {asked.viewer.principal}".strip()
-        audit.record(kind, who, "mail", whom, outcome=outcome)
+        actor = f"dashboard {request.viewer.principal}".strip()
+        audit.record(kind, actor, "mail", recipient, outcome=outcome)

@@ -17,46 +17,46 @@ from switchboard_mcp.suites.summary import summarise
 SUMMARY_CHARS = 300
 
 
-async def overview(board: DashboardState, asked: ApiRequest) -> object:
+async def overview(state: DashboardState, request: ApiRequest) -> object:
     """What the frame of the page needs."""
-    audit, governance = board.services.audit, board.workspace.config.governance
+    audit, governance = state.services.audit, state.workspace.config.governance
     return {
         "version": __version__,
         "pid": os.getpid(),
-        "startedAt": board.began_ms,
+        "startedAt": state.started_ms,
         "now": int(time.time() * 1000),
-        "workspace": board.workspace.folder,
-        "viewer": asked.viewer.principal or "the token of this start",
-        "sender": asked.viewer.principal or OVERSEER,
-        "mayAct": asked.viewer.may_act,
-        "sessions": board.sessions(),
-        "hostsServed": board.hosts(),
+        "workspace": state.workspace.folder,
+        "viewer": request.viewer.principal or "the token of this start",
+        "sender": request.viewer.principal or OVERSEER,
+        "mayAct": request.viewer.may_act,
+        "sessions": state.sessions(),
+        "hostsServed": state.hosts_served(),
         "mode": governance.mode,
-        "disabled": board.services.disabled,
+        "disabled": state.services.disabled,
         "audit": audit is not None,
         "auditTrouble": audit.trouble if audit is not None else None,
-        "mail": board.desk is not None,
-        "warnings": [board.services.redactor.text(str(warning)) for warning in board.workspace.warnings],
+        "mail": state.mail_server is not None,
+        "warnings": [state.services.redactor.text(str(warning)) for warning in state.workspace.warnings],
     }
 
 
-async def children(board: DashboardState, asked: ApiRequest) -> object:
+async def children(state: DashboardState, request: ApiRequest) -> object:
     """All of them: a hundred are some thirty kilobytes."""
-    return {"children": board.rows()}
+    return {"children": state.rows()}
 
 
-async def child(board: DashboardState, asked: ApiRequest) -> object:
+async def child(state: DashboardState, request: ApiRequest) -> object:
     """One, in full."""
-    suite, found = find(board, asked.names[0])
-    changes = drift(found)
-    row = next(row for row in board.rows() if row["id"] == asked.names[0])
-    spec = found.spec
-    tools = suite.permitted(found.inventory.known_tools()) if found.snapshot is not None else []
+    suite, match = find_child(state, request.names[0])
+    changes = drift(match)
+    row = next(row for row in state.rows() if row["id"] == request.names[0])
+    spec = match.spec
+    tools = suite.permitted(match.inventory.known_tools()) if match.snapshot is not None else []
     return {
         **row,
         "source": spec.source,
-        "command": board.services.redactor.text(spec.command or spec.url),
-        "weight": suite.weighed().weight if found.snapshot is not None else None,
+        "command": state.services.redactor.text(spec.command or spec.url),
+        "weight": suite.weighed().weight if match.snapshot is not None else None,
         "subtoolList": [
             {"name": tool.name, "summary": summarise(tool.description or "", SUMMARY_CHARS)} for tool in tools
         ],
@@ -65,33 +65,33 @@ async def child(board: DashboardState, asked: ApiRequest) -> object:
     }
 
 
-async def savings(board: DashboardState, asked: ApiRequest) -> object:
+async def savings(state: DashboardState, request: ApiRequest) -> object:
     """The series so far, with a point for now."""
-    board.look_at_savings()
-    found = ((name, saved) for name, saved in board.savings.suites.items() if saved)
-    suites = sorted(found, key=lambda pair: -pair[1])
+    state.sample_savings()
+    saving = ((name, saved) for name, saved in state.savings.suites.items() if saved)
+    suites = sorted(saving, key=lambda pair: -pair[1])
     return {
-        "points": board.savings.points,
+        "points": state.savings.points,
         "suites": [{"suite": name, "saved": saved} for name, saved in suites],
-        "hosts": board.hosts(),
+        "hosts": state.hosts_served(),
     }
 
 
-async def calls(board: DashboardState, asked: ApiRequest) -> object:
+async def calls(state: DashboardState, request: ApiRequest) -> object:
     """Those after `after`, oldest first."""
-    after = asked.number("after", 0, 1 << 53)
-    return {"calls": board.live.since(after)}
+    after = request.number("after", 0, 1 << 53)
+    return {"calls": state.call_log.since(after)}
 
 
-async def history(board: DashboardState, asked: ApiRequest) -> object:
+async def history(state: DashboardState, request: ApiRequest) -> object:
     """How calls went, from the start on."""
-    return {"startedAt": board.began_ms, "points": board.live.timeline.points()}
+    return {"startedAt": state.started_ms, "points": state.call_log.timeline.points()}
 
 
-def find(board: DashboardState, id: str) -> tuple[ChildSuite, Child]:
+def find_child(state: DashboardState, id: str) -> tuple[ChildSuite, Child]:
     """The child, or the process of one, that an id of a row means."""
     name, _, place = id.partition("#")
-    for suite in board.gateway.all.values():
+    for suite in state.gateway.all.values():
         if suite.child.name == name:
             kept = suite.child.processes() or [suite.child]
             number = int(place) if place.isascii() and place.isdecimal() and len(place) < 6 else 0

@@ -23,8 +23,8 @@ T = TypeVar("T", bound=Struct)
 class RefusedError(Exception):
     """Why a request is not served: an HTTP status and a sentence."""
 
-    def __init__(self, status: int, told: str) -> None:
-        super().__init__(told)
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
         self.status = status
 
 
@@ -45,7 +45,7 @@ class ApiRequest(Struct):
             raise RefusedError(400, f"'{name}' must be a whole number.")
         return min(int(text), most)
 
-    def read(self, kind: type[T]) -> T:
+    def decode(self, kind: type[T]) -> T:
         """The body, as what it must be."""
         try:
             return msgspec.json.decode(self.body or b"{}", type=kind)
@@ -104,8 +104,10 @@ def find(method: str, path: str) -> tuple[ApiRoute, tuple[str, ...]] | None:
         pattern = route.path.split("/")
         if route.method != method or len(pattern) != len(parts):
             continue
-        if all(wanted in ("*", part) and part for wanted, part in zip(pattern[1:], parts[1:], strict=True)):
-            names = tuple(part for wanted, part in zip(pattern, parts, strict=True) if wanted == "*")
+        if all(
+            expected in ("*", part) and part for expected, part in zip(pattern[1:], parts[1:], strict=True)
+        ):
+            names = tuple(part for expected, part in zip(pattern, parts, strict=True) if expected == "*")
             return route, names
     return None
 
@@ -115,5 +117,5 @@ def handler(route: ApiRoute) -> Handler:
     from importlib import import_module
 
     module, _, name = route.serve.partition(":")
-    found: Handler = getattr(import_module(f"switchboard_mcp.server.dashboard.api.{module}"), name)
-    return found
+    function: Handler = getattr(import_module(f"switchboard_mcp.server.dashboard.api.{module}"), name)
+    return function
