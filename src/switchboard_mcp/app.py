@@ -30,7 +30,7 @@ from switchboard_mcp.features import (
     open_replicas,
     open_telemetry,
 )
-from switchboard_mcp.gateway.factory import Parts, arrange, equip, load_middleware, open_house
+from switchboard_mcp.gateway.factory import Parts, arrange, attach_pipelines, load_middleware, open_house
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observability.log import Level, Log, Style
 from switchboard_mcp.redaction.redactor import Redactor
@@ -169,7 +169,7 @@ async def running(
         gateway.audit = services.audit
         if telemetry is not None:
             observe_requests(gateway, telemetry, loop)
-        equip(gateway.all, workspace.config, services, middleware)
+        attach_pipelines(gateway.all, workspace.config, services, middleware)
         arrange(gateway, workspace, services, profile, None if governed is None else governed.disabled)
         sweeper = services.start_task(supervisor.sweep_forever())
         switchboard = Switchboard(workspace, supervisor, gateway, services, profile)

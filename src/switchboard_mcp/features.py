@@ -71,7 +71,7 @@ def open_audit(workspace: Workspace, log: Log, redactor: Redactor) -> AuditLog |
         log.warning("audit.failed", problem=problem.message, calls="refused" if deny else "go on")
 
     masks = {name: suite.redact_args for name, suite in workspace.config.suites.items() if suite.redact_args}
-    audit = AuditLog(settings, workspace.folder, redactor, masks=masks, deny=deny, warn=warn)
+    audit = AuditLog(settings, workspace.folder, redactor, masks=masks, fail_closed=deny, warn=warn)
     audit.start()
     return audit
 

@@ -23,7 +23,7 @@ from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import receipt_for
 from switchboard_mcp.mail.store.store import MessageStore, State
 from switchboard_mcp.observability.audit import hash_chain
-from switchboard_mcp.observability.audit.segments import file_name, numbered
+from switchboard_mcp.observability.audit.segments import segment_name, segment_numbers
 
 VERSION = 1
 STREAM = "events"
@@ -103,7 +103,7 @@ class EventPublisher:
     def _recorded(self, visit: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
         """Lines of the audit record behind the cursor."""
         try:
-            numbers = numbered(self._audit)
+            numbers = segment_numbers(self._audit)
         except OSError:
             return
         for number in numbers:
@@ -111,14 +111,14 @@ class EventPublisher:
                 continue
             if number > cursor.file:
                 cursor.file, cursor.offset = number, 0
-            with open(os.path.join(self._audit, file_name(number)), "rb") as file:
+            with open(os.path.join(self._audit, segment_name(number)), "rb") as file:
                 file.seek(cursor.offset)
                 data = file.read(READ_BYTES)
             for count, line in enumerate(data.splitlines(keepends=True)):
                 if not line.endswith(b"\n") or count >= BATCH:
                     return
                 cursor.offset += len(line)
-                entry = hash_chain.read(line.rstrip(b"\n"))
+                entry = hash_chain.parse_line(line.rstrip(b"\n"))
                 if entry is not None and entry.kind not in ("begin", "torn"):
                     yield BusEvent(
                         id=f"{self._me.id}/audit/{entry.hash[:32]}",

@@ -53,11 +53,11 @@ class CallRecorder(Protocol):
         """Records not processed yet."""
 
     @property
-    def trouble(self) -> Failure | None:
+    def write_failure(self) -> Failure | None:
         """The failure that keeps records from being written, or None."""
 
     @property
-    def deny(self) -> bool:
+    def fail_closed(self) -> bool:
         """True if calls are refused while records cannot be written."""
 
     @property

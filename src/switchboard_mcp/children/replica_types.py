@@ -36,13 +36,13 @@ class CallMeter(Protocol):
     def burst(self) -> int:
         """At once."""
 
-    def ask(self) -> int:
+    def next_batch(self) -> int:
         """How many calls wait for an answer; they are the ones that it is for."""
 
-    def told(self, granted: int, wait_s: float) -> None:
+    def on_granted(self, granted: int, wait_s: float) -> None:
         """So many of them may go on; for another one there is room after so long."""
 
-    def alone(self) -> None:
+    def decide_locally(self) -> None:
         """Nobody answers: it is for this replica to say."""
 
 

@@ -18,7 +18,7 @@ from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.evidence.artifacts import ChildTokens, TokenEvidence
-from switchboard_mcp.gateway.suites.suite_tools import SHAPES, Shape, describe, joint_hints, list_tools
+from switchboard_mcp.gateway.suites.suite_tools import SHAPES, Shape, describe, list_tools, merged_annotations
 from switchboard_mcp.policy.access import Access
 from switchboard_mcp.suites import introspect, savings
 from switchboard_mcp.suites.introspect import IntrospectRequest, ToolView
@@ -60,7 +60,7 @@ class PinnedSuite(Struct):
     def descriptor(self, shape: Shape) -> dict[str, object]:
         """The suite tool."""
         tools = self.permitted()
-        hints = joint_hints(tools) if tools else None
+        hints = merged_annotations(tools) if tools else None
         return describe(self.name, self.description, [tool.name for tool in tools], shape, hints)
 
     def introspected(self) -> bytes:

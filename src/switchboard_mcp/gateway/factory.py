@@ -42,15 +42,15 @@ def load_middleware(config: Config) -> LoadedMiddleware | None:
     return load(config)
 
 
-def equip(
+def attach_pipelines(
     suites: Mapping[str, ChildSuite], config: Config, services: ChildContext, loaded: LoadedMiddleware | None
 ) -> None:
     """Put between hosts and children what the config asks for."""
     own = any(suite.limits or suite.cache for suite in config.suites.values())
     if loaded or own or services.recorder or services.audit or config.limits != NO_LIMITS:
-        from switchboard_mcp.gateway.pipeline.pipeline import equip
+        from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
 
-        equip(suites, config, services, loaded)
+        attach_pipelines(suites, config, services, loaded)
 
 
 def open_house(config: Config, services: ChildContext) -> None:

@@ -69,7 +69,7 @@ class ForwardedRequest(HostRequest):
         self.rewrite = rewrite
         self.id = b""
         if suite.redact_args and method == "tools/call":
-            suite.hide(members.get("arguments", UNSET))
+            suite.redact_arguments(members.get("arguments", UNSET))
 
     @property
     def cacheable(self) -> bool:  # type: ignore[override]

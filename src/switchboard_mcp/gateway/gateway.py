@@ -242,7 +242,7 @@ class Gateway:
     def child_changed(self, child: str, method: str, *, first: bool = False) -> None:
         """A child offers something else now, or what it offers is known for the first time."""
         for view in self.every_view():
-            view.listing.forget()
+            view.tool_list.invalidate()
         self._hearing.child_changed(child, method, first=first)
 
     def _receive_any(self, session: Session, route: ReplyChannel, data: bytes) -> None:
@@ -316,7 +316,7 @@ class Gateway:
             "notifications/cancelled",
         ):
             # What nobody knows is for the one child that is shown as it is; a call without an id is for nobody.
-            only = session.view.listing.only_direct()
+            only = session.view.tool_list.only_direct()
             if only is not None and not only.child.inventory.governed:
                 self._tell(only, session, method, params)
 

@@ -17,7 +17,7 @@ from switchboard_mcp.gateway.incoming import NO_PARAMS, RETRY_MEMBERS, IncomingR
 from switchboard_mcp.gateway.subscriptions import Subscribe, listen, unsubscribe
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
 from switchboard_mcp.gateway.suites.suite_calls import PlainParams
-from switchboard_mcp.gateway.suites.tool_readiness import when_known
+from switchboard_mcp.gateway.suites.tool_readiness import when_tools_known
 from switchboard_mcp.gateway.suspended_requests import ResumeResult
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.message_meta import LEVELS
@@ -77,7 +77,7 @@ def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
 
     def answer() -> None:
         session.initialized = True
-        listing = session.view.listing
+        listing = session.view.tool_list
         told = {
             "protocolVersion": session.version,
             "capabilities": listing.capabilities(modern=False),
@@ -87,14 +87,14 @@ def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
         inbound.answer(jsonrpc.encode(told))
         gateway.welcomed()
 
-    when_known(gateway, inbound, "tools/list", answer, soon=True)
+    when_tools_known(gateway, inbound, "tools/list", answer, soon=True)
 
 
 def discover(gateway: Gateway, inbound: IncomingRequest) -> None:
     """The same for the era without handshakes."""
 
     def answer() -> None:
-        listing = inbound.session.view.listing
+        listing = inbound.session.view.tool_list
         told = {
             "supportedVersions": list(versions.MODERN_VERSIONS),
             "capabilities": listing.capabilities(modern=True),
@@ -104,7 +104,7 @@ def discover(gateway: Gateway, inbound: IncomingRequest) -> None:
         inbound.answer(jsonrpc.encode(told), cacheable=True)
         gateway.welcomed()
 
-    when_known(gateway, inbound, "tools/list", answer, soon=True)
+    when_tools_known(gateway, inbound, "tools/list", answer, soon=True)
 
 
 def ping(gateway: Gateway, inbound: IncomingRequest) -> None:
@@ -127,10 +127,10 @@ def list_tools(gateway: Gateway, inbound: IncomingRequest) -> None:
     """One tool per suite, and the tools of children shown directly."""
 
     def answer() -> None:
-        inbound.answer(inbound.session.view.listing.tools(modern=inbound.modern), cacheable=True)
+        inbound.answer(inbound.session.view.tool_list.tools(modern=inbound.modern), cacheable=True)
         gateway.welcomed()
 
-    when_known(gateway, inbound, "tools/list", answer)
+    when_tools_known(gateway, inbound, "tools/list", answer)
 
 
 def list_offers(gateway: Gateway, inbound: IncomingRequest) -> None:
@@ -140,11 +140,11 @@ def list_offers(gateway: Gateway, inbound: IncomingRequest) -> None:
     def answer() -> None:
         view = inbound.session.view
         found = prompts_resources.listed(
-            view.suites.values(), prompts_resources.KINDS[method], view.listing.extra(method)
+            view.suites.values(), prompts_resources.KINDS[method], view.tool_list.result_members(method)
         )
         inbound.answer(found, cacheable=True)
 
-    when_known(gateway, inbound, method, answer)
+    when_tools_known(gateway, inbound, method, answer)
 
 
 def call_tool(gateway: Gateway, inbound: IncomingRequest) -> None:
@@ -159,7 +159,7 @@ def call_tool(gateway: Gateway, inbound: IncomingRequest) -> None:
         return
     if suite is None:
         then = partial(_call_direct, gateway, inbound, params.name)
-        when_known(gateway, inbound, "tools/list", then)
+        when_tools_known(gateway, inbound, "tools/list", then)
         return
     asked = suite_arguments.read(params.arguments, suite.source)
     if isinstance(asked, Failure):
@@ -171,9 +171,9 @@ def call_tool(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 def _call_direct(gateway: Gateway, inbound: IncomingRequest, name: str) -> None:
     view = inbound.session.view
-    own = view.listing.direct()
+    own = view.tool_list.direct()
     found = own.get(name)
-    alone = view.listing.alone()
+    alone = view.tool_list.sole_child()
     if (
         found is None
         and alone is not None
@@ -181,7 +181,7 @@ def _call_direct(gateway: Gateway, inbound: IncomingRequest, name: str) -> None:
         and not alone.child.inventory.governed
     ):
         found = ResolvedName(alone, name)  # the child knows best what it has not
-    if found is None and (blocked := view.listing.blocked(name)) is not None:
+    if found is None and (blocked := view.tool_list.blocked_reason(name)) is not None:
         gateway.refused(inbound.session, blocked.child or "", name, blocked)
         inbound.answer(tool_result(blocked))
         return
@@ -255,7 +255,7 @@ def unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
     Of a governed child nothing is used that was not locked; its tasks come from calls that were.
     """
     method = inbound.method
-    only = inbound.session.view.listing.only_direct()
+    only = inbound.session.view.tool_list.only_direct()
     if only is not None and only.child.inventory.governed and not method.startswith("tasks/"):
         only = None
     if only is None or (method.startswith("tasks/") and inbound.modern is not _is_modern(only)):
@@ -279,8 +279,8 @@ def _forward(
 ) -> None:
     """Send a request on, its `key` being what the child calls it; or go on with one that was parked."""
     members = {**inbound.members, key: Raw(jsonrpc.encode(found.name))} if key else inbound.members
-    if found.suite.watch is not None:
-        found.suite.watch.request(inbound, found.name)
+    if found.suite.observer is not None:
+        found.suite.observer.request(inbound, found.name)
     mark = ForwardedRequest(inbound, found.suite, method, members).fingerprint()
     given, input = members.get("requestState", UNSET), members.get("inputResponses", UNSET)
     back = inbound.session.desk.lot.come_back(inbound, mark, given, input)
@@ -288,7 +288,7 @@ def _forward(
         members = {name: value for name, value in members.items() if name not in RETRY_MEMBERS}
     if back is not ResumeResult.DEALT_WITH:
         request = ForwardedRequest(inbound, found.suite, method, members, rewrite)
-        chain = found.suite.chain
+        chain = found.suite.pipeline
         (request if chain is None else chain.forward(request)).begin()
 
 

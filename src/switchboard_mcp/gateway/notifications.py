@@ -55,7 +55,7 @@ class NotificationRouter:
     def child_changed(self, child: str, method: str, *, first: bool) -> None:
         """A child offers something else now, or `first` what it offers is known at last."""
         suite = self._suite(child)
-        if first and suite is not None and not suite.news(tools=method == TOOLS_CHANGED):
+        if first and suite is not None and not suite.should_announce(tools=method == TOOLS_CHANGED):
             return
         for session in list(self._sessions):
             if session.view.shows(child):

@@ -17,7 +17,7 @@ from switchboard_mcp.config.models import HOUSE_NAME, ChildSpec, Config, Workspa
 from switchboard_mcp.config.sections import NOBODY, Token, token_profiles, token_text
 from switchboard_mcp.config.watch_paths import places
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.gateway.factory import Parts, arrange, equip, load_middleware, open_house
+from switchboard_mcp.gateway.factory import Parts, arrange, attach_pipelines, load_middleware, open_house
 from switchboard_mcp.gateway.session_migration import move_in
 from switchboard_mcp.system.file_watch import FileWatch
 
@@ -133,7 +133,7 @@ def renew(parts: Parts, fresh: Workspace) -> None:
     open_house(workspace.config, services)
     changed = parts.supervisor.adopt(workspace)
     suites = gateway.adopt(parts.supervisor.children.values(), workspace.config)
-    equip(suites, workspace.config, services, loaded)
+    attach_pipelines(suites, workspace.config, services, loaded)
     if gateway.telemetry is not None:
         gateway.telemetry.watch(suites.values())
     arrange(gateway, workspace, services, parts.profile, disabled)

@@ -273,8 +273,8 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     def cancel(self, reason: str) -> None:
         """Tell the child to stop, or leave its waiting room."""
         child = self.child
-        if self.suite.watch is not None:
-            self.suite.watch.abandoned(self.route)
+        if self.suite.observer is not None:
+            self.suite.observer.abandoned(self.route)
         self.session.desk.over(self, reason)
         self.session.desk.lot.forget(self)
         child.cancel_wait(self)

@@ -36,7 +36,7 @@ def _news(old: View, new: View, changed: frozenset[str]) -> list[str]:
     """Which lists are others now. One that is not known yet may be another too."""
     seen = any(old.shows(child) or new.shows(child) for child in changed)
     modern = (False, True)
-    other = any(old.listing.tools(modern=era) != new.listing.tools(modern=era) for era in modern)
+    other = any(old.tool_list.tools(modern=era) != new.tool_list.tools(modern=era) for era in modern)
     told = [TOOLS_CHANGED] if seen or other else []
     for notification, methods in LISTS.items():
         if any(_listed(old, method) != _listed(new, method) for method in methods):

@@ -84,7 +84,7 @@ def saved_by(suite: ChildSuite) -> int:
     if suite.child.snapshot is None:
         return 0
     opened = any(child.lookups for child in suite.child.processes() or [suite.child])
-    return suite.weighed().saved(suite, opened=opened)
+    return suite.cost().tokens_saved(suite, opened=opened)
 
 
 def _processes(suite: ChildSuite, principal: str | None) -> list[Child]:
@@ -110,11 +110,11 @@ def _of(suite: ChildSuite, child: Child, tally: ChildTimeline | None = None) -> 
         pid=child.pid,
         calls=max(0, child.requests - child.lookups),
         errors=tally.errors if tally is not None else 0,
-        p50=tally.within(0.5) if tally is not None else UNSET,
-        p95=tally.within(0.95) if tally is not None else UNSET,
+        p50=tally.percentile_ms(0.5) if tally is not None else UNSET,
+        p95=tally.percentile_ms(0.95) if tally is not None else UNSET,
         under_way=len(child.peer.pending) if child.peer is not None else 0,
         subtools=len(suite.permitted(child.inventory.known_tools())) if known else UNSET,
-        tokens_saved=suite.weighed().saved(suite, opened=child.lookups > 0) if known else 0,
+        tokens_saved=suite.cost().tokens_saved(suite, opened=child.lookups > 0) if known else 0,
         failures=child.failures,
         retry_after_ms=child.retry_after_ms,
         last_failure=LastProblem(shown.code, shown.message) if shown is not None else UNSET,

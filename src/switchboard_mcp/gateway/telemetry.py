@@ -53,7 +53,7 @@ class Telemetry:
         """Watch what goes to the children of these suites."""
         if self.timings is not None or self.otel is not None:
             for suite in suites:
-                suite.watch = RequestObserver(suite, self.timings, self.otel)
+                suite.observer = RequestObserver(suite, self.timings, self.otel)
 
     def report(self, collect: Callable[[], list[Value]], loop: AbstractEventLoop) -> None:
         """Report what is counted elsewhere. Reports are made in a thread, while what is counted belongs to the loop."""
@@ -64,7 +64,7 @@ class Telemetry:
             return found.result(LOOK_WITHIN_S)
 
         if self.otel is not None:
-            self.otel.observe(look)
+            self.otel.report_metrics(look)
 
     async def close(self) -> None:
         """Send what has not been sent, unless that takes too long."""
@@ -140,7 +140,7 @@ class ObservedChannel:
         assert watch.otel is not None
         self._told = {**told, "switchboard.child": watch.child}
         said = {**self._told, "jsonrpc.request.id": self._id.decode("utf-8", "replace").strip('"')}
-        self._span, changed = watch.otel.begin(method, target, said, {} if meta is UNSET else meta)
+        self._span, changed = watch.otel.start_span(method, target, said, {} if meta is UNSET else meta)
         return changed
 
     def send(self, message: bytes) -> None:
@@ -163,7 +163,7 @@ class ObservedChannel:
             watch.timings.record(watch.child, self._method, outcome, took)
         if self._span is not None and watch.otel is not None:
             method = "tools/call" if self._method == "introspect" else self._method
-            watch.otel.end(self._span, method, self._told, outcome, took)
+            watch.otel.end_span(self._span, method, self._told, outcome, took)
 
 
 class _Said(Struct):

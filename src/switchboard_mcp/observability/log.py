@@ -59,7 +59,7 @@ class Sink(Struct):
 class Log:
     """A log with fields of its own. `bind` gives another with more."""
 
-    __slots__ = ("_fields", "_sink")
+    __slots__ = ("fields", "sink")
 
     def __init__(
         self,
@@ -72,19 +72,19 @@ class Log:
         colour: bool = False,
     ) -> None:
         render = render_json if style == "json" else render_colour if colour else render_text
-        self._sink = Sink(LEVELS[level], redactor, render, write or stderr_writer(), clock)
-        self._fields: Fields = {}
+        self.sink = Sink(LEVELS[level], redactor, render, write or stderr_writer(), clock)
+        self.fields: Fields = {}
 
     def bind(self, **fields: object) -> Log:
         """The same log with these fields on every line."""
         bound = Log.__new__(Log)
-        bound._sink = self._sink
-        bound._fields = {**self._fields, **fields}
+        bound.sink = self.sink
+        bound.fields = {**self.fields, **fields}
         return bound
 
     def enabled(self, level: Level) -> bool:
         """Whether a line of this level would be written: ask before gathering costly fields."""
-        return LEVELS[level] >= self._sink.threshold
+        return LEVELS[level] >= self.sink.threshold
 
     def debug(self, event: str, **fields: object) -> None:
         """What only somebody who looks for a fault wants to read."""
@@ -103,10 +103,10 @@ class Log:
         self._log("error", event, fields)
 
     def _log(self, level: Level, event: str, fields: Fields) -> None:
-        sink = self._sink
+        sink = self.sink
         if LEVELS[level] < sink.threshold:
             return
-        record = LogRecord(sink.clock(), level, event, plain_fields({**self._fields, **fields}), sink.dropped)
+        record = LogRecord(sink.clock(), level, event, plain_fields({**self.fields, **fields}), sink.dropped)
         if sink.redactor is not None:
             redact(record, sink.redactor)
         if sink.write(sink.render(record)) is False:
@@ -129,12 +129,12 @@ def plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     try:
-        return msgspec.to_builtins(value, str_keys=True, enc_hook=_strange, builtin_types=(bytes,))
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=_fallback, builtin_types=(bytes,))
     except Exception:  # noqa: BLE001 - whatever a stranger's value does, logging it must not fail
         return f"<{type(value).__name__}>"
 
 
-def _strange(value: object) -> object:
+def _fallback(value: object) -> object:
     return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else str(value)
 
 

@@ -110,8 +110,8 @@ def render(values: Iterable[Value], timings: Timings | None = None) -> bytes:
         if name == DURATION and timings is not None:
             shown = _histogram(timings)
         if shown:
-            told = metric.help.replace("\\", r"\\").replace("\n", r"\n")
-            lines += [f"# HELP {name} {told}", f"# TYPE {name} {metric.kind}", *shown]
+            help_text = metric.help.replace("\\", r"\\").replace("\n", r"\n")
+            lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {metric.kind}", *shown]
     return ("\n".join(lines) + "\n").encode()
 
 

@@ -17,7 +17,7 @@ TIERS = ((5, 288), (60, 240), (900, 288))
 # In milliseconds, each a fifth above the one before, up to a quarter of an hour.
 BOUNDS = tuple(0.05 * 2 ** (step / 4) for step in range(97))
 # The last calls of a child, of which it is told how long they took.
-MOST_TIMES = 256
+MAX_TIMES = 256
 
 
 class ChildTimeline:
@@ -28,9 +28,9 @@ class ChildTimeline:
     def __init__(self) -> None:
         self.calls = 0
         self.errors = 0
-        self.times: deque[float] = deque(maxlen=MOST_TIMES)
+        self.times: deque[float] = deque(maxlen=MAX_TIMES)
 
-    def within(self, part: float) -> float:
+    def percentile_ms(self, part: float) -> float:
         """Milliseconds within which that part of the last calls ended."""
         ordered = sorted(self.times)
         return round(ordered[round((len(ordered) - 1) * part)], 2)
@@ -65,7 +65,7 @@ class Span:
         self.errors += finer.errors
         self.bins = [mine + its for mine, its in zip(self.bins, finer.bins, strict=True)]
 
-    def point(self) -> TimelinePoint:
+    def to_point(self) -> TimelinePoint:
         """As it is told."""
         p50, p95 = percentile(self.bins, 0.5), percentile(self.bins, 0.95)
         return TimelinePoint(self.at * 1000, self.until - self.at, self.calls, self.errors, p50, p95)
@@ -82,42 +82,42 @@ class Timeline:
         """One call has ended."""
         span = self._spans[0]
         if not span.at <= at_s < span.until:  # before it, where somebody has set the clock back
-            span = self._turn(0, at_s)
+            span = self._rotate(0, at_s)
         span.calls += 1
         span.errors += failed
         span.bins[bisect_left(BOUNDS, ms)] += 1
 
-    def now(self) -> TimelinePoint | None:
+    def current(self) -> TimelinePoint | None:
         """The newest span, which may still grow; None before the first call."""
         span = self._spans[0]
-        return span.point() if span.calls else None
+        return span.to_point() if span.calls else None
 
     def points(self) -> list[TimelinePoint]:
         """All that is known, oldest first, each time once and as fine as it is kept."""
-        told: list[TimelinePoint] = []
+        points: list[TimelinePoint] = []
         begin_ms = None
         for tier, closed in enumerate(self._closed):
             span = self._spans[tier]
-            mine = [*closed, span.point()] if span.calls else [*closed]
+            tier_points = [*closed, span.to_point()] if span.calls else [*closed]
             # Where calls are rare, fine spans may reach back further than coarser ones, which then add nothing.
-            told = [*(point for point in mine if begin_ms is None or point.at < begin_ms), *told]
-            if len(closed) < TIERS[tier][1] or tier + 1 == len(TIERS) or not told:
+            points = [*(point for point in tier_points if begin_ms is None or point.at < begin_ms), *points]
+            if len(closed) < TIERS[tier][1] or tier + 1 == len(TIERS) or not points:
                 break  # nothing was ever dropped here
             # What coarser spans tell begins and ends where theirs do.
             coarse_ms = TIERS[tier + 1][0] * 1000
-            begin_ms = -(-told[0].at // coarse_ms) * coarse_ms
-            told = [point for point in told if point.at >= begin_ms]
-        return told
+            begin_ms = -(-points[0].at // coarse_ms) * coarse_ms
+            points = [point for point in points if point.at >= begin_ms]
+        return points
 
-    def _turn(self, tier: int, at_s: float) -> Span:
+    def _rotate(self, tier: int, at_s: float) -> Span:
         """Close a span, hand it on to the coarser ones, and begin the next."""
         span, width = self._spans[tier], TIERS[tier][0]
         if span.calls:
-            self._closed[tier].append(span.point())
+            self._closed[tier].append(span.to_point())
             if tier + 1 < len(TIERS):
                 upper = self._spans[tier + 1]
                 if not upper.at <= span.at < upper.until:
-                    upper = self._turn(tier + 1, span.at)
+                    upper = self._rotate(tier + 1, span.at)
                 upper.merge(span)
         begin = int(at_s // width) * width
         self._spans[tier] = fresh = Span(begin, begin + width)
@@ -126,9 +126,9 @@ class Timeline:
 
 def percentile(bins: Sequence[int], part: float) -> float:
     """Milliseconds within which that part of all calls ended, told within a tenth or so."""
-    wanted, seen = part * sum(bins), 0
-    for place, count in enumerate(bins):
+    target, seen = part * sum(bins), 0
+    for index, count in enumerate(bins):
         seen += count
-        if count and seen >= wanted:
-            return round(BOUNDS[min(place, len(BOUNDS) - 1)] / 2**0.125, 2)
+        if count and seen >= target:
+            return round(BOUNDS[min(index, len(BOUNDS) - 1)] / 2**0.125, 2)
     return 0.0

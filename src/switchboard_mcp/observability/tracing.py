@@ -42,9 +42,9 @@ Collect = Callable[[], Iterable[Value]]
 NAME = "switchboard"
 HEADERS = frozenset(key.encode() for key in KEYS)
 # What went well as far as the protocol goes. A host that cancels is no error either.
-FINE = frozenset({"ok", "cancelled"})
+NOT_ERRORS = frozenset({"ok", "cancelled"})
 # One look at the children serves all metrics of one report.
-SAME_LOOK_S = 1.0
+SNAPSHOT_S = 1.0
 _PROPAGATOR = CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()])
 
 
@@ -54,10 +54,10 @@ class OpenTelemetry:
     def __init__(
         self, processor: SpanProcessor | None, reader: MetricReader | None, *, named: bool = False
     ) -> None:
-        about = {SERVICE_VERSION: __version__}
+        attributes = {SERVICE_VERSION: __version__}
         if not named:
-            about[SERVICE_NAME] = NAME
-        resource = Resource.create(about)
+            attributes[SERVICE_NAME] = NAME
+        resource = Resource.create(attributes)
         self._traces = TracerProvider(resource=resource, shutdown_on_exit=False)
         if processor is not None:
             self._traces.add_span_processor(processor)
@@ -72,7 +72,7 @@ class OpenTelemetry:
             explicit_bucket_boundaries_advisory=list(BOUNDARIES),
         )
 
-    def arrived(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def attach_context(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """An HTTP request has come: whatever it starts is part of the trace that its headers name."""
         carrier = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in headers if name in HEADERS
@@ -80,32 +80,36 @@ class OpenTelemetry:
         # Without one too: requests that come close after another on one connection begin where that was served.
         context.attach(_PROPAGATOR.extract(carrier, Context()))
 
-    def begin(self, method: str, target: str, told: Mapping[str, str], meta: Meta) -> tuple[Span, Meta]:
+    def start_span(
+        self, method: str, target: str, attributes: Mapping[str, str], meta: Meta
+    ) -> tuple[Span, Meta]:
         """A request begins. Gives its span, and the `_meta` for the child, in which that span is the parent."""
         carrier = {key: text for key in KEYS if (text := text_of(meta.get(key))) is not None}
         parent = _PROPAGATOR.extract(carrier, Context()) if "traceparent" in carrier else None
-        attributes = {"mcp.method.name": method, **told}
+        span_attributes = {"mcp.method.name": method, **attributes}
         name = f"{method} {target}" if target else method
-        span = self._tracer.start_span(name, parent, SpanKind.SERVER, attributes)
-        sent: dict[str, str] = {}
-        _PROPAGATOR.inject(sent, set_span_in_context(span, parent))
-        return span, {**meta, **{key: Raw(msgspec.json.encode(text)) for key, text in sent.items()}}
+        span = self._tracer.start_span(name, parent, SpanKind.SERVER, span_attributes)
+        injected: dict[str, str] = {}
+        _PROPAGATOR.inject(injected, set_span_in_context(span, parent))
+        return span, {**meta, **{key: Raw(msgspec.json.encode(text)) for key, text in injected.items()}}
 
-    def end(self, span: Span, method: str, told: Mapping[str, str], outcome: str, seconds: float) -> None:
+    def end_span(
+        self, span: Span, method: str, attributes: Mapping[str, str], outcome: str, seconds: float
+    ) -> None:
         """A request has its answer, or nobody waits for it any more."""
-        attributes = {"mcp.method.name": method, **told}
-        if outcome not in FINE:
-            attributes["error.type"] = "tool_error" if outcome == "error" else outcome
-            span.set_attribute("error.type", attributes["error.type"])
+        span_attributes = {"mcp.method.name": method, **attributes}
+        if outcome not in NOT_ERRORS:
+            span_attributes["error.type"] = "tool_error" if outcome == "error" else outcome
+            span.set_attribute("error.type", span_attributes["error.type"])
             span.set_status(StatusCode.ERROR)
         elif outcome != "ok":
             span.set_attribute("switchboard.outcome", outcome)
         span.end()
-        self._durations.record(seconds, attributes)
+        self._durations.record(seconds, span_attributes)
 
-    def observe(self, collect: Collect) -> None:
+    def report_metrics(self, collect: Collect) -> None:
         """Report what is counted elsewhere; `collect` is called from another thread."""
-        look = _Look(collect)
+        look = _MetricSnapshot(collect)
         for name, metric in METRICS.items():
             if metric.kind != "histogram":
                 _instrument(self._meter, name, look)
@@ -116,28 +120,28 @@ class OpenTelemetry:
         self._metrics.shutdown()
 
 
-class _Look:
+class _MetricSnapshot:
     """What was counted at one moment."""
 
     def __init__(self, collect: Collect) -> None:
         self._collect = collect
-        self._at = -SAME_LOOK_S
+        self._at = -SNAPSHOT_S
         self._values: list[Value] = []
 
     def read(self, metric: str, _options: CallbackOptions) -> Iterable[Observation]:
-        if monotonic() - self._at >= SAME_LOOK_S:
+        if monotonic() - self._at >= SNAPSHOT_S:
             self._values, self._at = list(self._collect()), monotonic()
         return [Observation(each.value, dict(each.labels)) for each in self._values if each.metric == metric]
 
 
-def _instrument(meter: Meter, name: str, look: _Look) -> None:
+def _instrument(meter: Meter, name: str, look: _MetricSnapshot) -> None:
     metric = METRICS[name]
     dotted = name.removesuffix("_total").replace("_", ".")
     make = meter.create_observable_counter if metric.kind == "counter" else meter.create_observable_gauge
     make(dotted, [partial(look.read, name)], description=metric.help)
 
 
-class _Words(logging.Handler):
+class _WarningHandler(logging.Handler):
     """Takes what the library has to say, which else would go to stderr in a form of its own."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
@@ -152,15 +156,15 @@ def from_environment(environ: Mapping[str, str], warn: Callable[[str], None]) ->
     """As OpenTelemetry's own variables say; of exporters `otlp` and `none` are known."""
     for name in ("opentelemetry", "urllib3"):
         logging.getLogger(name).propagate = False
-        logging.getLogger(name).addHandler(_Words(warn))
+        logging.getLogger(name).addHandler(_WarningHandler(warn))
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return OpenTelemetry(None, None)
     processor = reader = None
-    if _wants(environ, "OTEL_TRACES_EXPORTER"):
+    if _is_enabled(environ, "OTEL_TRACES_EXPORTER"):
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
         processor = BatchSpanProcessor(OTLPSpanExporter())
-    if _wants(environ, "OTEL_METRICS_EXPORTER"):
+    if _is_enabled(environ, "OTEL_METRICS_EXPORTER"):
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
         reader = PeriodicExportingMetricReader(OTLPMetricExporter())
@@ -168,9 +172,9 @@ def from_environment(environ: Mapping[str, str], warn: Callable[[str], None]) ->
     return OpenTelemetry(processor, reader, named=named)
 
 
-def _wants(environ: Mapping[str, str], variable: str) -> bool:
-    wish = environ.get(variable, "") or "otlp"
-    if wish not in ("otlp", "none"):
-        told = f"{variable} is '{wish}'; Switchboard knows 'otlp' and 'none'."
-        raise refused("config_invalid", told, hint=f"Set {variable} to one of them, or unset it.")
-    return wish == "otlp"
+def _is_enabled(environ: Mapping[str, str], variable: str) -> bool:
+    exporter = environ.get(variable, "") or "otlp"
+    if exporter not in ("otlp", "none"):
+        message = f"{variable} is '{exporter}'; Switchboard knows 'otlp' and 'none'."
+        raise refused("config_invalid", message, hint=f"Set {variable} to one of them, or unset it.")
+    return exporter == "otlp"

@@ -31,7 +31,9 @@ class Stream:
 
 
 def record(folder: Path, *outcomes: str) -> None:
-    audit = AuditLog(Settings(), str(folder), Redactor(), masks={}, deny=False, warn=lambda problem: None)
+    audit = AuditLog(
+        Settings(), str(folder), Redactor(), masks={}, fail_closed=False, warn=lambda problem: None
+    )
     audit.start()
     for outcome in outcomes:
         audit.record("child", child="github", outcome=outcome)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from switchboard_mcp.config.models import Expose
-from switchboard_mcp.gateway.suites.tool_readiness import GREETING_S
+from switchboard_mcp.gateway.suites.tool_readiness import INITIALIZE_WAIT_S
 from tests.unit.gateway.board import EVERYTHING, NEW, OLD, PREFIX, Board, FakeChild, Host, Json, Road
 
 TASKS = PREFIX + "tasks"
@@ -210,7 +210,7 @@ def test_a_slow_child_does_not_keep_a_host_from_being_greeted(board: Board) -> N
     host.modern = False
     asked = host.ask("initialize", {"protocolVersion": OLD, "capabilities": {}})
     assert host.answer(asked) is None
-    board.advance(GREETING_S)
+    board.advance(INITIALIZE_WAIT_S)
     assert host.result(asked)["protocolVersion"] == OLD
     board.advance(100)
     assert host.road.answers == 1

@@ -69,7 +69,7 @@ def test_auto_looks_again_when_the_tools_are_others(board: Board) -> None:
 def test_instructions_speak_of_suites_only_where_there_are_some(board: Board) -> None:
     board.child(exposure="auto", tools=TINY)
     board.host().call("now")
-    assert "suite" not in board.gateway.view.listing.instructions()
+    assert "suite" not in board.gateway.view.tool_list.instructions()
 
 
 def test_a_pinned_subtool_is_listed_beside_the_suite_and_can_be_called_either_way(board: Board) -> None:

@@ -202,7 +202,7 @@ def test_a_trace_that_comes_in_the_headers_of_http_goes_on(board: Board, closing
     closing.append(traced := Traced(board))
 
     def as_a_request_of_its_own() -> None:
-        traced.otel.arrived([(b"host", b"here"), (b"traceparent", PARENT.encode())])
+        traced.otel.attach_context([(b"host", b"here"), (b"traceparent", PARENT.encode())])
         host.call()
 
     contextvars.copy_context().run(as_a_request_of_its_own)
@@ -232,7 +232,7 @@ def test_counts_and_times_reach_the_metrics_of_opentelemetry(board: Board, closi
     child = board.child()
     host = board.host()
     closing.append(traced := Traced(board))
-    traced.otel.observe(lambda: [Value("switchboard_child_calls_total", 3, {"child": "kid"})])
+    traced.otel.report_metrics(lambda: [Value("switchboard_child_calls_total", 3, {"child": "kid"})])
     host.call()
     child.server.give(child.server.last(), OK)
     board.settle()

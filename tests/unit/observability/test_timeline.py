@@ -9,7 +9,7 @@ FINE_S, FINE_MOST = TIERS[0]
 
 def test_before_the_first_call_there_is_nothing() -> None:
     timeline = Timeline()
-    assert timeline.now() is None
+    assert timeline.current() is None
     assert timeline.points() == []
 
 
@@ -20,7 +20,7 @@ def test_calls_of_one_span_are_told_together_and_quiet_times_not_at_all() -> Non
     timeline.add(1_100.0, 2.0, failed=False)
     told = [(point.at, point.seconds, point.calls, point.errors) for point in timeline.points()]
     assert told == [(1_000_000, 5, 2, 1), (1_100_000, 5, 1, 0)]
-    newest = timeline.now()
+    newest = timeline.current()
     assert newest is not None
     assert newest == timeline.points()[-1]
 
@@ -97,4 +97,4 @@ def test_what_takes_longer_than_anything_is_counted_at_the_end() -> None:
 def test_a_tally_tells_the_last_calls() -> None:
     tally = ChildTimeline()
     tally.times.extend(float(number) for number in range(1, 1_001))
-    assert (tally.within(0.5), tally.within(0.95)) == (873.0, 987.0)
+    assert (tally.percentile_ms(0.5), tally.percentile_ms(0.95)) == (873.0, 987.0)

@@ -104,15 +104,16 @@ class RedisReplicas:
         finally:
             self.reachable = False
             for meter in self._meters:
-                meter.ask()
-                meter.alone()
+                meter.next_batch()
+                meter.decide_locally()
             await self._ledger.close()
 
     async def _count(self) -> None:
         """One question for all that wait now."""
         meters, self._meters = self._meters, {}
         wishes = [
-            TokenRequest(meter.key, meter.calls_per_minute, meter.burst, meter.ask()) for meter in meters
+            TokenRequest(meter.key, meter.calls_per_minute, meter.burst, meter.next_batch())
+            for meter in meters
         ]
         told = None
         try:
@@ -121,9 +122,9 @@ class RedisReplicas:
         finally:
             for place, meter in enumerate(meters):
                 if told is None:
-                    meter.alone()
+                    meter.decide_locally()
                 else:
-                    meter.told(*told[place])
+                    meter.on_granted(*told[place])
 
     async def _tell(self) -> None:
         """Say what is new of children; what could not be said is said later, if it is still true."""

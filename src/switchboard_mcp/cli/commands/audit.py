@@ -15,7 +15,7 @@ from switchboard_mcp.app import load
 from switchboard_mcp.cli.console import Screen, Styled, cut, one_line, plural, visible_width
 from switchboard_mcp.cli.invocation import Invocation, misuse
 from switchboard_mcp.errors import refused
-from switchboard_mcp.observability.audit.hash_chain import FAILED, AuditEntry, fits
+from switchboard_mcp.observability.audit.hash_chain import FAILED, AuditEntry, matches
 from switchboard_mcp.observability.audit.reader import Reader
 from switchboard_mcp.observability.audit.verification import AuditVerdict, verify
 
@@ -76,7 +76,7 @@ def show_verdict(verdict: AuditVerdict, folder: str, asked: Invocation) -> int:
 def news(reader: Reader, asked: Invocation) -> Iterator[AuditEntry]:
     """What has come of what was asked for."""
     given = asked.given
-    return (entry for entry in reader.news() if fits(entry, given.child, given.kind, given.outcome))
+    return (entry for entry in reader.read_new() if matches(entry, given.child, given.kind, given.outcome))
 
 
 def chosen(reader: Reader, asked: Invocation) -> Iterable[AuditEntry]:
@@ -122,7 +122,7 @@ def row(entry: AuditEntry) -> tuple[str | Styled, ...]:
     """One record for people."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.at / 1000))
     outcome = entry.outcome or (f"{entry.count:,}" if entry.count else "")
-    style = "green" if entry.outcome in GOOD else "red" if fits(entry, outcome=FAILED) else ""
+    style = "green" if entry.outcome in GOOD else "red" if matches(entry, outcome=FAILED) else ""
     return (
         Styled(stamp, "dim"),
         str(entry.seq),

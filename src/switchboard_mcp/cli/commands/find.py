@@ -14,8 +14,8 @@ from switchboard_mcp.gateway.suites.tool_search import (
     IndexedTool,
     SubtoolMatch,
     ToolSearch,
-    entry,
-    match,
+    search_document,
+    to_match,
 )
 from switchboard_mcp.suites.search import Index
 
@@ -48,10 +48,10 @@ def in_catalog(asked: Invocation, query: str) -> list[SubtoolMatch]:
     servers = named(read_catalog(asked.given.catalog))
     places = [IndexedTool(name, tool.view()) for name, server in servers.items() for tool in server.tools]
     index = Index(
-        [entry(place.tool, place.suite, servers[place.suite].description or "") for place in places]
+        [search_document(place.tool, place.suite, servers[place.suite].description or "") for place in places]
     )
     hits = index.search(query, asked.given.limit)
-    return [match(places[hit.place], hit.score, doc_chars(asked)) for hit in hits]
+    return [to_match(places[hit.place], hit.score, doc_chars(asked)) for hit in hits]
 
 
 def doc_chars(asked: Invocation) -> int:

@@ -18,55 +18,55 @@ from switchboard_mcp.policy.access import access
 from switchboard_mcp.protocol import message_meta
 
 # Enough for what an agent asks again and again; nobody's memory is filled by it.
-MOST_ANSWERS = 512
-MOST_ANSWER_BYTES = 256 * 1024
+MAX_RESULTS = 512
+MAX_RESULT_BYTES = 256 * 1024
 
 
 class CachedResult(Struct, frozen=True, gc=False):
-    """A result, and until when it is good."""
+    """A result, and expires_at when it is good."""
 
     result: bytes
-    until: float
+    expires_at: float
 
 
 class ResultCache:
     """The answers of one suite. `age` grows whenever something may have changed."""
 
     def __init__(self, settings: Settings) -> None:
-        self.age = 0
+        self.generation = 0
         self._ttl_s = settings.ttl_ms / 1000
-        self._wanted = access(Expose(allow=settings.subtools))
-        self._answers: OrderedDict[Hashable, CachedResult] = OrderedDict()
+        self._subtools = access(Expose(allow=settings.subtools))
+        self._results: OrderedDict[Hashable, CachedResult] = OrderedDict()
 
     def covers(self, subtool: str) -> bool:
         """Whether answers of this subtool are wanted; that it is read-only somebody else has to know."""
-        return self._wanted.permits(subtool)
+        return self._subtools.permits(subtool)
 
     def get(self, key: Hashable, now: float) -> bytes | None:
         """The answer that was kept, while it is good."""
-        kept = self._answers.get(key)
-        if kept is None:
+        cached = self._results.get(key)
+        if cached is None:
             return None
-        if kept.until < now:
-            del self._answers[key]
+        if cached.expires_at < now:
+            del self._results[key]
             return None
-        return kept.result
+        return cached.result
 
-    def put(self, key: Hashable, result: bytes, age: int, now: float) -> None:
+    def put(self, key: Hashable, result: bytes, generation: int, now: float) -> None:
         """Keep an answer, unless something may have changed since it was asked for (at `age`)."""
-        if age != self.age or len(result) > MOST_ANSWER_BYTES or not _is_plain(result):
+        if generation != self.generation or len(result) > MAX_RESULT_BYTES or not _is_cacheable(result):
             return
-        self._answers[key] = CachedResult(result, now + self._ttl_s)
-        if len(self._answers) > MOST_ANSWERS:
-            self._answers.popitem(last=False)
+        self._results[key] = CachedResult(result, now + self._ttl_s)
+        if len(self._results) > MAX_RESULTS:
+            self._results.popitem(last=False)
 
     def clear(self) -> None:
         """Something may have changed."""
-        self.age += 1
-        self._answers.clear()
+        self.generation += 1
+        self._results.clear()
 
 
-def _is_plain(result: bytes) -> bool:
+def _is_cacheable(result: bytes) -> bool:
     """Whether it is an answer for good: no failure, no question back."""
     if is_error(result):
         return False

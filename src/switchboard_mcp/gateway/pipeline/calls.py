@@ -48,11 +48,11 @@ class PipelineRequest(PipelineEnding):
         """Set what every guarded call has."""
         self.chain = chain
         self.began = chain.now()
-        self.gate = self.inner = self.walk = self.key = None
+        self.limiter = self.inner = self.walk = self.key = None
         self.given = b""
         self.age = 0
         self.outcome = ""
-        self.over = False
+        self.finished = False
 
     kind = "call"  # what the record calls it
 
@@ -79,8 +79,8 @@ class PipelineRequest(PipelineEnding):
             return
         under_way[self.host_id] = self
         audit = chain.audit
-        if audit is not None and audit.deny and audit.trouble is not None:
-            self.on_failed(audit.trouble)
+        if audit is not None and audit.fail_closed and audit.write_failure is not None:
+            self.on_failed(audit.write_failure)
         elif chain.middleware and self.kind == "call":
             self.walk = chain.start_task(self._walk())
         else:
@@ -91,8 +91,8 @@ class PipelineRequest(PipelineEnding):
         chain = self.chain
         if chain.cache is not None and self.kind == "call" and self._from_cache():
             return
-        if chain.gates is not None:
-            verdict = chain.gates.of(self.session.principal).enter(self, chain.now())
+        if chain.limiters is not None:
+            verdict = chain.limiters.for_principal(self.session.principal).acquire(self, chain.now())
             if verdict is False:
                 return
             if verdict is not True:
@@ -102,9 +102,9 @@ class PipelineRequest(PipelineEnding):
 
     def finish(self, result: Raw | bytes) -> None:
         """The child has answered, or a failure says why not."""
-        if self.over:
+        if self.finished:
             return
-        self.leave()
+        self.release_slot()
         body = bytes(result)
         if not self.outcome:
             self.outcome = "error" if is_error(body) else "ok"
@@ -117,18 +117,18 @@ class PipelineRequest(PipelineEnding):
 
     def on_failed(self, problem: Failure) -> None:
         """Why the child was not asked, or did not answer."""
-        if self.over:
+        if self.finished:
             return
         self.outcome = problem.code
         if self.inner is not None and not self.inner.done():
-            self.leave()
+            self.release_slot()
             self.inner.set_result(problem)
         else:
             super().on_failed(problem)
 
     def cancel(self, reason: str) -> None:
         """The host no longer waits."""
-        if not self.over:
+        if not self.finished:
             self._withdraw()
             self.close("cancelled")
             if self.walk is not None:
@@ -137,27 +137,29 @@ class PipelineRequest(PipelineEnding):
 
     def _end(self, body: bytes) -> None:
         """Answer the host."""
-        cap = self.chain.cap
-        if cap is not None and len(body) > cap.most and self.kind == "call":
-            body = cap.cut(body, self.session.principal, self.subtool)
+        cap = self.chain.pager
+        if cap is not None and len(body) > cap.max_bytes and self.kind == "call":
+            body = cap.first_page(body, self.session.principal, self.subtool)
         self.close(self.outcome)
         super().finish(body)
 
     def close(self, outcome: str) -> None:
         """However it ended: leave nothing behind, and write it down."""
-        self.over = True
-        self.leave()
+        self.finished = True
+        self.release_slot()
         if self.age < 0 and self.chain.cache is not None:
             self.chain.cache.clear()
         if self.walk is not None and self.inner is not None and not self.inner.done():
             self.walk.cancel()
-        self.chain.recorded(self.kind, self.session.principal, self.subtool, self.args, outcome, self.began)
+        self.chain.record_call(
+            self.kind, self.session.principal, self.subtool, self.args, outcome, self.began
+        )
 
     def _withdraw(self) -> None:
         """Leave, or wait no longer for a turn."""
-        if self.gate is None and self.chain.gates is not None:
-            self.chain.gates.of(self.session.principal).give_up(self)
-        self.leave()
+        if self.limiter is None and self.chain.limiters is not None:
+            self.chain.limiters.for_principal(self.session.principal).abandon(self)
+        self.release_slot()
 
     def _from_cache(self) -> bool:
         """Answer from the cache, where that can be; a call that may change something empties it."""
@@ -169,7 +171,7 @@ class PipelineRequest(PipelineEnding):
             self.age = -1
             return False
         self.key = chain.cache_key(self.session, self.subtool, self.args, modern=self.modern)
-        self.age = cache.age
+        self.age = cache.generation
         found = cache.get(self.key, chain.now()) if read_only and self.key is not None else None
         if found is None:
             return False
@@ -204,10 +206,10 @@ class PipelineRequest(PipelineEnding):
         except TimeoutError:
             answer = self._lateness()
         except CancelledError:
-            if not self.over:  # not the host's doing: everything ends
+            if not self.finished:  # not the host's doing: everything ends
                 self.cancel("Switchboard is stopping")
             raise
-        if self.over:
+        if self.finished:
             return
         self.inner = None
         if isinstance(answer, Failure):
@@ -236,7 +238,7 @@ class PipelineRequest(PipelineEnding):
         except CancelledError:
             # Middleware that waits no longer, or the host has gone: the child need not go on.
             self._withdraw()
-            if not self.over:
+            if not self.finished:
                 super().cancel("no longer wanted")
             raise
         finally:
@@ -260,8 +262,8 @@ class PipelineCall(PipelineRequest, SubtoolCall):
         self, session: Session, route: ReplyChannel, host_id: bytes, suite: ChildSuite, params: PlainParams
     ) -> None:
         super().__init__(session, route, host_id, suite, params)
-        assert suite.chain is not None
-        self.arm(suite.chain)
+        assert suite.pipeline is not None
+        self.arm(suite.pipeline)
 
     @property
     def subtool(self) -> str:
@@ -297,8 +299,8 @@ class PipelineForward(PipelineRequest, ForwardedRequest):
 
     def __init__(self, plain: ForwardedRequest, suite: ChildSuite) -> None:
         super().__init__(plain.inbound, suite, plain.method, plain.members, plain.rewrite)
-        assert suite.chain is not None
-        self.arm(suite.chain)
+        assert suite.pipeline is not None
+        self.arm(suite.pipeline)
 
     @property
     def kind(self) -> str:  # type: ignore[override]

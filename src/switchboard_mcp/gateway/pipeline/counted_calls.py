@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class CountedCall(PipelineEnding, SubtoolCall):
     """See the module."""
 
-    __slots__ = ("began", "chain", "gate", "outcome", "over")
+    __slots__ = ("began", "chain", "finished", "limiter", "outcome")
 
     def __init__(  # the base's own, written out: a frame less
         self,
@@ -48,9 +48,9 @@ class CountedCall(PipelineEnding, SubtoolCall):
         self.id = b""
         self.chain = chain
         self.began = chain.now()
-        self.gate: RateLimiter | None = None
+        self.limiter: RateLimiter | None = None
         self.outcome = ""
-        self.over = False
+        self.finished = False
 
     def begin(self) -> None:
         """Go to the child, unless something here is against it."""
@@ -58,13 +58,13 @@ class CountedCall(PipelineEnding, SubtoolCall):
             told = "A request with this id is still under way."
             self.session.refuse(self.route, self.host_id, INVALID_REQUEST, told)
             return
-        audit, gates = self.chain.audit, self.chain.gates
-        if audit is not None and audit.deny and audit.trouble is not None:
-            self.on_failed(audit.trouble)
+        audit, limiters = self.chain.audit, self.chain.limiters
+        if audit is not None and audit.fail_closed and audit.write_failure is not None:
+            self.on_failed(audit.write_failure)
             return
-        if gates is not None:
-            gate = gates.shared or gates.of(self.session.principal)
-            verdict = gate.enter(self, self.began)
+        if limiters is not None:
+            gate = limiters.shared or limiters.for_principal(self.session.principal)
+            verdict = gate.acquire(self, self.began)
             if verdict is not True:
                 if verdict is not False:
                     self.on_failed(verdict)
@@ -72,31 +72,31 @@ class CountedCall(PipelineEnding, SubtoolCall):
         try:  # as `admit` does, a frame less
             self.child.acquire(self)
         except BaseException:
-            self.leave()
+            self.release_slot()
             raise
 
     def finish(self, result: Raw | bytes) -> None:
         """The child has answered, or a failure says why not."""
-        if self.over:
+        if self.finished:
             return
-        self.over = True
+        self.finished = True
         chain = self.chain
-        if self.gate is not None:
-            self.gate.leave(self)
+        if self.limiter is not None:
+            self.limiter.release(self)
         body = bytes(result)
-        cap, audit = chain.cap, chain.audit
+        cap, audit = chain.pager, chain.audit
         if audit is not None:
             asked = self.params.arguments
             outcome = self.outcome or ("error" if body.find(b'"isError"') > 0 and is_error(body) else "ok")
             args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
             took = chain.now() - self.began
-            who = self.session.principal or chain.local
+            who = self.session.principal or chain.anonymous
             pending = audit.pending  # by hand what `record` does
             pending.append(("call", who, chain.source, asked.subtool, args, outcome, took, audit.clock()))
             if len(pending) == 1:
                 audit.rouse()
-        if cap is not None and len(body) > cap.most:
-            body = cap.cut(body, self.session.principal, self.params.arguments.subtool)
+        if cap is not None and len(body) > cap.max_bytes:
+            body = cap.first_page(body, self.session.principal, self.params.arguments.subtool)
         under_way, host_id = self.session.under_way, self.host_id
         if self.meta is UNSET and under_way.get(host_id) is self:  # the base's own, for the ordinary case
             del under_way[host_id]
@@ -111,16 +111,16 @@ class CountedCall(PipelineEnding, SubtoolCall):
 
     def cancel(self, reason: str) -> None:
         """The host no longer waits."""
-        if not self.over:
-            if self.gate is None and self.chain.gates is not None:
-                self.chain.gates.of(self.session.principal).give_up(self)
+        if not self.finished:
+            if self.limiter is None and self.chain.limiters is not None:
+                self.chain.limiters.for_principal(self.session.principal).abandon(self)
             self.close("cancelled")
         super().cancel(reason)
 
     def close(self, outcome: str) -> None:
         """However it ended, but for the ordinary end: write it down."""
-        self.over = True
-        self.leave()
+        self.finished = True
+        self.release_slot()
         asked = self.params.arguments
         args = bytes(asked.args)  # type: ignore[arg-type]  # as above
-        self.chain.recorded("call", self.session.principal, asked.subtool, args, outcome, self.began)
+        self.chain.record_call("call", self.session.principal, asked.subtool, args, outcome, self.began)

@@ -21,14 +21,14 @@ class PipelineEnding(HostRequest):
 
     __slots__ = ()
 
-    gate: RateLimiter | None
-    over: bool
+    limiter: RateLimiter | None
+    finished: bool
 
     def close(self, outcome: str) -> None:
         """However it ended: leave nothing behind, and write it down."""
         raise NotImplementedError
 
-    def go(self) -> None:
+    def on_admitted(self) -> None:
         """The wait for a turn is over."""
         try:
             self.child.acquire(self)
@@ -40,23 +40,23 @@ class PipelineEnding(HostRequest):
         try:
             self.child.acquire(self)
         except BaseException:
-            self.leave()
+            self.release_slot()
             raise
 
     def finish_with_error(self, body: Raw | bytes) -> None:
         """An error of the protocol is for the host, and no matter of middleware."""
-        if not self.over:
+        if not self.finished:
             self.close("protocol_error")
             super().finish_with_error(body)
 
     def explained(self, error: Raw) -> bool:
         """Answer the host of an error that is about the host itself."""
         told = super().explained(error)
-        if told and not self.over:
+        if told and not self.finished:
             self.close("input_required")
         return told
 
-    def leave(self) -> None:
+    def release_slot(self) -> None:
         """Give the place to the next."""
-        if self.gate is not None:
-            self.gate.leave(self)
+        if self.limiter is not None:
+            self.limiter.release(self)

@@ -24,7 +24,7 @@ from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.incoming import refuse_call
 from switchboard_mcp.gateway.pipeline.calls import PipelineCall, PipelineForward, PipelineResumedCall
 from switchboard_mcp.gateway.pipeline.counted_calls import CountedCall
-from switchboard_mcp.gateway.pipeline.rate_limit import gates
+from switchboard_mcp.gateway.pipeline.rate_limit import build_limiters
 from switchboard_mcp.middleware import Answer, Next, ToolCall
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.transport.rpc import clock
@@ -48,17 +48,17 @@ class CallPipeline:
         limits: LimitSettings,
         services: ChildContext,
         middleware: tuple[NamedMiddleware, ...],
-        shelf: PageStore | None,
+        page_store: PageStore | None,
     ) -> None:
         self.suite = suite
         self.middleware = middleware
         self.audit: CallRecorder | None = services.recorder or services.audit
         self.loop: AbstractEventLoop = services.loop
         self.start_task: Callable[[Coroutine[Any, Any, None]], Task[None]] = services.start_task
-        self.gates = gates(suite.name, limits, services.loop, services.replicas)
+        self.limiters = build_limiters(suite.name, limits, services.loop, services.replicas)
         # What is shown wants a finer clock than the whole milliseconds that some loops go by, and gates with them.
-        shown = services.recorder is not None and self.gates is None
-        self.now = monotonic if shown else clock(services.loop)
+        on_dashboard = services.recorder is not None and self.limiters is None
+        self.now = monotonic if on_dashboard else clock(services.loop)
         self.isolated = settings.isolation == "session"
         self._services = services
         self.source = suite.source
@@ -69,26 +69,26 @@ class CallPipeline:
             from switchboard_mcp.gateway.pipeline.cache import ResultCache
 
             self.cache = ResultCache(settings.cache)
-        self.cap = None
-        if limits.result_bytes is not None and shelf is not None:
+        self.pager = None
+        if limits.result_bytes is not None and page_store is not None:
             from switchboard_mcp.gateway.pipeline.result_paging import ResultPager
 
-            most = limits.result_bytes
-            self.cap = ResultPager(
-                suite.name, most, shelf, services.loop, fetchable=suite.exposure != "direct"
+            max_bytes = limits.result_bytes
+            self.pager = ResultPager(
+                suite.name, max_bytes, page_store, services.loop, fetchable=suite.exposure != "direct"
             )
 
-    def around(self, suite: ChildSuite) -> CallPipeline:
+    def for_suite(self, suite: ChildSuite) -> CallPipeline:
         """The same chain, with its gates and memory, for a suite of which less is shown."""
-        chain = object.__new__(CallPipeline)
-        chain.__dict__.update(self.__dict__)
-        chain.suite = suite
-        return chain
+        pipeline = object.__new__(CallPipeline)
+        pipeline.__dict__.update(self.__dict__)
+        pipeline.suite = suite
+        return pipeline
 
     def begin(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Serve a call of a permitted subtool."""
-        if params.arguments.cursor and self.cap is not None:
-            self._fetch(session, route, id, params)
+        if params.arguments.cursor and self.pager is not None:
+            self._fetch_page(session, route, id, params)
         elif params.request_state is UNSET and self._plain:
             CountedCall(session, route, id, self.suite, params, self).begin()
         elif params.request_state is UNSET:
@@ -97,7 +97,7 @@ class CallPipeline:
             PipelineResumedCall(session, route, id, self.suite, params).begin()
 
     @property
-    def local(self) -> str:
+    def anonymous(self) -> str:
         """Who calls, where nobody has a name."""
         return self._services.default_principal
 
@@ -105,17 +105,23 @@ class CallPipeline:
         """A request of something the child is shown with directly."""
         return PipelineForward(request, self.suite)
 
-    def noted(self, kind: str, session: Session, subtool: str, outcome: str, args: bytes = b"") -> None:
+    def record_decision(
+        self, kind: str, session: Session, subtool: str, outcome: str, args: bytes = b""
+    ) -> None:
         """Record what is no call: a look inside, or a refusal before there was a call."""
         if self.audit is not None:
-            who = session.principal or self.local
-            self.audit.record(kind, who, self.suite.source, subtool, args, outcome)
+            principal = session.principal or self.anonymous
+            self.audit.record(kind, principal, self.suite.source, subtool, args, outcome)
 
-    def recorded(self, kind: str, who: str, subtool: str, args: bytes, outcome: str, began: float) -> None:
+    def record_call(
+        self, kind: str, principal: str, subtool: str, args: bytes, outcome: str, started_at: float
+    ) -> None:
         """Record how a call ended."""
         if self.audit is not None:
-            took = self.now() - began
-            self.audit.record(kind, who or self.local, self.suite.source, subtool, args, outcome, took)
+            seconds = self.now() - started_at
+            self.audit.record(
+                kind, principal or self.anonymous, self.suite.source, subtool, args, outcome, seconds
+            )
 
     def is_read_only(self, subtool: str) -> bool | None:
         """Whether the child says so of this subtool; None while nothing is known of the child."""
@@ -139,62 +145,64 @@ class CallPipeline:
         """Let the call through the middleware, the first one outermost."""
         step = innermost
         for named in reversed(self.middleware):
-            step = self._layer(named, step)
+            step = self._wrap(named, step)
         return await step(call)
 
-    def _layer(self, named: NamedMiddleware, following: Next) -> Next:
+    def _wrap(self, named: NamedMiddleware, next_step: Next) -> Next:
         async def step(call: ToolCall) -> Answer:
             try:
-                answer: object = await named.handler(call, following)
+                answer: object = await named.handler(call, next_step)
             except CancelledError:
                 raise
             except SwitchboardError as refusal:
                 return refusal.failure
             except Exception as problem:  # noqa: BLE001 - whoever wrote it, one call fails and nothing else
                 self._log.error("middleware.failed", name=named.name, problem=repr(problem))
-                return self._fault(named, call, f"failed with {type(problem).__name__}")
+                return self._middleware_failure(named, call, f"failed with {type(problem).__name__}")
             if isinstance(answer, bytes | Failure):
                 return answer
-            return self._fault(named, call, f"answered with {type(answer).__name__}, not bytes or a Failure")
+            return self._middleware_failure(
+                named, call, f"answered with {type(answer).__name__}, not bytes or a Failure"
+            )
 
         return step
 
-    def _fault(self, named: NamedMiddleware, call: ToolCall, what: str) -> Failure:
-        told = (
+    def _middleware_failure(self, named: NamedMiddleware, call: ToolCall, what: str) -> Failure:
+        message = (
             f"Middleware '{named.name}' {what} in a call of child '{call.child}', subtool '{call.subtool}'."
         )
-        return failure("middleware_failed", told, child=call.child, subtool=call.subtool)
+        return failure("middleware_failed", message, child=call.child, subtool=call.subtool)
 
-    def _fetch(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
+    def _fetch_page(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """The rest of a result that was too large."""
-        assert self.cap is not None
-        asked = params.arguments
-        found = self.cap.fetch(asked.cursor, session.principal, asked.subtool)
-        outcome = found.code if isinstance(found, Failure) else "ok"
-        self.noted("fetch", session, asked.subtool, outcome)
-        if isinstance(found, Failure):
-            refuse_call(session, route, id, params.meta, found)
+        assert self.pager is not None
+        arguments = params.arguments
+        page = self.pager.fetch(arguments.cursor, session.principal, arguments.subtool)
+        outcome = page.code if isinstance(page, Failure) else "ok"
+        self.record_decision("fetch", session, arguments.subtool, outcome)
+        if isinstance(page, Failure):
+            refuse_call(session, route, id, params.meta, page)
         else:
             modern = message_meta.is_modern(params.meta)
             route.answer(
-                jsonrpc.result(id, message_meta.to_modern(found, cacheable=False) if modern else found)
+                jsonrpc.result(id, message_meta.to_modern(page, cacheable=False) if modern else page)
             )
 
 
-def equip(
+def attach_pipelines(
     suites: Mapping[str, ChildSuite], config: Config, services: ChildContext, loaded: LoadedMiddleware | None
 ) -> None:
     """Give a chain to every suite that needs one."""
-    shelf: PageStore | None = None
-    everywhere = loaded.everywhere if loaded is not None else ()
-    own = loaded.of_child if loaded is not None else {}
+    page_store: PageStore | None = None
+    everywhere = loaded.all_suites if loaded is not None else ()
+    per_child = loaded.by_child if loaded is not None else {}
     for suite in suites.values():
         settings = config.suites.get(suite.source) or SuiteConfig()
         limits = merged(config.limits, settings.limits)
-        middleware = (*everywhere, *own.get(suite.source, ()))
-        if limits.result_bytes is not None and shelf is None:
+        middleware = (*everywhere, *per_child.get(suite.source, ()))
+        if limits.result_bytes is not None and page_store is None:
             from switchboard_mcp.gateway.pipeline.result_paging import PageStore
 
-            shelf = PageStore(services.loop)
+            page_store = PageStore(services.loop)
         if services.recorder or services.audit or middleware or settings.cache or limits != NO_LIMITS:
-            suite.chain = CallPipeline(suite, settings, limits, services, middleware, shelf)
+            suite.pipeline = CallPipeline(suite, settings, limits, services, middleware, page_store)

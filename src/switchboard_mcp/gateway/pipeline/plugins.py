@@ -29,8 +29,8 @@ class NamedMiddleware(Struct, frozen=True):
 class LoadedMiddleware(Struct, frozen=True):
     """What goes around all suites, and what around one child's."""
 
-    everywhere: tuple[NamedMiddleware, ...] = ()
-    of_child: dict[str, tuple[NamedMiddleware, ...]] = {}
+    all_suites: tuple[NamedMiddleware, ...] = ()
+    by_child: dict[str, tuple[NamedMiddleware, ...]] = {}
 
 
 def load(config: Config) -> LoadedMiddleware:
@@ -49,35 +49,35 @@ def load(config: Config) -> LoadedMiddleware:
 def _load_all(
     entries: Sequence[str | MiddlewareUse], key: str, allowed: frozenset[str] | None
 ) -> tuple[NamedMiddleware, ...]:
-    return tuple(_load_one(entry, f"{key}[{place}]", allowed) for place, entry in enumerate(entries))
+    return tuple(_load_one(entry, f"{key}[{index}]", allowed) for index, entry in enumerate(entries))
 
 
 def _load_one(entry: str | MiddlewareUse, key: str, allowed: frozenset[str] | None) -> NamedMiddleware:
     name, options = (entry, {}) if isinstance(entry, str) else (entry.use, dict(entry.options))
     if allowed is not None and name not in allowed:
         hint = "Add it to governance.middleware, or take it out."
-        told = f"{key}: middleware '{name}' is not allowed in governed mode."
-        raise refused("config_invalid", told, hint=hint)
+        message = f"{key}: middleware '{name}' is not allowed in governed mode."
+        raise refused("config_invalid", message, hint=hint)
     try:
-        handler: object = _factory(name)(options)
+        handler: object = _find_factory(name)(options)
     except Exception as problem:
-        told = f"{key}: middleware '{name}' cannot be loaded: {type(problem).__name__}: {problem}."
-        raise refused("config_invalid", told) from problem
+        message = f"{key}: middleware '{name}' cannot be loaded: {type(problem).__name__}: {problem}."
+        raise refused("config_invalid", message) from problem
     if not callable(handler):
-        told = f"{key}: the factory '{name}' gave no middleware, but {type(handler).__name__}."
-        raise refused("config_invalid", told)
+        message = f"{key}: the factory '{name}' gave no middleware, but {type(handler).__name__}."
+        raise refused("config_invalid", message)
     return NamedMiddleware(name, cast(Middleware, handler))
 
 
-def _factory(name: str) -> Factory:
+def _find_factory(name: str) -> Factory:
     module, colon, attribute = name.partition(":")
     if colon:
         from importlib import import_module
 
-        found: Any = import_module(module)
+        value: Any = import_module(module)
         for part in attribute.split("."):
-            found = getattr(found, part)
-        factory: Factory = found
+            value = getattr(value, part)
+        factory: Factory = value
         return factory
     from importlib.metadata import entry_points
 

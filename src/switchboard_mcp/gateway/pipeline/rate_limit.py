@@ -24,9 +24,9 @@ BUSY_RETRY_MS = 1_000
 class Admission(Protocol):
     """A call, as the gate sees it. `gate` is where it has a place."""
 
-    gate: RateLimiter | None
+    limiter: RateLimiter | None
 
-    def go(self) -> None:
+    def on_admitted(self) -> None:
         """It is the call's turn."""
 
     def on_failed(self, problem: Failure) -> None:
@@ -42,55 +42,55 @@ class RateLimiter:
         self._bucket: TokenBucket | None = None
         if limits.calls_per_minute is not None:
             self._bucket = TokenBucket(limits.calls_per_minute, limits.burst, loop.time())
-        self._most = limits.concurrent
-        self._most_waiting = limits.queue or 0
+        self._max_running = limits.concurrent
+        self._max_waiting = limits.queue or 0
         self._running = 0
         self._waiting: deque[Admission] = deque()
 
-    def enter(self, call: Admission, now: float) -> Failure | bool:
+    def acquire(self, call: Admission, now: float) -> Failure | bool:
         """True where the call may go on, False where it waits for its turn, else why it is refused."""
-        most = self._most
-        full = most is not None and self._running >= most
-        if full and len(self._waiting) >= self._most_waiting:
+        max_running = self._max_running
+        full = max_running is not None and self._running >= max_running
+        if full and len(self._waiting) >= self._max_waiting:
             return self._busy()
         if self._bucket is not None:
             wait_s = self._bucket.take(now)
             if wait_s:
-                return self._too_often(wait_s)
-        if most is None:
+                return self._rate_limited(wait_s)
+        if max_running is None:
             return True
         if full:
             self._waiting.append(call)
             return False
         self._running += 1
-        call.gate = self
+        call.limiter = self
         return True
 
-    def leave(self, call: Admission) -> None:
+    def release(self, call: Admission) -> None:
         """A call is over; whoever waits longest has its place."""
-        call.gate = None
+        call.limiter = None
         if not self._waiting:
             self._running -= 1
             return
-        following = self._waiting.popleft()
-        following.gate = self
+        next_call = self._waiting.popleft()
+        next_call.limiter = self
         # Not within the end of another: whatever goes wrong there is no matter of this call.
-        self._loop.call_soon(following.go)
+        self._loop.call_soon(next_call.on_admitted)
 
-    def give_up(self, call: Admission) -> None:
+    def abandon(self, call: Admission) -> None:
         """A call that waits is no longer wanted."""
         if call in self._waiting:
             self._waiting.remove(call)
 
     def _busy(self) -> Failure:
-        told = (
+        message = (
             f"Suite '{self._suite}' has {self._running} calls under way, as many as limits.concurrent allows."
         )
-        return failure("suite_busy", told, retry_after_ms=BUSY_RETRY_MS)
+        return failure("suite_busy", message, retry_after_ms=BUSY_RETRY_MS)
 
-    def _too_often(self, wait_s: float) -> Failure:
-        told = f"Suite '{self._suite}' is called more often than limits.callsPerMinute allows."
-        return failure("rate_limited", told, retry_after_ms=max(1, round(wait_s * 1000)))
+    def _rate_limited(self, wait_s: float) -> Failure:
+        message = f"Suite '{self._suite}' is called more often than limits.callsPerMinute allows."
+        return failure("rate_limited", message, retry_after_ms=max(1, round(wait_s * 1000)))
 
 
 class RateLimiterSet:
@@ -103,19 +103,21 @@ class RateLimiterSet:
         self._limits = limits
         self._loop = loop
         self._replicas = replicas
-        self.shared = None if limits.per == "principal" else self._gate()
-        self._own: dict[str, RateLimiter] = {}  # principals have tokens of the config, so there are few
+        self.shared = None if limits.per == "principal" else self._build()
+        self._by_principal: dict[
+            str, RateLimiter
+        ] = {}  # principals have tokens of the config, so there are few
 
-    def of(self, principal: str) -> RateLimiter:
+    def for_principal(self, principal: str) -> RateLimiter:
         """The one that counts this principal's calls."""
         if self.shared is not None:
             return self.shared
-        gate = self._own.get(principal)
-        if gate is None:
-            gate = self._own[principal] = self._gate(principal)
-        return gate
+        limiter = self._by_principal.get(principal)
+        if limiter is None:
+            limiter = self._by_principal[principal] = self._build(principal)
+        return limiter
 
-    def _gate(self, principal: str | None = None) -> RateLimiter:
+    def _build(self, principal: str | None = None) -> RateLimiter:
         if self._replicas is None or self._limits.calls_per_minute is None:
             return RateLimiter(self._suite, self._limits, self._loop)
         from switchboard_mcp.gateway.pipeline.shared_rate_limit import (
@@ -125,7 +127,7 @@ class RateLimiterSet:
         return SharedRateLimiter(self._suite, self._limits, self._loop, self._replicas, principal)
 
 
-def gates(
+def build_limiters(
     suite: str, limits: LimitSettings, loop: AbstractEventLoop, replicas: Replicas | None = None
 ) -> RateLimiterSet | None:
     """None where nothing is limited."""

@@ -46,10 +46,10 @@ class ResultPage(Struct, frozen=True):
     """Some blocks, each as JSON, and where the next page begins, where there is one."""
 
     blocks: list[Raw]
-    following: PageStart | None
+    next_start: PageStart | None
 
 
-def read(result: bytes) -> SplitResult | None:
+def split_result(result: bytes) -> SplitResult | None:
     """The result in blocks; None where it is none that could be cut."""
     try:
         members = _decode_object(result)
@@ -67,23 +67,23 @@ def read(result: bytes) -> SplitResult | None:
     return SplitResult(blocks, rest, len(result))
 
 
-def page(whole: SplitResult, start: PageStart, room: int) -> ResultPage:
+def build_page(result: SplitResult, start: PageStart, room: int) -> ResultPage:
     """As many blocks from `start` on as have room, in bytes; at least something of the first."""
     taken: list[Raw] = []
     left = room
-    for index in range(start.block, len(whole.blocks)):
-        block = whole.blocks[index]
+    for index in range(start.block, len(result.blocks)):
+        block = result.blocks[index]
         offset = start.offset if index == start.block else 0
         if isinstance(block, str):
-            length = _fitting(block, offset, left)
+            length = _fitting_length(block, offset, left)
             if length == 0 and taken:
                 return ResultPage(taken, PageStart(index, offset))
             length = max(length, 1)
-            written = _text(block[offset : offset + length])
+            written = _text_block(block[offset : offset + length])
             if offset + length < len(block):
                 return ResultPage([*taken, written], PageStart(index, offset + length))
         elif len(bytes(block)) > room:
-            written = _text(
+            written = _text_block(
                 f"[left out: {_decode_block(block).type or 'a block'} of {len(bytes(block)):,} bytes]"
             )
         else:
@@ -92,16 +92,16 @@ def page(whole: SplitResult, start: PageStart, room: int) -> ResultPage:
                 return ResultPage(taken, PageStart(index))
         taken.append(written)
         left -= len(bytes(written))
-        if left <= 0 and index + 1 < len(whole.blocks):
+        if left <= 0 and index + 1 < len(result.blocks):
             return ResultPage(taken, PageStart(index + 1))
     return ResultPage(taken, None)
 
 
-def _text(text: str) -> Raw:
+def _text_block(text: str) -> Raw:
     return Raw(_encode({"type": "text", "text": text}))
 
 
-def _fitting(text: str, offset: int, room: int) -> int:
+def _fitting_length(text: str, offset: int, room: int) -> int:
     """How many characters from `offset` on have room, as JSON writes them."""
     low, high = 0, min(len(text) - offset, max(room, 0))
     if len(_encode(text[offset : offset + high])) <= room:

@@ -35,63 +35,63 @@ class SharedRateLimiter(RateLimiter):
         if principal is not None:
             self.key += f":{principal}"
         self._replicas = replicas
-        self._fresh: deque[Admission] = deque()  # not asked for yet
-        self._asked: deque[Admission] = deque()
+        self._unsent: deque[Admission] = deque()  # not asked for yet
+        self._in_flight: deque[Admission] = deque()
 
-    def enter(self, call: Admission, now: float) -> Failure | bool:
+    def acquire(self, call: Admission, now: float) -> Failure | bool:
         """False where the call waits for an answer or its turn; else as every gate."""
         if not self._replicas.reachable:
-            return super().enter(call, now)
-        if self._most is not None:
-            places = self._most + self._most_waiting
-            if self._running + len(self._waiting) + len(self._asked) + len(self._fresh) >= places:
+            return super().acquire(call, now)
+        if self._max_running is not None:
+            places = self._max_running + self._max_waiting
+            if self._running + len(self._waiting) + len(self._in_flight) + len(self._unsent) >= places:
                 return self._busy()
-        self._fresh.append(call)
+        self._unsent.append(call)
         self._replicas.count(self)
         return False
 
-    def give_up(self, call: Admission) -> None:
+    def abandon(self, call: Admission) -> None:
         """A call that waits is no longer wanted."""
-        for line in (self._fresh, self._asked):
+        for line in (self._unsent, self._in_flight):
             if call in line:
                 line.remove(call)
-        super().give_up(call)
+        super().abandon(call)
 
-    def ask(self) -> int:
+    def next_batch(self) -> int:
         """How many calls wait for an answer; they are the ones that it is for."""
-        self._asked, self._fresh = self._fresh, self._asked
-        return len(self._asked)
+        self._in_flight, self._unsent = self._unsent, self._in_flight
+        return len(self._in_flight)
 
-    def told(self, granted: int, wait_s: float) -> None:
+    def on_granted(self, granted: int, wait_s: float) -> None:
         """So many of them may go on; for another one there is room after so long. No call's fault is another's."""
         assert self._bucket is not None
         now = self._loop.time()
-        while self._asked:
-            call = self._asked.popleft()
+        while self._in_flight:
+            call = self._in_flight.popleft()
             if granted > 0:
                 granted -= 1
                 self._bucket.take(now)
-                self._place(call)
+                self._start(call)
             else:
-                self._loop.call_soon(call.on_failed, self._too_often(wait_s))
+                self._loop.call_soon(call.on_failed, self._rate_limited(wait_s))
 
-    def alone(self) -> None:
+    def decide_locally(self) -> None:
         """Nobody answers: the bucket here does."""
         now = self._loop.time()
-        while self._asked:
-            call = self._asked.popleft()
-            verdict = super().enter(call, now)
+        while self._in_flight:
+            call = self._in_flight.popleft()
+            verdict = super().acquire(call, now)
             if verdict is True:
-                call.go()
+                call.on_admitted()
             elif verdict is not False:
                 self._loop.call_soon(call.on_failed, verdict)
 
-    def _place(self, call: Admission) -> None:
+    def _start(self, call: Admission) -> None:
         """Past the count: on, or into the queue, where there is room for all that were let in."""
-        if self._most is not None:
-            if self._running >= self._most:
+        if self._max_running is not None:
+            if self._running >= self._max_running:
                 self._waiting.append(call)
                 return
             self._running += 1
-            call.gate = self
-        call.go()
+            call.limiter = self
+        call.on_admitted()

@@ -26,7 +26,7 @@ from switchboard_mcp.gateway.suites.suite_calls import (
     SubtoolCall,
     fingerprint,
 )
-from switchboard_mcp.gateway.suites.suite_tools import Shape, describe, joint_hints
+from switchboard_mcp.gateway.suites.suite_tools import Shape, describe, merged_annotations
 from switchboard_mcp.gateway.suspended_requests import ResumeResult
 from switchboard_mcp.policy.access import access, denial, patterns
 from switchboard_mcp.protocol import message_meta, versions
@@ -50,7 +50,7 @@ class ChildSuite:
 
     def __init__(self, name: str, child: Child, config: Config) -> None:
         settings = config.suites.get(child.name) or SuiteConfig()
-        self.made_of = _made_of(child.name, config)
+        self.config_fingerprint = _config_fingerprint(child.name, config)
         self.name = name
         self.source = child.name
         self.child = child
@@ -64,9 +64,11 @@ class ChildSuite:
         )
         self.exposure = settings.exposure
         self.pins = patterns(settings.pin) if settings.pin else None
-        self._weighed: SuiteCost | None = None
-        self.chain: CallPipeline | None = None  # what stands between hosts and the child, where anything does
-        self.watch: RequestObserver | None = None  # who looks at requests on their way, where anybody does
+        self._cost: SuiteCost | None = None
+        self.pipeline: CallPipeline | None = (
+            None  # what stands between hosts and the child, where anything does
+        )
+        self.observer: RequestObserver | None = None  # who looks at requests on their way, where anybody does
         self.redact_args = settings.redact_args
         self.built_in = child.spec.kind == "builtin"
         self._always_load = settings.always_load
@@ -80,28 +82,28 @@ class ChildSuite:
     @property
     def direct(self) -> bool:
         """Whether hosts see the child's own tools in place of a suite tool."""
-        return self.exposure == "direct" or (self.exposure == "auto" and self.weighed().flat_is_cheaper)
+        return self.exposure == "direct" or (self.exposure == "auto" and self.cost().flat_is_cheaper)
 
-    def weighed(self) -> SuiteCost:
+    def cost(self) -> SuiteCost:
         """What it costs in tokens, shown in each way, as far as is known of the child."""
         from switchboard_mcp.gateway.suites.suite_cost import SuiteCost  # Only where somebody wants to know.
 
-        if self._weighed is None or not self._weighed.holds(self):
-            self._weighed = SuiteCost.of(self)
-        return self._weighed
+        if self._cost is None or not self._cost.is_current(self):
+            self._cost = SuiteCost.measure(self)
+        return self._cost
 
-    def shows_own(self, method: str) -> bool:
+    def lists_own_entries(self, method: str) -> bool:
         """Whether a list has entries of the child's own, under their own names."""
         return self.direct or (method == TOOLS and self.pins is not None)
 
-    def own_tools(self) -> list[Tool]:
+    def direct_tools(self) -> list[Tool]:
         """The tools that are listed as they are."""
         tools = self.permitted(self.child.inventory.known_tools())
         if self.direct:
             return tools
         return [tool for tool in tools if self.pins.match(tool.name)] if self.pins is not None else []
 
-    def news(self, *, tools: bool) -> bool:
+    def should_announce(self, *, tools: bool) -> bool:
         """Whether hosts that have seen a list should hear that the child is known for the first time."""
         if tools:
             return self.pins is not None or (self.exposure == "auto" and self.direct)
@@ -118,47 +120,55 @@ class ChildSuite:
 
     def begin(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Serve a call whose arguments are settled."""
-        if self.watch is not None:
-            route = self.watch.call(route, id, params)
-        if params.request_state is not UNSET and self._came_back(session, route, id, params):
+        if self.observer is not None:
+            route = self.observer.call(route, id, params)
+        if params.request_state is not UNSET and self._resume_suspended(session, route, id, params):
             return
-        asked = params.arguments
+        arguments = params.arguments
         if self.redact_args:
-            self.hide(asked.args)
-        if asked.action == "introspect":
+            self.redact_arguments(arguments.args)
+        if arguments.action == "introspect":
             IntrospectCall(session, route, id, self, params).begin()
-        elif not self.access.permits(asked.subtool):
-            problem = self.refusal(asked.subtool)
-            if self.chain is not None:
-                self.chain.noted("decision", session, asked.subtool, problem.code, bytes(asked.args or b""))
+        elif not self.access.permits(arguments.subtool):
+            problem = self.refusal(arguments.subtool)
+            if self.pipeline is not None:
+                self.pipeline.record_decision(
+                    "decision", session, arguments.subtool, problem.code, bytes(arguments.args or b"")
+                )
             refuse_call(session, route, id, params.meta, problem)
-        elif self.chain is not None:
-            self.chain.begin(session, route, id, params)
+        elif self.pipeline is not None:
+            self.pipeline.begin(session, route, id, params)
         elif params.request_state is UNSET:
             SubtoolCall(session, route, id, self, params).begin()
         else:
             ResumedCall(session, route, id, self, params).begin()
 
-    def hide(self, args: Raw | UnsetType) -> None:
+    def redact_arguments(self, args: Raw | UnsetType) -> None:
         """Keep what `redactArgs` names of these arguments out of everything that is logged or told of the call."""
         from switchboard_mcp.redaction.arguments import hidden_values  # Only where a suite hides arguments.
 
         self.child.register_secrets(hidden_values(self.redact_args, args))
 
-    def _came_back(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> bool:
+    def _resume_suspended(
+        self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams
+    ) -> bool:
         """Whether this was a modern host that came back for a request which is parked here, and is dealt with."""
         inbound = suite_call(session, route, id, params.meta)
-        mark = fingerprint(params.name, params.arguments)
-        back = session.desk.lot.come_back(inbound, mark, params.request_state, params.input_responses)
-        if back is ResumeResult.FRESH:
+        call_fingerprint = fingerprint(params.name, params.arguments)
+        result = session.desk.lot.come_back(
+            inbound, call_fingerprint, params.request_state, params.input_responses
+        )
+        if result is ResumeResult.FRESH:
             params.request_state = params.input_responses = UNSET
-        return back is ResumeResult.DEALT_WITH
+        return result is ResumeResult.DEALT_WITH
 
     def descriptor(self, shape: Shape) -> dict[str, object]:
         """The suite tool as `tools/list` shows it."""
         tools = self.permitted(self.child.inventory.known_tools())
         names = [sanitize.clean(tool.name) for tool in tools]
-        tool = describe(self.name, self.description, names, shape, joint_hints(tools) if tools else None)
+        tool = describe(
+            self.name, self.description, names, shape, merged_annotations(tools) if tools else None
+        )
         if self._always_load:
             tool["_meta"] = {"anthropic/alwaysLoad": True}
         return tool
@@ -171,22 +181,22 @@ class ResolvedName(Struct, frozen=True):
     name: str
 
 
-def shown_directly(name: str, found: ResolvedName, *, modern: bool) -> Raw:
+def direct_descriptor(name: str, resolved: ResolvedName, *, modern: bool) -> Raw:
     """A child's own tool as it came, but for its era, under the name a host uses."""
-    child = found.suite.child
-    raw = child.inventory.tool(found.name).raw
+    child = resolved.suite.child
+    raw = child.inventory.tool(resolved.name).raw
     assert raw is not UNSET
     native = child.snapshot is not None and versions.is_modern(child.snapshot.protocol) is modern
     raw = message_meta.tool_for(raw, modern=modern, native=native)
     if child.inventory.governed:
         raw = sanitize.tool(raw)
-    if name == found.name:
+    if name == resolved.name:
         return raw
     return Raw(encode({**decode(raw, type=dict[str, Raw]), "name": name}))
 
 
 def build(
-    children: Iterable[Child], config: Config, before: Mapping[str, ChildSuite] | None = None
+    children: Iterable[Child], config: Config, previous: Mapping[str, ChildSuite] | None = None
 ) -> dict[str, ChildSuite]:
     """The children's suites by tool name, sorted; what would be the same as `before` stays, with all it remembers."""
     by_name = {child.name: child for child in children}
@@ -194,14 +204,24 @@ def build(
     names = suite_names([(name, configured.get(name, "")) for name in by_name])
     suites: dict[str, ChildSuite] = {}
     for name, child in sorted(by_name.items(), key=lambda item: names[item[0]]):
-        known = before.get(names[name]) if before else None
-        if known is None or known.child is not child or known.made_of != _made_of(name, config):
+        known = previous.get(names[name]) if previous else None
+        if (
+            known is None
+            or known.child is not child
+            or known.config_fingerprint != _config_fingerprint(name, config)
+        ):
             known = ChildSuite(names[name], child, config)
         suites[known.name] = known
     return suites
 
 
-def _made_of(child: str, config: Config) -> tuple[object, ...]:
+def _config_fingerprint(child: str, config: Config) -> tuple[object, ...]:
     """What of a config a suite depends on."""
-    everywhere = (config.introspection, config.limits, config.middleware, config.governance, config.audit)
-    return (config.suites.get(child), *everywhere)
+    shared_settings = (
+        config.introspection,
+        config.limits,
+        config.middleware,
+        config.governance,
+        config.audit,
+    )
+    return (config.suites.get(child), *shared_settings)

@@ -24,57 +24,57 @@ if TYPE_CHECKING:
 class IntersectedAccess(Access, kw_only=True):
     """Two rules of which both must permit."""
 
-    wider: Access
+    base: Access
 
     def permits(self, subtool: str) -> bool:
         """Whether the subtool may be listed and called."""
-        return super().permits(subtool) and self.wider.permits(subtool)
+        return super().permits(subtool) and self.base.permits(subtool)
 
 
 class ProfileSuite(ChildSuite):
     """A suite of which a profile shows a part. All else it shares with the whole one."""
 
-    def __init__(self, whole: ChildSuite, expose: Expose) -> None:
-        self.__dict__.update(whole.__dict__)
+    def __init__(self, suite: ChildSuite, expose: Expose) -> None:
+        self.__dict__.update(suite.__dict__)
         shown = access(expose)
-        self.access = IntersectedAccess(allow=shown.allow, deny=shown.deny, wider=whole.access)
-        self._shown = shown
-        self._weighed = None
-        if whole.chain is not None:
-            self.chain = whole.chain.around(self)
+        self.access = IntersectedAccess(allow=shown.allow, deny=shown.deny, base=suite.access)
+        self._profile_access = shown
+        self._cost = None
+        if suite.pipeline is not None:
+            self.pipeline = suite.pipeline.for_suite(self)
 
     def refusal(self, subtool: str) -> Failure:
         """What is hidden is not there."""
-        if self._shown.permits(subtool):
+        if self._profile_access.permits(subtool):
             return super().refusal(subtool)
         known = [tool.name for tool in self.permitted(self.child.inventory.known_tools())]
-        told = f"Child '{self.source}' has no subtool '{subtool}'."
+        message = f"Child '{self.source}' has no subtool '{subtool}'."
         near = nearest(subtool, known)
-        return failure("subtool_unknown", told, child=self.source, subtool=subtool, nearest=near)
+        return failure("subtool_unknown", message, child=self.source, subtool=subtool, nearest=near)
 
 
-def narrowed(suites: Mapping[str, ChildSuite], profile: Profile, log: Log) -> View:
+def profile_view(suites: Mapping[str, ChildSuite], profile: Profile, log: Log) -> View:
     """What a profile shows."""
-    wanted = patterns(profile.suites)
+    shown_names = patterns(profile.suites)
 
-    def knows(child: str, suite: str) -> bool:
-        return wanted.match(child) or wanted.match(suite)
+    def may_see(child: str, suite: str) -> bool:
+        return shown_names.match(child) or shown_names.match(suite)
 
     shown: dict[str, ChildSuite] = {}
     for name, suite in suites.items():
-        if knows(suite.source, name):
+        if may_see(suite.source, name):
             expose = profile.expose.get(suite.source) or profile.expose.get(name)
             shown[name] = suite if expose is None else ProfileSuite(suite, expose)
-    return View(shown, log, knows)
+    return View(shown, log, may_see)
 
 
 def apply(
-    gateway: Gateway, profiles: Mapping[str, Profile], of_principal: Mapping[str, str], own: str, log: Log
+    gateway: Gateway, profiles: Mapping[str, Profile], of_principal: Mapping[str, str], default: str, log: Log
 ) -> None:
     """Give everybody their view: whoever has a profile that one, all others the one that is named, if any."""
-    wanted = {*of_principal.values(), *([own] if own else [])}
+    used = {*of_principal.values(), *([default] if default else [])}
     known = {**profiles, NOBODY: Profile(suites=[])}
-    made = {name: narrowed(gateway.all, known[name], log) for name in sorted(wanted)}
-    if own:
-        gateway.view = made[own]
-    gateway.views = {principal: made[profile] for principal, profile in of_principal.items()}
+    views = {name: profile_view(gateway.all, known[name], log) for name in sorted(used)}
+    if default:
+        gateway.view = views[default]
+    gateway.views = {principal: views[profile] for principal, profile in of_principal.items()}

@@ -49,7 +49,7 @@ def govern(gateway: Gateway, config: Config, absent: Mapping[str, Failure], disa
     names = suite_names([(name, configured.get(name, "")) for name in sorted(absent)], gateway.all)
     for view in gateway.every_view():
         view.absent.update(
-            (names[child], problem) for child, problem in absent.items() if view.knows(child, names[child])
+            (names[child], problem) for child, problem in absent.items() if view.may_see(child, names[child])
         )
         if disabled is not None:
             refused = {name: RefusedSuite(gateway, suite, disabled) for name, suite in view.tools.items()}

@@ -59,14 +59,14 @@ class SuiteRequest(HostRequest):
         self.id = b""
 
     @property
-    def asked(self) -> SuiteCall:
+    def arguments(self) -> SuiteCall:
         """What the host wants of the suite."""
         return self.params.arguments
 
     def on_failed(self, problem: Failure) -> None:
         """Answer the host with a failure that names child and subtool."""
-        if problem.subtool is UNSET and self.asked.subtool:
-            problem = problem.with_subtool(self.asked.subtool)
+        if problem.subtool is UNSET and self.arguments.subtool:
+            problem = problem.with_subtool(self.arguments.subtool)
         self.finish(tool_result(self.child.record_failure(problem, self.session.principal)))
 
 
@@ -82,12 +82,12 @@ class IntrospectCall(SuiteRequest):
 
     def on_ready(self, child: Child) -> None:
         """The child's tools are known: answer from them."""
-        suite, asked = self.suite, self.asked
+        suite, arguments = self.suite, self.arguments
         child.lookups += 1
-        if asked.subtool and not suite.access.permits(asked.subtool):
-            self.on_failed(suite.refusal(asked.subtool))
+        if arguments.subtool and not suite.access.permits(arguments.subtool):
+            self.on_failed(suite.refusal(arguments.subtool))
             return
-        blocked = child.inventory.tool_blocked_reason(asked.subtool) if asked.subtool else None
+        blocked = child.inventory.tool_blocked_reason(arguments.subtool) if arguments.subtool else None
         if blocked is not None:
             self.on_failed(blocked)
             return
@@ -95,22 +95,26 @@ class IntrospectCall(SuiteRequest):
             introspect.ToolView(tool.name, tool.description or "", tool.input_schema)
             for tool in map(Tool.sanitized, suite.permitted(child.inventory.known_tools()))
         ]
-        ask = introspect.IntrospectRequest(asked.subtool, asked.query, asked.verbosity, asked.cursor)
-        answer = introspect.answer(child.name, views, ask, suite.introspection, child.inventory.instructions)
+        request = introspect.IntrospectRequest(
+            arguments.subtool, arguments.query, arguments.verbosity, arguments.cursor
+        )
+        answer = introspect.answer(
+            child.name, views, request, suite.introspection, child.inventory.instructions
+        )
         if isinstance(answer, Failure):
             self.on_failed(answer)
         else:
-            self._note("ok")
+            self._record("ok")
             self.finish(jsonrpc.encode({"content": [{"type": "text", "text": answer.decode()}]}))
 
     def on_failed(self, problem: Failure) -> None:
         """Answer the host with a failure, and record it."""
-        self._note(problem.code)
+        self._record(problem.code)
         super().on_failed(problem)
 
-    def _note(self, outcome: str) -> None:
-        if self.suite.chain is not None:
-            self.suite.chain.noted("introspect", self.session, self.asked.subtool, outcome)
+    def _record(self, outcome: str) -> None:
+        if self.suite.pipeline is not None:
+            self.suite.pipeline.record_decision("introspect", self.session, self.arguments.subtool, outcome)
 
 
 class SubtoolCall(SuiteRequest):
@@ -121,25 +125,25 @@ class SubtoolCall(SuiteRequest):
     @property
     def as_task(self) -> bool:
         """Whether it is a tool that only runs as a task."""
-        return self.asked.subtool in self.child.inventory.task_only_tools
+        return self.arguments.subtool in self.child.inventory.task_only_tools
 
     def on_ready(self, child: Child) -> None:
         """The child is ready: send the call, if it has such a subtool. One frame for the ordinary case: it is hot."""
         params, offer = self.params, child.inventory
-        asked = params.arguments
-        head = offer.call_prefixes.get(asked.subtool)
-        if head is None:
-            blocked = offer.tool_blocked_reason(asked.subtool)
+        arguments = params.arguments
+        prefix = offer.call_prefixes.get(arguments.subtool)
+        if prefix is None:
+            blocked = offer.tool_blocked_reason(arguments.subtool)
             if blocked is not None:
                 self.on_failed(blocked)
                 return
             # Since a child may change its tools without telling.
-            child.refresh_tools_for(asked.subtool, RelistThenCall(self))
+            child.refresh_tools_for(arguments.subtool, RelistThenCall(self))
             return
         id = next_id()
-        args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
+        args = bytes(arguments.args)  # type: ignore[arg-type]  # settled, so never UNSET
         if params.meta is UNSET and not offer.modern and args.find(b'"arg', 0, 24) < 0:
-            message = b"".join((head, args, b'},"id":', id, b"}"))
+            message = b"".join((prefix, args, b'},"id":', id, b"}"))
         else:
             message = self.build(child, id)
         self.id, self.message, self.timeout = id, message, child.timeout_s
@@ -152,20 +156,20 @@ class SubtoolCall(SuiteRequest):
 
     def build(self, child: Child, id: bytes) -> bytes:
         """The child's own `tools/call`."""
-        asked, params = self.asked, self.params
-        args = bytes(asked.args)  # type: ignore[arg-type]  # settled, so never UNSET
+        arguments, params = self.arguments, self.params
+        args = bytes(arguments.args)  # type: ignore[arg-type]  # settled, so never UNSET
         if b'"arg' in args[:24]:  # perhaps wrapped once more
-            args = unwrap(args, _properties(child, asked.subtool))
-        extra = getattr(self, "extra", b"") or (_retry(params) if child.modern else b"")
+            args = unwrap(args, _parameter_names(child, arguments.subtool))
+        extra = getattr(self, "extra", b"") or (_retry_members(params) if child.modern else b"")
         meta = self.meta_for_child(child, id)
-        said = b"" if meta is None else b',"_meta":' + meta
+        meta_member = b"" if meta is None else b',"_meta":' + meta
         return b"".join(
-            (child.inventory.call_prefixes[asked.subtool], args, said, extra, b'},"id":', id, b"}")
+            (child.inventory.call_prefixes[arguments.subtool], args, meta_member, extra, b'},"id":', id, b"}")
         )
 
     def fingerprint(self) -> bytes:
         """What must be the same when a modern host comes back with input."""
-        return fingerprint(self.params.name, self.asked)
+        return fingerprint(self.params.name, self.arguments)
 
     def answered(self, answer: RpcMessage) -> None:
         """The child's result goes to the host as it came; its JSON-RPC error becomes a failure a model can act on."""
@@ -183,13 +187,13 @@ class SubtoolCall(SuiteRequest):
 
     def lateness(self) -> Failure:
         """What a host is told whose call took too long."""
-        child, subtool = self.child.name, self.asked.subtool
-        told = f"Child '{child}' did not answer subtool '{subtool}' within {self.timeout:g} s."
-        return failure("child_timeout", told, child=child)
+        child, subtool = self.child.name, self.arguments.subtool
+        message = f"Child '{child}' did not answer subtool '{subtool}' within {self.timeout:g} s."
+        return failure("child_timeout", message, child=child)
 
-    def unknown(self, child: Child) -> None:
+    def fail_unknown_subtool(self, child: Child) -> None:
         """The child has no such subtool, or none that may be used."""
-        blocked = child.inventory.tool_blocked_reason(self.asked.subtool)
+        blocked = child.inventory.tool_blocked_reason(self.arguments.subtool)
         if blocked is not None:
             self.on_failed(blocked)
             return
@@ -197,16 +201,16 @@ class SubtoolCall(SuiteRequest):
         self.on_failed(
             failure(
                 "subtool_unknown",
-                f"Child '{child.name}' has no subtool '{self.asked.subtool}'.",
+                f"Child '{child.name}' has no subtool '{self.arguments.subtool}'.",
                 child=child.name,
-                subtool=self.asked.subtool,
-                nearest=nearest(self.asked.subtool, known),
-                hint=child.inventory.removed_tool_hint(self.asked.subtool),
+                subtool=self.arguments.subtool,
+                nearest=nearest(self.arguments.subtool, known),
+                hint=child.inventory.removed_tool_hint(self.arguments.subtool),
             )
         )
 
     def _child_error(self, raw: Raw) -> Failure:
-        child, subtool = self.child, self.asked.subtool
+        child, subtool = self.child, self.arguments.subtool
         error = jsonrpc.parse_error(raw)
         tool = child.inventory.tools.get(subtool)
         schema: Raw | UnsetType = UNSET
@@ -233,8 +237,8 @@ class ResumedCall(SubtoolCall):
         if child.modern:
             super().on_ready(child)
         else:
-            told = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
-            self.finish_with_error(jsonrpc.encode(told))
+            error = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
+            self.finish_with_error(jsonrpc.encode(error))
 
 
 class RelistThenCall(ReadyWaiter):
@@ -248,23 +252,23 @@ class RelistThenCall(ReadyWaiter):
     def on_ready(self, child: Child) -> None:
         """Now it is there or it is not; a host that has cancelled meanwhile does not care."""
         if self.call.wanted:
-            if self.call.asked.subtool in child.inventory.call_prefixes:
+            if self.call.arguments.subtool in child.inventory.call_prefixes:
                 self.call.on_ready(child)
             else:
-                self.call.unknown(child)
+                self.call.fail_unknown_subtool(child)
 
     def on_failed(self, problem: Failure) -> None:
         """The child went away meanwhile."""
         self.call.on_failed(problem)
 
 
-def fingerprint(name: str, asked: SuiteCall) -> bytes:
+def fingerprint(name: str, arguments: SuiteCall) -> bytes:
     """What a suite call and its repetition have in common, however either was written."""
-    args = jsonrpc.canonical(asked.args) if asked.args is not UNSET else b""
-    return jsonrpc.encode((name, asked.subtool)) + args
+    args = jsonrpc.canonical(arguments.args) if arguments.args is not UNSET else b""
+    return jsonrpc.encode((name, arguments.subtool)) + args
 
 
-def _retry(params: PlainParams) -> bytes:
+def _retry_members(params: PlainParams) -> bytes:
     """What a modern host brings back for a modern child."""
     extra = b""
     if params.input_responses is not UNSET:
@@ -282,7 +286,7 @@ def _compacted(schema: Raw) -> Raw:
         return schema
 
 
-def _properties(child: Child, subtool: str) -> frozenset[str]:
+def _parameter_names(child: Child, subtool: str) -> frozenset[str]:
     """The names of a subtool's parameters; where they cannot be told, any name might be one."""
     schema = child.inventory.tools[subtool].input_schema
     if schema is UNSET:

@@ -30,7 +30,7 @@ class SuiteCost:
         self._tools = knowledge.tools if knowledge is not None else None
 
     @classmethod
-    def of(cls, suite: ChildSuite) -> SuiteCost:
+    def measure(cls, suite: ChildSuite) -> SuiteCost:
         """Measure; of a child of which nothing is known, nothing."""
         knowledge = suite.child.snapshot
         if knowledge is None:
@@ -39,11 +39,11 @@ class SuiteCost:
             ToolView(tool.name, tool.description or "", tool.input_schema)
             for tool in suite.permitted(suite.child.inventory.known_tools())
         ]
-        shown = encode(suite.descriptor(SHAPES[0]))
-        server = ServerTools(suite.source, views, shown, suite.child.inventory.instructions)
+        descriptor = encode(suite.descriptor(SHAPES[0]))
+        server = ServerTools(suite.source, views, descriptor, suite.child.inventory.instructions)
         return cls(weigh(server, estimate, suite.introspection), knowledge)
 
-    def holds(self, suite: ChildSuite) -> bool:
+    def is_current(self, suite: ChildSuite) -> bool:
         """Whether nothing else is known by now."""
         knowledge = suite.child.snapshot
         return (knowledge.tools if knowledge is not None else None) is self._tools
@@ -53,7 +53,7 @@ class SuiteCost:
         """Whether hosts pay less for the tools as they are."""
         return self.weight.flat_is_cheaper
 
-    def saved(self, suite: ChildSuite, *, opened: bool) -> int:
+    def tokens_saved(self, suite: ChildSuite, *, opened: bool) -> int:
         """Tokens that a host has saved: those of the flat list, less the suite tool, and less a look inside if any."""
         if suite.direct or not self.weight.flat:
             return 0

@@ -83,11 +83,11 @@ def describe(
     annotations: Mapping[str, bool] | None = None,
 ) -> dict[str, object]:
     """A suite tool as `tools/list` shows it, in the shape that is asked for."""
-    told = summarise(description, shape.description_chars)
-    inside = hint(subtools, shape.hint_chars)
+    summary = summarise(description, shape.description_chars)
+    subtool_hint = list_subtools(subtools, shape.hint_chars)
     tool: dict[str, object] = {
         "name": name,
-        "description": f"{_sentence(told)} {inside}" if inside else told,
+        "description": f"{_as_sentence(summary)} {subtool_hint}" if subtool_hint else summary,
         "inputSchema": shape.schema,
     }
     if annotations and shape.annotations:
@@ -95,12 +95,12 @@ def describe(
     return tool
 
 
-def _sentence(text: str) -> str:
+def _as_sentence(text: str) -> str:
     """The text with an end, so that another sentence can follow."""
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
-def hint(names: Sequence[str], limit: int) -> str:
+def list_subtools(names: Sequence[str], limit: int) -> str:
     """As many subtool names as fit, so that a model knows when to open the suite."""
     shown: list[str] = []
     size = len("Subtools: .")
@@ -115,40 +115,40 @@ def hint(names: Sequence[str], limit: int) -> str:
     return f"Subtools: {', '.join(shown)}{f', … ({rest} more)' if rest else ''}."
 
 
-def joint_hints(tools: Iterable[Tool]) -> dict[str, bool]:
+def merged_annotations(tools: Iterable[Tool]) -> dict[str, bool]:
     """Read-only only if all are, destructive if any is; what a tool does not say has the protocol's default."""
     read_only, destructive = True, False
     for tool in tools:
-        given = tool.annotations if isinstance(tool.annotations, Annotations) else Annotations()
-        if not given.read_only_hint:
+        hints = tool.annotations if isinstance(tool.annotations, Annotations) else Annotations()
+        if not hints.read_only_hint:
             read_only = False
-            destructive = destructive or given.destructive_hint is not False
+            destructive = destructive or hints.destructive_hint is not False
     return {"readOnlyHint": read_only, "destructiveHint": destructive}
 
 
 def list_tools(suites: Iterable[Suite], direct: Sequence[Raw], extra: Mapping[str, Raw]) -> bytes:
     """The `tools/list` result: all suites, in the largest shape that fits, and the tools that are shown directly."""
-    body = _fitted(list(suites))
+    body = _encode_within_limit(list(suites))
     if not direct and not extra:
         return body
-    own = decode(body, type=dict[str, list[Raw]])["tools"]
-    return encode({**extra, "tools": [*own, *direct]})
+    suite_tools = decode(body, type=dict[str, list[Raw]])["tools"]
+    return encode({**extra, "tools": [*suite_tools, *direct]})
 
 
-def _fitted(suites: list[Suite]) -> bytes:
+def _encode_within_limit(suites: list[Suite]) -> bytes:
     """All suites, in the largest shape that fits."""
-    body = _written(suites, SHAPES[0])
+    body = _encode_tools(suites, SHAPES[0])
     low, high = 1, len(SHAPES) - 1
     if len(body) <= MAX_LIST_BYTES:
         return body
     while low < high:
         middle = (low + high) // 2
-        if len(_written(suites, SHAPES[middle])) <= MAX_LIST_BYTES:
+        if len(_encode_tools(suites, SHAPES[middle])) <= MAX_LIST_BYTES:
             high = middle
         else:
             low = middle + 1
-    return _written(suites, SHAPES[low])
+    return _encode_tools(suites, SHAPES[low])
 
 
-def _written(suites: list[Suite], shape: Shape) -> bytes:
+def _encode_tools(suites: list[Suite], shape: Shape) -> bytes:
     return encode({"tools": [suite.descriptor(shape) for suite in suites]})

@@ -40,14 +40,14 @@ INSTRUCTIONS = (
 CALL_SUITE = 'Call the tool named `suite` with {"action":"call","subtool":…,"args":{…}}, by the signature.'
 CALL_TOOL = "Call the tool named `tool` itself, with arguments by the signature."
 NOTHING = "Nothing fits these words. Try others, or introspect a suite."
-MOST_FOUND = 20
+MAX_MATCHES = 20
 
 
 class FindArgs(Struct, forbid_unknown_fields=True):
     """What `find` takes."""
 
     query: Annotated[str, Meta(min_length=1, description="what you want to do, in a few words")]
-    limit: Annotated[int, Meta(ge=1, le=MOST_FOUND, description="how many, at most")] = 5
+    limit: Annotated[int, Meta(ge=1, le=MAX_MATCHES, description="how many, at most")] = 5
 
 
 class StatusArgs(Struct, forbid_unknown_fields=True):
@@ -116,7 +116,7 @@ class SwitchboardServer:
 
     def __init__(self, recent: RecentErrors) -> None:
         self.recent = recent
-        self._finders: WeakKeyDictionary[View, ToolSearch] = WeakKeyDictionary()
+        self._indexes: WeakKeyDictionary[View, ToolSearch] = WeakKeyDictionary()
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
@@ -127,91 +127,91 @@ class SwitchboardServer:
         """One more client."""
         return SwitchboardSession(self, caller.principal)
 
-    def finder(self, view: View) -> ToolSearch:
+    def search_index(self, view: View) -> ToolSearch:
         """The search over what one kind of client sees."""
-        finder = self._finders.get(view)
-        if finder is None:
-            finder = self._finders[view] = ToolSearch()
-        finder.refresh(_others(view))
-        return finder
+        index = self._indexes.get(view)
+        if index is None:
+            index = self._indexes[view] = ToolSearch()
+        index.refresh(_other_suites(view))
+        return index
 
 
 class SwitchboardSession(ClientSession):
     """One client, and what it may see."""
 
-    def __init__(self, house: SwitchboardServer, principal: str) -> None:
-        self.house = house
+    def __init__(self, server: SwitchboardServer, principal: str) -> None:
+        self.server = server
         self.principal = principal
 
     @property
     def view(self) -> View:
         """What it sees now."""
-        return self.house.gateway.view_of(self.principal)
+        return self.server.gateway.view_of(self.principal)
 
 
-async def find(guest: SwitchboardSession, asked: FindArgs, request: ToolRequest) -> FindResult:
+async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest) -> FindResult:
     """The subtools that fit, best first."""
-    view = guest.view
-    matches = guest.house.finder(view).find(asked.query, asked.limit)
-    own = {(found.suite.name, found.name): name for name, found in view.listing.direct().items()}
-    hits = [_hit(match, own.get((match.suite, match.subtool), "")) for match in matches]
-    unknown = [suite.name for suite in _others(view) if suite.child.snapshot is None]
-    said = [
+    view = session.view
+    matches = session.server.search_index(view).find(args.query, args.limit)
+    direct_names = {(found.suite.name, found.name): name for name, found in view.tool_list.direct().items()}
+    hits = [_to_find_match(match, direct_names.get((match.suite, match.subtool), "")) for match in matches]
+    unknown = [suite.name for suite in _other_suites(view) if suite.child.snapshot is None]
+    next_steps = [
         CALL_SUITE if any(hit.suite for hit in hits) else "",
         CALL_TOOL if any(h.tool for h in hits) else "",
     ]
-    return FindResult(hits, " ".join(filter(None, said)) or NOTHING, unknown)
+    return FindResult(hits, " ".join(filter(None, next_steps)) or NOTHING, unknown)
 
 
-def _hit(match: SubtoolMatch, tool: str) -> FindMatch:
+def _to_find_match(match: SubtoolMatch, tool: str) -> FindMatch:
     if tool:
         return FindMatch(match.signature, match.summary, tool=tool)
     return FindMatch(match.signature, match.summary, suite=match.suite, subtool=match.subtool)
 
 
 async def status(
-    guest: SwitchboardSession, asked: StatusArgs, request: ToolRequest
+    session: SwitchboardSession, args: StatusArgs, request: ToolRequest
 ) -> StatusResult | Failure:
     """How the children are."""
-    suites = _others(guest.view)
-    if asked.suite:
-        wanted = [suite for suite in suites if asked.suite in (suite.name, suite.source)]
-        if not wanted:
-            near = nearest(asked.suite, [suite.name for suite in suites])
-            return failure("unknown_tool", f"There is no suite '{asked.suite}'.", nearest=near)
-        suites = wanted
-    return StatusResult(__version__, children(suites, guest.principal))
+    suites = _other_suites(session.view)
+    if args.suite:
+        selected = [suite for suite in suites if args.suite in (suite.name, suite.source)]
+        if not selected:
+            near = nearest(args.suite, [suite.name for suite in suites])
+            return failure("unknown_tool", f"There is no suite '{args.suite}'.", nearest=near)
+        suites = selected
+    return StatusResult(__version__, children(suites, session.principal))
 
 
-async def recent(guest: SwitchboardSession, asked: RecentArgs, request: ToolRequest) -> RecentErrorsResult:
+async def recent(session: SwitchboardSession, args: RecentArgs, request: ToolRequest) -> RecentErrorsResult:
     """What went wrong lately, the latest first."""
-    house, shown = guest.house, {suite.source: suite for suite in guest.view.suites.values()}
-    now = house.recent.now()
-    seen = [mishap for mishap in house.recent.seen_by(guest.principal) if _is_shown(mishap, shown)]
-    return RecentErrorsResult([_error(mishap, now) for mishap in seen[: asked.limit]])
+    server, suites = session.server, {suite.source: suite for suite in session.view.suites.values()}
+    now = server.recent.now()
+    visible = [error for error in server.recent.seen_by(session.principal) if _is_visible(error, suites)]
+    return RecentErrorsResult([_to_error(error, now) for error in visible[: args.limit]])
 
 
-def _is_shown(mishap: RecentError, suites: dict[str, ChildSuite]) -> bool:
-    child, subtool = mishap.problem.child, mishap.problem.subtool
+def _is_visible(error: RecentError, suites: dict[str, ChildSuite]) -> bool:
+    child, subtool = error.problem.child, error.problem.subtool
     if child is UNSET or child not in suites:
         return False
     return subtool is UNSET or suites[child].access.permits(subtool)
 
 
-def _error(mishap: RecentError, now: float) -> Error:
-    problem = mishap.problem
+def _to_error(error: RecentError, now: float) -> Error:
+    problem = error.problem
     return Error(
-        seconds_ago=max(0, round(now - mishap.at)),
+        seconds_ago=max(0, round(now - error.at)),
         code=problem.code,
         message=problem.message,
         child=problem.child or "",
         subtool=problem.subtool or "",
-        times=mishap.times,
+        times=error.times,
         hint=problem.hint or "",
     )
 
 
-def _others(view: View) -> list[ChildSuite]:
+def _other_suites(view: View) -> list[ChildSuite]:
     """All suites that are seen, but this one."""
     return [suite for suite in view.suites.values() if suite.source != HOUSE_NAME]
 

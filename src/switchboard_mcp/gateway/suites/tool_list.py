@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName, shown_directly
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName, direct_descriptor
 from switchboard_mcp.gateway.suites.suite_tools import MAX_LIST_BYTES, Suite, list_tools
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import versions
@@ -31,7 +31,7 @@ CAPABILITIES: dict[str, dict[str, bool]] = {
     "logging": {},
 }
 # What one era calls by this name is not what the other does.
-OF_ONE_ERA = {"tasks": False, "extensions": True}
+VERSION_SPECIFIC = {"tasks": False, "extensions": True}
 
 
 class ToolListCache:
@@ -41,75 +41,78 @@ class ToolListCache:
         self._suites = suites
         self._tools = tools
         self._log = log
-        self._listed: dict[bool, bytes] = {}
+        self._encoded: dict[bool, bytes] = {}
         self._direct: dict[str, ResolvedName] | None = None
-        self._known: list[ServerSnapshot | None] = []
+        self._snapshots: list[ServerSnapshot | None] = []
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """A child offers something else now."""
-        self._listed.clear()
+        self._encoded.clear()
         self._direct = None
 
     def tools(self, *, modern: bool) -> bytes:
         """The `tools/list` result for a host of either era."""
-        self._look()
-        if modern not in self._listed:
-            direct = [shown_directly(name, found, modern=modern) for name, found in self.direct().items()]
-            listed = list_tools(self._shown(), direct, self.extra("tools/list"))
+        self._check_snapshots()
+        if modern not in self._encoded:
+            direct = [direct_descriptor(name, found, modern=modern) for name, found in self.direct().items()]
+            listed = list_tools(self._suite_tools(), direct, self.result_members("tools/list"))
             if len(listed) > MAX_LIST_BYTES and not direct:
                 self._log.warning("tools.list_too_long", bytes=len(listed), suites=len(self._tools))
-            self._listed[modern] = listed
-        return self._listed[modern]
+            self._encoded[modern] = listed
+        return self._encoded[modern]
 
     def direct(self) -> dict[str, ResolvedName]:
         """Tools of children shown directly, by the name a host uses."""
-        self._look()
+        self._check_snapshots()
         if self._direct is None:
             self._direct = {}
             taken = set(self._tools)
             for suite in self._suites.values():
-                for tool in suite.own_tools() if suite.shows_own("tools/list") else ():
+                for tool in suite.direct_tools() if suite.lists_own_entries("tools/list") else ():
                     name = clear_of(taken, tool.name, suite.child.name)
                     taken.add(name)
                     self._direct[name] = ResolvedName(suite, tool.name)
         return self._direct
 
-    def _shown(self) -> list[Suite]:
+    def _suite_tools(self) -> list[Suite]:
         """The suite tools that are listed."""
         return [suite for name, suite in self._tools.items() if not self._suites[name].direct]
 
-    def blocked(self, name: str) -> Failure | None:
+    def blocked_reason(self, name: str) -> Failure | None:
         """Why a tool that a child shown directly has is not on the list, where that is for its lock."""
-        showing = (suite for suite in self._suites.values() if suite.shows_own("tools/list"))
+        showing = (suite for suite in self._suites.values() if suite.lists_own_entries("tools/list"))
         problems = (
             suite.child.inventory.tool_blocked_reason(name) for suite in showing if suite.access.permits(name)
         )
         return next((problem for problem in problems if problem is not None), None)
 
-    def _look(self) -> None:
+    def _check_snapshots(self) -> None:
         """A child that has started since may have told what was not known."""
-        known = [suite.child.snapshot for suite in self._suites.values()]
-        if any(one is not other for one, other in zip(known, self._known, strict=False)) or not self._known:
-            self.forget()
-            self._known = known
+        snapshots = [suite.child.snapshot for suite in self._suites.values()]
+        if (
+            any(one is not other for one, other in zip(snapshots, self._snapshots, strict=False))
+            or not self._snapshots
+        ):
+            self.invalidate()
+            self._snapshots = snapshots
 
     def only_direct(self) -> ChildSuite | None:
         """The one child that is shown directly, where there is one."""
         direct = [suite for suite in self._suites.values() if suite.direct]
         return direct[0] if len(direct) == 1 else None
 
-    def alone(self) -> ChildSuite | None:
+    def sole_child(self) -> ChildSuite | None:
         """The one child that is shown directly, where there is nothing beside it."""
         return self.only_direct() if len(self._suites) == 1 and not self._tools else None
 
-    def extra(self, method: str) -> dict[str, Raw]:
+    def result_members(self, method: str) -> dict[str, Raw]:
         """What a list says beside its entries, where it is the list of one child."""
-        alone = self.alone()
-        return alone.child.inventory.list_extras(method) if alone is not None else {}
+        suite = self.sole_child()
+        return suite.child.inventory.list_extras(method) if suite is not None else {}
 
     def instructions(self) -> str:
         """How to use what is here."""
-        parts = [INSTRUCTIONS] if self._shown() else []
+        parts = [INSTRUCTIONS] if self._suite_tools() else []
         for suite in self._suites.values():
             if suite.direct and suite.child.snapshot is not None:
                 offer = suite.child.inventory
@@ -118,13 +121,14 @@ class ToolListCache:
 
     def capabilities(self, *, modern: bool) -> dict[str, object]:
         """What a host of either era is told that it can do here."""
-        told: dict[str, object] = {}
+        capabilities: dict[str, object] = {}
         suite = self.only_direct()
         if suite is not None and suite.child.snapshot is not None:
-            theirs = suite.child.snapshot.protocol
-            told.update(
+            protocol = suite.child.snapshot.protocol
+            capabilities.update(
                 (name, value)
                 for name, value in suite.child.snapshot.capabilities.items()
-                if name not in OF_ONE_ERA or (OF_ONE_ERA[name] is modern is versions.is_modern(theirs))
+                if name not in VERSION_SPECIFIC
+                or (VERSION_SPECIFIC[name] is modern is versions.is_modern(protocol))
             )
-        return {**told, **CAPABILITIES}
+        return {**capabilities, **CAPABILITIES}

@@ -15,38 +15,38 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
 
 # A host waits for its greeting only so long; what is not known by then it hears of as a change.
-GREETING_S = 3.0
+INITIALIZE_WAIT_S = 3.0
 
 
 class ToolListBarrier(DelegatedWaiter):
     """Waits until each of several children is ready or has failed. Meanwhile the request is under way."""
 
-    __slots__ = ("_inbound", "_left", "_method", "_then")
+    __slots__ = ("_inbound", "_method", "_remaining", "_then")
 
     def __init__(self, inbound: IncomingRequest, method: str, count: int, then: Callable[[], None]) -> None:
         super().__init__(inbound)
         self._inbound = inbound
         self._method = method
-        self._left = count
+        self._remaining = count
         self._then = then
 
     def on_ready(self, child: Child) -> None:
         """One is ready; its tools are known then, the rest it may still have to tell."""
         if self._method == "tools/list":
-            self._count()
+            self._count_down()
         else:
-            child.inventory.when_fetched(self._method, self._count)
+            child.inventory.when_fetched(self._method, self._count_down)
 
     def on_failed(self, problem: Failure) -> None:
         """One has failed; the others count."""
-        self._count()
+        self._count_down()
 
-    def _count(self) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self.go_on()
+    def _count_down(self) -> None:
+        self._remaining -= 1
+        if self._remaining == 0:
+            self.release()
 
-    def go_on(self) -> None:
+    def release(self) -> None:
         """Wait no longer, unless that is over already."""
         under_way = self._inbound.session.under_way
         if under_way.get(self._inbound.id) is self:
@@ -57,24 +57,26 @@ class ToolListBarrier(DelegatedWaiter):
         """The host does not want the answer any more; children that are being started for it may go on."""
 
 
-def when_known(
+def when_tools_known(
     gateway: Gateway, inbound: IncomingRequest, method: str, then: Callable[[], None], *, soon: bool = False
 ) -> None:
     """Go on when every child shown directly has told what it offers, or failed to; or `soon` in any case."""
     suites = inbound.session.view.suites.values()
-    strangers = [
-        suite for suite in suites if suite.shows_own(method) and not suite.child.inventory.has_list(method)
+    unlisted = [
+        suite
+        for suite in suites
+        if suite.lists_own_entries(method) and not suite.child.inventory.has_list(method)
     ]
-    if not strangers:
+    if not unlisted:
         then()
         return
     if inbound.under_way:
         inbound.refuse(INVALID_REQUEST, "A request with this id is still under way.")
         return
-    roll = inbound.session.under_way[inbound.id] = ToolListBarrier(
-        inbound, method, len(strangers), partial(gateway.attempt, inbound, then)
+    barrier = inbound.session.under_way[inbound.id] = ToolListBarrier(
+        inbound, method, len(unlisted), partial(gateway.attempt, inbound, then)
     )
     if soon:
-        gateway.loop.call_later(GREETING_S, roll.go_on)
-    for suite in strangers:
-        suite.child.acquire(roll)
+        gateway.loop.call_later(INITIALIZE_WAIT_S, barrier.release)
+    for suite in unlisted:
+        suite.child.acquire(barrier)

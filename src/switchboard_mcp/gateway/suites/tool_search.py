@@ -46,30 +46,30 @@ class ToolSearch:
     """Searches what it was given last; `refresh` looks whether that is still so."""
 
     def __init__(self) -> None:
-        self._known: list[State] = []
-        self._places: list[IndexedTool] = []
+        self._states: list[State] = []
+        self._tools: list[IndexedTool] = []
         self._index = Index([])
 
     def refresh(self, suites: Iterable[ChildSuite]) -> None:
         """Take in what the suites' children are known to offer by now."""
         suites = list(suites)
-        known = [_state(suite) for suite in suites]
-        if len(known) == len(self._known) and all(map(_same, known, self._known)):
+        states = [_state(suite) for suite in suites]
+        if len(states) == len(self._states) and all(map(_same, states, self._states)):
             return
-        self._known = known
-        places: list[IndexedTool] = []
-        entries: list[SearchDocument] = []
+        self._states = states
+        tools: list[IndexedTool] = []
+        documents: list[SearchDocument] = []
         for suite in suites:
             for tool in suite.permitted(suite.child.inventory.known_tools()):
                 view = _view(tool)
-                places.append(IndexedTool(suite.name, view))
-                entries.append(entry(view, suite.child.name, suite.description))
-        self._places, self._index = places, Index(entries)
+                tools.append(IndexedTool(suite.name, view))
+                documents.append(search_document(view, suite.child.name, suite.description))
+        self._tools, self._index = tools, Index(documents)
 
     def find(self, query: str, limit: int, doc_chars: int = DOC_CHARS) -> list[SubtoolMatch]:
         """The best matches, best first."""
         hits = self._index.search(query, limit)
-        return [match(self._places[hit.place], hit.score, doc_chars) for hit in hits]
+        return [to_match(self._tools[hit.place], hit.score, doc_chars) for hit in hits]
 
 
 def _state(suite: ChildSuite) -> State:
@@ -81,16 +81,16 @@ def _same(one: State, other: State) -> bool:
     return one[0] is other[0] and one[1] is other[1] and one[2] == other[2]
 
 
-def entry(tool: ToolView, server: str, about: str = "") -> SearchDocument:
+def search_document(tool: ToolView, server: str, about: str = "") -> SearchDocument:
     """A tool as the search sees it."""
-    return SearchDocument(tool.name, tool.description, server, about, parameter_words(tool))
+    return SearchDocument(tool.name, tool.description, server, about, parameter_text(tool))
 
 
-def match(place: IndexedTool, score: float, doc_chars: int = DOC_CHARS) -> SubtoolMatch:
+def to_match(indexed: IndexedTool, score: float, doc_chars: int = DOC_CHARS) -> SubtoolMatch:
     """A hit as it is shown: the next step is a call."""
-    tool = place.tool
+    tool = indexed.tool
     return SubtoolMatch(
-        suite=place.suite,
+        suite=indexed.suite,
         subtool=tool.name,
         signature=signature(_schema(tool), doc_chars),
         summary=summarise(tool.description, SUMMARY_CHARS),
@@ -98,7 +98,7 @@ def match(place: IndexedTool, score: float, doc_chars: int = DOC_CHARS) -> Subto
     )
 
 
-def parameter_words(tool: ToolView) -> str:
+def parameter_text(tool: ToolView) -> str:
     """The names and docs of a tool's parameters."""
     schema = _schema(tool)
     properties = schema.get("properties") if isinstance(schema, dict) else None

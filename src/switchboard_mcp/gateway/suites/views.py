@@ -15,7 +15,7 @@ from switchboard_mcp.gateway.suites.tool_list import ToolListCache
 from switchboard_mcp.observability.log import Log
 
 # Whether a child may be heard of: its name, and that of its suite.
-Knows = Callable[[str, str], bool]
+MaySee = Callable[[str, str], bool]
 
 
 class View:
@@ -23,17 +23,17 @@ class View:
     with what is said of them.
     """
 
-    def __init__(self, suites: dict[str, ChildSuite], log: Log, knows: Knows | None = None) -> None:
+    def __init__(self, suites: dict[str, ChildSuite], log: Log, may_see: MaySee | None = None) -> None:
         self.suites = suites
-        self.knows: Knows = knows or (lambda child, suite: True)
+        self.may_see: MaySee = may_see or (lambda child, suite: True)
         # One that is shown as it is only since that is cheaper now can still be called by those who saw it before.
         self.tools: dict[str, Suite] = {
             name: suite for name, suite in suites.items() if suite.exposure != "direct"
         }
         # Whether any child may have its own tools listed: the others need not be asked with each call.
-        self.has_own_tools = any(suite.exposure != "suite" or suite.pins for suite in suites.values())
+        self.has_direct_tools = any(suite.exposure != "suite" or suite.pins for suite in suites.values())
         self.absent: dict[str, Failure] = {}
-        self.listing = ToolListCache(self.suites, self.tools, log)
+        self.tool_list = ToolListCache(self.suites, self.tools, log)
 
     def shows(self, child: str) -> bool:
         """Whether anything of a child is seen."""

@@ -57,15 +57,15 @@ class AuditLog:
         redactor: Redactor,
         *,
         masks: Mapping[str, Sequence[str]] | None = None,
-        deny: bool = False,
+        fail_closed: bool = False,
         warn: Callable[[Failure], None] | None = None,
         clock: Callable[[], float] = time.time,
         window_s: float = WINDOW_S,
     ) -> None:
         folder = os.path.join(workspace, settings.path)
-        self.trouble: Failure | None = None
-        self.deny = deny
-        self._where = folder
+        self.write_failure: Failure | None = None
+        self.fail_closed = fail_closed
+        self._folder = folder
         self._fsync = settings.fsync
         self._redactor = redactor
         self._warn = warn
@@ -111,7 +111,7 @@ class AuditLog:
 
     def refusal(self) -> Failure | None:
         """Why nothing may be done now: it could not be recorded."""
-        return self.trouble if self.deny else None
+        return self.write_failure if self.fail_closed else None
 
     def close(self) -> None:
         """Write all there is. Nothing may be recorded afterwards."""
@@ -127,13 +127,13 @@ class AuditLog:
         """The writer: wait for a record, gather for a moment, write; force to disk when it is time."""
         synced, dirty = time.monotonic(), False
         while True:
-            waits_for = RETRY_S if self.trouble is not None else SYNC_S if dirty else None
+            waits_for = RETRY_S if self.write_failure is not None else SYNC_S if dirty else None
             self._wake.wait(waits_for)
             if self._wake.is_set() and not self._stopping and self._fsync != "always":
                 time.sleep(self._window_s)
             self._wake.clear()
             stopping = self._stopping  # looked at after the event was cleared, so that none is missed
-            if self.pending or self._lost or self.trouble is not None:
+            if self.pending or self._lost or self.write_failure is not None:
                 dirty = self._flush() or dirty
             due = stopping or self._fsync == "always" or time.monotonic() - synced >= SYNC_S
             if dirty and due and self._fsync != "never":
@@ -148,7 +148,7 @@ class AuditLog:
         # The list itself is never replaced: whoever is about to append to it would append to the old one.
         batch = self.pending[:]
         try:
-            if self.trouble is not None:
+            if self.write_failure is not None:
                 self._writer.open()
             self._append(batch)
         except OSError as problem:
@@ -160,7 +160,7 @@ class AuditLog:
         if self.pending:
             self._wake.set()
         self._lost = 0
-        self.trouble = None
+        self.write_failure = None
         return True
 
     def _append(self, batch: list[Record]) -> None:
@@ -191,11 +191,11 @@ class AuditLog:
             self._fail(problem)
 
     def _fail(self, problem: OSError) -> None:
-        fresh = self.trouble is None
-        told = f"Nothing can be recorded in {self._where}: {problem.strerror or problem}."
-        self.trouble = failure("audit_failed", self._redactor.text(told))
+        fresh = self.write_failure is None
+        message = f"Nothing can be recorded in {self._folder}: {problem.strerror or problem}."
+        self.write_failure = failure("audit_failed", self._redactor.text(message))
         if fresh and self._warn is not None:
-            self._warn(self.trouble)
+            self._warn(self.write_failure)
 
 
 class AuditWriter:
@@ -227,7 +227,7 @@ class AuditWriter:
     def append(self, batch: list[Record], lost: int) -> None:
         """Append one batch, after a line that says how many records were lost before it, where any were."""
         self._salt = self._salt or read_salt(self._salt_file)
-        self._files.append(lambda link: self._bind(batch, lost, link))
+        self._files.append(lambda link: self._format_batch(batch, lost, link))
 
     def sync(self) -> None:
         """Force what was appended to the disk."""
@@ -237,14 +237,14 @@ class AuditWriter:
         """Let go of the files."""
         self._files.close()
 
-    def _bind(self, batch: list[Record], lost: int, link: ChainHead) -> tuple[bytes, ChainHead]:
+    def _format_batch(self, batch: list[Record], lost: int, link: ChainHead) -> tuple[bytes, ChainHead]:
         lines: list[bytes] = []
         seq, digest = link.seq, link.digest
         masks = self._masks
-        seal, fingerprint = hash_chain.seal, hash_chain.fingerprints(self._salt)
+        seal, fingerprint = hash_chain.seal, hash_chain.fingerprinter(self._salt)
         if lost:
             seq += 1
-            body = hash_chain.opening("lost", seq, int(self._clock() * 1000), count=lost)
+            body = hash_chain.marker_body("lost", seq, int(self._clock() * 1000), count=lost)
             line, digest = seal(body, digest)
             lines.append(line)
         known_at = (self.redactor, self.redactor.version)
@@ -256,7 +256,7 @@ class AuditWriter:
             key = (kind, who, child, subtool, outcome, took)
             words = known.get(key)
             if words is None:
-                words = known[key] = self._words(*key)
+                words = known[key] = self._encode_names(*key)
             seq += 1
             body = b'{"seq":%d,"at":%d%b' % (seq, at * 1000, words)
             if args:
@@ -269,7 +269,7 @@ class AuditWriter:
                 time.sleep(0)
         return b"".join(lines), ChainHead(seq, digest)
 
-    def _words(self, kind: str, who: str, child: str, subtool: str, outcome: str, took: str) -> bytes:
+    def _encode_names(self, kind: str, who: str, child: str, subtool: str, outcome: str, took: str) -> bytes:
         named = {
             "kind": kind,
             "who": who,

@@ -49,7 +49,7 @@ FAILED = "failed"
 _FAILURES = frozenset({"error", "blocked", "unhealthy", "quarantined", "rejected", *KINDS})
 
 
-def fits(entry: AuditEntry, child: str = "", kind: str = "", outcome: str = "") -> bool:
+def matches(entry: AuditEntry, child: str = "", kind: str = "", outcome: str = "") -> bool:
     """Whether a line is one of those asked for; what is empty does not matter."""
     return (
         (not child or entry.child == child)
@@ -76,18 +76,18 @@ _decode = msgspec.json.Decoder(AuditEntry).decode
 _encode = msgspec.json.encode
 
 
-def seal(body: bytes, before: bytes) -> tuple[bytes, bytes]:
+def seal(body: bytes, previous: bytes) -> tuple[bytes, bytes]:
     """A line from an object that lacks its closing brace, and the line's digest."""
-    digest = sha256(before + body).digest()
+    digest = sha256(previous + body).digest()
     return b'%b,"hash":"%b"}\n' % (body, digest.hex().encode()), digest
 
 
-def opening(kind: str, seq: int, at: int, **members: object) -> bytes:
+def marker_body(kind: str, seq: int, at: int, **members: object) -> bytes:
     """The body of a writer's own line, to be sealed."""
     return _encode({"seq": seq, "at": at, "kind": kind, **members})[:-1]
 
 
-def fingerprints(salt: bytes) -> Callable[[bytes], bytes]:
+def fingerprinter(salt: bytes) -> Callable[[bytes], bytes]:
     """HMAC-SHA-256 of arguments in their canonical form: the same for the same arguments, and not to be guessed
     without the salt. The key is taken in once, which halves the cost of each.
     """
@@ -108,7 +108,7 @@ def clip(name: str) -> str:
     return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
 
 
-def read(line: bytes) -> AuditEntry | None:
+def parse_line(line: bytes) -> AuditEntry | None:
     """One line, or None where it is none."""
     try:
         return _decode(line)
@@ -116,16 +116,16 @@ def read(line: bytes) -> AuditEntry | None:
         return None
 
 
-def digest_of(line: bytes, before: bytes) -> bytes | None:
+def digest_of(line: bytes, previous: bytes) -> bytes | None:
     """The digest of a sealed line where it is right, else None."""
     body, tail = line[:-_TAIL], line[-_TAIL:]
-    digest = sha256(before + body).digest()
+    digest = sha256(previous + body).digest()
     return digest if tail == b',"hash":"%b"}' % digest.hex().encode() else None
 
 
-def link_of(line: bytes) -> ChainHead | None:
+def head_of(line: bytes) -> ChainHead | None:
     """Where a chain stands whose last line this is, taken at its word."""
-    entry = read(line)
+    entry = parse_line(line)
     if entry is None or len(entry.hash) != HASH_HEX:
         return None
     try:
@@ -134,29 +134,31 @@ def link_of(line: bytes) -> ChainHead | None:
         return None
 
 
-def judge(lines: Iterable[bytes], before: ChainHead | None) -> tuple[ChainHead, Flaw | None, Sequence[str]]:
-    """Walk the lines of one file. `before` is None where older files are gone: then the file's own word is taken.
+def verify_lines(
+    lines: Iterable[bytes], previous: ChainHead | None
+) -> tuple[ChainHead, Flaw | None, Sequence[str]]:
+    """Walk the lines of one file. `previous` is None where older files are gone: then the file's own word is taken.
 
     Gives where the chain stands then, the first flaw, and the hashes that were passed.
     """
-    link = before or ChainHead()
+    head = previous or ChainHead()
     passed: list[str] = []
     for number, line in enumerate(lines, 1):
-        entry = read(line)
+        entry = parse_line(line)
         if entry is None:
-            return link, Flaw(number, "is no record"), passed
+            return head, Flaw(number, "is no record"), passed
         if number == 1:
             if entry.kind != "begin":
-                return link, Flaw(number, "is no beginning of a file"), passed
-            if before is None and len(entry.prev) == HASH_HEX:
-                link = ChainHead(entry.seq - 1, bytes.fromhex(entry.prev))
-            if entry.prev != link.digest.hex():
-                return link, Flaw(number, "does not continue the file before"), passed
-        if entry.seq != link.seq + 1:
-            return link, Flaw(number, f"has number {entry.seq} where {link.seq + 1} was due"), passed
-        digest = digest_of(line, link.digest)
+                return head, Flaw(number, "is no beginning of a file"), passed
+            if previous is None and len(entry.prev) == HASH_HEX:
+                head = ChainHead(entry.seq - 1, bytes.fromhex(entry.prev))
+            if entry.prev != head.digest.hex():
+                return head, Flaw(number, "does not continue the file previous"), passed
+        if entry.seq != head.seq + 1:
+            return head, Flaw(number, f"has number {entry.seq} where {head.seq + 1} was due"), passed
+        digest = digest_of(line, head.digest)
         if digest is None:
-            return link, Flaw(number, "or the one before was changed: its hash is wrong"), passed
-        link = ChainHead(entry.seq, digest)
+            return head, Flaw(number, "or the one previous was changed: its hash is wrong"), passed
+        head = ChainHead(entry.seq, digest)
         passed.append(entry.hash)
-    return link, None, passed
+    return head, None, passed

@@ -22,7 +22,7 @@ LOCK = "lock"
 # The last line is looked for in so much of the end of a file; no line is near as long.
 TAIL_BYTES = 65_536
 # Makes the lines of a batch, bound to what is before; gives them and where the chain stands then.
-Bind = Callable[[ChainHead], tuple[bytes, ChainHead]]
+FormatBatch = Callable[[ChainHead], tuple[bytes, ChainHead]]
 _sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has only the latter
 
 
@@ -30,31 +30,31 @@ class FileTail(Struct):
     """How a file ends: at which size its last whole line does, where the chain stands there, and what is left over."""
 
     size: int
-    link: ChainHead
+    head: ChainHead
     torn: bytes = b""
 
 
-def file_name(number: int) -> str:
+def segment_name(number: int) -> str:
     """The name of a file of the record."""
     return f"audit-{number:06d}.jsonl"
 
 
-def numbered(folder: str) -> list[int]:
+def segment_numbers(folder: str) -> list[int]:
     """The numbers of the files there, oldest first."""
-    found = []
+    numbers = []
     for name in os.listdir(folder):
         middle = name.removeprefix("audit-").removesuffix(".jsonl")
-        if middle.isdecimal() and name == file_name(int(middle)):
-            found.append(int(middle))
-    return sorted(found)
+        if middle.isdecimal() and name == segment_name(int(middle)):
+            numbers.append(int(middle))
+    return sorted(numbers)
 
 
 @contextmanager
-def locked(folder: str, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+def folder_lock(folder: str, mode: int = fcntl.LOCK_EX) -> Iterator[None]:
     """Hold the lock of the folder."""
     descriptor = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, how)
+        fcntl.flock(descriptor, mode)
         yield
     finally:
         os.close(descriptor)
@@ -71,20 +71,20 @@ class AuditFiles:
         self._descriptor = -1
         self._number = 0
         self._size = 0
-        self._link = ChainHead()
+        self._head = ChainHead()
 
     def open(self) -> None:
         """Make the folder, and see that it can be written. Raises OSError where it cannot."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        with locked(self._folder):
+        with folder_lock(self._folder):
             self._catch_up()
 
-    def append(self, bind: Bind) -> None:
+    def append(self, format_batch: FormatBatch) -> None:
         """Append one batch. Raises OSError where that is not possible; then nothing of it is there."""
-        with locked(self._folder):
+        with folder_lock(self._folder):
             self._catch_up()
-            data, link = bind(self._link)
-            self._write(data, link)
+            data, head = format_batch(self._head)
+            self._write(data, head)
             if self._size >= self._max_bytes:
                 self._begin_file(self._number + 1)
                 self._prune()
@@ -101,46 +101,46 @@ class AuditFiles:
             self._descriptor = -1
 
     def _path(self, number: int) -> str:
-        return os.path.join(self._folder, file_name(number))
+        return os.path.join(self._folder, segment_name(number))
 
     def _catch_up(self) -> None:
         """Be at the end of the chain, whoever wrote last."""
         if self._descriptor >= 0:
-            found = os.fstat(self._descriptor)
+            status = os.fstat(self._descriptor)
             newer = os.path.lexists(self._path(self._number + 1))
-            if found.st_size == self._size and found.st_nlink and not newer:
+            if status.st_size == self._size and status.st_nlink and not newer:
                 return
             self.close()
-        numbers = numbered(self._folder)
+        numbers = segment_numbers(self._folder)
         if not numbers:
-            self._link = ChainHead()
+            self._head = ChainHead()
             self._begin_file(1)
             return
         self._number = numbers[-1]
         self._descriptor = _open(self._path(self._number))
-        ending = _ending(self._descriptor)
-        self._size, self._link = ending.size, ending.link
-        if ending.size == 0 and len(numbers) > 1:  # made, and then its maker died
-            self._link = _ending_of(self._path(numbers[-2])).link
-        if ending.torn or ending.size == 0:
-            self._mend(ending)
+        tail = _read_tail(self._descriptor)
+        self._size, self._head = tail.size, tail.head
+        if tail.size == 0 and len(numbers) > 1:  # made, and then its maker died
+            self._head = _read_tail_of(self._path(numbers[-2])).head
+        if tail.torn or tail.size == 0:
+            self._repair(tail)
 
-    def _mend(self, ending: FileTail) -> None:
+    def _repair(self, tail: FileTail) -> None:
         """Set aside what a crash left half-written, and say so in the record."""
-        if ending.torn:
-            aside = f"{self._path(self._number)}.torn-{self._link.seq + 1}"
+        if tail.torn:
+            aside = f"{self._path(self._number)}.torn-{self._head.seq + 1}"
             descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                _write_all(descriptor, ending.torn)
+                _write_all(descriptor, tail.torn)
             finally:
                 os.close(descriptor)
-            os.ftruncate(self._descriptor, ending.size)
-        if ending.size == 0:
-            self._write(*self._beginning())
-        if ending.torn:
-            seq = self._link.seq + 1
-            body = hash_chain.opening("torn", seq, self._clock(), pid=os.getpid(), count=len(ending.torn))
-            line, digest = hash_chain.seal(body, self._link.digest)
+            os.ftruncate(self._descriptor, tail.size)
+        if tail.size == 0:
+            self._write(*self._begin_line())
+        if tail.torn:
+            seq = self._head.seq + 1
+            body = hash_chain.marker_body("torn", seq, self._clock(), pid=os.getpid(), count=len(tail.torn))
+            line, digest = hash_chain.seal(body, self._head.digest)
             self._write(line, ChainHead(seq, digest))
 
     def _begin_file(self, number: int) -> None:
@@ -148,29 +148,29 @@ class AuditFiles:
         self.close()
         self._number, self._size = number, 0
         self._descriptor = _open(self._path(number))
-        self._write(*self._beginning())
+        self._write(*self._begin_line())
         _sync_folder(self._folder)
 
-    def _beginning(self) -> tuple[bytes, ChainHead]:
-        seq, prev = self._link.seq + 1, self._link.digest
-        body = hash_chain.opening(
+    def _begin_line(self) -> tuple[bytes, ChainHead]:
+        seq, prev = self._head.seq + 1, self._head.digest
+        body = hash_chain.marker_body(
             "begin", seq, self._clock(), pid=os.getpid(), schema=hash_chain.SCHEMA_VERSION, prev=prev.hex()
         )
         line, digest = hash_chain.seal(body, prev)
         return line, ChainHead(seq, digest)
 
-    def _write(self, data: bytes, link: ChainHead) -> None:
+    def _write(self, data: bytes, head: ChainHead) -> None:
         try:
             _write_all(self._descriptor, data)
         except OSError:
             os.ftruncate(self._descriptor, self._size)
             raise
         self._size += len(data)
-        self._link = link
+        self._head = head
 
     def _prune(self) -> None:
         if self._keep:
-            for number in numbered(self._folder)[: -self._keep]:
+            for number in segment_numbers(self._folder)[: -self._keep]:
                 os.unlink(self._path(number))
 
 
@@ -179,15 +179,15 @@ def _open(path: str) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _ending_of(path: str) -> FileTail:
+def _read_tail_of(path: str) -> FileTail:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        return _ending(descriptor)
+        return _read_tail(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _ending(descriptor: int) -> FileTail:
+def _read_tail(descriptor: int) -> FileTail:
     """Where the last whole line ends. What follows it, and lines that are none, are torn."""
     size = os.fstat(descriptor).st_size
     start = max(0, size - TAIL_BYTES)
@@ -198,9 +198,9 @@ def _ending(descriptor: int) -> FileTail:
         if end == 0:
             break
         begin = tail.rfind(b"\n", 0, end - 1) + 1
-        link = hash_chain.link_of(tail[begin : end - 1])
-        if link is not None:
-            return FileTail(start + end, link, tail[end:])
+        head = hash_chain.head_of(tail[begin : end - 1])
+        if head is not None:
+            return FileTail(start + end, head, tail[end:])
         end = begin
     if start > 0:
         raise OSError(errno.EBADMSG, "its end holds no record")

@@ -50,12 +50,12 @@ class CallLog:
         self.timeline = Timeline()
         self.seq = 0
         self.clock = time.time
-        self.deny = self._audit is not None and self._audit.deny
+        self.fail_closed = self._audit is not None and self._audit.fail_closed
 
     @property
-    def trouble(self) -> Failure | None:
+    def write_failure(self) -> Failure | None:
         """The record's own."""
-        return self._audit.trouble if self._audit is not None else None
+        return self._audit.write_failure if self._audit is not None else None
 
     def record(
         self,

@@ -112,7 +112,7 @@ class DashboardEvents:
             calls = state.call_log.since(max(self._seq, state.call_log.seq - MAX_CALLS))
             self._seq = state.call_log.seq
             chunks.append(event("calls", {"calls": calls, "seq": self._seq}))
-            chunks.append(event("history", {"point": state.call_log.timeline.now()}))
+            chunks.append(event("history", {"point": state.call_log.timeline.current()}))
         point = state.sample_savings()
         if point is not None:
             chunks.append(event("savings", {"point": point}))

@@ -147,7 +147,7 @@ class HttpServer:
         try:
             pairs = scope["headers"]
             if self._tracing is not None:
-                self._tracing.arrived(pairs)
+                self._tracing.attach_context(pairs)
             exchange = HttpExchange(
                 scope["method"],
                 scope["path"].rstrip("/"),

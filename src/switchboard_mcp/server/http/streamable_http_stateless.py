@@ -106,9 +106,9 @@ class StatelessHandler:
 
     def _mirrored_arguments(self, posted: MessageHead, view: View) -> tuple[HeaderMirror, ...]:
         """The arguments that headers repeat, by the schema of the tool as it was listed."""
-        if posted.method != "tools/call" or not view.has_own_tools:
+        if posted.method != "tools/call" or not view.has_direct_tools:
             return ()
-        tool = view.listing.direct().get(validation.tool_of(posted))
+        tool = view.tool_list.direct().get(validation.tool_of(posted))
         if tool is None:
             return ()
         schema = tool.suite.child.inventory.tool(tool.name).input_schema

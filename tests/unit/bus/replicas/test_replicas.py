@@ -72,14 +72,14 @@ class Calls:
         self.waiting = waiting
         self.heard: list[tuple[int, float] | str] = []
 
-    def ask(self) -> int:
+    def next_batch(self) -> int:
         waiting, self.waiting = self.waiting, 0
         return waiting
 
-    def told(self, granted: int, wait_s: float) -> None:
+    def on_granted(self, granted: int, wait_s: float) -> None:
         self.heard.append((granted, wait_s))
 
-    def alone(self) -> None:
+    def decide_locally(self) -> None:
         self.heard.append("alone")
 
 

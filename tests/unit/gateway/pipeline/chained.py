@@ -9,7 +9,7 @@ import msgspec
 
 from switchboard_mcp.config.sections import LimitSettings
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.gateway.pipeline.pipeline import equip
+from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
 from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware, NamedMiddleware
 from switchboard_mcp.middleware import Answer, Middleware, Next, ToolCall
 from tests.unit.gateway.board import Board, Host, Json
@@ -19,8 +19,8 @@ class Recorder:
     """In place of the audit record: what it was told."""
 
     def __init__(self) -> None:
-        self.trouble: Failure | None = None
-        self.deny = False
+        self.write_failure: Failure | None = None
+        self.fail_closed = False
         self.records: list[tuple[str, str, str, str, bytes, str, float]] = []
         self.life: list[tuple[str, str]] = []
         self.pending = _Pending(self)
@@ -58,7 +58,7 @@ def chained(
         board.services.audit = recorder  # type: ignore[assignment]  # as far as calls go it is one
     config = msgspec.structs.replace(board.config, limits=limits or LimitSettings())
     named = tuple(NamedMiddleware(f"m{place}", handler) for place, handler in enumerate(middleware))
-    equip(board.gateway.suites, config, board.services, LoadedMiddleware(named))
+    attach_pipelines(board.gateway.suites, config, board.services, LoadedMiddleware(named))
     return recorder
 
 

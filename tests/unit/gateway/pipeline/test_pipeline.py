@@ -386,18 +386,21 @@ class TestRecord:
     def test_what_cannot_be_recorded_is_refused_where_that_is_the_rule(self, board: Board) -> None:
         kid = board.child()
         recorder = chained(board)
-        recorder.trouble, recorder.deny = failure("audit_failed", "Nothing can be recorded."), True
+        recorder.write_failure, recorder.fail_closed = (
+            failure("audit_failed", "Nothing can be recorded."),
+            True,
+        )
         host = board.host()
         assert error(host, host.call())["code"] == "audit_failed"
         assert kid.runs == []
-        recorder.deny = False
+        recorder.fail_closed = False
         host.call()
         assert len(kid.runs) == 1
 
     def test_a_suite_without_anything_has_no_chain(self, board: Board) -> None:
         board.child()
         chained(board, audit=False)
-        assert board.gateway.suites["kid_suite"].chain is None
+        assert board.gateway.suites["kid_suite"].pipeline is None
 
 
 class TestLoading:
@@ -405,7 +408,7 @@ class TestLoading:
         here = f"{__name__}:Made"
         use = MiddlewareUse(use=here, options={"a": 1})
         loaded = load(Config(middleware=[here], suites={"kid": SuiteSettings(middleware=[use])}))
-        (everywhere,), (own,) = loaded.everywhere, loaded.of_child["kid"]
+        (everywhere,), (own,) = loaded.all_suites, loaded.by_child["kid"]
         assert (everywhere.name, own.name) == (here, here)
         assert isinstance(own.handler, Made)
         assert own.handler.options == {"a": 1}

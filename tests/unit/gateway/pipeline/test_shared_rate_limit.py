@@ -34,16 +34,16 @@ class Others(Replicas):
     def asked(self) -> dict[str, int]:
         """What is asked for now, by key."""
         self.waiting, self.meters = [*self.meters], {}
-        return {meter.key: meter.ask() for meter in self.waiting}
+        return {meter.key: meter.next_batch() for meter in self.waiting}
 
     def answer(self, granted: int, wait_s: float = 1.5) -> None:
         for meter in self.waiting:
-            meter.told(granted, wait_s)
+            meter.on_granted(granted, wait_s)
 
     def vanish(self) -> None:
         self.reachable = False
         for meter in self.waiting:
-            meter.alone()
+            meter.decide_locally()
 
 
 @pytest.fixture

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard_mcp.gateway.pipeline.result_pages import PageStart, ResultPage, SplitResult, page, read
+from switchboard_mcp.gateway.pipeline.result_pages import (
+    PageStart,
+    ResultPage,
+    SplitResult,
+    build_page,
+    split_result,
+)
 from switchboard_mcp.gateway.pipeline.token_bucket import TokenBucket
 
 
@@ -46,7 +52,7 @@ class TestRate:
 
 
 def result(*blocks: object, **more: object) -> SplitResult:
-    whole = read(json.dumps({"content": list(blocks), **more}).encode())
+    whole = split_result(json.dumps({"content": list(blocks), **more}).encode())
     assert whole is not None
     return whole
 
@@ -58,12 +64,12 @@ def text(value: str) -> dict[str, str]:
 def pages(whole: SplitResult, room: int) -> list[list[dict[str, str]]]:
     found, place = [], PageStart()
     while True:
-        one: ResultPage = page(whole, place, room)
+        one: ResultPage = build_page(whole, place, room)
         found.append([json.loads(bytes(block)) for block in one.blocks])
-        if one.following is None:
+        if one.next_start is None:
             return found
-        assert one.following != place
-        place = one.following
+        assert one.next_start != place
+        place = one.next_start
 
 
 class TestPages:
@@ -102,4 +108,4 @@ class TestPages:
 
     @pytest.mark.parametrize("odd", [b"[]", b'{"content":5}', b'{"content":[1]}', b"nothing"])
     def test_what_cannot_be_read_is_not_cut(self, odd: bytes) -> None:
-        assert read(odd) is None
+        assert split_result(odd) is None

@@ -18,7 +18,7 @@ from switchboard_mcp.config.sections import AuditSettings as Settings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.observability.audit import audit_log as audit_module
 from switchboard_mcp.observability.audit.audit_log import AuditLog, read_salt
-from switchboard_mcp.observability.audit.segments import AuditFiles, numbered
+from switchboard_mcp.observability.audit.segments import AuditFiles, segment_numbers
 from switchboard_mcp.observability.audit.verification import entries, verify
 from switchboard_mcp.redaction.redactor import MASK, Redactor
 
@@ -48,7 +48,7 @@ def folder(workspace: Path) -> str:
 def lines(workspace: Path) -> list[dict[str, Any]]:
     return [
         json.loads(line)
-        for number in numbered(folder(workspace))
+        for number in segment_numbers(folder(workspace))
         for line in (workspace / FOLDER / f"audit-{number:06d}.jsonl").read_text().splitlines()
     ]
 
@@ -282,14 +282,14 @@ def test_where_nothing_can_be_recorded_calls_are_refused_or_warned_of(tmp_path: 
     told: list[Failure] = []
     for deny in (True, False):
         audit = AuditLog(
-            Settings(path="blocked/audit"), str(tmp_path), Redactor(), deny=deny, warn=told.append
+            Settings(path="blocked/audit"), str(tmp_path), Redactor(), fail_closed=deny, warn=told.append
         )
         audit.start()
         refusal = audit.refusal()
         assert (refusal is not None) is deny
-        assert audit.trouble is not None
-        assert audit.trouble.code == "audit_failed"
-        assert "blocked/audit" in audit.trouble.message
+        assert audit.write_failure is not None
+        assert audit.write_failure.code == "audit_failed"
+        assert "blocked/audit" in audit.write_failure.message
         audit.close()
     assert len(told) == 2
 
@@ -318,7 +318,7 @@ def test_what_came_while_the_disk_was_full_is_recorded_once_there_is_room(
         assert until(lambda: audit._lost == 1)
         full = False
         assert written.wait(10)
-    assert audit.trouble is None
+    assert audit.write_failure is None
     shown = [line.get("outcome", line["kind"]) for line in lines(tmp_path)]
     assert shown == ["begin", "lost", "one", "two"]
     assert lines(tmp_path)[1]["count"] == 1
@@ -339,7 +339,7 @@ def test_a_batch_that_does_not_fit_leaves_no_trace(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "write", short)
     with recording(tmp_path) as audit:
         audit.record("call", outcome="two")
-    assert audit.trouble is not None
+    assert audit.write_failure is not None
     assert first_file(tmp_path).read_bytes() == before
 
 

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.observability.audit.reader import Reader
-from switchboard_mcp.observability.audit.segments import file_name
+from switchboard_mcp.observability.audit.segments import segment_name
 
 
 def write(folder: Path, number: int, *seqs: int, end: str = "\n") -> None:
-    with (folder / file_name(number)).open("a") as file:
+    with (folder / segment_name(number)).open("a") as file:
         file.write("\n".join(f'{{"seq":{seq},"at":0,"kind":"call"}}' for seq in seqs) + end)
 
 
 def told(reader: Reader) -> list[int]:
-    return [entry.seq for entry in reader.news()]
+    return [entry.seq for entry in reader.read_new()]
 
 
 @pytest.fixture
@@ -43,14 +43,14 @@ def test_a_file_that_goes_while_it_is_read_is_read_to_its_end(tmp_path: Path, re
     assert told(reader) == [1]
     write(tmp_path, 1, 2)
     write(tmp_path, 2, 3)
-    (tmp_path / file_name(1)).unlink()
+    (tmp_path / segment_name(1)).unlink()
     assert told(reader) == [2, 3]
 
 
 def test_half_a_line_is_told_once_it_is_whole(tmp_path: Path, reader: Reader) -> None:
     write(tmp_path, 1, 1, end='\n{"seq":2,"at":0,')
     assert told(reader) == [1]
-    with (tmp_path / file_name(1)).open("a") as file:
+    with (tmp_path / segment_name(1)).open("a") as file:
         file.write('"kind":"call"}\n')
     assert told(reader) == [2]
 
@@ -58,7 +58,7 @@ def test_half_a_line_is_told_once_it_is_whole(tmp_path: Path, reader: Reader) ->
 def test_half_a_line_that_is_set_aside_leaves_its_place_to_the_next(tmp_path: Path, reader: Reader) -> None:
     write(tmp_path, 1, 1, end='\n{"seq":2,"at":0,"kind":"a rather long one that never')
     assert told(reader) == [1]
-    file = tmp_path / file_name(1)
+    file = tmp_path / segment_name(1)
     file.write_text(file.read_text().partition("\n")[0] + "\n")
     assert told(reader) == []
     write(tmp_path, 1, 2, 3)

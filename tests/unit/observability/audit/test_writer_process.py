@@ -108,7 +108,7 @@ def test_where_it_is_killed_we_write_ourselves(audit: AuditLog, tmp_path: Path) 
     audit.close()
     assert recorded(tmp_path) == [str(number) for number in range(3 * MANY)]
     assert verify(str(tmp_path / FOLDER)).ok
-    assert audit.trouble is None
+    assert audit.write_failure is None
     assert scribes() == []
 
 

@@ -12,8 +12,8 @@ from switchboard_mcp.server.dashboard.call_log import MAX_CALLS, MAX_NAME_CHARS,
 class Record:
     """An audit record, as far as a live one knows it."""
 
-    deny = True
-    trouble = None
+    fail_closed = True
+    write_failure = None
 
     def __init__(self) -> None:
         self.pending: list[tuple[object, ...]] = []
@@ -48,10 +48,15 @@ def test_what_is_seen_goes_on_to_the_record_with_its_arguments_and_is_kept_witho
     assert "hunter2" not in repr(second)
     assert live.since(1) == [second]
     tally = live.tallies["git"]
-    assert (tally.calls, tally.errors, tally.within(0.5), tally.within(0.95)) == (2, 1, 2.0, 4.0)
+    assert (tally.calls, tally.errors, tally.percentile_ms(0.5), tally.percentile_ms(0.95)) == (
+        2,
+        1,
+        2.0,
+        4.0,
+    )
     (point,) = live.timeline.points()
     assert (point.calls, point.errors) == (2, 1)
-    assert live.deny is True
+    assert live.fail_closed is True
 
 
 @pytest.mark.parametrize("outcome", ["ok", "cancelled", "input_required"])
@@ -67,7 +72,7 @@ def test_looks_and_refusals_are_shown_and_count_as_no_calls() -> None:
     live.record("decision", "ann", "git", "push", b"", "denied")
     assert [call.kind for call in live.since(0)] == ["introspect", "decision"]
     assert live.tallies == {}
-    assert live.timeline.now() is None
+    assert live.timeline.current() is None
 
 
 def test_with_its_end_the_record_is_closed() -> None:

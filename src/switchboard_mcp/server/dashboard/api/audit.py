@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from switchboard_mcp.observability.audit import hash_chain
 from switchboard_mcp.observability.audit.hash_chain import AuditEntry
-from switchboard_mcp.observability.audit.segments import file_name, numbered
+from switchboard_mcp.observability.audit.segments import segment_name, segment_numbers
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
 from switchboard_mcp.server.dashboard.state import DashboardState
 
@@ -50,7 +50,7 @@ def read(folder: str, query: dict[str, str], before: int, limit: int) -> AuditPa
     page = AuditPage([])
     last = 0
     for line in _backwards(folder):
-        entry = hash_chain.read(line)
+        entry = hash_chain.parse_line(line)
         if entry is None or (before and entry.seq >= before):
             continue
         if len(page.entries) >= limit or page.read >= MOST_READ:
@@ -64,7 +64,7 @@ def read(folder: str, query: dict[str, str], before: int, limit: int) -> AuditPa
 
 
 def _fits(entry: AuditEntry, query: dict[str, str]) -> bool:
-    if not hash_chain.fits(entry, query.get("child", ""), query.get("kind", ""), query.get("outcome", "")):
+    if not hash_chain.matches(entry, query.get("child", ""), query.get("kind", ""), query.get("outcome", "")):
         return False
     needle = query.get("q", "").casefold()
     if not needle:
@@ -74,8 +74,8 @@ def _fits(entry: AuditEntry, query: dict[str, str]) -> bool:
 
 def _backwards(folder: str) -> Iterator[bytes]:
     """Every line of every file, the newest first."""
-    for number in reversed(numbered(folder)):
-        with open(os.path.join(folder, file_name(number)), "rb") as file:
+    for number in reversed(segment_numbers(folder)):
+        with open(os.path.join(folder, segment_name(number)), "rb") as file:
             place, rest = file.seek(0, os.SEEK_END), b""
             while place > 0:
                 size = min(BLOCK_BYTES, place)

@@ -34,7 +34,7 @@ async def overview(state: DashboardState, request: ApiRequest) -> object:
         "mode": governance.mode,
         "disabled": state.services.disabled,
         "audit": audit is not None,
-        "auditTrouble": audit.trouble if audit is not None else None,
+        "auditTrouble": audit.write_failure if audit is not None else None,
         "mail": state.mail_server is not None,
         "warnings": [state.services.redactor.text(str(warning)) for warning in state.workspace.warnings],
     }
@@ -56,7 +56,7 @@ async def child(state: DashboardState, request: ApiRequest) -> object:
         **row,
         "source": spec.source,
         "command": state.services.redactor.text(spec.command or spec.url),
-        "weight": suite.weighed().weight if match.snapshot is not None else None,
+        "weight": suite.cost().weight if match.snapshot is not None else None,
         "subtoolList": [
             {"name": tool.name, "summary": summarise(tool.description or "", SUMMARY_CHARS)} for tool in tools
         ],
