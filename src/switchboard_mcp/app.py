@@ -30,7 +30,13 @@ from switchboard_mcp.features import (
     open_replicas,
     open_telemetry,
 )
-from switchboard_mcp.gateway.factory import Parts, arrange, attach_pipelines, load_middleware, open_house
+from switchboard_mcp.gateway.factory import (
+    Runtime,
+    apply_views,
+    attach_pipelines,
+    enable_switchboard_suite,
+    load_middleware,
+)
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observability.log import Level, Log, Style
 from switchboard_mcp.redaction.redactor import Redactor
@@ -62,7 +68,7 @@ class CommandOptions(Struct, frozen=True):
     reload: bool = True
 
 
-class Switchboard(Parts):
+class Switchboard(Runtime):
     """A running Switchboard, whoever it serves."""
 
     reloading: asyncio.Task[None] | None = None
@@ -162,15 +168,15 @@ async def running(
         )
         if recorder is not None:
             services.recorder = recorder(services)
-        open_house(workspace.config, services)
+        enable_switchboard_suite(workspace.config, services)
         supervisor = Supervisor(workspace, services)
         gateway = Gateway(supervisor.children.values(), workspace.config, log, loop, workspace.folder)
         services.events = gateway
         gateway.audit = services.audit
         if telemetry is not None:
             observe_requests(gateway, telemetry, loop)
-        attach_pipelines(gateway.all, workspace.config, services, middleware)
-        arrange(gateway, workspace, services, profile, None if governed is None else governed.disabled)
+        attach_pipelines(gateway.all_suites, workspace.config, services, middleware)
+        apply_views(gateway, workspace, services, profile, None if governed is None else governed.disabled)
         sweeper = services.start_task(supervisor.sweep_forever())
         switchboard = Switchboard(workspace, supervisor, gateway, services, profile)
         try:
@@ -212,7 +218,7 @@ def reload_on_change(switchboard: Switchboard, options: CommandOptions) -> None:
         switchboard.reloading = switchboard.services.start_task(reloader.run())
 
     gateway = switchboard.gateway
-    gateway.greeted = lambda: gateway.loop.call_later(RELOAD_AFTER_S, begin)
+    gateway.on_first_response = lambda: gateway.loop.call_later(RELOAD_AFTER_S, begin)
 
 
 async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, options: CommandOptions) -> int:
@@ -257,7 +263,7 @@ async def serve_http(
     ) as switchboard:
         services = switchboard.services
         services.shared_capabilities = SHARED_CAPABILITIES
-        services.default_principal = switchboard.gateway.unnamed = "http"
+        services.default_principal = switchboard.gateway.default_principal = "http"
         sharing = services.start_task(replicas.run()) if replicas is not None else None
         front = HttpServer(switchboard.gateway, workspace.config.http, address.host, address.tokens, log)
         reload_on_change(switchboard, options)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import settled
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
-from switchboard_mcp.gateway.factory import Parts
+from switchboard_mcp.gateway.factory import Runtime
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
@@ -89,7 +89,7 @@ def open_telemetry(workspace: Workspace, log: Log) -> Telemetry | None:
 def observe_requests(gateway: Gateway, telemetry: Telemetry, loop: asyncio.AbstractEventLoop) -> None:
     """Watch all requests to children, and report what is counted anyway where somebody wants reports."""
     gateway.telemetry = telemetry
-    telemetry.watch(gateway.all.values())
+    telemetry.observe(gateway.all_suites.values())
     if telemetry.otel is not None:
         from switchboard_mcp.server.http.metrics_endpoint import collect
 
@@ -105,7 +105,7 @@ def record_decision(workspace: Workspace, kind: str, child: str, outcome: str) -
         audit.close()
 
 
-def join_bus(switchboard: Parts, log: Log, redactor: Redactor) -> asyncio.Task[None] | None:
+def join_bus(switchboard: Runtime, log: Log, redactor: Redactor) -> asyncio.Task[None] | None:
     """Carry mail between machines, where there is a bus."""
     settings = settled(switchboard.workspace.config.bus, os.environ, switchboard.workspace.folder)
     mail_server = switchboard.services.builtin_apps.get("mail")

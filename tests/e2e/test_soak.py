@@ -283,7 +283,7 @@ async def test_no_task_nor_call_is_left_when_all_is_answered(grove: Path) -> Non
                 lambda: not any(child.pid for child in board.supervisor.children.values()), "all are idle"
             )
             await _until(lambda: asyncio.all_tasks() == standing, "no task is left")
-            assert not any(session.under_way for session in board.gateway.sessions)
+            assert not any(session.in_flight for session in board.gateway.sessions)
         assert board.gateway.sessions == []
     assert asyncio.all_tasks() == before
 

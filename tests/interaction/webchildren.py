@@ -130,11 +130,11 @@ class Audience:
     def __init__(self) -> None:
         self.news = asyncio.Event()
 
-    def child_said(self, child: Child, peer: Peer, message: RpcMessage) -> None: ...
+    def on_child_notification(self, child: Child, peer: Peer, message: RpcMessage) -> None: ...
 
-    def child_asked(self, child: Child, peer: Peer, message: RpcMessage) -> None: ...
+    def on_child_request(self, child: Child, peer: Peer, message: RpcMessage) -> None: ...
 
-    def child_changed(self, child: str, notification: str, *, first: bool = False) -> None:
+    def on_list_changed(self, child: str, notification: str, *, first: bool = False) -> None:
         if notification == "notifications/tools/list_changed":
             self.news.set()
 

@@ -254,12 +254,12 @@ class Child(Meeting):
         elif message.method == ACKNOWLEDGED:
             self.subscriptions.acknowledged(message)
         elif self._context.events is not None:
-            self._context.events.child_said(self, connection.peer, message)
+            self._context.events.on_child_notification(self, connection.peer, message)
 
     def on_request(self, connection: Connection, message: RpcMessage) -> None:
         """The child asks its client something."""
         if self._context.events is not None:
-            self._context.events.child_asked(self, connection.peer, message)
+            self._context.events.on_child_request(self, connection.peer, message)
 
     def _missed(self, method: str, params: bytes) -> None:
         """Something may have changed while the child could not tell."""

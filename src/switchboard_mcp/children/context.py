@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 class ChildEvents(Protocol):
     """Receives the messages that children send on their own. Implemented by the gateway."""
 
-    def child_said(self, child: Child, peer: Peer, message: RpcMessage) -> None:
+    def on_child_notification(self, child: Child, peer: Peer, message: RpcMessage) -> None:
         """Handle a notification, except progress and list changes."""
 
-    def child_asked(self, child: Child, peer: Peer, message: RpcMessage) -> None:
+    def on_child_request(self, child: Child, peer: Peer, message: RpcMessage) -> None:
         """Handle a request to the child's client."""
 
-    def child_changed(self, child: str, notification: str, *, first: bool = False) -> None:
+    def on_list_changed(self, child: str, notification: str, *, first: bool = False) -> None:
         """Handle a change of a child's inventory, or its `first` appearance."""
 
 

@@ -294,7 +294,7 @@ class Inventory:
 
     def _notify(self, notification: str, *, first: bool = False) -> None:
         if self._context.events is not None:
-            self._context.events.child_changed(self._spec.name, notification, first=first)
+            self._context.events.on_list_changed(self._spec.name, notification, first=first)
 
     def _index(self) -> None:
         snapshot, pin = self._snapshot, self._pin

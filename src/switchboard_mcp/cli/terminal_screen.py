@@ -27,7 +27,7 @@ MOST_UNREAD_KEYS = 65_536
 # A program that has written nothing for so long has finished what it was drawing.
 QUIET_S = 0.3
 # One that never pauses is rung between two of its sequences.
-LONGEST_WAIT_S = 3.0
+MAX_WAIT_S = 3.0
 TICK_S = 0.1
 BETWEEN_TYPED_S = 15.0
 BEFORE_ENTER_S = 0.15
@@ -178,7 +178,7 @@ class Desktop:
 
     async def _pause(self) -> None:
         """Wait until the program has finished drawing, or is at least between two sequences."""
-        until = self._now() + LONGEST_WAIT_S
+        until = self._now() + MAX_WAIT_S
         while True:
             quiet = self._now() - self._written_at >= QUIET_S
             if self._watched.at_boundary and (quiet or self._now() >= until):

@@ -70,7 +70,7 @@ class PinnedSuite(Struct):
         )
         return b"" if isinstance(answer, Failure) else answer
 
-    def begin(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
+    def begin(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Nobody calls it."""
         raise NotImplementedError
 

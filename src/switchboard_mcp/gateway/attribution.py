@@ -23,11 +23,11 @@ class MessageOwner(Struct, frozen=True):
     request: HostRequest | None = None
 
     @property
-    def route(self) -> ReplyChannel | None:
+    def channel(self) -> ReplyChannel | None:
         """Where it is told: on the road of the request while that is open, and not at all while it is parked."""
         if self.request is None:
-            return self.session.route if self.session.initialized else None
-        return self.request.route if self.request.wanted else None
+            return self.session.channel if self.session.initialized else None
+        return self.request.channel if self.request.is_awaited else None
 
     @property
     def capabilities(self) -> bytes:
@@ -35,18 +35,18 @@ class MessageOwner(Struct, frozen=True):
         return self.session.capabilities if self.request is None else self.request.capabilities
 
 
-def party(child: Child, peer: Peer, sessions: Sequence[Session]) -> MessageOwner | None:
+def owner_of(child: Child, peer: Peer, sessions: Sequence[Session]) -> MessageOwner | None:
     """Whose a message is that comes from the child now."""
     related: bytes = getattr(peer.link, "related", b"")  # where each request has a way back of its own
     if related:
         call = peer.pending.get(related)
         if isinstance(call, HostRequest):
             return MessageOwner(call.session, call)
-        return None if call is None else _bystander(child, sessions)
-    requests = list(under_way(peer))
+        return None if call is None else _owner_when_idle(child, sessions)
+    requests = list(requests_in_flight(peer))
     if not requests:
-        return _bystander(child, sessions)
-    waiting = [request for request in requests if request.wanted]
+        return _owner_when_idle(child, sessions)
+    waiting = [request for request in requests if request.is_awaited]
     latest = (waiting or requests)[-1]
     if any(request.session is not latest.session for request in waiting):
         return None
@@ -56,14 +56,14 @@ def party(child: Child, peer: Peer, sessions: Sequence[Session]) -> MessageOwner
     return MessageOwner(latest.session, latest)
 
 
-def under_way(peer: Peer) -> Iterator[HostRequest]:
+def requests_in_flight(peer: Peer) -> Iterator[HostRequest]:
     """The requests of hosts that a child works on, oldest first."""
     for call in peer.pending.values():
         if isinstance(call, HostRequest):
             yield call
 
 
-def _bystander(child: Child, sessions: Sequence[Session]) -> MessageOwner | None:
+def _owner_when_idle(child: Child, sessions: Sequence[Session]) -> MessageOwner | None:
     """Whom a child may mean that works on nothing: the host it is kept for, or the only one there is.
 
     But not where it was another that used it last: what that one has left behind is not for those who came after.

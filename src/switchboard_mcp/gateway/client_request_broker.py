@@ -25,10 +25,10 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from switchboard_mcp.errors import INTERNAL_ERROR, METHOD_NOT_FOUND
-from switchboard_mcp.gateway.attribution import party
+from switchboard_mcp.gateway.attribution import owner_of
 from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.session import Session
-from switchboard_mcp.gateway.suspended_requests import Origin, SuspendedRequests
+from switchboard_mcp.gateway.suspended_requests import ChildRequest, SuspendedRequests
 from switchboard_mcp.protocol import client_requests, jsonrpc
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.transport.rpc import Cancelled, Peer, ProgressHead, next_id
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 ROOTS = "roots/list"
 # A person may have to answer; longer than this nobody is there.
-PATIENCE_S = 3600.0
+ANSWER_TIMEOUT_S = 3600.0
 # So many at once are no questions but a flood.
-MOST_ASKED = 256
+MAX_PENDING = 256
 # The question expires first, so that the child hears why.
 GRACE_S = 60.0
 
@@ -52,10 +52,10 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 class PendingClientRequest(Struct):
     """A question that a handshake-era host has not answered yet."""
 
-    then: Callable[[RpcMessage], None]
+    on_response: Callable[[RpcMessage], None]
     request: HostRequest | None
     timer: TimerHandle
-    origin: Origin | None = None
+    origin: ChildRequest | None = None
     token: Raw | None = None  # the child's own, for progress
 
 
@@ -63,128 +63,138 @@ class ClientRequestBroker:
     """See the module."""
 
     def __init__(self, loop: AbstractEventLoop, workspace: str, sessions: list[Session]) -> None:
-        self.lot = SuspendedRequests(loop)
+        self.suspended = SuspendedRequests(loop)
         self.loop = loop
         self._workspace = workspace
         self._sessions = sessions
 
-    def child_asked(self, child: Child, peer: Peer, message: RpcMessage) -> None:
+    def on_child_request(self, child: Child, peer: Peer, message: RpcMessage) -> None:
         """A child asks its client something."""
         assert message.id is not UNSET
-        origin = Origin(peer.link, bytes(message.id))
+        origin = ChildRequest(peer.link, bytes(message.id))
         method = str(message.method)
-        whose = party(child, peer, self._sessions)
-        if whose is None:
-            self._answer_alone(child, origin, method)
+        owner = owner_of(child, peer, self._sessions)
+        if owner is None:
+            self._answer_without_host(child, origin, method)
             return
-        lacks = client_requests.lacking(whose.capabilities, method, message.params)
-        if len(whose.session.asked) >= MOST_ASKED:
+        missing = client_requests.lacking(owner.capabilities, method, message.params)
+        if len(owner.session.pending_client_requests) >= MAX_PENDING:
             origin.refuse(INTERNAL_ERROR, "Too many questions are open.")
-        elif lacks is not None:
-            if whose.request is not None and method != ROOTS:  # those we know ourselves
-                whose.request.lack(lacks)
-            self._answer_alone(child, origin, method)
-        elif whose.request is not None and whose.request.modern:
+        elif missing is not None:
+            if owner.request is not None and method != ROOTS:  # those we know ourselves
+                owner.request.add_missing_capability(missing)
+            self._answer_without_host(child, origin, method)
+        elif owner.request is not None and owner.request.modern:
             if (
                 method not in client_requests.EMBEDDED
             ):  # no result may have it, and one that has it cannot be read
-                self._answer_alone(child, origin, method)
+                self._answer_without_host(child, origin, method)
                 return
-            self.lot.park(whose.request, origin, method, message.params)
+            self.suspended.suspend(owner.request, origin, method, message.params)
         else:
             params = b"{}" if message.params is UNSET else bytes(message.params)
-            self.ask(whose.session, whose.request, method, params, partial(_pass_on, origin), origin)
+            self.send(owner.session, owner.request, method, params, partial(_relay_response, origin), origin)
 
-    def ask(
+    def send(
         self,
         session: Session,
         request: HostRequest | None,
         method: str,
         params: bytes,
-        then: Callable[[RpcMessage], None],
-        origin: Origin | None = None,
+        on_response: Callable[[RpcMessage], None],
+        origin: ChildRequest | None = None,
     ) -> None:
-        """Ask a handshake-era host, on the route of the request the question belongs to."""
+        """Ask a handshake-era host, on the channel of the request the question belongs to."""
         id = next_id()
         params, token = client_requests.replace_token(params, id)
-        timer = self.loop.call_later(PATIENCE_S, self._expire, session, id)
-        session.asked[id] = PendingClientRequest(then, request, timer, origin, token)
+        timer = self.loop.call_later(ANSWER_TIMEOUT_S, self._expire, session, id)
+        session.pending_client_requests[id] = PendingClientRequest(on_response, request, timer, origin, token)
         if request is not None:
-            request.allow(PATIENCE_S + GRACE_S)
-        (request.route if request is not None else session.route).send(jsonrpc.request(id, method, params))
+            request.extend_deadline(ANSWER_TIMEOUT_S + GRACE_S)
+        (request.channel if request is not None else session.channel).send(
+            jsonrpc.request(id, method, params)
+        )
 
-    def answered(self, session: Session, message: RpcMessage) -> None:
+    def on_host_response(self, session: Session, message: RpcMessage) -> None:
         """A host answers a question of ours."""
-        asked = session.asked.pop(bytes(message.id), None) if message.id is not UNSET else None
-        if asked is not None:
-            asked.timer.cancel()
-            request = asked.request
-            if request is not None and all(other.request is not request for other in session.asked.values()):
-                request.allow(request.timeout)
-            asked.then(message)
+        pending = (
+            session.pending_client_requests.pop(bytes(message.id), None) if message.id is not UNSET else None
+        )
+        if pending is not None:
+            pending.timer.cancel()
+            request = pending.request
+            _restore_deadline(session, request)
+            pending.on_response(message)
 
-    def host_progressed(self, session: Session, params: Raw) -> None:
+    def on_host_progress(self, session: Session, params: Raw) -> None:
         """A host reports progress with a question: the child hears of it under its own token."""
         token = _decode_progress(params).progress_token
-        asked = session.asked.get(bytes(token)) if token is not UNSET else None
-        if asked is not None and asked.origin is not None and asked.token is not None:
-            told = jsonrpc.encode({**_decode_object(params), "progressToken": asked.token})
-            asked.origin.link.send(jsonrpc.notification("notifications/progress", told))
+        pending = session.pending_client_requests.get(bytes(token)) if token is not UNSET else None
+        if pending is not None and pending.origin is not None and pending.token is not None:
+            params_for_child = jsonrpc.encode({**_decode_object(params), "progressToken": pending.token})
+            pending.origin.link.send(jsonrpc.notification("notifications/progress", params_for_child))
 
-    def child_withdrew(self, peer: Peer, params: Raw) -> None:
+    def on_child_cancelled(self, peer: Peer, params: Raw) -> None:
         """A child no longer wants the answer to its question."""
         cancelled = _decode_cancelled(params)
         if cancelled.request_id is UNSET:
             return
-        origin = Origin(peer.link, bytes(cancelled.request_id))
-        self.lot.withdraw(origin)
+        origin = ChildRequest(peer.link, bytes(cancelled.request_id))
+        self.suspended.cancel_input(origin)
         for session in self._sessions:
-            for id, asked in list(session.asked.items()):
-                if asked.origin == origin:
-                    self._withdraw(session, id, cancelled.reason or "withdrawn by the server")
+            for id, pending in list(session.pending_client_requests.items()):
+                if pending.origin == origin:
+                    self._cancel(session, id, cancelled.reason or "withdrawn by the server")
 
-    def over(self, request: HostRequest, why: str) -> None:
+    def request_ended(self, request: HostRequest, reason: str) -> None:
         """A request has ended, and with it its questions."""
         session = request.session
-        for id, asked in list(session.asked.items()):
-            if asked.request is request:
-                self._withdraw(session, id, why)
-                asked.then(_trouble(why))
-        self.lot.drop(request, why)
+        for id, pending in list(session.pending_client_requests.items()):
+            if pending.request is request:
+                self._cancel(session, id, reason)
+                pending.on_response(_error_response(reason))
+        self.suspended.drop_inputs(request, reason)
 
-    def gone(self, session: Session) -> None:
+    def session_closed(self, session: Session) -> None:
         """A host has gone: whoever waits for its answers is told."""
-        asked, session.asked = session.asked, {}
-        for question in asked.values():
-            question.timer.cancel()
-            question.then(_trouble("The host has gone."))
-        self.lot.gone(session)
+        pending, session.pending_client_requests = session.pending_client_requests, {}
+        for client_request in pending.values():
+            client_request.timer.cancel()
+            client_request.on_response(_error_response("The host has gone."))
+        self.suspended.session_closed(session)
 
     def _expire(self, session: Session, id: bytes) -> None:
-        asked = session.asked[id]
-        self._withdraw(session, id, "timeout")
-        asked.then(_trouble("The host did not answer."))
+        pending = session.pending_client_requests[id]
+        self._cancel(session, id, "timeout")
+        pending.on_response(_error_response("The host did not answer."))
 
-    def _withdraw(self, session: Session, id: bytes, why: str) -> None:
+    def _cancel(self, session: Session, id: bytes, reason: str) -> None:
         """Tell a host that its answer is no longer wanted."""
-        asked = session.asked.pop(id)
-        asked.timer.cancel()
-        request = asked.request
-        route = request.route if request is not None and request.wanted else session.route
-        told = b'{"requestId":%b,"reason":%b}' % (id, jsonrpc.encode(why))
-        route.send(jsonrpc.notification("notifications/cancelled", told))
-        if request is not None and all(other.request is not request for other in session.asked.values()):
-            request.allow(request.timeout)
+        pending = session.pending_client_requests.pop(id)
+        pending.timer.cancel()
+        request = pending.request
+        channel = request.channel if request is not None and request.is_awaited else session.channel
+        params = b'{"requestId":%b,"reason":%b}' % (id, jsonrpc.encode(reason))
+        channel.send(jsonrpc.notification("notifications/cancelled", params))
+        _restore_deadline(session, request)
 
-    def _answer_alone(self, child: Child, origin: Origin, method: str) -> None:
+    def _answer_without_host(self, child: Child, origin: ChildRequest, method: str) -> None:
         """Nobody can be asked; the workspace we know ourselves."""
         if method == ROOTS:
             origin.answer(roots(self._workspace))
             return
-        told = f"No host can be asked: {method}."
+        message = f"No host can be asked: {method}."
         if len(self._sessions) > 1 and child.owner is None:
-            told += f' With several hosts at once, set suites.{child.name}.isolation to "session".'
-        origin.refuse(METHOD_NOT_FOUND, told)
+            message += f' With several hosts at once, set suites.{child.name}.isolation to "session".'
+        origin.refuse(METHOD_NOT_FOUND, message)
+
+
+def _restore_deadline(session: Session, request: HostRequest | None) -> None:
+    """Give a request its ordinary timeout again once the host has answered everything asked on its behalf."""
+    if request is None:
+        return
+    if all(other.request is not request for other in session.pending_client_requests.values()):
+        request.extend_deadline(request.timeout)
 
 
 def roots(folder: str) -> bytes:
@@ -194,7 +204,7 @@ def roots(folder: str) -> bytes:
     return jsonrpc.encode({"roots": [{"uri": "file://" + quote(folder), "name": os.path.basename(folder)}]})
 
 
-def _pass_on(origin: Origin, message: RpcMessage) -> None:
+def _relay_response(origin: ChildRequest, message: RpcMessage) -> None:
     """The host's answer, under the id the child gave its question."""
     error = jsonrpc.error_in(message)
     if error is None:
@@ -203,5 +213,5 @@ def _pass_on(origin: Origin, message: RpcMessage) -> None:
         origin.link.send(jsonrpc.error_body(origin.id, error))
 
 
-def _trouble(what: str) -> RpcMessage:
-    return RpcMessage(error=Raw(jsonrpc.encode({"code": INTERNAL_ERROR, "message": what})))
+def _error_response(message: str) -> RpcMessage:
+    return RpcMessage(error=Raw(jsonrpc.encode({"code": INTERNAL_ERROR, "message": message})))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware
 
 
-class Parts(Struct):
+class Runtime(Struct):
     """What is running. `profile` is that of all who have none of their own."""
 
     workspace: Workspace
@@ -53,7 +53,7 @@ def attach_pipelines(
         attach_pipelines(suites, config, services, loaded)
 
 
-def open_house(config: Config, services: ChildContext) -> None:
+def enable_switchboard_suite(config: Config, services: ChildContext) -> None:
     """The switchboard suite, where it is on, and what it remembers."""
     if config.find.enabled and HOUSE_NAME not in services.builtin_apps:
         from switchboard_mcp.children.recent_errors import RecentErrors
@@ -66,7 +66,7 @@ def open_house(config: Config, services: ChildContext) -> None:
         }
 
 
-def arrange(
+def apply_views(
     gateway: Gateway, workspace: Workspace, services: ChildContext, profile: str, disabled: Failure | None
 ) -> None:
     """Who sees what, and what governed mode keeps from all of them."""
@@ -80,9 +80,9 @@ def arrange(
         from switchboard_mcp.gateway.suites.refused_suite import govern
 
         govern(gateway, config, workspace.absent, disabled)
-    house = services.builtin_apps.get(HOUSE_NAME)
-    if house is not None:
+    server = services.builtin_apps.get(HOUSE_NAME)
+    if server is not None:
         from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
 
-        assert isinstance(house, SwitchboardServer)
-        house.gateway = gateway
+        assert isinstance(server, SwitchboardServer)
+        server.gateway = gateway

@@ -16,31 +16,31 @@ from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, rpc_error, 
 from switchboard_mcp.gateway.incoming import RETRY_MEMBERS, IncomingRequest
 from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
-from switchboard_mcp.gateway.tasks import PATIENCE_S
+from switchboard_mcp.gateway.tasks import TASK_TIMEOUT_S
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.transport.rpc import next_id
 
 Rewrite = Callable[[Raw], bytes]
 # Answered when the task is done, however long that takes.
-PATIENT = {"tasks/result": PATIENCE_S}
+TIMEOUTS = {"tasks/result": TASK_TIMEOUT_S}
 
 
-def _completed(members: dict[str, Raw]) -> str | None:
+def _completed_prompt(members: dict[str, Raw]) -> str | None:
     """The prompt that a completion is for; None where it is for something else."""
     ref = decode(members["ref"], type=dict[str, Raw]) if "ref" in members else {}
     return (
         (message_meta.text_of(ref.get("name")) or "")
-        if message_meta.text_of(ref.get("type")) == PROMPT
+        if message_meta.text_of(ref.get("type")) == PROMPT_REF
         else None
     )
 
 
-PROMPT = "ref/prompt"
+PROMPT_REF = "ref/prompt"
 # Requests about a prompt, and which one it is.
-OF_PROMPTS: dict[str, Callable[[dict[str, Raw]], str | None]] = {
+PROMPT_NAME: dict[str, Callable[[dict[str, Raw]], str | None]] = {
     "prompts/get": lambda members: message_meta.text_of(members.get("name")) or "",
-    "completion/complete": _completed,
+    "completion/complete": _completed_prompt,
 }
 
 
@@ -59,7 +59,7 @@ class ForwardedRequest(HostRequest):
     ) -> None:
         self.inbound = inbound
         self.session = inbound.session
-        self.route = inbound.route
+        self.channel = inbound.channel
         self.host_id = inbound.id
         self.meta = inbound.meta
         self.suite = suite
@@ -81,35 +81,35 @@ class ForwardedRequest(HostRequest):
         if self.modern and not child.modern and "requestState" in self.members:
             told = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
             self.finish_with_error(jsonrpc.encode(told))
-        elif child.inventory.governed and self.method in OF_PROMPTS:
+        elif child.inventory.governed and self.method in PROMPT_NAME:
             if child.inventory.is_complete:
-                self._go(child)
+                self._send(child)
             else:
-                child.inventory.when_fetched("prompts/list", partial(self._go_on, child))
+                child.inventory.when_fetched("prompts/list", partial(self._continue, child))
         else:
-            self._go(child)
+            self._send(child)
 
-    def _go_on(self, child: Child) -> None:
+    def _continue(self, child: Child) -> None:
         """The child has told its prompts, or ended over it; a host that has cancelled meanwhile does not care."""
-        if not self.wanted:
+        if not self.is_awaited:
             return
         if child.peer is None:
             self.on_failed(child.unavailable_reason())
         else:
-            self._go(child)
+            self._send(child)
 
-    def _go(self, child: Child) -> None:
-        blocked = self._blocked(child) if child.inventory.governed else None
+    def _send(self, child: Child) -> None:
+        blocked = self._lock_failure(child) if child.inventory.governed else None
         if blocked is not None:
             self.on_failed(blocked)
         else:
             id = next_id()
-            self.dispatch(child, id, self.build(child, id), PATIENT.get(self.method, 0.0))
+            self.dispatch(child, id, self.build(child, id), TIMEOUTS.get(self.method, 0.0))
 
-    def _blocked(self, child: Child) -> Failure | None:
+    def _lock_failure(self, child: Child) -> Failure | None:
         """Why what is another than was locked, or was not locked at all, must not be used."""
-        if self.method in OF_PROMPTS:
-            prompt = OF_PROMPTS[self.method](self.members)
+        if self.method in PROMPT_NAME:
+            prompt = PROMPT_NAME[self.method](self.members)
             return child.inventory.prompt_blocked_reason(prompt) if prompt is not None else None
         name = message_meta.text_of(self.members.get("name")) if self.method == "tools/call" else None
         if name is None or name in child.inventory.tools:
@@ -123,10 +123,10 @@ class ForwardedRequest(HostRequest):
     def build(self, child: Child, id: bytes) -> bytes:
         """The same request, with what describes this hop."""
         members = self.members
-        extra: bytes = getattr(self, "extra", b"")
+        extra: bytes = getattr(self, "extra_params", b"")
         if extra or (self.modern and not child.modern):
             members = {name: value for name, value in members.items() if name not in RETRY_MEMBERS}
-        if self.as_task:
+        if self.runs_as_task:
             members = {**members, "task": Raw(b"{}")}
         meta = self.meta_for_child(child, id)
         if meta is not None:
@@ -148,8 +148,8 @@ class ForwardedRequest(HostRequest):
             result: Raw = answer.result  # type: ignore[assignment]  # there is one, where there is no error
             if self.rewrite is not None:
                 result = Raw(self.rewrite(result))
-            self.take(result)
-        elif not self.look_again(error) and not self.explained(error):
+            self.handle_result(result)
+        elif not self.relist_and_retry(error) and not self.answer_host_error(error):
             native = self.child.modern is self.modern
             told = message_meta.error_for(error, modern=self.modern, native=native, uri=self._uri())
             self.finish_with_error(self.child.redact_body(told))
@@ -163,7 +163,7 @@ class ForwardedRequest(HostRequest):
             self.finish_with_error(rpc_error(problem))
 
     @property
-    def as_task(self) -> bool:
+    def runs_as_task(self) -> bool:
         """Whether it is a tool that only runs as a task, for a host that knows no such tasks."""
         only = self.child.inventory.task_only_tools
         if self.method != "tools/call" or not self.modern or not only:

@@ -21,12 +21,12 @@ _decode_text = msgspec.json.Decoder(str).decode
 class IncomingRequest(HostContext):
     """See the module. `members` are the params, each still raw."""
 
-    __slots__ = ("id", "members", "meta", "method", "params", "route", "session")
+    __slots__ = ("channel", "id", "members", "meta", "method", "params", "session")
 
     def __init__(
         self,
         session: Session,
-        route: ReplyChannel,
+        channel: ReplyChannel,
         id: bytes,
         method: str,
         params: Raw,
@@ -34,7 +34,7 @@ class IncomingRequest(HostContext):
         meta: Meta | UnsetType,
     ) -> None:
         self.session = session
-        self.route = route
+        self.channel = channel
         self.id = id
         self.method = method
         self.params = params
@@ -42,9 +42,9 @@ class IncomingRequest(HostContext):
         self.meta = meta
 
     @property
-    def under_way(self) -> bool:
+    def is_duplicate(self) -> bool:
         """Whether the host has a request of this id under way already."""
-        return self.id in self.session.under_way
+        return self.id in self.session.in_flight
 
     def text(self, name: str) -> str:
         """A member of the params that must be a text."""
@@ -56,24 +56,24 @@ class IncomingRequest(HostContext):
         """Answer with a result."""
         if self.modern:
             result = message_meta.to_modern(result, cacheable=cacheable)
-        self.route.answer(jsonrpc.result(self.id, result))
+        self.channel.answer(jsonrpc.result(self.id, result))
 
     def refuse(self, code: int, message: str, data: Raw | UnsetType = UNSET) -> None:
         """Answer with a JSON-RPC error."""
-        self.route.answer(jsonrpc.error(self.id, code, message, None if data is UNSET else bytes(data)))
+        self.channel.answer(jsonrpc.error(self.id, code, message, None if data is UNSET else bytes(data)))
 
     def fail(self, problem: Failure) -> None:
         """Answer with a failure of ours, as a JSON-RPC error."""
-        self.route.answer(jsonrpc.error_body(self.id, rpc_error(problem)))
+        self.channel.answer(jsonrpc.error_body(self.id, rpc_error(problem)))
 
 
-def suite_call(session: Session, route: ReplyChannel, id: bytes, meta: Meta | UnsetType) -> IncomingRequest:
+def suite_call(session: Session, channel: ReplyChannel, id: bytes, meta: Meta | UnsetType) -> IncomingRequest:
     """A suite call whose params have been read already."""
-    return IncomingRequest(session, route, id, "tools/call", NO_PARAMS, {}, meta)
+    return IncomingRequest(session, channel, id, "tools/call", NO_PARAMS, {}, meta)
 
 
 def refuse_call(
-    session: Session, route: ReplyChannel, id: bytes, meta: Meta | UnsetType, problem: Failure
+    session: Session, channel: ReplyChannel, id: bytes, meta: Meta | UnsetType, problem: Failure
 ) -> None:
     """Answer a suite call that goes nowhere."""
-    suite_call(session, route, id, meta).answer(tool_result(problem))
+    suite_call(session, channel, id, meta).answer(tool_result(problem))

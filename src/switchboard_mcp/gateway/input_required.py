@@ -1,4 +1,7 @@
-"""A modern child's `input_required`, played to a handshake-era host: each question a request, then the call again."""
+"""Translates a modern child's `input_required` result for a legacy host.
+
+Each input request is sent to the host as a request of its own; the call is then repeated with the host's answers.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.request import HostRequest
 
 # As many rounds as the SDKs' own clients allow.
-MOST_ROUNDS = 10
+MAX_ROUNDS = 10
 # A child that asks nothing wants to be called again later; the wait doubles with each round.
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
+FIRST_WAIT_S, MAX_WAIT_S = 0.1, 5.0
 
 
 class InputRound:
@@ -29,77 +32,82 @@ class InputRound:
 
     def __init__(self, request: HostRequest, asked: InputRequired) -> None:
         self._request = request
-        self._asked = asked
+        self._result = asked
         self._answers: dict[str, Raw] = {}
-        self._over = False
+        self._finished = False
 
     def begin(self) -> None:
-        """Ask the host everything there is to ask, or say why that cannot be."""
+        """Ask the host everything there is to ask, or say reason that cannot be."""
         request, child = self._request, self._request.child.name
         request.rounds = number = getattr(request, "rounds", 0) + 1
-        if number > MOST_ROUNDS:
+        if number > MAX_ROUNDS:
             request.on_failed(
                 failure(
-                    "child_error", f"Child '{child}' asked {MOST_ROUNDS} times and asks again.", child=child
+                    "child_error", f"Child '{child}' asked {MAX_ROUNDS} times and asks again.", child=child
                 )
             )
             return
-        asked = {key: client_requests.read_question(raw) for key, raw in self._asked.input_requests.items()}
-        for question in asked.values():
-            if client_requests.lacking(request.capabilities, question.method, question.params) is not None:
-                self._refuse(f"it cannot be asked {question.method}")
+        asked = {key: client_requests.read_question(raw) for key, raw in self._result.input_requests.items()}
+        for client_request in asked.values():
+            if (
+                client_requests.lacking(request.capabilities, client_request.method, client_request.params)
+                is not None
+            ):
+                self._fail(f"it cannot be asked {client_request.method}")
                 return
-        for key, question in asked.items():
-            self._ask(key, question)
+        for key, client_request in asked.items():
+            self._ask(key, client_request)
         if not asked:
-            wait_s = min(FIRST_WAIT_S * 2 ** (number - 1), LONGEST_WAIT_S)
-            request.session.desk.loop.call_later(wait_s, self._again)
+            wait_s = min(FIRST_WAIT_S * 2 ** (number - 1), MAX_WAIT_S)
+            request.session.broker.loop.call_later(wait_s, self._retry)
 
-    def _ask(self, key: str, question: ClientRequest) -> None:
+    def _ask(self, key: str, client_request: ClientRequest) -> None:
         request = self._request
-        params = client_requests.pushed(question, f"{request.host_id.decode()}-{request.rounds}-{key}")
-        request.session.desk.ask(request.session, request, question.method, params, partial(self._got, key))
+        params = client_requests.pushed(client_request, f"{request.host_id.decode()}-{request.rounds}-{key}")
+        request.session.broker.send(
+            request.session, request, client_request.method, params, partial(self._on_response, key)
+        )
 
-    def _got(self, key: str, message: RpcMessage) -> None:
-        if self._over:
+    def _on_response(self, key: str, message: RpcMessage) -> None:
+        if self._finished:
             return
         error = jsonrpc.error_in(message)
         if error is not None:
-            self._refuse(jsonrpc.parse_error(error).message or "no reason given")
+            self._fail(jsonrpc.parse_error(error).message or "no reason given")
             return
         self._answers[key] = message.result  # type: ignore[assignment]  # there is one, where there is no error
-        if len(self._answers) == len(self._asked.input_requests):
-            self._again()
+        if len(self._answers) == len(self._result.input_requests):
+            self._retry()
 
-    def _refuse(self, why: str) -> None:
-        self._over = True
+    def _fail(self, reason: str) -> None:
+        self._finished = True
         request, child = self._request, self._request.child.name
-        request.session.desk.over(request, "another question was not answered")
+        request.session.broker.request_ended(request, "another client_request was not answered")
         request.on_failed(
             failure(
                 "host_refused",
-                f"The host did not answer what child '{child}' asks: {why}.",
+                f"The host did not answer what child '{child}' asks: {reason}.",
                 child=child,
             )
         )
 
-    def _again(self) -> None:
-        if self._request.wanted:
-            extra = b',"inputResponses":' + jsonrpc.encode(self._answers) if self._answers else b""
-            if self._asked.request_state is not UNSET:
-                extra += b',"requestState":' + bytes(self._asked.request_state)
-            self._request.suite.child.acquire(Retry(self._request, extra))
+    def _retry(self) -> None:
+        if self._request.is_awaited:
+            extra_params = b',"inputResponses":' + jsonrpc.encode(self._answers) if self._answers else b""
+            if self._result.request_state is not UNSET:
+                extra_params += b',"requestState":' + bytes(self._result.request_state)
+            self._request.suite.child.acquire(RetryWaiter(self._request, extra_params))
 
 
-class Retry(DelegatedWaiter):
+class RetryWaiter(DelegatedWaiter):
     """The same call once more, with the host's answers where it has given some."""
 
-    __slots__ = ("extra", "request")
+    __slots__ = ("extra_params", "request")
 
-    def __init__(self, request: HostRequest, extra: bytes) -> None:
+    def __init__(self, request: HostRequest, extra_params: bytes) -> None:
         super().__init__(request)
         self.request = request
-        self.extra = extra
+        self.extra_params = extra_params
 
     @property
     def modern(self) -> bool:
@@ -112,8 +120,8 @@ class Retry(DelegatedWaiter):
 
     def on_ready(self, child: Child) -> None:
         """The child is ready, as it mostly is."""
-        if self.request.wanted:
-            self.request.extra = self.extra
+        if self.request.is_awaited:
+            self.request.extra_params = self.extra_params
             self.request.on_ready(child)
 
     def on_failed(self, problem: Failure) -> None:

@@ -14,7 +14,7 @@ from switchboard_mcp.errors import INVALID_PARAMS, METHOD_NOT_FOUND, Failure, fa
 from switchboard_mcp.gateway import prompts_resources
 from switchboard_mcp.gateway.forward import ForwardedRequest
 from switchboard_mcp.gateway.incoming import NO_PARAMS, RETRY_MEMBERS, IncomingRequest
-from switchboard_mcp.gateway.subscriptions import Subscribe, listen, unsubscribe
+from switchboard_mcp.gateway.subscriptions import SubscribeRequest, listen, unsubscribe
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
 from switchboard_mcp.gateway.suites.suite_calls import PlainParams
 from switchboard_mcp.gateway.suites.tool_readiness import when_tools_known
@@ -85,7 +85,7 @@ def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
             "instructions": listing.instructions(),
         }
         inbound.answer(jsonrpc.encode(told))
-        gateway.welcomed()
+        gateway.notify_first_response()
 
     when_tools_known(gateway, inbound, "tools/list", answer, soon=True)
 
@@ -102,7 +102,7 @@ def discover(gateway: Gateway, inbound: IncomingRequest) -> None:
             "_meta": {message_meta.SERVER: IDENTITY},
         }
         inbound.answer(jsonrpc.encode(told), cacheable=True)
-        gateway.welcomed()
+        gateway.notify_first_response()
 
     when_tools_known(gateway, inbound, "tools/list", answer, soon=True)
 
@@ -119,7 +119,7 @@ def set_level(gateway: Gateway, inbound: IncomingRequest) -> None:
         inbound.refuse(INVALID_PARAMS, f"Unknown log level '{level}'; one of {', '.join(LEVELS)}.")
         return
     inbound.session.log_level = level
-    gateway.spread_log_level()
+    gateway.propagate_log_level()
     inbound.answer(b"{}")
 
 
@@ -128,21 +128,21 @@ def list_tools(gateway: Gateway, inbound: IncomingRequest) -> None:
 
     def answer() -> None:
         inbound.answer(inbound.session.view.tool_list.tools(modern=inbound.modern), cacheable=True)
-        gateway.welcomed()
+        gateway.notify_first_response()
 
     when_tools_known(gateway, inbound, "tools/list", answer)
 
 
-def list_offers(gateway: Gateway, inbound: IncomingRequest) -> None:
+def list_items(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Prompts, resources or templates of all children."""
     method = inbound.method
 
     def answer() -> None:
         view = inbound.session.view
-        found = prompts_resources.listed(
+        match = prompts_resources.build_list(
             view.suites.values(), prompts_resources.KINDS[method], view.tool_list.result_members(method)
         )
-        inbound.answer(found, cacheable=True)
+        inbound.answer(match, cacheable=True)
 
     when_tools_known(gateway, inbound, method, answer)
 
@@ -154,80 +154,80 @@ def call_tool(gateway: Gateway, inbound: IncomingRequest) -> None:
     suite = view.tools.get(params.name)
     if suite is None and params.name in view.absent:
         problem = view.absent[params.name]
-        gateway.refused(inbound.session, problem.child or "", "", problem)
+        gateway.record_refusal(inbound.session, problem.child or "", "", problem)
         inbound.answer(tool_result(problem))
         return
     if suite is None:
         then = partial(_call_direct, gateway, inbound, params.name)
         when_tools_known(gateway, inbound, "tools/list", then)
         return
-    asked = suite_arguments.read(params.arguments, suite.source)
-    if isinstance(asked, Failure):
-        inbound.answer(tool_result(asked))
+    arguments = suite_arguments.read(params.arguments, suite.source)
+    if isinstance(arguments, Failure):
+        inbound.answer(tool_result(arguments))
         return
-    settled = PlainParams(params.name, asked, inbound.meta, params.input_responses, params.request_state)
-    suite.begin(inbound.session, inbound.route, inbound.id, settled)
+    settled = PlainParams(params.name, arguments, inbound.meta, params.input_responses, params.request_state)
+    suite.begin(inbound.session, inbound.channel, inbound.id, settled)
 
 
 def _call_direct(gateway: Gateway, inbound: IncomingRequest, name: str) -> None:
     view = inbound.session.view
     own = view.tool_list.direct()
-    found = own.get(name)
+    match = own.get(name)
     alone = view.tool_list.sole_child()
     if (
-        found is None
+        match is None
         and alone is not None
         and alone.access.permits(name)
         and not alone.child.inventory.governed
     ):
-        found = ResolvedName(alone, name)  # the child knows best what it has not
-    if found is None and (blocked := view.tool_list.blocked_reason(name)) is not None:
-        gateway.refused(inbound.session, blocked.child or "", name, blocked)
+        match = ResolvedName(alone, name)  # the child knows best what it has not
+    if match is None and (blocked := view.tool_list.blocked_reason(name)) is not None:
+        gateway.record_refusal(inbound.session, blocked.child or "", name, blocked)
         inbound.answer(tool_result(blocked))
         return
-    if found is None:
+    if match is None:
         near = nearest(name, [*view.tools, *own])
-        meant = f" Did you mean {', '.join(near)}?" if near else ""
-        problem = failure("unknown_tool", f"Unknown tool '{name}'.{meant}", nearest=near)
-        gateway.refused(inbound.session, "", name, problem)
+        suggestion = f" Did you mean {', '.join(near)}?" if near else ""
+        problem = failure("unknown_tool", f"Unknown tool '{name}'.{suggestion}", nearest=near)
+        gateway.record_refusal(inbound.session, "", name, problem)
         inbound.fail(problem)
         return
-    _forward(inbound, found, "tools/call", "name")
+    _forward(inbound, match, "tools/call", "name")
 
 
 def get_prompt(gateway: Gateway, inbound: IncomingRequest) -> None:
     """A prompt of the child it names."""
     name = inbound.text("name")
-    found = prompts_resources.find_prompt(inbound.session.view.suites.values(), name)
-    if found is None:
+    match = prompts_resources.find_prompt(inbound.session.view.suites.values(), name)
+    if match is None:
         inbound.refuse(INVALID_PARAMS, f"Unknown prompt '{name}'.")
     else:
-        _forward(inbound, found, "prompts/get", "name")
+        _forward(inbound, match, "prompts/get", "name")
 
 
 def read_resource(gateway: Gateway, inbound: IncomingRequest) -> None:
     """A resource of the child it names."""
-    found = _resource(gateway, inbound)
-    if found is not None:
-        rename = partial(prompts_resources.rename_contents, found.suite, inbound.text("uri"), found.name)
-        _forward(inbound, found, "resources/read", "uri", rename)
+    match = _resolve_resource(gateway, inbound)
+    if match is not None:
+        rename = partial(prompts_resources.rename_contents, match.suite, inbound.text("uri"), match.name)
+        _forward(inbound, match, "resources/read", "uri", rename)
 
 
 def subscribe(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Follow the changes of a resource."""
-    found = _resource(gateway, inbound)
-    if found is not None:
-        Subscribe(inbound, found).begin()
+    match = _resolve_resource(gateway, inbound)
+    if match is not None:
+        SubscribeRequest(inbound, match).begin()
 
 
-def _resource(gateway: Gateway, inbound: IncomingRequest) -> ResolvedName | None:
+def _resolve_resource(gateway: Gateway, inbound: IncomingRequest) -> ResolvedName | None:
     """The resource a request names; where there is none the host is told."""
     uri = inbound.text("uri")
-    found = prompts_resources.find_resource(inbound.session.view.suites.values(), uri)
-    if found is None:
+    match = prompts_resources.find_resource(inbound.session.view.suites.values(), uri)
+    if match is None:
         code = INVALID_PARAMS if inbound.modern else message_meta.RESOURCE_NOT_FOUND
         inbound.refuse(code, f"Unknown resource '{uri}'.", Raw(jsonrpc.encode({"uri": uri})))
-    return found
+    return match
 
 
 def complete(gateway: Gateway, inbound: IncomingRequest) -> None:
@@ -235,21 +235,21 @@ def complete(gateway: Gateway, inbound: IncomingRequest) -> None:
     reference = _decode_reference(inbound.members.get("ref", NO_PARAMS))
     all_suites = inbound.session.view.suites.values()
     if reference.type == "ref/prompt":
-        found = prompts_resources.find_prompt(all_suites, reference.name)
+        match = prompts_resources.find_prompt(all_suites, reference.name)
         name = "name"
     else:
-        found = prompts_resources.find_resource(all_suites, reference.uri)
+        match = prompts_resources.find_resource(all_suites, reference.uri)
         name = "uri"
-    if found is None:
+    if match is None:
         inbound.refuse(INVALID_PARAMS, f"Unknown reference '{reference.name or reference.uri}'.")
         return
     members = _decode_object(inbound.members["ref"])
-    told = {**members, name: Raw(jsonrpc.encode(found.name))}
+    told = {**members, name: Raw(jsonrpc.encode(match.name))}
     inbound.members["ref"] = Raw(jsonrpc.encode(told))
-    _forward(inbound, found, "completion/complete")
+    _forward(inbound, match, "completion/complete")
 
 
-def unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
+def forward_unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
     """A method nobody knows goes to the one child that is shown directly, if there is one.
 
     Of a governed child nothing is used that was not locked; its tasks come from calls that were.
@@ -259,7 +259,7 @@ def unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
     if only is not None and only.child.inventory.governed and not method.startswith("tasks/"):
         only = None
     if only is None or (method.startswith("tasks/") and inbound.modern is not _is_modern(only)):
-        inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {method}")
+        inbound.refuse(METHOD_NOT_FOUND, f"Method not match: {method}")
     else:
         ForwardedRequest(inbound, only, method, inbound.members).begin()
 
@@ -272,23 +272,23 @@ def _is_modern(suite: ChildSuite) -> bool:
 
 def _forward(
     inbound: IncomingRequest,
-    found: ResolvedName,
+    match: ResolvedName,
     method: str,
     key: str = "",
     rewrite: Callable[[Raw], bytes] | None = None,
 ) -> None:
     """Send a request on, its `key` being what the child calls it; or go on with one that was parked."""
-    members = {**inbound.members, key: Raw(jsonrpc.encode(found.name))} if key else inbound.members
-    if found.suite.observer is not None:
-        found.suite.observer.request(inbound, found.name)
-    mark = ForwardedRequest(inbound, found.suite, method, members).fingerprint()
-    given, input = members.get("requestState", UNSET), members.get("inputResponses", UNSET)
-    back = inbound.session.desk.lot.come_back(inbound, mark, given, input)
-    if back is ResumeResult.FRESH:
+    members = {**inbound.members, key: Raw(jsonrpc.encode(match.name))} if key else inbound.members
+    if match.suite.observer is not None:
+        match.suite.observer.begin_request(inbound, match.name)
+    fingerprint = ForwardedRequest(inbound, match.suite, method, members).fingerprint()
+    request_state, input = members.get("requestState", UNSET), members.get("inputResponses", UNSET)
+    resumed = inbound.session.broker.suspended.resume(inbound, fingerprint, request_state, input)
+    if resumed is ResumeResult.FRESH:
         members = {name: value for name, value in members.items() if name not in RETRY_MEMBERS}
-    if back is not ResumeResult.DEALT_WITH:
-        request = ForwardedRequest(inbound, found.suite, method, members, rewrite)
-        chain = found.suite.pipeline
+    if resumed is not ResumeResult.HANDLED:
+        request = ForwardedRequest(inbound, match.suite, method, members, rewrite)
+        chain = match.suite.pipeline
         (request if chain is None else chain.forward(request)).begin()
 
 
@@ -296,24 +296,24 @@ class Method(Struct, frozen=True):
     """A method, and the eras it exists in."""
 
     serve: Callable[[Gateway, IncomingRequest], None]
-    handshake: bool = True
+    legacy: bool = True
     modern: bool = True
 
 
 METHODS: dict[str, Method] = {
     "initialize": Method(initialize, modern=False),
-    "server/discover": Method(discover, handshake=False),
+    "server/discover": Method(discover, legacy=False),
     "ping": Method(ping, modern=False),
     "logging/setLevel": Method(set_level, modern=False),
     "tools/list": Method(list_tools),
     "tools/call": Method(call_tool),
-    "prompts/list": Method(list_offers),
+    "prompts/list": Method(list_items),
     "prompts/get": Method(get_prompt),
-    "resources/list": Method(list_offers),
-    "resources/templates/list": Method(list_offers),
+    "resources/list": Method(list_items),
+    "resources/templates/list": Method(list_items),
     "resources/read": Method(read_resource),
     "resources/subscribe": Method(subscribe, modern=False),
     "resources/unsubscribe": Method(unsubscribe, modern=False),
     "completion/complete": Method(complete),
-    "subscriptions/listen": Method(listen, handshake=False),
+    "subscriptions/listen": Method(listen, legacy=False),
 }

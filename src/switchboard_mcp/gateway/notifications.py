@@ -11,8 +11,8 @@ from msgspec import UNSET, Raw, Struct
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.resource_subscriptions import UPDATED
 from switchboard_mcp.config.sections import USED
-from switchboard_mcp.gateway.attribution import MessageOwner, party, under_way
-from switchboard_mcp.gateway.session import FollowedResource, ReplyChannel, Session, loud_enough
+from switchboard_mcp.gateway.attribution import MessageOwner, owner_of, requests_in_flight
+from switchboard_mcp.gateway.session import ReplyChannel, Session, SubscribedResource, meets_level
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
 # Notifications that the modern era does not have.
-OF_THE_HANDSHAKE_ERA = frozenset({"notifications/elicitation/complete", "notifications/tasks/status"})
+LEGACY_ONLY = frozenset({"notifications/elicitation/complete", "notifications/tasks/status"})
 
 
 class LogHead(Struct):
@@ -40,121 +40,123 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 class NotificationRouter:
     """See the module."""
 
-    def __init__(self, gateway: Gateway, sessions: list[Session], desk: ClientRequestBroker) -> None:
+    def __init__(self, gateway: Gateway, sessions: list[Session], broker: ClientRequestBroker) -> None:
         self._gateway = gateway
         self._sessions = sessions
-        self._desk = desk
+        self._broker = broker
 
-    def child_said(self, child: Child, peer: Peer, message: RpcMessage) -> None:
+    def on_child_notification(self, child: Child, peer: Peer, message: RpcMessage) -> None:
         """A notification of a child that is no progress and no change of a list."""
         try:
-            self._hear(child, peer, message)
+            self._dispatch(child, peer, message)
         except UNREADABLE:
             return
 
-    def child_changed(self, child: str, method: str, *, first: bool) -> None:
+    def on_list_changed(self, child: str, method: str, *, first: bool) -> None:
         """A child offers something else now, or `first` what it offers is known at last."""
-        suite = self._suite(child)
+        suite = self._suite_of(child)
         if first and suite is not None and not suite.should_announce(tools=method == TOOLS_CHANGED):
             return
         for session in list(self._sessions):
             if session.view.shows(child):
-                tell_change(session, method)
+                send_list_changed(session, method)
 
-    def _suite(self, child: str) -> ChildSuite | None:
-        return next((suite for suite in self._gateway.all.values() if suite.source == child), None)
+    def _suite_of(self, child: str) -> ChildSuite | None:
+        return next((suite for suite in self._gateway.all_suites.values() if suite.source == child), None)
 
-    def _direct(self, child: str) -> bool:
+    def _is_direct(self, child: str) -> bool:
         """Whether a child is shown as it is."""
-        suite = self._suite(child)
+        suite = self._suite_of(child)
         return suite is not None and suite.direct
 
-    def _hear(self, child: Child, peer: Peer, message: RpcMessage) -> None:
+    def _dispatch(self, child: Child, peer: Peer, message: RpcMessage) -> None:
         method, params = str(message.method), message.params
         if method == "notifications/cancelled":
             if params is not UNSET:
-                self._desk.child_withdrew(peer, params)
+                self._broker.on_child_cancelled(peer, params)
         elif method == USED and child.spec.wraps:
             if params is not UNSET:
-                self._gateway.count_use(child.name, params)
+                self._gateway.record_ask_usage(child.name, params)
         elif method == "notifications/message" and params is not UNSET:
-            self._logged(child, peer, params)
+            self._relay_log(child, peer, params)
         elif (
             method == UPDATED
             and params is not UNSET
-            and (self._updated(child, params) or not self._direct(child.name))
+            and (self._notify_subscribers(child, params) or not self._is_direct(child.name))
         ):
-            return  # whoever follows it has heard; elsewhere the name would mean nothing
+            return  # whoever follows it has delivered; elsewhere the name would mean nothing
         else:
-            self._pass_on(party(child, peer, self._sessions), method, params)
+            self._relay(owner_of(child, peer, self._sessions), method, params)
 
-    def _pass_on(self, whose: MessageOwner | None, method: str, params: Raw | msgspec.UnsetType) -> None:
-        modern = whose is not None and whose.request is not None and whose.request.modern
-        route = whose.route if whose is not None else None
-        if route is not None and not (modern and method in OF_THE_HANDSHAKE_ERA):
-            route.send(jsonrpc.notification(method, None if params is UNSET else params))
+    def _relay(self, owner: MessageOwner | None, method: str, params: Raw | msgspec.UnsetType) -> None:
+        modern = owner is not None and owner.request is not None and owner.request.modern
+        channel = owner.channel if owner is not None else None
+        if channel is not None and not (modern and method in LEGACY_ONLY):
+            channel.send(jsonrpc.notification(method, None if params is UNSET else params))
 
-    def _logged(self, child: Child, peer: Peer, params: Raw) -> None:
-        whose = party(child, peer, self._sessions)
-        route = self._wants_log(whose, peer, _decode_log(params).level) if whose is not None else None
-        if route is None:
+    def _relay_log(self, child: Child, peer: Peer, params: Raw) -> None:
+        owner = owner_of(child, peer, self._sessions)
+        channel = self._log_channel(owner, peer, _decode_log(params).level) if owner is not None else None
+        if channel is None:
             return
-        if not self._direct(child.name):
+        if not self._is_direct(child.name):
             members = _decode_object(params)
             logger = message_meta.text_of(members.get("logger"))
             members["logger"] = Raw(jsonrpc.encode(f"{child.name}/{logger}" if logger else child.name))
             params = Raw(jsonrpc.encode(members))
-        route.send(jsonrpc.notification("notifications/message", params))
+        channel.send(jsonrpc.notification("notifications/message", params))
 
-    def _wants_log(self, whose: MessageOwner, peer: Peer, level: str) -> ReplyChannel | None:
+    def _log_channel(self, owner: MessageOwner, peer: Peer, level: str) -> ReplyChannel | None:
         """Where a log message goes: a modern host has it with a request that asked for such, or not at all."""
-        if whose.request is None or not whose.request.modern:
-            return whose.route if loud_enough(level, whose.session.log_level) else None
+        if owner.request is None or not owner.request.modern:
+            return owner.channel if meets_level(level, owner.session.log_level) else None
         related = getattr(peer.link, "related", b"")
-        for request in (whose.request,) if related else reversed(list(under_way(peer))):
-            wanted = request.log_level if request.session is whose.session and request.wanted else ""
-            if wanted and loud_enough(level, wanted):
-                return request.route
+        for request in (owner.request,) if related else reversed(list(requests_in_flight(peer))):
+            minimum = request.log_level if request.session is owner.session and request.is_awaited else ""
+            if minimum and meets_level(level, minimum):
+                return request.channel
         return None
 
-    def _updated(self, child: Child, params: Raw) -> bool:
+    def _notify_subscribers(self, child: Child, params: Raw) -> bool:
         """Tell whoever follows a resource that it has changed; False where nobody does."""
         members = _decode_object(params)
         updated = message_meta.text_of(members.get("uri"))
         if updated is None:
             return False
-        heard = False
+        delivered = False
         for session in list(self._sessions):
-            for uri in _affected(session.followed, child, updated):
-                heard = True
-                told = jsonrpc.encode({**_plain(members), "uri": uri})
-                session.route.send(jsonrpc.notification(UPDATED, told))
+            for uri in _affected(session.subscribed, child, updated):
+                delivered = True
+                told = jsonrpc.encode({**_without_subscription_meta(members), "uri": uri})
+                session.channel.send(jsonrpc.notification(UPDATED, told))
             for listen in list(session.listens.values()):
-                for uri in _affected(listen.followed, child, updated):
-                    heard = True
-                    listen.tell(UPDATED, {**_plain(members), "uri": Raw(jsonrpc.encode(uri))})
-        return heard
+                for uri in _affected(listen.subscribed, child, updated):
+                    delivered = True
+                    listen.notify(
+                        UPDATED, {**_without_subscription_meta(members), "uri": Raw(jsonrpc.encode(uri))}
+                    )
+        return delivered
 
 
-def tell_change(session: Session, method: str) -> None:
+def send_list_changed(session: Session, method: str) -> None:
     """Tell one host that a list is another."""
     if session.initialized:
-        session.route.send(jsonrpc.notification(method))
+        session.channel.send(jsonrpc.notification(method))
     for listen in list(session.listens.values()):
         if method in listen.kinds:
-            listen.tell(method, {})
+            listen.notify(method, {})
 
 
-def _affected(followed: Mapping[str, FollowedResource], child: Child, updated: str) -> Iterable[str]:
+def _affected(subscribed: Mapping[str, SubscribedResource], child: Child, updated: str) -> Iterable[str]:
     """The changed resource as a host calls it, for each way in which it follows it."""
     return [
         uri + updated[len(resource.uri) :]
-        for uri, resource in followed.items()
+        for uri, resource in subscribed.items()
         if resource.child is child and resource.covers(updated)
     ]
 
 
-def _plain(members: dict[str, Raw]) -> dict[str, Raw]:
+def _without_subscription_meta(members: dict[str, Raw]) -> dict[str, Raw]:
     """The members of a notification without what belongs to our own subscription."""
     meta = members.get("_meta")
     if meta is None or not message_meta.is_object(meta):

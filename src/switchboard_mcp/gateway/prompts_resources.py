@@ -17,7 +17,7 @@ from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.suites import sanitize
 
 SCHEME = "switchboard://"
-JOINT = "__"
+SEPARATOR = "__"
 PROMPTS, RESOURCES, TEMPLATES = "prompts/list", "resources/list", "resources/templates/list"
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -38,21 +38,21 @@ KINDS = {
 }
 
 
-def shown(suite: ChildSuite, kind: ListKind, name: str, taken: set[str]) -> str:
+def display_name(suite: ChildSuite, kind: ListKind, name: str, taken: set[str]) -> str:
     """What the host calls it."""
     if (suite.direct or suite.built_in) and name not in taken:
         return name
-    return f"{suite.child.name}{JOINT}{name}" if kind.key == "name" else resource_start(suite) + name
+    return f"{suite.child.name}{SEPARATOR}{name}" if kind.key == "name" else resource_prefix(suite) + name
 
 
-def resource_start(suite: ChildSuite) -> str:
+def resource_prefix(suite: ChildSuite) -> str:
     """With what the URI of a suite's resource begins."""
     from urllib.parse import quote
 
     return f"{SCHEME}{quote(suite.child.name, safe='')}/"
 
 
-def listed(suites: Iterable[ChildSuite], kind: ListKind, extra: dict[str, Raw]) -> bytes:
+def build_list(suites: Iterable[ChildSuite], kind: ListKind, extra: dict[str, Raw]) -> bytes:
     """The result of a list request: what is known of all children, policy respected.
 
     An entry that cannot be read is left out, so that it does not hide the others.
@@ -62,11 +62,11 @@ def listed(suites: Iterable[ChildSuite], kind: ListKind, extra: dict[str, Raw]) 
     for suite in suites:
         governed = suite.child.inventory.governed
         for raw in suite.child.inventory.listed(kind.method):
-            entry = _read(sanitize.tool(raw) if governed else raw)
+            entry = _decode_or_empty(sanitize.tool(raw) if governed else raw)
             own = message_meta.text_of(entry.get(kind.key))
             if own is None or not suite.access.permits(own):
                 continue
-            name = shown(suite, kind, own, taken)
+            name = display_name(suite, kind, own, taken)
             if name not in taken:
                 taken.add(name)
                 entries.append(entry if name == own else {**entry, kind.key: Raw(jsonrpc.encode(name))})
@@ -79,18 +79,18 @@ def find_prompt(suites: Iterable[ChildSuite], name: str) -> ResolvedName | None:
     direct = [suite for suite in candidates if suite.direct]
     known = [suite for suite in direct if name in suite.child.inventory.names(PROMPTS)]
     if known:
-        return _permitted(known[0], name)
-    marked = [suite for suite in candidates if name.startswith(suite.child.name + JOINT)]
+        return _resolve_permitted(known[0], name)
+    marked = [suite for suite in candidates if name.startswith(suite.child.name + SEPARATOR)]
     # One child's name may be the start of another's.
     marked.sort(key=lambda suite: len(suite.child.name), reverse=True)
     for suite in marked:
-        own = name.removeprefix(suite.child.name + JOINT)
+        own = name.removeprefix(suite.child.name + SEPARATOR)
         if own in suite.child.inventory.names(PROMPTS):
-            return _permitted(suite, own)
+            return _resolve_permitted(suite, own)
     for suite in marked:
         if not suite.direct:
-            return _permitted(suite, name.removeprefix(suite.child.name + JOINT))
-    return _permitted(direct[0], name) if len(direct) == 1 else None
+            return _resolve_permitted(suite, name.removeprefix(suite.child.name + SEPARATOR))
+    return _resolve_permitted(direct[0], name) if len(direct) == 1 else None
 
 
 def find_resource(suites: Iterable[ChildSuite], uri: str) -> ResolvedName | None:
@@ -98,60 +98,60 @@ def find_resource(suites: Iterable[ChildSuite], uri: str) -> ResolvedName | None
     candidates = list(suites)
     if uri.startswith(SCHEME):
         for suite in candidates:
-            if suite.built_in and (_has(suite, uri) or _has_template(suite, uri)):
-                return _permitted(suite, uri)
+            if suite.built_in and (_lists_resource(suite, uri) or _has_matching_template(suite, uri)):
+                return _resolve_permitted(suite, uri)
         for suite in candidates:
-            start = resource_start(suite)
+            start = resource_prefix(suite)
             if uri.startswith(start):
-                return _permitted(suite, uri.removeprefix(start))
+                return _resolve_permitted(suite, uri.removeprefix(start))
     direct = [suite for suite in candidates if suite.direct]
     others = [suite for suite in candidates if not suite.direct]
-    for known in (_has, _has_template):
+    for known in (_lists_resource, _has_matching_template):
         owners = [suite for suite in direct if known(suite, uri)]
         if owners:
-            return _permitted(owners[0], uri)
+            return _resolve_permitted(owners[0], uri)
         owners = [suite for suite in others if known(suite, uri)]
         if len(owners) == 1:
-            return _permitted(owners[0], uri)
-    return _permitted(direct[0], uri) if len(direct) == 1 else None
+            return _resolve_permitted(owners[0], uri)
+    return _resolve_permitted(direct[0], uri) if len(direct) == 1 else None
 
 
-def _has(suite: ChildSuite, uri: str) -> bool:
+def _lists_resource(suite: ChildSuite, uri: str) -> bool:
     offer = suite.child.inventory
     return uri in offer.names(RESOURCES) or uri in offer.names(TEMPLATES)
 
 
-def _has_template(suite: ChildSuite, uri: str) -> bool:
-    return any(fits(template, uri) for template in suite.child.inventory.names(TEMPLATES))
+def _has_matching_template(suite: ChildSuite, uri: str) -> bool:
+    return any(matches_template(template, uri) for template in suite.child.inventory.names(TEMPLATES))
 
 
-def fits(template: str, uri: str) -> bool:
+def matches_template(template: str, uri: str) -> bool:
     """Whether a URI may be made from a template: it begins and ends as the template does."""
     start, brace, rest = template.partition("{")
     end = rest.rpartition("}")[2]
     return bool(brace and start) and uri.startswith(start) and uri[len(start) :].endswith(end)
 
 
-def _permitted(suite: ChildSuite, name: str) -> ResolvedName | None:
+def _resolve_permitted(suite: ChildSuite, name: str) -> ResolvedName | None:
     return ResolvedName(suite, name) if suite.access.permits(name) else None
 
 
-def rename_contents(suite: ChildSuite, asked: str, own: str, result: Raw) -> bytes:
-    """A `resources/read` result with the URIs the host knows: the one it asked by, and what lies beside it."""
-    members = _read(result)
-    if asked == own or "contents" not in members:
+def rename_contents(suite: ChildSuite, requested: str, own: str, result: Raw) -> bytes:
+    """A `resources/read` result with the URIs the host knows: the one it requested by, and what lies beside it."""
+    members = _decode_or_empty(result)
+    if requested == own or "contents" not in members:
         return bytes(result)
     contents: list[object] = []
     for raw in msgspec.json.decode(members["contents"], type=list[Raw]):
-        content = _read(raw)
+        content = _decode_or_empty(raw)
         uri = message_meta.text_of(content.get("uri"))
         if uri is not None:
-            content["uri"] = Raw(jsonrpc.encode(asked if uri == own else resource_start(suite) + uri))
+            content["uri"] = Raw(jsonrpc.encode(requested if uri == own else resource_prefix(suite) + uri))
         contents.append(content or raw)
     return jsonrpc.encode({**members, "contents": contents})
 
 
-def _read(raw: Raw) -> dict[str, Raw]:
+def _decode_or_empty(raw: Raw) -> dict[str, Raw]:
     try:
         return _decode_object(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):

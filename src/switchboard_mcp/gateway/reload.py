@@ -13,16 +13,28 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.config.models import HOUSE_NAME, ChildSpec, Config, Workspace
 from switchboard_mcp.config.sections import NOBODY, Token, token_profiles, token_text
 from switchboard_mcp.config.watch_paths import places
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.gateway.factory import Parts, arrange, attach_pipelines, load_middleware, open_house
-from switchboard_mcp.gateway.session_migration import move_in
+from switchboard_mcp.gateway import prompts_resources
+from switchboard_mcp.gateway.factory import (
+    Runtime,
+    apply_views,
+    attach_pipelines,
+    enable_switchboard_suite,
+    load_middleware,
+)
+from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.gateway.notifications import TOOLS_CHANGED, send_list_changed
+from switchboard_mcp.gateway.session import Session, SubscribedResource
+from switchboard_mcp.gateway.suites.views import View
 from switchboard_mcp.system.file_watch import FileWatch
 
 # What can be another from one moment to the next; the rest counts from the next start on.
-HOT = frozenset(
+RELOADABLE = frozenset(
     {
         "discover_globs",
         "mcp_servers",
@@ -37,6 +49,11 @@ HOT = frozenset(
     }
 )
 
+LISTS = {
+    "notifications/prompts/list_changed": (prompts_resources.PROMPTS,),
+    "notifications/resources/list_changed": (prompts_resources.RESOURCES, prompts_resources.TEMPLATES),
+}
+
 
 class Reloader:
     """Watches the files of a workspace, and brings what they say into force.
@@ -44,81 +61,81 @@ class Reloader:
     `load` reads the workspace as its files are, before any policy.
     """
 
-    def __init__(self, parts: Parts, load: Callable[[], Workspace], config_file: str | None) -> None:
-        self.parts = parts
+    def __init__(self, runtime: Runtime, load: Callable[[], Workspace], config_file: str | None) -> None:
+        self.runtime = runtime
         self._load = load
         self._config_file = config_file
         self._changed = asyncio.Event()
-        self._seen: Workspace | None = None
-        self._refused = ""
-        self._cold: list[str] = []
-        self._masks = _masks(parts.workspace.config)
-        self._places: dict[str, frozenset[str]] = {}
-        self._watch = FileWatch(parts.services.loop, self._changed.set)
+        self._loaded: Workspace | None = None
+        self._last_refusal = ""
+        self._restart_only: list[str] = []
+        self._redacted_args = _redacted_args(runtime.workspace.config)
+        self._watched: dict[str, frozenset[str]] = {}
+        self._watch = FileWatch(runtime.services.loop, self._changed.set)
 
     async def run(self) -> None:
         """Until cancelled. The first look finds what has changed since the start."""
         try:
             while True:
-                await self._look()
+                await self._reload()
                 await self._changed.wait()
                 self._changed.clear()
         finally:
             self._watch.stop()
 
-    async def _look(self) -> None:
+    async def _reload(self) -> None:
         """Watch first, then read: what comes between is told."""
-        await self._look_at(self._seen or self.parts.workspace)
+        await self._watch_files(self._loaded or self.runtime.workspace)
         try:
             fresh = await asyncio.to_thread(self._load)
             # What is approved stands elsewhere.
-            if fresh != self._seen or self.parts.workspace.config.governance.mode != "open":
-                renew(self.parts, fresh)
-                self._tell_cold(fresh)
-            self._look_at_lock()
-            self._seen, self._refused = fresh, ""
-            if await self._look_at(fresh):
+            if fresh != self._loaded or self.runtime.workspace.config.governance.mode != "open":
+                apply(self.runtime, fresh)
+                self._warn_restart_needed(fresh)
+            self._reload_locks()
+            self._loaded, self._last_refusal = fresh, ""
+            if await self._watch_files(fresh):
                 self._changed.set()  # what came before the new folders were watched
         except SwitchboardError as problem:
-            self._refuse(problem.failure)
+            self._log_refusal(problem.failure)
         except OSError as problem:
-            self.parts.services.log.warning("config.refused", problem=str(problem))
+            self.runtime.services.log.warning("config.refused", problem=str(problem))
 
-    def _look_at_lock(self) -> None:
+    def _reload_locks(self) -> None:
         """Another lock counts at once: it may take something away."""
-        for child in self.parts.supervisor.children.values():
+        for child in self.runtime.supervisor.children.values():
             for one in {child, *child.processes()}:
                 one.inventory.reload_lock()
 
-    async def _look_at(self, workspace: Workspace) -> bool:
+    async def _watch_files(self, workspace: Workspace) -> bool:
         """Watch where the files of a workspace are; whether that is somewhere else than before."""
-        environ = self.parts.services.environ
+        environ = self.runtime.services.environ
         found = await asyncio.to_thread(places, workspace, self._config_file, environ)
-        before, self._places = self._places, found
+        before, self._watched = self._watched, found
         self._watch.look_at(found)
         return before != found
 
-    def _tell_cold(self, fresh: Workspace) -> None:
+    def _warn_restart_needed(self, fresh: Workspace) -> None:
         """Say once what will count at the next start."""
         names = dict(zip(Config.__struct_fields__, Config.__struct_encode_fields__, strict=True))
-        cold = [names[name] for name in _cold(self.parts.workspace.config, fresh.config)]
-        if self.parts.services.audit is not None and _masks(fresh.config) != self._masks:
-            cold.append("suites.*.redactArgs for the audit record")
-        if cold and cold != self._cold:
-            self.parts.services.log.warning("config.restart_needed", keys=", ".join(cold))
-        self._cold = cold
+        restart_only = [names[name] for name in _restart_only(self.runtime.workspace.config, fresh.config)]
+        if self.runtime.services.audit is not None and _redacted_args(fresh.config) != self._redacted_args:
+            restart_only.append("suites.*.redactArgs for the audit record")
+        if restart_only and restart_only != self._restart_only:
+            self.runtime.services.log.warning("config.restart_needed", keys=", ".join(restart_only))
+        self._restart_only = restart_only
 
-    def _refuse(self, problem: Failure) -> None:
-        if problem.message != self._refused:  # told once, however often it is looked at
-            self._refused = problem.message
+    def _log_refusal(self, problem: Failure) -> None:
+        if problem.message != self._last_refusal:  # told once, however often it is looked at
+            self._last_refusal = problem.message
             told = f"{problem.message} {problem.hint}"
-            self.parts.services.log.warning("config.refused", problem=told, kept="what was in force before")
+            self.runtime.services.log.warning("config.refused", problem=told, kept="what was in force before")
 
 
-def renew(parts: Parts, fresh: Workspace) -> None:
+def apply(runtime: Runtime, fresh: Workspace) -> None:
     """Bring another workspace into force. Raises before anything is changed where it cannot be used."""
-    services, gateway = parts.services, parts.gateway
-    workspace = _kept(parts.workspace, fresh)
+    services, gateway = runtime.services, runtime.gateway
+    workspace = _keep_restart_only(runtime.workspace, fresh)
     disabled = None
     guard = services.launch_policy
     if workspace.config.governance.mode != "open":
@@ -128,39 +145,39 @@ def renew(parts: Parts, fresh: Workspace) -> None:
         workspace, disabled, guard = posture.workspace, posture.disabled, posture.guard
     loaded = load_middleware(workspace.config)
     services.launch_policy = guard
-    if workspace == parts.workspace:
+    if workspace == runtime.workspace:
         return
-    open_house(workspace.config, services)
-    changed = parts.supervisor.adopt(workspace)
-    suites = gateway.adopt(parts.supervisor.children.values(), workspace.config)
+    enable_switchboard_suite(workspace.config, services)
+    changed = runtime.supervisor.adopt(workspace)
+    suites = gateway.replace_children(runtime.supervisor.children.values(), workspace.config)
     attach_pipelines(suites, workspace.config, services, loaded)
     if gateway.telemetry is not None:
-        gateway.telemetry.watch(suites.values())
-    arrange(gateway, workspace, services, parts.profile, disabled)
-    move_in(gateway, changed)
-    before, parts.workspace = parts.workspace, workspace
-    _tell(parts, before, changed)
+        gateway.telemetry.observe(suites.values())
+    apply_views(gateway, workspace, services, runtime.profile, disabled)
+    migrate_sessions(gateway, changed)
+    before, runtime.workspace = runtime.workspace, workspace
+    _log_changes(runtime, before, changed)
 
 
-def _cold(current: Config, fresh: Config) -> list[str]:
+def _restart_only(current: Config, fresh: Config) -> list[str]:
     """The names of settings that are others now and only count at a start."""
-    names = (name for name in Config.__struct_fields__ if name not in HOT)
+    names = (name for name in Config.__struct_fields__ if name not in RELOADABLE)
     return [name for name in names if getattr(fresh, name) != getattr(current, name)]
 
 
-def _masks(config: Config) -> dict[str, list[str]]:
+def _redacted_args(config: Config) -> dict[str, list[str]]:
     """What the audit record was begun with."""
     return {name: suite.redact_args for name, suite in config.suites.items() if suite.redact_args}
 
 
-def _kept(current: Workspace, fresh: Workspace) -> Workspace:
+def _keep_restart_only(current: Workspace, fresh: Workspace) -> Workspace:
     """The new workspace, with what only counts at a start as it was."""
-    cold = _cold(current.config, fresh.config)
-    config = replace(fresh.config, **{name: getattr(current.config, name) for name in cold})
-    if "http" in cold:
+    restart_only = _restart_only(current.config, fresh.config)
+    config = replace(fresh.config, **{name: getattr(current.config, name) for name in restart_only})
+    if "http" in restart_only:
         config = replace(config, http=replace(config.http, tokens=_tokens(current.config, fresh.config)))
-    own = [spec for spec in current.children if _counts_at_start(spec)]
-    children = [spec for spec in fresh.children if not _counts_at_start(spec)]
+    own = [spec for spec in current.children if _needs_restart(spec)]
+    children = [spec for spec in fresh.children if not _needs_restart(spec)]
     names = {spec.name for spec in children}
     broken = [spec for spec in current.children if spec.name not in names and _is_broken(spec, fresh)]
     return replace(fresh, config=config, children=[*own, *children, *broken])
@@ -177,7 +194,7 @@ def _tokens(current: Config, fresh: Config) -> dict[str, str | Token]:
     return kept
 
 
-def _counts_at_start(spec: ChildSpec) -> bool:
+def _needs_restart(spec: ChildSpec) -> bool:
     return spec.kind == "builtin" and spec.name != HOUSE_NAME
 
 
@@ -189,16 +206,89 @@ def _is_broken(spec: ChildSpec, fresh: Workspace) -> bool:
     )
 
 
-def _tell(parts: Parts, before: Workspace, changed: frozenset[str]) -> None:
-    log = parts.services.log
+def _log_changes(runtime: Runtime, before: Workspace, changed: frozenset[str]) -> None:
+    log = runtime.services.log
     told = {str(warning) for warning in before.warnings}
-    for warning in parts.workspace.warnings:
+    for warning in runtime.workspace.warnings:
         if str(warning) not in told:
             log.warning("config.warning", problem=str(warning))
-    was, now = ({spec.name for spec in one.children} for one in (before, parts.workspace))
+    was, now = ({spec.name for spec in one.children} for one in (before, runtime.workspace))
     log.info(
         "config.reloaded",
         added=sorted(changed & (now - was)),
         changed=sorted(changed & now & was),
         removed=sorted(changed - now),
     )
+
+
+def migrate_sessions(gateway: Gateway, changed: frozenset[str]) -> None:
+    """Give every host its new view, and tell those who see something else now."""
+    changed_lists: dict[tuple[int, int], list[str]] = {}
+    for session in list(gateway.sessions):
+        old, session.view = session.view, gateway.view_of(session.principal)
+        key = (id(old), id(session.view))
+        if key not in changed_lists:
+            changed_lists[key] = _changed_lists(old, session.view, changed)
+        for method in changed_lists[key]:
+            send_list_changed(session, method)
+        for subscribed in (session.subscribed, *(listen.subscribed for listen in session.listens.values())):
+            _resubscribe(session, subscribed, changed)
+    gateway.propagate_log_level()
+
+
+def _changed_lists(old: View, new: View, changed: frozenset[str]) -> list[str]:
+    """Which lists are others now. One that is not known yet may be another too."""
+    visible = any(old.shows(child) or new.shows(child) for child in changed)
+    modern = (False, True)
+    differs = any(old.tool_list.tools(modern=era) != new.tool_list.tools(modern=era) for era in modern)
+    notifications = [TOOLS_CHANGED] if visible or differs else []
+    for notification, methods in LISTS.items():
+        if any(_list_result(old, method) != _list_result(new, method) for method in methods):
+            notifications.append(notification)
+    return notifications
+
+
+def _list_result(view: View, method: str) -> bytes:
+    return prompts_resources.build_list(view.suites.values(), prompts_resources.KINDS[method], {})
+
+
+def _resubscribe(
+    session: Session, subscribed: dict[str, SubscribedResource], changed: frozenset[str]
+) -> None:
+    """Follow at the new child what was subscribed at the old one; where there is none, nobody follows."""
+    for uri, resource in list(subscribed.items()):
+        suites = {suite.source: suite for suite in session.view.suites.values()}
+        suite = suites.get(resource.child.name)
+        if resource.child.name in changed or suite is None:
+            del subscribed[uri]
+            resource.child.subscriptions.unfollow(resource.uri)
+            if suite is not None and suite.access.permits(resource.uri):
+                suite.child.acquire(ResubscribeWaiter(session, subscribed, uri, resource.uri))
+
+
+class ResubscribeWaiter(ReadyWaiter):
+    """A resource that is subscribed, on its way to the child that has it now."""
+
+    __slots__ = ("_own", "_session", "_subscribed", "_uri")
+
+    def __init__(
+        self, session: Session, subscribed: dict[str, SubscribedResource], uri: str, own: str
+    ) -> None:
+        self._session = session
+        self._subscribed = subscribed
+        self._uri = uri
+        self._own = own
+
+    @property
+    def owner(self) -> object:
+        """The host's own."""
+        return self._session.home
+
+    def on_ready(self, child: Child) -> None:
+        """The child is ready: follow, unless the host does so by itself again."""
+        if self._uri not in self._subscribed:
+            self._subscribed[self._uri] = SubscribedResource(child, self._own)
+            child.subscriptions.follow(self._own)
+
+    def on_failed(self, problem: Failure) -> None:
+        """A child that cannot be started changes nothing either."""

@@ -1,8 +1,8 @@
-"""A host's request on its way through a child and back: what all kinds have in common.
+"""Base class of a host's request to a child.
 
-A request is a visitor of the child (it may have to wait for it) and a call to it at once. It is answered once, on its
-own route, in the era of the host. While the child waits for the host's own answer to a question, its time stands still;
-a modern host's request may be parked meanwhile (see `asking`).
+A request waits for its child to become ready and is then the pending JSON-RPC request to it. It is answered once, on
+its own reply channel, in the host's protocol version. Its deadline is extended while the child waits for the host's
+answer to a client request; a modern host's request may be suspended meanwhile (see `suspended_requests`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from msgspec import UNSET, Raw, UnsetType
 from switchboard_mcp.children.child import MAX_BACKLOG, Child
 from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure, rpc_error
-from switchboard_mcp.gateway.input_required import InputRound, Retry
+from switchboard_mcp.gateway.input_required import InputRound, RetryWaiter
 from switchboard_mcp.gateway.request_context import HostContext
 from switchboard_mcp.gateway.session import ReplyChannel, Session
-from switchboard_mcp.gateway.tasks import cancel_task, waits_for_task
+from switchboard_mcp.gateway.tasks import await_task, cancel_task
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.client_requests import URL_ELICITATION_REQUIRED, Capability
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
@@ -44,17 +44,17 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     """See the module. Subclasses build the message to the child and the answer to a failure."""
 
     __slots__ = (
+        "channel",
         "child",
-        "extra",
+        "extra_params",
         "host_id",
-        "lacks",
-        "looked_again",
         "meta",
-        "parked",
+        "missing_capabilities",
+        "relisted",
         "rounds",
-        "route",
         "session",
         "suite",
+        "suspended",
         "task",
     )
 
@@ -62,24 +62,26 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     child: Child  # the suite's, or where each host has its own, that of this host
     host_id: bytes
     meta: Meta | UnsetType
-    route: ReplyChannel
+    channel: ReplyChannel
     session: Session
     # Most requests never have these.
-    extra: bytes  # further members of the params, each with a comma before it: what the host has answered
-    looked_again: bool  # whether the child's tools were listed again for it
-    lacks: Capability  # what the host could not be asked for
-    parked: SuspendedRequest
+    extra_params: (
+        bytes  # further members of the params, each with a comma before it: what the host has answered
+    )
+    relisted: bool  # whether the child's tools were listed again for it
+    missing_capabilities: Capability  # what the host could not be asked for
+    suspended: SuspendedRequest
     rounds: int  # how often a modern child has asked
     task: str  # the child's, where the call only runs as one
     cacheable = False  # whether a modern host expects cache hints with the answer
 
     def begin(self) -> None:
         """Go to the child, unless the host has a request of this id under way already."""
-        if self.session.under_way.setdefault(self.host_id, self) is self:
+        if self.session.in_flight.setdefault(self.host_id, self) is self:
             self.child.acquire(self)
         else:
             self.session.refuse(
-                self.route, self.host_id, INVALID_REQUEST, "A request with this id is still under way."
+                self.channel, self.host_id, INVALID_REQUEST, "A request with this id is still under way."
             )
 
     @property
@@ -95,12 +97,12 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         return UNSET if self.meta is UNSET else self.meta.get("progressToken", UNSET)
 
     @property
-    def wanted(self) -> bool:
+    def is_awaited(self) -> bool:
         """Whether the host still waits for the answer."""
-        return self.session.under_way.get(self.host_id) is self
+        return self.session.in_flight.get(self.host_id) is self
 
     @property
-    def as_task(self) -> bool:
+    def runs_as_task(self) -> bool:
         """Whether it is a tool that only runs as a task, for a host that knows no such tasks."""
         return False
 
@@ -129,9 +131,9 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         """The child is ready: send the message."""
         self.dispatch(child, id := next_id(), self.build(child, id))
 
-    def dispatch(self, child: Child, id: bytes, message: bytes, patience_s: float = 0.0) -> None:
+    def dispatch(self, child: Child, id: bytes, message: bytes, timeout_s: float = 0.0) -> None:
         """Send a message to the child that let us in; with patience where an answer may take longer than others."""
-        self.id, self.message, self.timeout = id, message, patience_s or child.timeout_s
+        self.id, self.message, self.timeout = id, message, timeout_s or child.timeout_s
         child.last_session = self.session
         peer = child.peer
         if peer is None or peer.link.backlog > MAX_BACKLOG:
@@ -139,20 +141,23 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         else:
             peer.send(self)
 
-    def allow(self, seconds: float) -> None:
+    def extend_deadline(self, seconds: float) -> None:
         """Give the child so much time from now on."""
         if self.child.peer is not None:
             self.child.peer.allow(self, seconds)
 
-    def lack(self, capability: Capability) -> None:
+    def add_missing_capability(self, capability: Capability) -> None:
         """The child wanted to ask what this host cannot be asked."""
-        lacks = getattr(self, "lacks", {})
-        self.lacks = {**lacks, **{name: {**lacks.get(name, {}), **more} for name, more in capability.items()}}
+        missing = getattr(self, "missing_capabilities", {})
+        self.missing_capabilities = {
+            **missing,
+            **{name: {**missing.get(name, {}), **more} for name, more in capability.items()},
+        }
 
-    def take(self, result: Raw) -> None:
+    def handle_result(self, result: Raw) -> None:
         """The result of a child that needs a closer look, for a host of either era."""
         if not self.child.modern:
-            if not self.as_task or not waits_for_task(self, result):
+            if not self.runs_as_task or not await_task(self, result):
                 self.finish(result)
             return
         if self.modern:
@@ -169,82 +174,82 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
                 failure("child_protocol", f"Child '{name}' gave a result of type '{kind}'.", child=name)
             )
 
-    def look_again(self, error: Raw) -> bool:
+    def relist_and_retry(self, error: Raw) -> bool:
         """Whether a child finds that headers do not repeat what its tools want now: list them and call again, once."""
         if not self.child.modern or jsonrpc.parse_error(error).code != versions.HEADER_MISMATCH:
             return False
-        if getattr(self, "looked_again", False):
+        if getattr(self, "relisted", False):
             return False
-        self.looked_again = True
-        self.child.refresh_tools(Retry(self, getattr(self, "extra", b"")))
+        self.relisted = True
+        self.child.refresh_tools(RetryWaiter(self, getattr(self, "extra_params", b"")))
         return True
 
-    def explained(self, error: Raw) -> bool:
+    def answer_host_error(self, error: Raw) -> bool:
         """Answer the host of an error that is about the host itself; False where it is about something else."""
         if not self.modern:
             return False
         told = jsonrpc.parse_error(error)
-        lacks: Capability | None = getattr(self, "lacks", None)
-        if lacks is None and told.code == URL_ELICITATION_REQUIRED and not self.child.modern:
+        missing: Capability | None = getattr(self, "missing_capabilities", None)
+        if missing is None and told.code == URL_ELICITATION_REQUIRED and not self.child.modern:
             wanted = client_requests.wanted_urls(told.data)
-            lacks = (
+            missing = (
                 client_requests.lacking(self.capabilities, "elicitation/create", URL_MODE) if wanted else None
             )
-            if wanted and lacks is None and self.wanted:
-                return self.session.desk.lot.ask_urls(self, wanted)
-        elif lacks is None and told.code == versions.MISSING_CAPABILITY and self.child.modern:
-            lacks = client_requests.really_lacking(self.capabilities, told.data)
-        if lacks is not None:
-            self.finish_with_error(_missing(lacks))
-        return lacks is not None
+            if wanted and missing is None and self.is_awaited:
+                return self.session.broker.suspended.request_urls(self, wanted)
+        elif missing is None and told.code == versions.MISSING_CAPABILITY and self.child.modern:
+            missing = client_requests.really_lacking(self.capabilities, told.data)
+        if missing is not None:
+            self.finish_with_error(_missing_capability_error(missing))
+        return missing is not None
 
     def finish(self, result: Raw | bytes) -> None:
         """Answer the host with a result, unless it has cancelled."""
         if self.meta is not UNSET and message_meta.VERSION in self.meta:
             native = self.child.modern
             result = message_meta.to_modern(bytes(result), cacheable=self.cacheable, native=native)
-        under_way, host_id = self.session.under_way, self.host_id
-        found = under_way.pop(host_id, None)
-        if found is self:
-            self.route.answer(jsonrpc.result(host_id, result))
+        under_way, host_id = self.session.in_flight, self.host_id
+        current = under_way.pop(host_id, None)
+        if current is self:
+            self.channel.answer(jsonrpc.result(host_id, result))
         else:
-            if found is not None:  # the host has cancelled, and uses the id again
-                under_way[host_id] = found
-            self._keep(jsonrpc.result, result)
+            if current is not None:  # the host has cancelled, and uses the id again
+                under_way[host_id] = current
+            self._store_outcome(jsonrpc.result, result)
 
     def finish_with_error(self, body: Raw | bytes) -> None:
         """Answer the host with a JSON-RPC error, unless it has cancelled."""
-        if self.wanted:
-            del self.session.under_way[self.host_id]
-            self.route.answer(jsonrpc.error_body(self.host_id, body))
+        if self.is_awaited:
+            del self.session.in_flight[self.host_id]
+            self.channel.answer(jsonrpc.error_body(self.host_id, body))
         else:
-            self._keep(jsonrpc.error_body, body)
+            self._store_outcome(jsonrpc.error_body, body)
 
-    def rejoin(self, inbound: IncomingRequest) -> None:
+    def resume_as(self, inbound: IncomingRequest) -> None:
         """The host has come back for a parked request: it goes on under the new one."""
-        self.session, self.route, self.host_id = inbound.session, inbound.route, inbound.id
+        self.session, self.channel, self.host_id = inbound.session, inbound.channel, inbound.id
         self.meta = inbound.meta
-        self.session.under_way[self.host_id] = self
+        self.session.in_flight[self.host_id] = self
 
-    def _keep(self, encode: Encode, body: Raw | bytes) -> None:
+    def _store_outcome(self, encode: Encode, body: Raw | bytes) -> None:
         """A parked request keeps its answer until the host comes back for it."""
-        parked: SuspendedRequest | None = getattr(self, "parked", None)
-        if parked is not None:
-            parked.outcome = (encode, body)
+        suspended: SuspendedRequest | None = getattr(self, "suspended", None)
+        if suspended is not None:
+            suspended.outcome = (encode, body)
 
     def failed(self, problem: Failure) -> None:
         """The child is gone, or did not take the call."""
-        self.session.desk.over(self, problem.message)
+        self.session.broker.request_ended(self, problem.message)
         self.on_failed(problem)
 
     def timed_out(self) -> None:
         """The child took too long and was told to stop."""
         self.child.on_call_timeout()
-        problem = self.lateness()
-        self.session.desk.over(self, problem.message)
+        problem = self.timeout_failure()
+        self.session.broker.request_ended(self, problem.message)
         self.on_failed(problem)
 
-    def lateness(self) -> Failure:
+    def timeout_failure(self) -> Failure:
         """What a host is told whose request took too long."""
         name = self.child.name
         return failure(
@@ -258,25 +263,25 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     def progressed(self, params: Raw) -> None:
         """Pass the child's progress on under the host's own token."""
         token = self.progress_token
-        if token is not UNSET and self.wanted:
+        if token is not UNSET and self.is_awaited:
             members = _decode_object(params)
             members["progressToken"] = token
-            self.route.send(jsonrpc.notification("notifications/progress", jsonrpc.encode(members)))
+            self.channel.send(jsonrpc.notification("notifications/progress", jsonrpc.encode(members)))
 
     def on_progress(self, step: int, message: str) -> None:
         """Tell a host that asked for progress why it waits."""
         token = self.progress_token
         if token is not UNSET:
             told = {"progressToken": token, "progress": step * STARTING_STEP, "message": message}
-            self.route.send(jsonrpc.notification("notifications/progress", jsonrpc.encode(told)))
+            self.channel.send(jsonrpc.notification("notifications/progress", jsonrpc.encode(told)))
 
     def cancel(self, reason: str) -> None:
         """Tell the child to stop, or leave its waiting room."""
         child = self.child
         if self.suite.observer is not None:
-            self.suite.observer.abandoned(self.route)
-        self.session.desk.over(self, reason)
-        self.session.desk.lot.forget(self)
+            self.suite.observer.cancelled(self.channel)
+        self.session.broker.request_ended(self, reason)
+        self.session.broker.suspended.forget(self)
         child.cancel_wait(self)
         peer = child.peer
         if peer is not None and peer.pending.get(self.id) is self:
@@ -292,7 +297,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         raise NotImplementedError
 
 
-def _missing(capability: Capability) -> bytes:
+def _missing_capability_error(capability: Capability) -> bytes:
     """The JSON-RPC error for a modern host that did not declare what a child needs."""
     names = ", ".join(capability)
     return jsonrpc.encode(

@@ -43,7 +43,7 @@ class Cancellable(Protocol):
         """Stop; no answer is sent."""
 
 
-class FollowedResource(Struct, frozen=True):
+class SubscribedResource(Struct, frozen=True):
     """A resource that a host follows: whose it is, and what the child itself calls it."""
 
     child: Child
@@ -58,51 +58,51 @@ class ListenSubscription(Struct, kw_only=True):
     """A modern host's `subscriptions/listen`: what it wants to hear, and where. `followed` is by the host's URIs."""
 
     id: bytes
-    route: ReplyChannel
+    channel: ReplyChannel
     kinds: frozenset[str]
-    followed: dict[str, FollowedResource] = {}
+    subscribed: dict[str, SubscribedResource] = {}
 
-    def tell(self, method: str, members: dict[str, Raw]) -> None:
+    def notify(self, method: str, members: dict[str, Raw]) -> None:
         """Send a notification of this subscription."""
         theirs = _decode_object(members["_meta"]) if "_meta" in members else {}
         meta = {**theirs, message_meta.SUBSCRIPTION: Raw(self.id)}
-        self.route.send(jsonrpc.notification(method, jsonrpc.encode({**members, "_meta": meta})))
+        self.channel.send(jsonrpc.notification(method, jsonrpc.encode({**members, "_meta": meta})))
 
 
 class Session:
-    """See the module. `route` carries what belongs to no request; `passing` ones live for one request only."""
+    """See the module. `channel` carries what belongs to no request; `passing` ones live for one request only."""
 
     def __init__(
         self,
-        route: ReplyChannel,
-        desk: ClientRequestBroker,
+        channel: ReplyChannel,
+        broker: ClientRequestBroker,
         view: View,
         principal: str = "",
         *,
-        passing: bool = False,
+        ephemeral: bool = False,
     ) -> None:
-        self.route = route
-        self.desk = desk
+        self.channel = channel
+        self.broker = broker
         self.view = view
         self.principal = principal
-        self.passing = passing
+        self.ephemeral = ephemeral
         self.version = LATEST_HANDSHAKE
         self.initialized = False
         self.capabilities = b"{}"
         self.log_level = ""
-        self.under_way: dict[bytes, Cancellable] = {}
-        self.asked: dict[bytes, PendingClientRequest] = {}  # questions of ours, by id
+        self.in_flight: dict[bytes, Cancellable] = {}
+        self.pending_client_requests: dict[bytes, PendingClientRequest] = {}  # questions of ours, by id
         self.listens: dict[bytes, ListenSubscription] = {}
-        self.followed: dict[str, FollowedResource] = {}  # by the URI the host uses
+        self.subscribed: dict[str, SubscribedResource] = {}  # by the URI the host uses
 
     @property
     def home(self) -> object:
         """For whom a child is kept that is not shared: this host, or whoever comes anew with each request."""
-        return EphemeralOwner(self.principal) if self.passing else self
+        return EphemeralOwner(self.principal) if self.ephemeral else self
 
-    def refuse(self, route: ReplyChannel, id: Raw | bytes, code: int, message: str) -> None:
+    def refuse(self, channel: ReplyChannel, id: Raw | bytes, code: int, message: str) -> None:
         """Answer a request with a JSON-RPC error."""
-        route.answer(jsonrpc.error(id, code, message))
+        channel.answer(jsonrpc.error(id, code, message))
 
     def cancel(self, id: Raw | UnsetType, reason: str) -> None:
         """The host no longer wants the answer to one of its requests."""
@@ -110,21 +110,21 @@ class Session:
             return
         listen = self.listens.pop(bytes(id), None)
         if listen is not None:
-            unfollow(listen.followed)
-        request = self.under_way.pop(bytes(id), None)
+            unsubscribe_all(listen.subscribed)
+        request = self.in_flight.pop(bytes(id), None)
         if request is not None:
             request.cancel(reason)
 
 
-def loud_enough(level: str, wanted: str) -> bool:
+def meets_level(level: str, wanted: str) -> bool:
     """Whether a log message may be sent to a host that asked for `wanted`; what is no level always may."""
     if level not in LEVELS or wanted not in LEVELS:
         return True
     return LEVELS.index(level) >= LEVELS.index(wanted)
 
 
-def unfollow(followed: dict[str, FollowedResource]) -> None:
+def unsubscribe_all(subscribed: dict[str, SubscribedResource]) -> None:
     """Nobody wants to hear of these any more, as far as one subscription is concerned."""
-    for resource in followed.values():
+    for resource in subscribed.values():
         resource.child.subscriptions.unfollow(resource.uri)
-    followed.clear()
+    subscribed.clear()

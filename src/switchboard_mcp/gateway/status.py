@@ -18,8 +18,8 @@ from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 if TYPE_CHECKING:
     from switchboard_mcp.observability.timeline import ChildTimeline
 
-NO_TALLIES: Mapping[str, ChildTimeline] = {}
-ILL = frozenset({Health.UNHEALTHY.value, Health.QUARANTINED.value})
+NO_TIMELINES: Mapping[str, ChildTimeline] = {}
+UNAVAILABLE = frozenset({Health.UNHEALTHY.value, Health.QUARANTINED.value})
 
 
 class LastProblem(Struct, frozen=True):
@@ -54,32 +54,34 @@ class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     last_failure: LastProblem | UnsetType = UNSET
 
     @property
-    def is_ill(self) -> bool:
+    def is_unavailable(self) -> bool:
         """Whether calls to it are refused."""
-        return self.health in ILL
+        return self.health in UNAVAILABLE
 
 
 def children(
     suites: Iterable[ChildSuite],
     principal: str | None = None,
-    tallies: Mapping[str, ChildTimeline] = NO_TALLIES,
+    timelines: Mapping[str, ChildTimeline] = NO_TIMELINES,
 ) -> list[ChildStatus]:
-    """Every child of these suites; where a principal is given, of processes kept for one host only its own. What was
-    seen of a child's calls is told with its first process.
+    """Return the status of every child of these suites.
+
+    With a principal, processes kept for one host are limited to that principal's own. A child's call statistics are
+    reported with its first process.
     """
-    told = []
+    statuses = []
     for suite in suites:
-        kept = _processes(suite, principal) or [suite.child]
-        tally = tallies.get(suite.source)
-        first = _of(suite, kept[0], tally)
-        if tally is not None and len(kept) == 1 and tally.calls > first.calls:
+        processes = _processes(suite, principal) or [suite.child]
+        timeline = timelines.get(suite.source)
+        first = _status_of(suite, processes[0], timeline)
+        if timeline is not None and len(processes) == 1 and timeline.calls > first.calls:
             # A child that was made anew for another config has forgotten the calls of before.
-            first = replace(first, calls=tally.calls)
-        told += [first, *(_of(suite, child) for child in kept[1:])]
-    return told
+            first = replace(first, calls=timeline.calls)
+        statuses += [first, *(_status_of(suite, child) for child in processes[1:])]
+    return statuses
 
 
-def saved_by(suite: ChildSuite) -> int:
+def tokens_saved_by(suite: ChildSuite) -> int:
     """Tokens that a suite has saved a host, as far as its child is known."""
     if suite.child.snapshot is None:
         return 0
@@ -88,17 +90,17 @@ def saved_by(suite: ChildSuite) -> int:
 
 
 def _processes(suite: ChildSuite, principal: str | None) -> list[Child]:
-    kept = suite.child.processes()
-    if principal is None or kept == [suite.child]:
-        return kept
-    return [child for child in kept if getattr(child.owner, "principal", "") == principal]
+    processes = suite.child.processes()
+    if principal is None or processes == [suite.child]:
+        return processes
+    return [child for child in processes if getattr(child.owner, "principal", "") == principal]
 
 
-def _of(suite: ChildSuite, child: Child, tally: ChildTimeline | None = None) -> ChildStatus:
+def _status_of(suite: ChildSuite, child: Child, timeline: ChildTimeline | None = None) -> ChildStatus:
     health = child.health  # first, since it may change the state
     known = child.snapshot is not None
-    last = child.last_failure if child.failures or health.value in ILL else None
-    shown = child.redact(last) if last is not None else None
+    last = child.last_failure if child.failures or health.value in UNAVAILABLE else None
+    redacted = child.redact(last) if last is not None else None
     return ChildStatus(
         suite=suite.name,
         child=child.name,
@@ -109,13 +111,13 @@ def _of(suite: ChildSuite, child: Child, tally: ChildTimeline | None = None) -> 
         known=known,
         pid=child.pid,
         calls=max(0, child.requests - child.lookups),
-        errors=tally.errors if tally is not None else 0,
-        p50=tally.percentile_ms(0.5) if tally is not None else UNSET,
-        p95=tally.percentile_ms(0.95) if tally is not None else UNSET,
+        errors=timeline.errors if timeline is not None else 0,
+        p50=timeline.percentile_ms(0.5) if timeline is not None else UNSET,
+        p95=timeline.percentile_ms(0.95) if timeline is not None else UNSET,
         under_way=len(child.peer.pending) if child.peer is not None else 0,
         subtools=len(suite.permitted(child.inventory.known_tools())) if known else UNSET,
         tokens_saved=suite.cost().tokens_saved(suite, opened=child.lookups > 0) if known else 0,
         failures=child.failures,
         retry_after_ms=child.retry_after_ms,
-        last_failure=LastProblem(shown.code, shown.message) if shown is not None else UNSET,
+        last_failure=LastProblem(redacted.code, redacted.message) if redacted is not None else UNSET,
     )

@@ -13,7 +13,7 @@ from switchboard_mcp.gateway import prompts_resources
 from switchboard_mcp.gateway.forward import ForwardedRequest
 from switchboard_mcp.gateway.incoming import IncomingRequest
 from switchboard_mcp.gateway.request_context import DelegatedWaiter
-from switchboard_mcp.gateway.session import FollowedResource, ListenSubscription
+from switchboard_mcp.gateway.session import ListenSubscription, SubscribedResource
 from switchboard_mcp.gateway.suites.child_suite import ResolvedName
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
 
 # What a modern host may listen to, by its name in the request, and the notification it stands for.
-CHANGES = {
+LIST_CHANGED = {
     "toolsListChanged": "notifications/tools/list_changed",
     "promptsListChanged": "notifications/prompts/list_changed",
     "resourcesListChanged": "notifications/resources/list_changed",
@@ -38,7 +38,7 @@ class ListenParams(Struct, rename="camel"):
     resource_subscriptions: list[str] = []
 
 
-_decode_wishes = msgspec.json.Decoder(ListenParams).decode
+_decode_listen_params = msgspec.json.Decoder(ListenParams).decode
 
 
 def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
@@ -46,88 +46,91 @@ def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
     if "notifications" not in inbound.members:
         inbound.refuse(INVALID_PARAMS, "subscriptions/listen needs `notifications`.")
         return
-    if inbound.under_way or inbound.id in inbound.session.listens:
+    if inbound.is_duplicate or inbound.id in inbound.session.listens:
         inbound.refuse(INVALID_REQUEST, "A request with this id is still under way.")
         return
-    wishes = _decode_wishes(inbound.members["notifications"])
-    wanted = (wishes.tools_list_changed, wishes.prompts_list_changed, wishes.resources_list_changed)
-    kinds = [name for name, wish in zip(CHANGES, wanted, strict=True) if wish]
+    params = _decode_listen_params(inbound.members["notifications"])
+    wanted = (params.tools_list_changed, params.prompts_list_changed, params.resources_list_changed)
+    kinds = [name for name, enabled in zip(LIST_CHANGED, wanted, strict=True) if enabled]
     subscription = ListenSubscription(
-        id=inbound.id, route=inbound.route, kinds=frozenset(CHANGES[name] for name in kinds), followed={}
+        id=inbound.id,
+        channel=inbound.channel,
+        kinds=frozenset(LIST_CHANGED[name] for name in kinds),
+        subscribed={},
     )
     inbound.session.listens[inbound.id] = subscription
     told: dict[str, object] = dict.fromkeys(kinds, True)
-    found = [
+    resolved = [
         (uri, prompts_resources.find_resource(inbound.session.view.suites.values(), uri))
-        for uri in wishes.resource_subscriptions
+        for uri in params.resource_subscriptions
     ]
-    honoured = {uri: where for uri, where in found if where is not None}
+    honoured = {uri: match for uri, match in resolved if match is not None}
     if honoured:
         told["resourceSubscriptions"] = list(honoured)
-    subscription.tell(
+    subscription.notify(
         "notifications/subscriptions/acknowledged", {"notifications": Raw(jsonrpc.encode(told))}
     )
-    for uri, where in honoured.items():
-        where.suite.child.acquire(ListenWaiter(inbound, subscription, uri, where))
+    for uri, match in honoured.items():
+        match.suite.child.acquire(ListenWaiter(inbound, subscription, uri, match))
 
 
 class ListenWaiter(DelegatedWaiter):
     """A resource that a modern host listens to, while its child is started for it."""
 
-    __slots__ = ("found", "inbound", "listen", "uri")
+    __slots__ = ("inbound", "listen", "match", "uri")
 
     def __init__(
-        self, inbound: IncomingRequest, listen: ListenSubscription, uri: str, found: ResolvedName
+        self, inbound: IncomingRequest, listen: ListenSubscription, uri: str, match: ResolvedName
     ) -> None:
         super().__init__(inbound)
         self.inbound = inbound
         self.listen = listen
         self.uri = uri
-        self.found = found
+        self.match = match
 
     def on_ready(self, child: Child) -> None:
         """The child is ready: follow, if the host still listens."""
         if (
             self.inbound.session.listens.get(self.listen.id) is self.listen
-            and self.uri not in self.listen.followed
+            and self.uri not in self.listen.subscribed
         ):
-            self.listen.followed[self.uri] = FollowedResource(child, self.found.name)
-            child.subscriptions.follow(self.found.name)
+            self.listen.subscribed[self.uri] = SubscribedResource(child, self.match.name)
+            child.subscriptions.follow(self.match.name)
 
     def on_failed(self, problem: Failure) -> None:
         """A child that cannot be started changes nothing either."""
 
 
-class Subscribe(ForwardedRequest):
+class SubscribeRequest(ForwardedRequest):
     """`resources/subscribe` of a handshake-era host."""
 
     __slots__ = ("resource",)
 
-    def __init__(self, inbound: IncomingRequest, found: ResolvedName) -> None:
+    def __init__(self, inbound: IncomingRequest, match: ResolvedName) -> None:
         super().__init__(
             inbound,
-            found.suite,
+            match.suite,
             "resources/subscribe",
-            {**inbound.members, "uri": Raw(jsonrpc.encode(found.name))},
+            {**inbound.members, "uri": Raw(jsonrpc.encode(match.name))},
         )
-        self.resource = FollowedResource(found.suite.child, found.name)
+        self.resource = SubscribedResource(match.suite.child, match.name)
 
     def on_ready(self, child: Child) -> None:
         """A modern child is followed by listening to it, any other is asked."""
-        self.resource = FollowedResource(child, self.resource.uri)
+        self.resource = SubscribedResource(child, self.resource.uri)
         if child.modern:
-            child.subscriptions.follow(self.resource.uri, self._followed)
+            child.subscriptions.follow(self.resource.uri, self._on_subscribed)
         else:
             super().on_ready(child)
 
     def answered(self, answer: RpcMessage) -> None:
         """Where the child agrees, it is followed."""
-        if jsonrpc.error_in(answer) is None and self.wanted and self._note():
+        if jsonrpc.error_in(answer) is None and self.is_awaited and self._record():
             self.child.subscriptions.follow(self.resource.uri, asked=True)
         super().answered(answer)
 
-    def _followed(self, in_force: bool) -> None:
-        if in_force and self.wanted and self._note():
+    def _on_subscribed(self, in_force: bool) -> None:
+        if in_force and self.is_awaited and self._record():
             self.finish(b"{}")
             return
         self.child.subscriptions.unfollow(
@@ -139,18 +142,18 @@ class Subscribe(ForwardedRequest):
             told = {"code": METHOD_NOT_FOUND, "message": f"Child '{self.child.name}' tells no changes."}
             self.finish_with_error(jsonrpc.encode(told))
 
-    def _note(self) -> bool:
-        """Note that the host follows it; False where it does already."""
+    def _record(self) -> bool:
+        """Note that the host follows it; False match it does already."""
         name = self.inbound.text("uri")
-        if name in self.session.followed:
+        if name in self.session.subscribed:
             return False
-        self.session.followed[name] = self.resource
+        self.session.subscribed[name] = self.resource
         return True
 
 
 def unsubscribe(gateway: Gateway, inbound: IncomingRequest) -> None:
     """The host no longer follows a resource; the child hears of it when nobody does."""
-    followed = inbound.session.followed.pop(inbound.text("uri"), None)
+    followed = inbound.session.subscribed.pop(inbound.text("uri"), None)
     if followed is not None:
         followed.child.subscriptions.unfollow(followed.uri)
     inbound.answer(b"{}")

@@ -20,18 +20,18 @@ from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta
 from switchboard_mcp.transport.base import MessageTransport
 
-# A host that does not come back for its parked request within this time has given up.
-PARKED_S = 600.0
-# What a child asks at once comes in a few pieces; a round trip to the host costs more than waiting for the rest.
-BREATH_S = 0.02
+# A host that does not come back for its suspended request within this time has request_state up.
+SUSPEND_TIMEOUT_S = 600.0
+# What a child asks at once comes in a few pieces; a round trip to the host costs more than pending for the rest.
+COALESCE_S = 0.02
 # Each holds a call open in its child; so many are no hosts but a flood.
-MOST_PARKED = 1000
-MOST_WAITING = 64
+MAX_SUSPENDED = 1000
+MAX_PENDING_INPUTS = 64
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-class Origin(Struct, frozen=True):
+class ChildRequest(Struct, frozen=True):
     """Where a child's question came from."""
 
     link: MessageTransport
@@ -46,17 +46,27 @@ class Origin(Struct, frozen=True):
         self.link.send(jsonrpc.error(self.id, code, message))
 
 
-class WaitingQuestion(Struct):
+class PendingInput(Struct):
     """A question for the host, and who asks it."""
 
-    origin: Origin
-    question: dict[str, object]
+    origin: ChildRequest
+    input_request: dict[str, object]
 
 
 class SuspendedRequest:
     """A request in the lot. Without a call in the child it is `fresh`: its return is a call like the first."""
 
-    __slots__ = ("asking", "count", "fingerprint", "fresh", "outcome", "request", "state", "timer", "waiting")
+    __slots__ = (
+        "count",
+        "expiry_timer",
+        "fingerprint",
+        "fresh",
+        "outcome",
+        "pending",
+        "request",
+        "send_timer",
+        "state",
+    )
 
     def __init__(self, request: HostRequest, *, fresh: bool = False) -> None:
         self.request = request
@@ -64,16 +74,16 @@ class SuspendedRequest:
         self.fresh = fresh
         self.state = ""
         self.count = 0
-        self.waiting: dict[str, WaitingQuestion] = {}
+        self.pending: dict[str, PendingInput] = {}
         self.outcome: tuple[Encode, Raw | bytes] | None = None
-        self.asking: TimerHandle | None = None
-        self.timer: TimerHandle | None = None
+        self.send_timer: TimerHandle | None = None
+        self.expiry_timer: TimerHandle | None = None
 
 
 class ResumeResult(Enum):
     """What a request is that brings a state."""
 
-    DEALT_WITH = "dealt with"
+    HANDLED = "dealt with"
     FRESH = "fresh"  # to be served as if it had brought none
     FOREIGN = "foreign"  # the state is not one of ours
 
@@ -83,147 +93,165 @@ class SuspendedRequests:
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._parked: dict[str, SuspendedRequest] = {}  # by state
-        self._asked: dict[Origin, SuspendedRequest] = {}  # by what is asked and not answered
+        self._by_state: dict[str, SuspendedRequest] = {}  # by state
+        self._by_origin: dict[ChildRequest, SuspendedRequest] = {}  # by what is asked and not answered
         self._prefix = ""
 
-    def park(self, request: HostRequest, origin: Origin, method: str, params: Raw | UnsetType) -> None:
+    def suspend(
+        self, request: HostRequest, origin: ChildRequest, method: str, params: Raw | UnsetType
+    ) -> None:
         """A child asks in the middle of a modern host's request."""
-        parked: SuspendedRequest | None = getattr(request, "parked", None)
-        if parked is None:
-            parked = request.parked = SuspendedRequest(request)
-        if self._full or len(parked.waiting) >= MOST_WAITING:
+        suspended: SuspendedRequest | None = getattr(request, "suspended", None)
+        if suspended is None:
+            suspended = request.suspended = SuspendedRequest(request)
+        if self._is_full or len(suspended.pending) >= MAX_PENDING_INPUTS:
             origin.refuse(INTERNAL_ERROR, "Too many questions wait for an answer.")
             return
-        parked.count += 1
-        parked.waiting[f"q{parked.count}"] = WaitingQuestion(origin, client_requests.embedded(method, params))
-        self._asked[origin] = parked
-        request.allow(PARKED_S * 2)
-        if request.wanted and parked.asking is None:
-            parked.asking = self._loop.call_later(BREATH_S, self._ask, parked)
+        suspended.count += 1
+        suspended.pending[f"q{suspended.count}"] = PendingInput(
+            origin, client_requests.embedded(method, params)
+        )
+        self._by_origin[origin] = suspended
+        request.extend_deadline(SUSPEND_TIMEOUT_S * 2)
+        if request.is_awaited and suspended.send_timer is None:
+            suspended.send_timer = self._loop.call_later(COALESCE_S, self._send_inputs, suspended)
 
-    def ask_urls(self, request: HostRequest, wanted: dict[str, dict[str, object]]) -> bool:
+    def request_urls(self, request: HostRequest, input_requests: dict[str, dict[str, object]]) -> bool:
         """A child wants URLs to be visited before it is called again; False where there is no room to ask."""
-        if self._full:
+        if self._is_full:
             return False
-        self._send(SuspendedRequest(request, fresh=True), wanted)
+        self._answer_input_required(SuspendedRequest(request, fresh=True), input_requests)
         return True
 
-    def come_back(
-        self, inbound: IncomingRequest, fingerprint: bytes, given: Raw | UnsetType, input: Raw | UnsetType
+    def resume(
+        self,
+        inbound: IncomingRequest,
+        fingerprint: bytes,
+        request_state: Raw | UnsetType,
+        input: Raw | UnsetType,
     ) -> ResumeResult:
         """A modern host may bring a state, and input with it."""
-        if given is UNSET or not inbound.modern:
+        if request_state is UNSET or not inbound.modern:
             return ResumeResult.FOREIGN
-        state = message_meta.text_of(given)
+        state = message_meta.text_of(request_state)
         if state is None:
-            raise msgspec.ValidationError("`requestState` must be the text that was given")
+            raise msgspec.ValidationError("`requestState` must be the text that was request_state")
         responses = {} if input is UNSET else _decode_object(input)
         if not self._prefix or not state.startswith(self._prefix):
             return ResumeResult.FOREIGN
-        parked = self._parked.get(state)
-        if parked is None or not _same(parked, inbound, fingerprint):
+        suspended = self._by_state.get(state)
+        if suspended is None or not _matches(suspended, inbound, fingerprint):
             inbound.refuse(INVALID_PARAMS, "Unknown or expired requestState.")
-        elif inbound.under_way:
+        elif inbound.is_duplicate:
             inbound.refuse(INVALID_REQUEST, "A request with this id is still under way.")
-        elif parked.fresh:
-            self._release(parked)
+        elif suspended.fresh:
+            self._release(suspended)
             return ResumeResult.FRESH
         else:
-            self._release(parked)
-            self._go_on(parked, inbound, responses)
-        return ResumeResult.DEALT_WITH
+            self._release(suspended)
+            self._continue(suspended, inbound, responses)
+        return ResumeResult.HANDLED
 
-    def _go_on(self, parked: SuspendedRequest, inbound: IncomingRequest, responses: dict[str, Raw]) -> None:
+    def _continue(
+        self, suspended: SuspendedRequest, inbound: IncomingRequest, responses: dict[str, Raw]
+    ) -> None:
         for key, response in responses.items():
-            if key in parked.waiting and message_meta.is_object(response):
-                origin = parked.waiting.pop(key).origin
-                self._asked.pop(origin, None)
+            if key in suspended.pending and message_meta.is_object(response):
+                origin = suspended.pending.pop(key).origin
+                self._by_origin.pop(origin, None)
                 origin.answer(response)
-        request = parked.request
-        if parked.outcome is not None:
-            encode, body = parked.outcome
-            inbound.route.answer(encode(inbound.id, body))
-            self.drop(request, "The request is over.")
+        request = suspended.request
+        if suspended.outcome is not None:
+            encode, body = suspended.outcome
+            inbound.channel.answer(encode(inbound.id, body))
+            self.drop_inputs(request, "The request is over.")
             return
-        request.rejoin(inbound)
-        if parked.waiting:
-            self._ask(parked)
+        request.resume_as(inbound)
+        if suspended.pending:
+            self._send_inputs(suspended)
         else:
-            request.allow(request.timeout)
+            request.extend_deadline(request.timeout)
 
-    def withdraw(self, origin: Origin) -> None:
+    def cancel_input(self, origin: ChildRequest) -> None:
         """A child no longer wants an answer."""
-        parked = self._asked.pop(origin, None)
-        if parked is not None:
-            parked.waiting = {key: kept for key, kept in parked.waiting.items() if kept.origin != origin}
-            if not parked.waiting and parked.request.wanted:
-                parked.request.allow(parked.request.timeout)
+        suspended = self._by_origin.pop(origin, None)
+        if suspended is not None:
+            suspended.pending = {
+                key: kept for key, kept in suspended.pending.items() if kept.origin != origin
+            }
+            if not suspended.pending and suspended.request.is_awaited:
+                suspended.request.extend_deadline(suspended.request.timeout)
 
-    def drop(self, request: HostRequest, why: str) -> None:
+    def drop_inputs(self, request: HostRequest, reason: str) -> None:
         """The child is done with a request: what it asked needs no answer. Its host may still come back for it."""
-        parked: SuspendedRequest | None = getattr(request, "parked", None)
-        if parked is not None:
-            if parked.asking is not None:
-                parked.asking.cancel()
-                parked.asking = None
-            waiting, parked.waiting = parked.waiting, {}
-            for question in waiting.values():
-                self._asked.pop(question.origin, None)
-                question.origin.refuse(INTERNAL_ERROR, why)
+        suspended: SuspendedRequest | None = getattr(request, "suspended", None)
+        if suspended is not None:
+            if suspended.send_timer is not None:
+                suspended.send_timer.cancel()
+                suspended.send_timer = None
+            pending, suspended.pending = suspended.pending, {}
+            for question in pending.values():
+                self._by_origin.pop(question.origin, None)
+                question.origin.refuse(INTERNAL_ERROR, reason)
 
     def forget(self, request: HostRequest) -> None:
         """Nobody will come back for a request."""
-        parked: SuspendedRequest | None = getattr(request, "parked", None)
-        if parked is not None:
-            self._release(parked)
+        suspended: SuspendedRequest | None = getattr(request, "suspended", None)
+        if suspended is not None:
+            self._release(suspended)
 
-    def gone(self, session: Session) -> None:
+    def session_closed(self, session: Session) -> None:
         """A host has gone for good, unless it is one that comes anew with each request."""
-        if not session.passing:
-            for parked in [*self._parked.values()]:
-                if parked.request.session is session:
-                    self._forget(parked, "the host has gone")
+        if not session.ephemeral:
+            for suspended in [*self._by_state.values()]:
+                if suspended.request.session is session:
+                    self._expire(suspended, "the host has gone")
 
     @property
-    def _full(self) -> bool:
-        return len(self._parked) >= MOST_PARKED
+    def _is_full(self) -> bool:
+        return len(self._by_state) >= MAX_SUSPENDED
 
-    def _ask(self, parked: SuspendedRequest) -> None:
-        parked.asking = None
-        if not parked.request.wanted:  # the child did not wait for its answers
-            self.drop(parked.request, "The request is over.")
-        elif parked.waiting:
-            self._send(parked, {key: waiting.question for key, waiting in parked.waiting.items()})
+    def _send_inputs(self, suspended: SuspendedRequest) -> None:
+        suspended.send_timer = None
+        if not suspended.request.is_awaited:  # the child did not wait for its answers
+            self.drop_inputs(suspended.request, "The request is over.")
+        elif suspended.pending:
+            self._answer_input_required(
+                suspended, {key: pending.input_request for key, pending in suspended.pending.items()}
+            )
 
-    def _send(self, parked: SuspendedRequest, wanted: dict[str, dict[str, object]]) -> None:
+    def _answer_input_required(
+        self, suspended: SuspendedRequest, input_requests: dict[str, dict[str, object]]
+    ) -> None:
         from secrets import token_urlsafe
 
         if not self._prefix:  # of this process alone: a child may be another Switchboard
             self._prefix = f"switchboard:{token_urlsafe(6)}:"
-        parked.state = self._prefix + token_urlsafe(24)
-        self._parked[parked.state] = parked
-        parked.timer = self._loop.call_later(PARKED_S, self._forget, parked, "the host did not come back")
-        request = parked.request
-        del request.session.under_way[request.host_id]
-        request.route.answer(
-            jsonrpc.result(request.host_id, message_meta.ask_for_input(wanted, parked.state))
+        suspended.state = self._prefix + token_urlsafe(24)
+        self._by_state[suspended.state] = suspended
+        suspended.expiry_timer = self._loop.call_later(
+            SUSPEND_TIMEOUT_S, self._expire, suspended, "the host did not resume the request"
+        )
+        request = suspended.request
+        del request.session.in_flight[request.host_id]
+        request.channel.answer(
+            jsonrpc.result(request.host_id, message_meta.ask_for_input(input_requests, suspended.state))
         )
 
-    def _release(self, parked: SuspendedRequest) -> None:
-        self._parked.pop(parked.state, None)
-        if parked.timer is not None:
-            parked.timer.cancel()
+    def _release(self, suspended: SuspendedRequest) -> None:
+        self._by_state.pop(suspended.state, None)
+        if suspended.expiry_timer is not None:
+            suspended.expiry_timer.cancel()
 
-    def _forget(self, parked: SuspendedRequest, why: str) -> None:
-        self._release(parked)
-        if parked.outcome is not None:
-            self.drop(parked.request, why)
-        elif not parked.fresh:
-            parked.request.cancel(why)
+    def _expire(self, suspended: SuspendedRequest, reason: str) -> None:
+        self._release(suspended)
+        if suspended.outcome is not None:
+            self.drop_inputs(suspended.request, reason)
+        elif not suspended.fresh:
+            suspended.request.cancel(reason)
 
 
-def _same(parked: SuspendedRequest, inbound: IncomingRequest, fingerprint: bytes) -> bool:
-    """Whether a request is the parked one come back."""
-    whose = parked.request.session.principal
-    return whose == inbound.session.principal and parked.fingerprint == fingerprint
+def _matches(suspended: SuspendedRequest, inbound: IncomingRequest, fingerprint: bytes) -> bool:
+    """Whether a request is the suspended one come back."""
+    principal = suspended.request.session.principal
+    return principal == inbound.session.principal and suspended.fingerprint == fingerprint

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.request import HostRequest
 
 # A task takes as long as it takes; its host can cancel it.
-PATIENCE_S = 24 * 3600.0
+TASK_TIMEOUT_S = 24 * 3600.0
 
 
 class _Task(Struct, rename="camel"):
@@ -32,7 +32,7 @@ class _Created(Struct):
 _decode_created = msgspec.json.Decoder(_Created).decode
 
 
-def waits_for_task(request: HostRequest, result: Raw) -> bool:
+def await_task(request: HostRequest, result: Raw) -> bool:
     """Where a result only says that a task has begun, wait for the task's own; False where it is the result."""
     if getattr(request, "task", None) is not None or b'"taskId"' not in bytes(result):
         return False
@@ -43,7 +43,7 @@ def waits_for_task(request: HostRequest, result: Raw) -> bool:
     request.task = created.task_id
     id = next_id()
     params = jsonrpc.encode({"taskId": created.task_id})
-    request.dispatch(request.child, id, jsonrpc.request(id, "tasks/result", params), PATIENCE_S)
+    request.dispatch(request.child, id, jsonrpc.request(id, "tasks/result", params), TASK_TIMEOUT_S)
     return True
 
 
@@ -53,4 +53,6 @@ def cancel_task(request: HostRequest) -> None:
     peer = request.child.peer
     if task is not None and peer is not None:
         params = jsonrpc.encode({"taskId": task})
-        peer.send(AwaitedRequest(request.session.desk.loop, "tasks/cancel", params, request.child.timeout_s))
+        peer.send(
+            AwaitedRequest(request.session.broker.loop, "tasks/cancel", params, request.child.timeout_s)
+        )

@@ -1,6 +1,6 @@
 """Watching requests on their way to a child: how long each took, how it ended, and which trace it is part of.
 
-Loaded only where `telemetry` asks for it. A watched request has a road back of its own, which sees its answer and
+Loaded only where `telemetry` asks for it. A observed request has a road back of its own, which sees its answer and
 passes it on; so nothing else needs to know. Owns what an answer is called when it is counted.
 """
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from switchboard_mcp.observability.tracing import OpenTelemetry
 
 # A loop that is so busy is not asked again for this report.
-LOOK_WITHIN_S = 5.0
+COLLECT_TIMEOUT_S = 5.0
 # A collector that does not answer must not keep us from stopping; hosts themselves wait little longer.
-CLOSE_WITHIN_S = 3.0
+CLOSE_TIMEOUT_S = 3.0
 # What precedes the id in every answer of ours; behind the id stands what kind of answer it is.
 _HEAD = len(b'{"jsonrpc":"2.0","id":')
 _ERROR = b',"error":'
@@ -49,7 +49,7 @@ class Telemetry:
         self.otel = otel
         self.public = settings.public
 
-    def watch(self, suites: Iterable[ChildSuite]) -> None:
+    def observe(self, suites: Iterable[ChildSuite]) -> None:
         """Watch what goes to the children of these suites."""
         if self.timings is not None or self.otel is not None:
             for suite in suites:
@@ -58,13 +58,13 @@ class Telemetry:
     def report(self, collect: Callable[[], list[Value]], loop: AbstractEventLoop) -> None:
         """Report what is counted elsewhere. Reports are made in a thread, while what is counted belongs to the loop."""
 
-        def look() -> list[Value]:
+        def collect_on_loop() -> list[Value]:
             found: Future[list[Value]] = Future()
             loop.call_soon_threadsafe(lambda: found.set_result(collect()))
-            return found.result(LOOK_WITHIN_S)
+            return found.result(COLLECT_TIMEOUT_S)
 
         if self.otel is not None:
-            self.otel.report_metrics(look)
+            self.otel.report_metrics(collect_on_loop)
 
     async def close(self) -> None:
         """Send what has not been sent, unless that takes too long."""
@@ -78,7 +78,7 @@ class Telemetry:
 
         Thread(target=work, daemon=True).start()
         with suppress(TimeoutError):
-            await wait_for(done.wait(), CLOSE_WITHIN_S)
+            await wait_for(done.wait(), CLOSE_TIMEOUT_S)
 
 
 class RequestObserver:
@@ -90,83 +90,83 @@ class RequestObserver:
         self.otel = otel
         self._suite = suite.name
 
-    def call(self, route: ReplyChannel, id: bytes, params: PlainParams) -> ReplyChannel:
+    def begin_call(self, channel: ReplyChannel, id: bytes, params: PlainParams) -> ReplyChannel:
         """A call of the suite tool begins; gives the road that its answer is to take."""
         asked = params.arguments
-        looks = asked.action == "introspect"
-        method = "introspect" if looks else "tools/call"
-        watched = ObservedChannel(self, route, id, method)
+        introspects = asked.action == "introspect"
+        method = "introspect" if introspects else "tools/call"
+        observed = ObservedChannel(self, channel, id, method)
         if self.otel is not None:
-            tool = self._suite if looks else asked.subtool
-            meta = watched.trace("tools/call", tool, {"gen_ai.tool.name": tool}, params.meta)
+            tool = self._suite if introspects else asked.subtool
+            meta = observed.begin_span("tools/call", tool, {"gen_ai.tool.name": tool}, params.meta)
             params.meta = meta
-        return watched
+        return observed
 
-    def request(self, inbound: IncomingRequest, name: str) -> None:
+    def begin_request(self, inbound: IncomingRequest, name: str) -> None:
         """A request that goes to the child as it is begins; `name` is what the child calls the thing it is about."""
-        watched = ObservedChannel(self, inbound.route, inbound.id, inbound.method)
+        observed = ObservedChannel(self, inbound.channel, inbound.id, inbound.method)
         if self.otel is not None:
             kind = inbound.method.partition("/")[0]
             told = {"gen_ai.tool.name": name} if kind == "tools" else {"gen_ai.prompt.name": name}
             # Addresses of resources may be anything, and as many.
             target, told = ("", {}) if kind in ("resources", "completion") else (name, told)
-            inbound.meta = watched.trace(inbound.method, target, told, inbound.meta)
-        inbound.route = watched
+            inbound.meta = observed.begin_span(inbound.method, target, told, inbound.meta)
+        inbound.channel = observed
 
-    def abandoned(self, route: ReplyChannel) -> None:
+    def cancelled(self, channel: ReplyChannel) -> None:
         """Nobody waits for the answer any more."""
-        if isinstance(route, ObservedChannel):
-            route.over("cancelled")
+        if isinstance(channel, ObservedChannel):
+            channel.finish("cancelled")
 
 
 class ObservedChannel:
     """The road back to one request."""
 
-    __slots__ = ("_began", "_id", "_method", "_open", "_route", "_span", "_told", "_watch")
+    __slots__ = ("_attributes", "_channel", "_id", "_method", "_observer", "_open", "_span", "_started_at")
 
-    def __init__(self, watch: RequestObserver, route: ReplyChannel, id: bytes, method: str) -> None:
-        self._watch = watch
-        self._route = route
+    def __init__(self, observer: RequestObserver, channel: ReplyChannel, id: bytes, method: str) -> None:
+        self._observer = observer
+        self._channel = channel
         self._id = id
         self._method = method
         self._open = True
         self._span: Span | None = None
-        self._told: Mapping[str, str] = {}
-        self._began = monotonic()
+        self._attributes: Mapping[str, str] = {}
+        self._started_at = monotonic()
 
-    def trace(self, method: str, target: str, told: Mapping[str, str], meta: Meta | UnsetType) -> Meta:
+    def begin_span(self, method: str, target: str, told: Mapping[str, str], meta: Meta | UnsetType) -> Meta:
         """Begin its span; gives `_meta` for the child."""
-        watch = self._watch
-        assert watch.otel is not None
-        self._told = {**told, "switchboard.child": watch.child}
-        said = {**self._told, "jsonrpc.request.id": self._id.decode("utf-8", "replace").strip('"')}
-        self._span, changed = watch.otel.start_span(method, target, said, {} if meta is UNSET else meta)
+        observer = self._observer
+        assert observer.otel is not None
+        self._attributes = {**told, "switchboard.child": observer.child}
+        said = {**self._attributes, "jsonrpc.request.id": self._id.decode("utf-8", "replace").strip('"')}
+        self._span, changed = observer.otel.start_span(method, target, said, {} if meta is UNSET else meta)
         return changed
 
     def send(self, message: bytes) -> None:
         """Something that is said before the answer."""
-        self._route.send(message)
+        self._channel.send(message)
 
     def answer(self, message: bytes) -> None:
         """The answer."""
         if self._open:
-            self.over(outcome_of(message, len(self._id)))
-        self._route.answer(message)
+            self.finish(outcome_of(message, len(self._id)))
+        self._channel.answer(message)
 
-    def over(self, outcome: str) -> None:
+    def finish(self, outcome: str) -> None:
         """It has come to its end."""
         if not self._open:
             return
         self._open = False
-        took, watch = monotonic() - self._began, self._watch
-        if watch.timings is not None:
-            watch.timings.record(watch.child, self._method, outcome, took)
-        if self._span is not None and watch.otel is not None:
+        took, observer = monotonic() - self._started_at, self._observer
+        if observer.timings is not None:
+            observer.timings.record(observer.child, self._method, outcome, took)
+        if self._span is not None and observer.otel is not None:
             method = "tools/call" if self._method == "introspect" else self._method
-            watch.otel.end_span(self._span, method, self._told, outcome, took)
+            observer.otel.end_span(self._span, method, self._attributes, outcome, took)
 
 
-class _Said(Struct):
+class _StructuredError(Struct):
     error: Raw | UnsetType = UNSET
 
 
@@ -184,9 +184,9 @@ class _Answer(Struct):
 
 
 _decode_answer = msgspec.json.Decoder(_Answer).decode
-_decode_said = msgspec.json.Decoder(_Said).decode
+_decode_error = msgspec.json.Decoder(_StructuredError).decode
 _decode_code = msgspec.json.Decoder(_Code).decode
-_ODD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def outcome_of(message: bytes, id_length: int) -> str:
@@ -198,7 +198,7 @@ def outcome_of(message: bytes, id_length: int) -> str:
         return "ok"
     try:
         result = _decode_answer(message).result
-    except _ODD:
+    except _UNREADABLE:
         return "ok"
     return _code_of(result.structured_content) if result.is_error else "ok"
 
@@ -206,9 +206,9 @@ def outcome_of(message: bytes, id_length: int) -> str:
 def _code_of(structured: Raw | UnsetType) -> str:
     """The code of a failure, where it is one of ours: a child may say anything, and each would be counted apart."""
     try:
-        error = _decode_said(structured).error if structured is not UNSET else UNSET
+        error = _decode_error(structured).error if structured is not UNSET else UNSET
         code = _decode_code(error).code if error is not UNSET else ""
-    except _ODD:
+    except _UNREADABLE:
         return "error"
     return code if code in KINDS else "error"
 

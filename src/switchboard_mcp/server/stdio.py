@@ -53,7 +53,7 @@ class StdioServer:
         """Serve until the host is done with us, then set `done`. When cancelled, nothing new is taken."""
         try:
             await self._ended.wait()
-            self._gateway.deafen(self._session)
+            self._gateway.stop_listening(self._session)
             await self._drain()
             self._gateway.close(self._session)
         finally:
@@ -63,7 +63,7 @@ class StdioServer:
     async def _drain(self) -> None:
         """Wait for the answers that are owed, as long as somebody takes them. Nobody tells that a reader has gone."""
         stalled, backlog = 0, self._link.backlog
-        while self._session.under_way or self._link.backlog:
+        while self._session.in_flight or self._link.backlog:
             if self._link.other_side_gone or stalled > MAX_DRAIN_STALLS:
                 return
             await asyncio.sleep(DRAIN_POLL_S)

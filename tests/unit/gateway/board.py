@@ -403,7 +403,7 @@ class Board:
     def passer(self, capabilities: Json | None = None, *, principal: str = "") -> Host:
         """A modern host over HTTP: there for one request."""
         road = Road()
-        session = self.gateway.open(road, principal, passing=True)
+        session = self.gateway.open(road, principal, ephemeral=True)
         return Host(self, session, road, capabilities or {}, modern=True)
 
     def settle(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard_mcp.gateway.client_request_broker import MOST_ASKED
+from switchboard_mcp.gateway.client_request_broker import MAX_PENDING
 from tests.unit.gateway.board import EVERYTHING, Board, FakeChild, Json, Road
 
 FORM: Json = {"message": "Name?", "requestedSchema": {"type": "object"}, "vendor": 1}
@@ -279,7 +279,7 @@ def test_a_host_that_says_nothing_more_still_has_its_answers(board: Board, kid: 
     host = board.host(EVERYTHING)
     called = host.call()
     kid.server.ask("elicitation/create", FORM, id=1)
-    board.gateway.deafen(host.session)
+    board.gateway.stop_listening(host.session)
     kid.server.ask("elicitation/create", FORM, id=2)
     for question in (1, 2):
         reply = kid.server.reply(question)
@@ -386,12 +386,12 @@ def test_progress_that_makes_no_sense_is_dropped(board: Board, kid: FakeChild, p
 def test_a_child_that_floods_its_host_with_questions_is_held_back(board: Board, kid: FakeChild) -> None:
     host = board.host(EVERYTHING)
     host.call()
-    for number in range(MOST_ASKED + 1):
+    for number in range(MAX_PENDING + 1):
         kid.server.ask("elicitation/create", FORM, id=number)
-    assert len(host.heard("elicitation/create")) == MOST_ASKED
-    reply = kid.server.reply(MOST_ASKED)
+    assert len(host.heard("elicitation/create")) == MAX_PENDING
+    reply = kid.server.reply(MAX_PENDING)
     assert reply is not None
     assert "Too many" in reply["error"]["message"]
     host.reply(host.heard("elicitation/create")[0], {"action": "accept"})
     kid.server.ask("elicitation/create", FORM, id="more")
-    assert len(host.heard("elicitation/create")) == MOST_ASKED + 1
+    assert len(host.heard("elicitation/create")) == MAX_PENDING + 1

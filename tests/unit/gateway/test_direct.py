@@ -233,12 +233,12 @@ def stranger(board: Board, *, modern: bool = False) -> tuple[Host, FakeChild]:
 def test_what_waits_for_a_child_is_under_way_and_can_be_cancelled(board: Board) -> None:
     host, kid = stranger(board)
     listed, called = host.ask("tools/list", id=1), host.ask("tools/call", {"name": "echo"}, id=2)
-    assert list(host.session.under_way) == [b"1", b"2"]
+    assert list(host.session.in_flight) == [b"1", b"2"]
     host.cancel(called)
     kid.server.refuse(kid.server.last("initialize"), -32000)
     assert [tool["name"] for tool in host.result(listed)["tools"]] == ["other_suite"]
     assert host.answer(called) is None
-    assert host.session.under_way == {}
+    assert host.session.in_flight == {}
 
 
 def test_an_id_that_waits_for_a_child_is_not_used_twice(board: Board) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard_mcp.gateway.input_required import MOST_ROUNDS
+from switchboard_mcp.gateway.input_required import MAX_ROUNDS
 from switchboard_mcp.protocol.versions import HEADER_MISMATCH
 from tests.unit.gateway.board import EVERYTHING, PREFIX, Board, FakeChild, Host, Json
 
@@ -94,13 +94,13 @@ def test_only_the_answers_of_the_round_are_sent(board: Board, kid: FakeChild) ->
 def test_a_child_that_never_has_enough_is_stopped(board: Board, kid: FakeChild) -> None:
     host = board.host(EVERYTHING)
     called = host.call()
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         kid.server.give(kid.server.last(), wants(who=ASK))
         host.reply(host.heard("elicitation/create")[-1], {"action": "accept"})
     assert host.answer(called) is None
     kid.server.give(kid.server.last(), wants(who=ASK))
     assert host.result(called)["isError"] is True
-    assert len(host.heard("elicitation/create")) == MOST_ROUNDS
+    assert len(host.heard("elicitation/create")) == MAX_ROUNDS
 
 
 def test_a_url_to_visit_gets_the_id_that_the_handshake_era_needs(board: Board, kid: FakeChild) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from switchboard_mcp.config.models import Expose
-from switchboard_mcp.gateway.prompts_resources import fits
+from switchboard_mcp.gateway.prompts_resources import matches_template
 from tests.unit.gateway.board import Board, FakeChild, Host, Json
 
 PROMPTS, RESOURCES, TEMPLATES = "prompts/list", "resources/list", "resources/templates/list"
@@ -249,7 +249,7 @@ def test_a_completion_for_nothing_is_refused(board: Board, params: Json) -> None
     ],
 )
 def test_a_uri_fits_a_template_that_begins_and_ends_like_it(template: str, uri: str, expected: bool) -> None:
-    assert fits(template, uri) is expected
+    assert matches_template(template, uri) is expected
 
 
 def test_tools_that_are_others_than_last_time_are_told(board: Board) -> None:

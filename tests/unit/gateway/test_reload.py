@@ -21,9 +21,8 @@ from switchboard_mcp.config.models import (
 )
 from switchboard_mcp.config.sections import MailSettings, Profile, Token
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.gateway.factory import Parts, arrange
-from switchboard_mcp.gateway.reload import renew
-from switchboard_mcp.gateway.session_migration import move_in
+from switchboard_mcp.gateway.factory import Runtime, apply_views
+from switchboard_mcp.gateway.reload import apply, migrate_sessions
 from tests.unit.gateway.board import FOLDER, Board, FakeChild, Json
 
 CHANGED = "notifications/tools/list_changed"
@@ -39,20 +38,20 @@ def spec(name: str, *args: str, source: str = "test") -> ChildSpec:
     return ChildSpec(name=name, source=source, command=name, args=list(args))
 
 
-def parts(board: Board, current: Workspace, profile: str = "") -> Parts:
+def runtime(board: Board, current: Workspace, profile: str = "") -> Runtime:
     supervisor = Supervisor(current, board.services)
     board.children.update(supervisor.children)
     gateway = board.gateway
-    arrange(gateway, current, board.services, profile, None)
-    return Parts(current, supervisor, gateway, board.services, profile)
+    apply_views(gateway, current, board.services, profile, None)
+    return Runtime(current, supervisor, gateway, board.services, profile)
 
 
 def exchange(board: Board, old: FakeChild, **how: object) -> FakeChild:
     """Another child in the place of one, as `Supervisor.adopt` does it."""
     new = board.child(old.name, **how)  # type: ignore[arg-type]  # as the test says
     old.retire(new)
-    board.gateway.adopt(board.children.values(), board.config)
-    move_in(board.gateway, frozenset({old.name}))
+    board.gateway.replace_children(board.children.values(), board.config)
+    migrate_sessions(board.gateway, frozenset({old.name}))
     board.settle()
     return new
 
@@ -113,8 +112,8 @@ def test_hosts_that_see_nothing_else_hear_nothing(board: Board) -> None:
     kid = board.child()
     host = board.host()
     host.call()
-    board.gateway.adopt(board.children.values(), board.config)
-    move_in(board.gateway, frozenset())
+    board.gateway.replace_children(board.children.values(), board.config)
+    migrate_sessions(board.gateway, frozenset())
     assert not host.heard(CHANGED)
     assert board.gateway.suites["kid_suite"].child is kid
 
@@ -122,11 +121,11 @@ def test_hosts_that_see_nothing_else_hear_nothing(board: Board) -> None:
 def test_a_suite_that_is_as_it_was_keeps_what_it_remembers(board: Board) -> None:
     board.child()
     board.child("other")
-    before = dict(board.gateway.all)
+    before = dict(board.gateway.all_suites)
     board.suites["other"] = SuiteSettings(expose=Expose(deny=["echo"]))
-    fresh = board.gateway.adopt(board.children.values(), board.config)
+    fresh = board.gateway.replace_children(board.children.values(), board.config)
     assert list(fresh) == ["other_suite"]
-    assert board.gateway.all["kid_suite"] is before["kid_suite"]
+    assert board.gateway.all_suites["kid_suite"] is before["kid_suite"]
 
 
 def test_a_changed_profile_counts_for_hosts_that_are_here(board: Board) -> None:
@@ -134,10 +133,10 @@ def test_a_changed_profile_counts_for_hosts_that_are_here(board: Board) -> None:
     current = workspace(
         Config(profiles={"p": Profile()}, http=HttpSettings(tokens=dict(token))), spec("docs"), spec("shell")
     )
-    running = parts(board, current)
+    running = runtime(board, current)
     ada = board.host(principal="ada")
     assert len(ada.get("tools/list")["tools"]) == 2
-    renew(running, replace(current, config=replace(current.config, profiles={"p": Profile(suites=["docs"])})))
+    apply(running, replace(current, config=replace(current.config, profiles={"p": Profile(suites=["docs"])})))
     assert ada.heard(CHANGED)
     assert [tool["name"] for tool in ada.get("tools/list")["tools"]] == ["docs_suite"]
 
@@ -149,9 +148,9 @@ def test_a_token_that_was_taken_away_shows_nothing_until_the_next_start(board: B
         ),
         spec("docs"),
     )
-    running = parts(board, current)
+    running = runtime(board, current)
     ada = board.host(principal="ada")
-    renew(running, replace(current, config=Config()))
+    apply(running, replace(current, config=Config()))
     assert ada.get("tools/list")["tools"] == []
     assert len(board.host().get("tools/list")["tools"]) == 1
 
@@ -161,9 +160,9 @@ def test_a_token_that_was_taken_away_shows_nothing_until_the_next_start(board: B
 
 def test_children_that_are_as_they_were_stay_and_the_others_are_exchanged(board: Board) -> None:
     current = workspace(None, spec("same"), spec("changed"), spec("gone"))
-    running = parts(board, current)
+    running = runtime(board, current)
     before = dict(running.supervisor.children)
-    renew(running, workspace(None, spec("changed", "--new"), spec("late"), spec("same")))
+    apply(running, workspace(None, spec("changed", "--new"), spec("late"), spec("same")))
     now = running.supervisor.children
     assert list(now) == ["changed", "late", "same"]
     assert now["same"] is before["same"]
@@ -182,17 +181,17 @@ def test_children_that_are_as_they_were_stay_and_the_others_are_exchanged(board:
     ],
 )
 def test_settings_that_a_child_is_made_with_exchange_it(board: Board, config: Config) -> None:
-    running = parts(board, workspace(None, spec("kid")))
+    running = runtime(board, workspace(None, spec("kid")))
     before = running.supervisor.children["kid"]
-    renew(running, workspace(config, spec("kid")))
+    apply(running, workspace(config, spec("kid")))
     assert running.supervisor.children["kid"] is not before
     board.settle()
 
 
 def test_what_only_counts_at_a_start_stays_as_it_was(board: Board) -> None:
-    running = parts(board, workspace(None, spec("kid")))
+    running = runtime(board, workspace(None, spec("kid")))
     mail = ChildSpec(name="mail", source="test", key="mail", kind="builtin")
-    renew(running, workspace(Config(mail=MailSettings(enabled=True)), spec("kid"), mail))
+    apply(running, workspace(Config(mail=MailSettings(enabled=True)), spec("kid"), mail))
     assert running.workspace.config.mail.enabled is False
     assert list(running.supervisor.children) == ["kid"]
 
@@ -201,24 +200,24 @@ def test_a_child_whose_file_became_unreadable_stays(board: Board, tmp_path: Path
     source = tmp_path / ".mcp.json"
     source.touch()
     kept, removed = spec("kept", source=str(source)), spec("removed", source=str(tmp_path / "gone"))
-    running = parts(board, workspace(None, kept, removed))
-    renew(running, workspace(warnings=[ConfigWarning(str(source), "", "is no JSON. The file is skipped.")]))
+    running = runtime(board, workspace(None, kept, removed))
+    apply(running, workspace(warnings=[ConfigWarning(str(source), "", "is no JSON. The file is skipped.")]))
     assert list(running.supervisor.children) == ["kept"]
     board.settle()
 
 
 def test_middleware_that_cannot_be_loaded_changes_nothing(board: Board) -> None:
-    running = parts(board, workspace(None, spec("kid")))
+    running = runtime(board, workspace(None, spec("kid")))
     before = running.supervisor.children["kid"]
     with pytest.raises(SwitchboardError, match="nowhere:thing"):
-        renew(running, workspace(Config(middleware=["nowhere:thing"])))
+        apply(running, workspace(Config(middleware=["nowhere:thing"])))
     assert running.supervisor.children["kid"] is before
     assert list(running.gateway.suites) == ["kid_suite"]
 
 
 def test_the_same_again_changes_nothing(board: Board) -> None:
     current = workspace(None, spec("kid"))
-    running = parts(board, current)
+    running = runtime(board, current)
     view = running.gateway.view
-    renew(running, workspace(None, spec("kid")))
+    apply(running, workspace(None, spec("kid")))
     assert running.gateway.view is view

@@ -14,8 +14,8 @@ def seen(calls: int, errors: int) -> ChildTimeline:
 
 def test_a_child_that_was_made_anew_keeps_the_calls_that_were_counted(board: Board) -> None:
     kid = board.child()
-    suites = board.gateway.all.values()
-    (told,) = children(suites, tallies={kid.name: seen(9, 2)})
+    suites = board.gateway.all_suites.values()
+    (told,) = children(suites, timelines={kid.name: seen(9, 2)})
     assert (told.calls, told.errors, told.p50) == (9, 2, 1.0)
 
 
@@ -23,6 +23,6 @@ def test_calls_of_several_processes_are_told_once(board: Board) -> None:
     board.isolated()
     for _ in range(2):
         board.host().call()
-    suites = list(board.gateway.all.values())
-    told = children(suites, tallies={suites[0].source: seen(2, 1)})
+    suites = list(board.gateway.all_suites.values())
+    told = children(suites, timelines={suites[0].source: seen(2, 1)})
     assert [(each.calls, each.errors) for each in told] == [(1, 1), (1, 0)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.gateway import suspended_requests
-from switchboard_mcp.gateway.suspended_requests import BREATH_S, MOST_WAITING, PARKED_S
+from switchboard_mcp.gateway.suspended_requests import COALESCE_S, MAX_PENDING_INPUTS, SUSPEND_TIMEOUT_S
 from tests.unit.gateway.board import EVERYTHING, PREFIX, Board, FakeChild, Host, Json
 
 FORM: Json = {"message": "Name?", "requestedSchema": {"type": "object"}}
@@ -23,7 +23,7 @@ def asks(board: Board, kid: FakeChild, *params: Json, method: str = "elicitation
     """The child asks, in one breath."""
     for one in params:
         kid.server.ask(method, one, id=board.next_id())
-    board.advance(BREATH_S)
+    board.advance(COALESCE_S)
 
 
 def open_questions(kid: FakeChild) -> list[str]:
@@ -36,7 +36,7 @@ def parked(host: Host, id: int | str) -> Json:
     return result
 
 
-def come_back(host: Host, asked: Json, responses: Json | None = None, **more: Any) -> int | str:
+def resume(host: Host, asked: Json, responses: Json | None = None, **more: Any) -> int | str:
     """The same call again, with the state and answers to all that is asked."""
     if responses is None:
         responses = {key: {"action": "accept", "key": key} for key in asked["inputRequests"]}
@@ -53,7 +53,7 @@ def test_the_question_comes_as_the_result_and_the_call_goes_on_with_the_answer(
     asked = parked(host, first)
     ((key, question),) = asked["inputRequests"].items()
     assert question == {"method": "elicitation/create", "params": FORM}
-    second = come_back(host, asked, {key: {"action": "accept", "content": {"n": "Al"}}}, args={"a": 1})
+    second = resume(host, asked, {key: {"action": "accept", "content": {"n": "Al"}}}, args={"a": 1})
     assert host.answer(second) is None
     (reply,) = (message for message in kid.server.heard if "method" not in message)
     assert reply["result"] == {"action": "accept", "content": {"n": "Al"}}
@@ -66,11 +66,11 @@ def test_what_is_asked_at_once_comes_in_one_result(board: Board, kid: FakeChild)
     host = board.host(EVERYTHING, modern=True)
     first = host.call()
     kid.server.ask("elicitation/create", FORM, id=1)
-    board.advance(BREATH_S / 2)
+    board.advance(COALESCE_S / 2)
     kid.server.ask("sampling/createMessage", {"maxTokens": 1}, id=2)
     kid.server.ask("roots/list", id="1")
     assert host.answer(first) is None
-    board.advance(BREATH_S)
+    board.advance(COALESCE_S)
     asked = parked(host, first)["inputRequests"]
     assert [question["method"] for question in asked.values()] == [
         "elicitation/create",
@@ -96,11 +96,11 @@ def test_answers_that_are_missing_or_no_answers_are_asked_for_again_under_their_
     asks(board, kid, FORM, {**FORM, "message": "Second?"}, {**FORM, "message": "Third?"})
     asked = parked(host, first)
     one, two, three = asked["inputRequests"]
-    again = parked(host, come_back(host, asked, {one: {"action": "accept"}, two: None, "other": {}}))
+    again = parked(host, resume(host, asked, {one: {"action": "accept"}, two: None, "other": {}}))
     assert list(again["inputRequests"]) == [two, three]
     assert again["inputRequests"][two] == asked["inputRequests"][two]
     assert again["requestState"] != asked["requestState"]
-    last = come_back(host, again)
+    last = resume(host, again)
     assert len(open_questions(kid)) == 3
     kid.server.give(kid.server.last(), DONE)
     assert host.result(last)["content"] == DONE["content"]
@@ -111,7 +111,7 @@ def test_a_child_may_ask_round_after_round(board: Board, kid: FakeChild) -> None
     id = host.call()
     for _ in range(3):
         asks(board, kid, FORM)
-        id = come_back(host, parked(host, id))
+        id = resume(host, parked(host, id))
     kid.server.give(kid.server.last(), DONE)
     assert host.result(id)["resultType"] == "complete"
     assert len(open_questions(kid)) == 3
@@ -125,7 +125,7 @@ def test_a_question_that_comes_while_the_host_is_away_waits_for_its_return(
     asks(board, kid, FORM)
     asked = parked(host, first)
     asks(board, kid, {**FORM, "message": "One more?"})
-    again = parked(host, come_back(host, asked))
+    again = parked(host, resume(host, asked))
     assert [q["params"]["message"] for q in again["inputRequests"].values()] == ["One more?"]
 
 
@@ -135,7 +135,7 @@ def test_a_result_that_comes_while_the_host_is_away_is_kept(board: Board, kid: F
     asks(board, kid, FORM)
     asked = parked(host, asks_then_gives)
     kid.server.give(kid.server.last(), DONE)
-    second = come_back(host, asked)
+    second = resume(host, asked)
     assert host.result(second) == {"resultType": "complete", **DONE}
     assert len(open_questions(kid)) == 1  # it was answered all the same
 
@@ -145,7 +145,7 @@ def test_a_result_that_comes_before_the_question_was_passed_on_wins(board: Board
     first = host.call()
     kid.server.ask("elicitation/create", FORM)
     kid.server.give(kid.server.last(), DONE)
-    board.advance(BREATH_S)
+    board.advance(COALESCE_S)
     assert host.result(first) == {"resultType": "complete", **DONE}
 
 
@@ -155,7 +155,7 @@ def test_the_death_of_the_child_is_told_on_return(board: Board, kid: FakeChild) 
     asks(board, kid, FORM)
     asked = parked(host, first)
     kid.server.die()
-    result = host.result(come_back(host, asked))
+    result = host.result(resume(host, asked))
     assert result["structuredContent"]["error"]["code"] == "child_crashed"
     assert result["resultType"] == "complete"
 
@@ -199,7 +199,7 @@ def test_over_http_each_round_is_a_session_of_its_own(board: Board, kid: FakeChi
     asked = parked(one, first)
     one.leave()
     two = board.passer(EVERYTHING, principal="ann")
-    second = come_back(two, asked)
+    second = resume(two, asked)
     kid.server.give(kid.server.last(), DONE)
     assert two.result(second)["content"] == DONE["content"]
     assert kid.server.requests("notifications/cancelled") == []
@@ -224,10 +224,10 @@ def test_a_state_is_good_only_for_who_got_it_and_for_the_same_request(
     asked = parked(one, first)
     wrong = {**asked, "requestState": asked["requestState"] + more.pop("state", "")}
     thief = board.passer(EVERYTHING, principal=principal)
-    assert thief.error(come_back(thief, wrong, **more))["code"] == -32602
+    assert thief.error(resume(thief, wrong, **more))["code"] == -32602
     assert open_questions(kid) == []
     rightful = board.passer(EVERYTHING, principal="ann")
-    second = come_back(rightful, asked)
+    second = resume(rightful, asked)
     kid.server.give(kid.server.last(), DONE)
     assert rightful.result(second)["content"] == DONE["content"]
 
@@ -237,11 +237,11 @@ def test_a_state_is_good_for_one_return(board: Board, kid: FakeChild) -> None:
     first = host.call()
     asks(board, kid, FORM)
     asked = parked(host, first)
-    second = come_back(host, asked)
-    assert host.error(come_back(host, asked))["code"] == -32602
+    second = resume(host, asked)
+    assert host.error(resume(host, asked))["code"] == -32602
     kid.server.give(kid.server.last(), DONE)
     assert host.result(second)["content"] == DONE["content"]
-    assert host.error(come_back(host, asked))["code"] == -32602
+    assert host.error(resume(host, asked))["code"] == -32602
 
 
 @pytest.mark.parametrize("state", ["", "elsewhere", "switchboard:", "switchboard:x:y"])
@@ -264,9 +264,9 @@ def test_an_id_that_is_under_way_is_not_used_twice(board: Board, kid: FakeChild)
     asks(board, kid, FORM)
     asked = parked(host, first)
     host.call(id="busy")
-    come_back(host, asked, id="busy")
+    resume(host, asked, id="busy")
     assert host.error("busy")["code"] == -32600
-    second = come_back(host, asked)  # the state is still good
+    second = resume(host, asked)  # the state is still good
     kid.server.give(kid.server.requests("tools/call")[0], DONE)
     assert host.result(second)["content"] == DONE["content"]
 
@@ -279,7 +279,7 @@ def test_the_round_of_the_moment_says_where_progress_goes(board: Board, kid: Fak
     asked = parked(host, first)
     kid.server.notify("notifications/progress", {"progressToken": token, "progress": 1})
     assert host.told("notifications/progress") == []
-    come_back(host, asked, meta={"progressToken": "two"})
+    resume(host, asked, meta={"progressToken": "two"})
     kid.server.notify("notifications/progress", {"progressToken": token, "progress": 2})
     assert host.told("notifications/progress") == [{"progressToken": "two", "progress": 2}]
 
@@ -293,14 +293,14 @@ def test_a_host_that_does_not_come_back_has_given_up(board: Board, kid: FakeChil
     asks(board, kid, FORM)
     asked = parked(host, first)
     host.leave()
-    board.advance(PARKED_S - 1)
+    board.advance(SUSPEND_TIMEOUT_S - 1)
     assert kid.server.requests("notifications/cancelled") == []
     board.advance(2)
     (reply,) = (message for message in kid.server.heard if "method" not in message)
     assert "error" in reply
     assert kid.server.last("notifications/cancelled")["params"]["requestId"] == kid.server.last()["id"]
     late = board.passer(EVERYTHING)
-    assert late.error(come_back(late, asked))["code"] == -32602
+    assert late.error(resume(late, asked))["code"] == -32602
 
 
 def test_a_host_that_is_gone_for_good_does_not_come_back(board: Board, kid: FakeChild) -> None:
@@ -316,7 +316,7 @@ def test_a_request_that_has_come_back_can_be_cancelled(board: Board, kid: FakeCh
     host = board.host(EVERYTHING, modern=True)
     first = host.call()
     asks(board, kid, FORM)
-    second = come_back(host, parked(host, first))
+    second = resume(host, parked(host, first))
     host.cancel(second)
     assert kid.server.last("notifications/cancelled")["params"]["requestId"] == kid.server.last()["id"]
     kid.server.give(kid.server.last(), DONE)
@@ -329,11 +329,11 @@ def test_a_question_that_is_withdrawn_is_not_asked(board: Board, kid: FakeChild)
     kid.server.ask("elicitation/create", FORM, id=1)
     kid.server.ask("elicitation/create", {**FORM, "message": "Stays"}, id=2)
     kid.server.notify("notifications/cancelled", {"requestId": 1})
-    board.advance(BREATH_S)
+    board.advance(COALESCE_S)
     asked = parked(host, first)
     assert [q["params"]["message"] for q in asked["inputRequests"].values()] == ["Stays"]
     kid.server.notify("notifications/cancelled", {"requestId": 2})
-    second = come_back(host, asked)
+    second = resume(host, asked)
     assert kid.server.reply(2) is None
     assert host.answer(second) is None
     kid.server.give(kid.server.last(), DONE)
@@ -355,8 +355,8 @@ def test_the_time_of_a_call_goes_on_with_the_answer(board: Board, kid: FakeChild
     host = board.host(EVERYTHING, modern=True)
     first = host.call()
     asks(board, kid, FORM)
-    board.advance(PARKED_S - 1)
-    second = come_back(host, parked(host, first))
+    board.advance(SUSPEND_TIMEOUT_S - 1)
+    second = resume(host, parked(host, first))
     board.advance(59)
     assert host.answer(second) is None
     board.advance(2)
@@ -413,7 +413,7 @@ def test_capabilities_are_those_of_the_round_of_the_moment(board: Board, kid: Fa
     asks(board, kid, FORM)
     asked = parked(host, first)
     host.capabilities = {"sampling": {}}
-    second = come_back(host, asked)
+    second = resume(host, asked)
     asks(board, kid, {}, method="sampling/createMessage")
     assert [q["method"] for q in parked(host, second)["inputRequests"].values()] == ["sampling/createMessage"]
 
@@ -434,7 +434,7 @@ def test_urls_to_be_visited_are_asked_for_and_the_child_is_called_again(board: B
             "params": {"mode": "url", "message": "Sign in", "url": "https://a"},
         }
     }
-    second = come_back(host, asked, {"url1": {"action": "accept"}})
+    second = resume(host, asked, {"url1": {"action": "accept"}})
     assert len(kid.server.requests("tools/call")) == 2
     assert "requestState" not in kid.server.last()["params"]
     kid.server.give(kid.server.last(), DONE)
@@ -490,8 +490,8 @@ def test_a_log_level_of_one_request_reaches_the_child(board: Board, kid: FakeChi
 def test_a_child_that_floods_its_host_with_questions_is_held_back(board: Board, kid: FakeChild) -> None:
     host = board.host(EVERYTHING, modern=True)
     first = host.call()
-    asks(board, kid, *(FORM for _ in range(MOST_WAITING + 3)))
-    assert len(parked(host, first)["inputRequests"]) == MOST_WAITING
+    asks(board, kid, *(FORM for _ in range(MAX_PENDING_INPUTS + 3)))
+    assert len(parked(host, first)["inputRequests"]) == MAX_PENDING_INPUTS
     assert len(open_questions(kid)) == 3
 
 
@@ -502,7 +502,7 @@ def test_a_child_that_does_not_wait_for_its_answer_hears_that_there_is_none(
     called = host.call()
     kid.server.ask("elicitation/create", FORM)
     kid.server.give(kid.server.last(), DONE)
-    board.advance(BREATH_S)
+    board.advance(COALESCE_S)
     assert host.result(called)["content"] == DONE["content"]
     reply = kid.server.reply()
     assert reply is not None
@@ -515,14 +515,14 @@ def test_an_answer_that_nobody_comes_back_for_ends_what_was_asked(board: Board, 
     asks(board, kid, FORM)
     kid.server.give(kid.server.last(), DONE)
     assert open_questions(kid) == []
-    board.advance(PARKED_S)
+    board.advance(SUSPEND_TIMEOUT_S)
     assert len(open_questions(kid)) == 1
 
 
 def test_where_too_many_are_parked_the_child_is_heard_instead_of_asked_again(
     board: Board, kid: FakeChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suspended_requests, "MOST_PARKED", 1)
+    monkeypatch.setattr(suspended_requests, "MAX_SUSPENDED", 1)
     host = board.host(EVERYTHING, modern=True)
     urls = {"elicitations": [{"mode": "url", "url": "https://x", "elicitationId": "e"}]}
     calls = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard_mcp.gateway.suspended_requests import BREATH_S
+from switchboard_mcp.gateway.suspended_requests import COALESCE_S
 from tests.unit.gateway.board import EVERYTHING, Board, FakeChild, Host, Json
 
 TOOL: Json = {"name": "research", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
@@ -43,7 +43,7 @@ def test_what_it_asks_meanwhile_reaches_the_host(
     kid, host, called = research
     kid.server.give(kid.server.last(), CREATED)
     kid.server.ask("elicitation/create", {"message": "Which?"})
-    board.advance(BREATH_S)
+    board.advance(COALESCE_S)
     if host.modern:
         assert host.result(called)["resultType"] == "input_required"
     else:

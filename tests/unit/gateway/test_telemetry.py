@@ -26,7 +26,7 @@ OK: Json = {"content": [{"type": "text", "text": "fine"}]}
 
 def timed(board: Board) -> Timings:
     telemetry = Telemetry(Settings(metrics=True))
-    telemetry.watch(board.gateway.all.values())
+    telemetry.observe(board.gateway.all_suites.values())
     assert telemetry.timings is not None
     return telemetry.timings
 
@@ -42,7 +42,7 @@ class Traced:
         self.exporter = InMemorySpanExporter()
         self.reader = InMemoryMetricReader()
         self.otel = OpenTelemetry(SimpleSpanProcessor(self.exporter), self.reader)
-        Telemetry(Settings(otel=True), self.otel).watch(board.gateway.all.values())
+        Telemetry(Settings(otel=True), self.otel).observe(board.gateway.all_suites.values())
 
     def spans(self) -> tuple[ReadableSpan, ...]:
         return self.exporter.get_finished_spans()
@@ -129,7 +129,7 @@ def test_children_that_come_with_a_changed_config_are_watched(board: Board) -> N
     host = board.host()
     board.gateway.telemetry = telemetry = Telemetry(Settings(metrics=True))
     child = board.child("late")
-    board.gateway.adopt(board.children.values(), board.config)
+    board.gateway.replace_children(board.children.values(), board.config)
     late = board.host()
     late.call(suite="late_suite")
     child.server.give(child.server.last(), OK)

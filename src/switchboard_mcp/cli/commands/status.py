@@ -60,7 +60,7 @@ def run(asked: Invocation) -> int:
         show(served, found, workspace.folder, asked.console)
         if bus is not None:
             asked.console.out.line(bus_line(bus))
-    return 1 if any(child.is_ill for child in found) else 0
+    return 1 if any(child.is_unavailable for child in found) else 0
 
 
 def _bus(workspace: Workspace) -> BusStatus | None:
@@ -147,7 +147,7 @@ def _remark(child: ChildStatus) -> str:
     parts = [f"{plural(child.under_way, 'call')} under way"] if child.under_way else []
     if child.failures:
         parts.append(f"{plural(child.failures, 'failure')} in a row")
-    if child.is_ill and child.retry_after_ms:
+    if child.is_unavailable and child.retry_after_ms:
         parts.append(f"next try in {child.retry_after_ms / 1000:.1f} s")
     if child.last_failure is not UNSET:
         parts.append(child.last_failure.message)

@@ -173,7 +173,7 @@ def _slow(spec: ChildSpec, handshake_ms: int, config: Config) -> Finding:
 def _gate_findings(folder: str) -> list[Finding]:
     """Children that the server which runs here sends no calls to."""
     served = find(os.path.join(folder, FOLDER))
-    ill = [child for child in served.status.children if child.is_ill] if served is not None else []
+    ill = [child for child in served.status.children if child.is_unavailable] if served is not None else []
     return [
         Finding(
             PROBLEM,

@@ -72,10 +72,10 @@ class PipelineRequest(PipelineEnding):
 
     def begin(self) -> None:
         """Go to the child, unless something here is against it."""
-        under_way, chain = self.session.under_way, self.chain
+        under_way, chain = self.session.in_flight, self.chain
         if self.host_id in under_way:
             told = "A request with this id is still under way."
-            self.session.refuse(self.route, self.host_id, INVALID_REQUEST, told)
+            self.session.refuse(self.channel, self.host_id, INVALID_REQUEST, told)
             return
         under_way[self.host_id] = self
         audit = chain.audit
@@ -259,9 +259,9 @@ class PipelineCall(PipelineRequest, SubtoolCall):
     __slots__ = ()
 
     def __init__(
-        self, session: Session, route: ReplyChannel, host_id: bytes, suite: ChildSuite, params: PlainParams
+        self, session: Session, channel: ReplyChannel, host_id: bytes, suite: ChildSuite, params: PlainParams
     ) -> None:
-        super().__init__(session, route, host_id, suite, params)
+        super().__init__(session, channel, host_id, suite, params)
         assert suite.pipeline is not None
         self.arm(suite.pipeline)
 

@@ -32,14 +32,14 @@ class CountedCall(PipelineEnding, SubtoolCall):
     def __init__(  # the base's own, written out: a frame less
         self,
         session: Session,
-        route: ReplyChannel,
+        channel: ReplyChannel,
         host_id: bytes,
         suite: ChildSuite,
         params: PlainParams,
         chain: CallPipeline,
     ) -> None:
         self.session = session
-        self.route = route
+        self.channel = channel
         self.host_id = host_id
         self.suite = suite
         self.child = suite.child
@@ -54,9 +54,9 @@ class CountedCall(PipelineEnding, SubtoolCall):
 
     def begin(self) -> None:
         """Go to the child, unless something here is against it."""
-        if self.session.under_way.setdefault(self.host_id, self) is not self:
+        if self.session.in_flight.setdefault(self.host_id, self) is not self:
             told = "A request with this id is still under way."
-            self.session.refuse(self.route, self.host_id, INVALID_REQUEST, told)
+            self.session.refuse(self.channel, self.host_id, INVALID_REQUEST, told)
             return
         audit, limiters = self.chain.audit, self.chain.limiters
         if audit is not None and audit.fail_closed and audit.write_failure is not None:
@@ -97,10 +97,10 @@ class CountedCall(PipelineEnding, SubtoolCall):
                 audit.rouse()
         if cap is not None and len(body) > cap.max_bytes:
             body = cap.first_page(body, self.session.principal, self.params.arguments.subtool)
-        under_way, host_id = self.session.under_way, self.host_id
+        under_way, host_id = self.session.in_flight, self.host_id
         if self.meta is UNSET and under_way.get(host_id) is self:  # the base's own, for the ordinary case
             del under_way[host_id]
-            self.route.answer(jsonrpc.result(host_id, body))
+            self.channel.answer(jsonrpc.result(host_id, body))
         else:
             HostRequest.finish(self, body)
 

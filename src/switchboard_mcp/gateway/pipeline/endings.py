@@ -49,9 +49,9 @@ class PipelineEnding(HostRequest):
             self.close("protocol_error")
             super().finish_with_error(body)
 
-    def explained(self, error: Raw) -> bool:
+    def answer_host_error(self, error: Raw) -> bool:
         """Answer the host of an error that is about the host itself."""
-        told = super().explained(error)
+        told = super().answer_host_error(error)
         if told and not self.finished:
             self.close("input_required")
         return told

@@ -85,16 +85,16 @@ class CallPipeline:
         pipeline.suite = suite
         return pipeline
 
-    def begin(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
+    def begin(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Serve a call of a permitted subtool."""
         if params.arguments.cursor and self.pager is not None:
-            self._fetch_page(session, route, id, params)
+            self._fetch_page(session, channel, id, params)
         elif params.request_state is UNSET and self._plain:
-            CountedCall(session, route, id, self.suite, params, self).begin()
+            CountedCall(session, channel, id, self.suite, params, self).begin()
         elif params.request_state is UNSET:
-            PipelineCall(session, route, id, self.suite, params).begin()
+            PipelineCall(session, channel, id, self.suite, params).begin()
         else:
-            PipelineResumedCall(session, route, id, self.suite, params).begin()
+            PipelineResumedCall(session, channel, id, self.suite, params).begin()
 
     @property
     def anonymous(self) -> str:
@@ -173,7 +173,7 @@ class CallPipeline:
         )
         return failure("middleware_failed", message, child=call.child, subtool=call.subtool)
 
-    def _fetch_page(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
+    def _fetch_page(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """The rest of a result that was too large."""
         assert self.pager is not None
         arguments = params.arguments
@@ -181,10 +181,10 @@ class CallPipeline:
         outcome = page.code if isinstance(page, Failure) else "ok"
         self.record_decision("fetch", session, arguments.subtool, outcome)
         if isinstance(page, Failure):
-            refuse_call(session, route, id, params.meta, page)
+            refuse_call(session, channel, id, params.meta, page)
         else:
             modern = message_meta.is_modern(params.meta)
-            route.answer(
+            channel.answer(
                 jsonrpc.result(id, message_meta.to_modern(page, cacheable=False) if modern else page)
             )
 

@@ -118,30 +118,30 @@ class ChildSuite:
         """Those that exist for a host."""
         return [tool for tool in tools if self.access.permits(tool.name)]
 
-    def begin(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
+    def begin(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Serve a call whose arguments are settled."""
         if self.observer is not None:
-            route = self.observer.call(route, id, params)
-        if params.request_state is not UNSET and self._resume_suspended(session, route, id, params):
+            channel = self.observer.begin_call(channel, id, params)
+        if params.request_state is not UNSET and self._resume_suspended(session, channel, id, params):
             return
         arguments = params.arguments
         if self.redact_args:
             self.redact_arguments(arguments.args)
         if arguments.action == "introspect":
-            IntrospectCall(session, route, id, self, params).begin()
+            IntrospectCall(session, channel, id, self, params).begin()
         elif not self.access.permits(arguments.subtool):
             problem = self.refusal(arguments.subtool)
             if self.pipeline is not None:
                 self.pipeline.record_decision(
                     "decision", session, arguments.subtool, problem.code, bytes(arguments.args or b"")
                 )
-            refuse_call(session, route, id, params.meta, problem)
+            refuse_call(session, channel, id, params.meta, problem)
         elif self.pipeline is not None:
-            self.pipeline.begin(session, route, id, params)
+            self.pipeline.begin(session, channel, id, params)
         elif params.request_state is UNSET:
-            SubtoolCall(session, route, id, self, params).begin()
+            SubtoolCall(session, channel, id, self, params).begin()
         else:
-            ResumedCall(session, route, id, self, params).begin()
+            ResumedCall(session, channel, id, self, params).begin()
 
     def redact_arguments(self, args: Raw | UnsetType) -> None:
         """Keep what `redactArgs` names of these arguments out of everything that is logged or told of the call."""
@@ -150,17 +150,17 @@ class ChildSuite:
         self.child.register_secrets(hidden_values(self.redact_args, args))
 
     def _resume_suspended(
-        self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams
+        self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams
     ) -> bool:
         """Whether this was a modern host that came back for a request which is parked here, and is dealt with."""
-        inbound = suite_call(session, route, id, params.meta)
+        inbound = suite_call(session, channel, id, params.meta)
         call_fingerprint = fingerprint(params.name, params.arguments)
-        result = session.desk.lot.come_back(
+        result = session.broker.suspended.resume(
             inbound, call_fingerprint, params.request_state, params.input_responses
         )
         if result is ResumeResult.FRESH:
             params.request_state = params.input_responses = UNSET
-        return result is ResumeResult.DEALT_WITH
+        return result is ResumeResult.HANDLED
 
     def descriptor(self, shape: Shape) -> dict[str, object]:
         """The suite tool as `tools/list` shows it."""

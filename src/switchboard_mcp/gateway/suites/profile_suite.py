@@ -74,7 +74,7 @@ def apply(
     """Give everybody their view: whoever has a profile that one, all others the one that is named, if any."""
     used = {*of_principal.values(), *([default] if default else [])}
     known = {**profiles, NOBODY: Profile(suites=[])}
-    views = {name: profile_view(gateway.all, known[name], log) for name in sorted(used)}
+    views = {name: profile_view(gateway.all_suites, known[name], log) for name in sorted(used)}
     if default:
         gateway.view = views[default]
     gateway.views = {principal: views[profile] for principal, profile in of_principal.items()}

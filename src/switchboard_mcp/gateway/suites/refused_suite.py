@@ -37,17 +37,17 @@ class RefusedSuite:
         """As it would be."""
         return self._suite.descriptor(shape)
 
-    def begin(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
+    def begin(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Say why not."""
-        self._gateway.refused(session, self.source, params.arguments.subtool, self._problem)
-        refuse_call(session, route, id, params.meta, self._problem)
+        self._gateway.record_refusal(session, self.source, params.arguments.subtool, self._problem)
+        refuse_call(session, channel, id, params.meta, self._problem)
 
 
 def govern(gateway: Gateway, config: Config, absent: Mapping[str, Failure], disabled: Failure | None) -> None:
     """Hold a gateway to the posture that was taken."""
     configured = {name: suite.suite_name for name, suite in config.suites.items()}
-    names = suite_names([(name, configured.get(name, "")) for name in sorted(absent)], gateway.all)
-    for view in gateway.every_view():
+    names = suite_names([(name, configured.get(name, "")) for name in sorted(absent)], gateway.all_suites)
+    for view in gateway.all_views():
         view.absent.update(
             (names[child], problem) for child, problem in absent.items() if view.may_see(child, names[child])
         )

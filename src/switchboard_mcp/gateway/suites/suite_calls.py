@@ -47,10 +47,10 @@ class SuiteRequest(HostRequest):
     __slots__ = ("params",)
 
     def __init__(
-        self, session: Session, route: ReplyChannel, host_id: bytes, suite: ChildSuite, params: PlainParams
+        self, session: Session, channel: ReplyChannel, host_id: bytes, suite: ChildSuite, params: PlainParams
     ) -> None:
         self.session = session
-        self.route = route
+        self.channel = channel
         self.host_id = host_id
         self.suite = suite
         self.child = suite.child
@@ -123,7 +123,7 @@ class SubtoolCall(SuiteRequest):
     __slots__ = ()
 
     @property
-    def as_task(self) -> bool:
+    def runs_as_task(self) -> bool:
         """Whether it is a tool that only runs as a task."""
         return self.arguments.subtool in self.child.inventory.task_only_tools
 
@@ -160,7 +160,7 @@ class SubtoolCall(SuiteRequest):
         args = bytes(arguments.args)  # type: ignore[arg-type]  # settled, so never UNSET
         if b'"arg' in args[:24]:  # perhaps wrapped once more
             args = unwrap(args, _parameter_names(child, arguments.subtool))
-        extra = getattr(self, "extra", b"") or (_retry_members(params) if child.modern else b"")
+        extra = getattr(self, "extra_params", b"") or (_retry_members(params) if child.modern else b"")
         meta = self.meta_for_child(child, id)
         meta_member = b"" if meta is None else b',"_meta":' + meta
         return b"".join(
@@ -176,16 +176,16 @@ class SubtoolCall(SuiteRequest):
         if answer.error is not UNSET or answer.result is UNSET:
             error = jsonrpc.error_in(answer)
             if error is not None:
-                if not self.look_again(error) and not self.explained(error):
+                if not self.relist_and_retry(error) and not self.answer_host_error(error):
                     self.on_failed(self._child_error(error))
                 return
         result: Raw = answer.result  # type: ignore[assignment]  # there is one, where there is no error
         if self.child.inventory.needs_result_check:
-            self.take(result)
+            self.handle_result(result)
         else:
             self.finish(result)
 
-    def lateness(self) -> Failure:
+    def timeout_failure(self) -> Failure:
         """What a host is told whose call took too long."""
         child, subtool = self.child.name, self.arguments.subtool
         message = f"Child '{child}' did not answer subtool '{subtool}' within {self.timeout:g} s."
@@ -251,7 +251,7 @@ class RelistThenCall(ReadyWaiter):
 
     def on_ready(self, child: Child) -> None:
         """Now it is there or it is not; a host that has cancelled meanwhile does not care."""
-        if self.call.wanted:
+        if self.call.is_awaited:
             if self.call.arguments.subtool in child.inventory.call_prefixes:
                 self.call.on_ready(child)
             else:

@@ -68,10 +68,10 @@ class Suite(Protocol):
     def descriptor(self, shape: Shape) -> dict[str, object]:
         """The suite tool as `tools/list` shows it."""
 
-    def begin(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
+    def begin(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Serve a call whose arguments are settled.
 
-        Answers once, on the route. While it is under way it stands in `session.under_way`, to be cancelled.
+        Answers once, on the channel. While it is under way it stands in `session.under_way`, to be cancelled.
         """
 
 

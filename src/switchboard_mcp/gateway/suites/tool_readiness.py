@@ -48,7 +48,7 @@ class ToolListBarrier(DelegatedWaiter):
 
     def release(self) -> None:
         """Wait no longer, unless that is over already."""
-        under_way = self._inbound.session.under_way
+        under_way = self._inbound.session.in_flight
         if under_way.get(self._inbound.id) is self:
             del under_way[self._inbound.id]
             self._then()
@@ -70,10 +70,10 @@ def when_tools_known(
     if not unlisted:
         then()
         return
-    if inbound.under_way:
+    if inbound.is_duplicate:
         inbound.refuse(INVALID_REQUEST, "A request with this id is still under way.")
         return
-    barrier = inbound.session.under_way[inbound.id] = ToolListBarrier(
+    barrier = inbound.session.in_flight[inbound.id] = ToolListBarrier(
         inbound, method, len(unlisted), partial(gateway.attempt, inbound, then)
     )
     if soon:

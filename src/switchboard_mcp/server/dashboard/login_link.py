@@ -16,13 +16,13 @@ from switchboard_mcp.server.http.auth import TOKEN_BYTES
 from switchboard_mcp.server.http.sockets import format_address
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.factory import Parts
+    from switchboard_mcp.gateway.factory import Runtime
     from switchboard_mcp.server.dashboard.dashboard import Dashboard
     from switchboard_mcp.server.http.bind import BindAddress
     from switchboard_mcp.server.http.front import HttpServer
 
 
-def enable_dashboard(front: HttpServer, address: BindAddress, parts: Parts) -> str:
+def enable_dashboard(front: HttpServer, address: BindAddress, parts: Runtime) -> str:
     """Let the front open the dashboard when it is asked for; the link that logs one browser in."""
     code = secrets.token_urlsafe(TOKEN_BYTES)
     call_log = parts.services.recorder

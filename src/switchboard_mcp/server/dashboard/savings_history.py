@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from switchboard_mcp.gateway.status import saved_by
+from switchboard_mcp.gateway.status import tokens_saved_by
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
@@ -61,7 +61,7 @@ class SavingsHistory:
 
     def sample(self, gateway: Gateway, hosts: int) -> SavingsPoint | None:
         """Take a look at all suites."""
-        suites = {suite.name: saved_by(suite) for suite in gateway.all.values()}
+        suites = {suite.name: tokens_saved_by(suite) for suite in gateway.all_suites.values()}
         return self.add(int(time.time() * 1000), suites, hosts)
 
     async def sample_forever(self, gateway: Gateway, hosts: Callable[[], int]) -> None:
@@ -69,7 +69,7 @@ class SavingsHistory:
         while True:
             await asyncio.sleep(SAMPLE_S)
             if hosts():
-                for suite in [*gateway.all.values()]:
-                    saved_by(suite)  # which measures it where that was not done yet
+                for suite in [*gateway.all_suites.values()]:
+                    tokens_saved_by(suite)  # which measures it where that was not done yet
                     await asyncio.sleep(0)  # so that calls come between
                 self.sample(gateway, hosts())

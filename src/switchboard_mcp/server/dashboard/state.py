@@ -20,7 +20,7 @@ from switchboard_mcp.server.http.status_endpoint import ChildStatus, children
 if TYPE_CHECKING:
     from switchboard_mcp.children.context import ChildContext
     from switchboard_mcp.config.models import Workspace
-    from switchboard_mcp.gateway.factory import Parts
+    from switchboard_mcp.gateway.factory import Runtime
     from switchboard_mcp.gateway.gateway import Gateway
     from switchboard_mcp.mail.server import MailServer
     from switchboard_mcp.server.dashboard.mail_view import MailView
@@ -33,7 +33,7 @@ class DashboardState:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: Runtime,
         call_log: CallLog,
         savings: SavingsHistory,
         hosts_served: Callable[[], int],
@@ -81,7 +81,7 @@ class DashboardState:
 
     def rows(self) -> list[dict[str, object]]:
         """Every child, or process of one, as the dashboard shows it."""
-        suites = list(self.gateway.all.values())
+        suites = list(self.gateway.all_suites.values())
         rows: list[dict[str, object]] = []
         for suite in suites:
             processes = suite.child.processes() or [suite.child]
@@ -118,7 +118,7 @@ class DashboardState:
         return row
 
     def _statuses(self, suite: ChildSuite) -> list[ChildStatus]:
-        return children([suite], tallies=self.call_log.tallies)
+        return children([suite], timelines=self.call_log.tallies)
 
     def sample_savings(self) -> SavingsPoint | None:
         """A point for now, where anything has changed."""

@@ -130,7 +130,7 @@ class HttpServer:
         self._connections.close_idle()
         if self._dashboard is not None:
             await self._dashboard.stop()
-        await _poll_until(lambda: not any(session.under_way for session in self._gateway.sessions), DRAIN_S)
+        await _poll_until(lambda: not any(session.in_flight for session in self._gateway.sessions), DRAIN_S)
         self._stateless_handler.end_subscriptions()
         self._sse_handler.end_all()
         self._sessions.end_all()
@@ -292,7 +292,7 @@ class HttpServer:
         """The children as this client may know them."""
         if principal in self._gateway.views:
             return children(self._gateway.view_of(principal).suites.values(), principal)
-        return children(self._gateway.all.values(), tallies=self.timelines)
+        return children(self._gateway.all_suites.values(), timelines=self.timelines)
 
     async def _metrics(self, exchange: HttpExchange) -> None:
         if exchange.method not in ("GET", "HEAD"):
@@ -313,7 +313,7 @@ class HttpServer:
         if exchange.method not in ("GET", "HEAD"):
             await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
             return
-        states = Counter(suite.child.state.value for suite in self._gateway.all.values())
+        states = Counter(suite.child.state.value for suite in self._gateway.all_suites.values())
         health: dict[str, object] = {
             "name": "switchboard",
             "version": __version__,

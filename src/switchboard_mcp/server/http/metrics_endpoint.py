@@ -28,7 +28,7 @@ STATM, OPEN_FILES = "/proc/self/statm", "/proc/self/fd"
 def render_metrics(gateway: Gateway, uptime_s: float, timelines: Mapping[str, ChildTimeline]) -> bytes:
     """The text for Prometheus; `tallies` has what was seen of each child's calls."""
     timings = gateway.telemetry.timings if gateway.telemetry is not None else None
-    failed = {suite.source: 0 for suite in gateway.all.values()}
+    failed = {suite.source: 0 for suite in gateway.all_suites.values()}
     failed |= {name: tally.errors for name, tally in timelines.items()}
     errors = [
         Value("switchboard_child_errors_total", count, {"child": name}) for name, count in failed.items()
@@ -38,13 +38,13 @@ def render_metrics(gateway: Gateway, uptime_s: float, timelines: Mapping[str, Ch
 
 def collect(gateway: Gateway, uptime_s: float) -> list[Value]:
     """Every value but the times of requests. Nothing is started for it."""
-    under_way = sum(len(session.under_way) for session in gateway.sessions)
+    under_way = sum(len(session.in_flight) for session in gateway.sessions)
     return [
         Value("switchboard_info", 1, {"version": __version__}),
         Value("switchboard_uptime_seconds", round(uptime_s, 3)),
-        Value("switchboard_hosts", sum(not session.passing for session in gateway.sessions)),
+        Value("switchboard_hosts", sum(not session.ephemeral for session in gateway.sessions)),
         Value("switchboard_requests_under_way", under_way),
-        *_child_values(children(gateway.all.values())),
+        *_child_values(children(gateway.all_suites.values())),
         *_introspection_values(gateway),
         *_ask_values(gateway),
         *_process_values(),
@@ -60,7 +60,7 @@ def _child_values(statuses: list[ChildStatus]) -> list[Value]:
     for name, same in by_name.items():
         figures: dict[str, float] = {
             "up": sum(each.started for each in same),
-            "healthy": int(not any(each.is_ill for each in same)),
+            "healthy": int(not any(each.is_unavailable for each in same)),
             "calls_total": sum(each.calls for each in same),
             "under_way": sum(each.under_way for each in same),
             "failures": sum(each.failures for each in same),
@@ -82,16 +82,16 @@ def _introspection_values(gateway: Gateway) -> list[Value]:
             sum(child.lookups for child in suite.child.processes() or [suite.child]),
             {"child": suite.source},
         )
-        for suite in gateway.all.values()
+        for suite in gateway.all_suites.values()
     ]
 
 
 def _ask_values(gateway: Gateway) -> list[Value]:
-    if not gateway.used:
+    if not gateway.ask_totals:
         return []
     from switchboard_mcp.gateway.ask_metrics import values  # Only where children are wrapped.
 
-    return values(gateway.used)
+    return values(gateway.ask_totals)
 
 
 def _process_values() -> list[Value]:

@@ -157,4 +157,4 @@ class Sessions:
         return True
 
     def _is_idle(self, session: HostSession) -> bool:
-        return session.open_requests == 0 and not session.session.under_way
+        return session.open_requests == 0 and not session.session.in_flight

@@ -165,7 +165,7 @@ class SessionHandler:
 
     def _receive(self, session: HostSession, posted: MessageHead, body: bytes) -> None:
         """A notification or a response."""
-        under_way = session.session.under_way
+        under_way = session.session.in_flight
         cancelled = b""
         if posted.method == "notifications/cancelled" and posted.params is not UNSET:
             try:

@@ -81,7 +81,7 @@ class StatelessHandler:
             return
         output = EventStream(self._loop, exchange.guard)
         reply = ReplyStream(output)
-        session = self._gateway.open(reply, exchange.principal, passing=True)
+        session = self._gateway.open(reply, exchange.principal, ephemeral=True)
         self.sessions.add(session)
         try:
             self._gateway.receive(session, reply, body)
@@ -102,7 +102,7 @@ class StatelessHandler:
             for listen in list(session.listens.values()):
                 meta = {message_meta.SUBSCRIPTION: Raw(listen.id)}
                 result = jsonrpc.encode({"resultType": "complete", "_meta": meta})
-                listen.route.answer(jsonrpc.result(listen.id, result))
+                listen.channel.answer(jsonrpc.result(listen.id, result))
 
     def _mirrored_arguments(self, posted: MessageHead, view: View) -> tuple[HeaderMirror, ...]:
         """The arguments that headers repeat, by the schema of the tool as it was listed."""

@@ -15,14 +15,14 @@ FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {
 class Answers:
     """A road that keeps what is answered on it, and passes it on."""
 
-    def __init__(self, route: ReplyChannel, kept: list[bytes]) -> None:
-        self.send = route.send
-        self._route = route
+    def __init__(self, channel: ReplyChannel, kept: list[bytes]) -> None:
+        self.send = channel.send
+        self._channel = channel
         self._kept = kept
 
     def answer(self, message: bytes) -> None:
         self._kept.append(message)
-        self._route.answer(message)
+        self._channel.answer(message)
 
 
 class Watched:
@@ -34,9 +34,9 @@ class Watched:
         self.calls: list[str] = []
         self.answers: list[bytes] = []
 
-    def begin(self, session: Session, route: ReplyChannel, id: bytes, params: PlainParams) -> None:
+    def begin(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
         self.calls.append(params.arguments.subtool)
-        self.inner.begin(session, Answers(route, self.answers), id, params)
+        self.inner.begin(session, Answers(channel, self.answers), id, params)
 
 
 def test_an_unknown_tool_is_not_mistaken_for_a_suite_that_no_host_sees(board: Board) -> None:

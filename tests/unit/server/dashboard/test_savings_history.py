@@ -49,11 +49,11 @@ async def test_it_looks_by_itself_once_a_host_was_there(monkeypatch: pytest.Monk
     looked = asyncio.Event()
     hosts = 0
 
-    def saved_by(suite: object) -> int:
+    def tokens_saved_by(suite: object) -> int:
         looked.set()
         return 7
 
-    monkeypatch.setattr(savings_history, "saved_by", saved_by)
+    monkeypatch.setattr(savings_history, "tokens_saved_by", tokens_saved_by)
     savings, gateway = SavingsHistory(0), SimpleNamespace(all={"a": SimpleNamespace(name="a")})
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(savings.sample_forever(gateway, lambda: hosts))  # type: ignore[arg-type]

@@ -149,7 +149,7 @@ async def test_a_reader_that_stalls_is_cut_off(monkeypatch: pytest.MonkeyPatch) 
             await until(lambda: bool(running.gateway.sessions))
             (session,) = running.gateway.sessions
             while running.gateway.sessions:
-                session.route.send(b"x" * 100_000)
+                session.channel.send(b"x" * 100_000)
                 await asyncio.sleep(0.001)
 
 

@@ -98,9 +98,9 @@ async def test_a_burst_is_not_a_client_that_does_not_read() -> None:
         (session,) = running.gateway.sessions
         large = b'"' + b"x" * 3_000_000 + b'"'
         for _ in range(3):
-            session.route.send(large)
+            session.channel.send(large)
         for number in range(100):
-            session.route.send(b"%d" % number)
+            session.channel.send(b"%d" % number)
         assert len(await reader.readuntil(b"data: 99\n\n")) > 9_000_000
 
 
@@ -110,7 +110,7 @@ async def test_a_flood_is_cut_off() -> None:
         await reader.readuntil(b"endpoint")
         (session,) = running.gateway.sessions
         for _ in range(30):
-            session.route.send(b"x" * 1_000_000)
+            session.channel.send(b"x" * 1_000_000)
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await reader.readexactly(30_000_000)
 
@@ -128,7 +128,7 @@ async def test_what_waits_for_long_is_given_up_sooner(monkeypatch: pytest.Monkey
             (session,) = running.gateway.sessions
             sent = 0
             while running.gateway.sessions:
-                session.route.send(b"x" * 100_000)
+                session.channel.send(b"x" * 100_000)
                 sent += 100_000
                 await asyncio.sleep(0)
         assert sent < event_stream.MAX_BUFFERED_BYTES

@@ -91,7 +91,7 @@ async def history(state: DashboardState, request: ApiRequest) -> object:
 def find_child(state: DashboardState, id: str) -> tuple[ChildSuite, Child]:
     """The child, or the process of one, that an id of a row means."""
     name, _, place = id.partition("#")
-    for suite in state.gateway.all.values():
+    for suite in state.gateway.all_suites.values():
         if suite.child.name == name:
             kept = suite.child.processes() or [suite.child]
             number = int(place) if place.isascii() and place.isdecimal() and len(place) < 6 else 0
