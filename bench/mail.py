@@ -132,7 +132,7 @@ def measure_large(folder: Path, waiting: int) -> dict[str, float]:
                 sends = (post.send(draft, sender="sender", recipient="reader") for _ in range(ROUND))
                 await asyncio.gather(*sends)
             await post.peek("reader", limit=1)  # which reads all of it, once in a process
-            held = await post.claim("reader", most=2 * EACH)
+            held = await post.claim("reader", limit=2 * EACH)
             ids = [one.message.id for one in held]
             works: dict[str, Callable[[int], Coroutine[Any, Any, object]]] = {
                 "look at the first 20": lambda _: post.peek("reader", limit=20),

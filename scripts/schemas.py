@@ -56,7 +56,7 @@ LETTERS: dict[str, tuple[Model, Schema]] = {
             "id": {"pattern": _ID},
             "sender": {"pattern": _AGENT},
             "recipient": {"pattern": _AGENT},
-            "payload": {"maxLength": messages.MOST_PAYLOAD_BYTES},
+            "payload": {"maxLength": messages.MAX_PAYLOAD_BYTES},
             "createdAt": _TIME,
             "metadata": {
                 "properties": {

@@ -241,7 +241,7 @@ class World:
         """Claim and settle whatever comes, until everything that was accepted has been seen."""
         post = self.posts[place]
         while not (done.is_set() and self.history.whole):
-            claimed = await post.claim(agent, most=100)
+            claimed = await post.claim(agent, limit=100)
             for one in claimed:
                 message = one.message
                 self.history.took.append(

@@ -53,7 +53,7 @@ async def joined(
         posts = []
         for name in ("ada", "bob"):
             (folder / name).mkdir()
-            opened = await MessageStore.open(str(folder / name), gates=[gate] if name == "bob" else [])
+            opened = await MessageStore.open(str(folder / name), rules=[gate] if name == "bob" else [])
             posts.append(await stack.enter_async_context(opened))
             await posts[-1].register(name)
         async with asyncio.TaskGroup() as tasks:
@@ -176,7 +176,7 @@ async def test_an_entry_that_makes_no_sense_keeps_back_no_letter(
 ) -> None:
     async with joined(redis, tmp_path, lambda message: False) as (ada, bob):
         wire = BusClient(BusSettings(url=redis.url))
-        await wire.ship([((await bob.work(identify)).id, entry)])
+        await wire.ship([((await bob.run(identify)).id, entry)])
         await ada.send(Draft(action="execute", payload="one"), sender="ada", recipient="bob")
 
         async def there() -> bool:

@@ -111,7 +111,7 @@ async def test_a_message_arrives_as_it_was_sent(office: Office) -> None:
 async def test_messages_of_one_pair_are_claimed_in_the_order_they_were_sent(office: Office) -> None:
     sent = [await office.send(str(number)) for number in range(20)]
     await office.arrived(20)
-    claimed = await office.bob.claim("bob", most=20)
+    claimed = await office.bob.claim("bob", limit=20)
     assert [one.message.id for one in claimed] == sent
 
 
@@ -209,7 +209,7 @@ async def test_every_accepted_message_is_in_one_place(office: Office) -> None:
     for number in range(10):
         await office.send(str(number))
     await office.arrived(10)
-    for one in await office.bob.claim("bob", most=5):
+    for one in await office.bob.claim("bob", limit=5):
         await office.bob.ack("bob", one.message.id, fence=one.fence)
     for post in (office.ada, office.bob):
         verdict = await post.verify()

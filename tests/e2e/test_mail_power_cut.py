@@ -94,7 +94,7 @@ async def agents(folder: Path, history: History, round_number: int) -> None:
 
         async def work() -> None:
             while True:
-                for taken in await post.claim("coder", most=4):
+                for taken in await post.claim("coder", limit=4):
                     acked = await post.ack("coder", taken.message.id, fence=taken.fence, result="ok")
                     history.tell("acked", taken.message.id, taken.fence, "done")
                     if acked.result is not None:
@@ -123,9 +123,9 @@ def test_nothing_that_was_accepted_is_lost_when_the_power_fails(disk: Disk, tmp_
         tree = StoreDirectory(str(disk.folder), system_clocks())
         tree.make()
         check(tree, history.lines(), single_claims=False)
-        with tree.visit() as visit:
-            dropped_files.deliver(visit, "coder", [])
-            repair.repair(visit)
+        with tree.transaction() as tx:
+            dropped_files.deliver(tx, "coder", [])
+            repair.repair(tx)
         check(tree, history.lines(), single_claims=False)
         tree.close()
     print(f"{ROUNDS} power cuts, {len(history.lines())} answers kept")

@@ -19,7 +19,7 @@ import pytest
 
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import Draft, Receipt
-from switchboard_mcp.mail.store.delivery_rules import gates
+from switchboard_mcp.mail.store.delivery_rules import load_rules
 from switchboard_mcp.mail.store.store import MessageStore
 from tests.e2e.shell import run
 from tests.e2e.windows import COMMAND, Window, window
@@ -46,7 +46,7 @@ def desk(workspace: Path) -> Path:
 
 def with_post(workspace: Path, work: Callable[[MessageStore], Coroutine[Any, Any, T]]) -> T:
     async def run() -> T:
-        async with await MessageStore.open(str(workspace), gates=gates(str(workspace)), watch=False) as post:
+        async with await MessageStore.open(str(workspace), rules=load_rules(str(workspace)), watch=False) as post:
             return await work(post)
 
     return asyncio.run(run())

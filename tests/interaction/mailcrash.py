@@ -146,17 +146,17 @@ def opened(workspace: Path, clocks: Clocks | None = None) -> Iterator[StoreDirec
 
 def run(tree: StoreDirectory, make: Callable[[Transaction], Job[Any]]) -> Any:
     """One job in a round of its own."""
-    with tree.visit(1) as visit:
-        return group_commit.run(visit, [make(visit)])[0]
+    with tree.transaction(1) as tx:
+        return group_commit.run(tx, [make(tx)])[0]
 
 
 def everything(tree: StoreDirectory) -> dict[str, list[tuple[str, MessageFile]]]:
     """Each id with all the places it is in."""
     found: dict[str, list[tuple[str, MessageFile]]] = defaultdict(list)
-    with tree.visit() as visit:
+    with tree.transaction() as tx:
         for place in PLACES:
-            for agent in visit.agents(place):
-                for entry in message_lookup.entries(visit, place, agent):
+            for agent in tx.agents(place):
+                for entry in message_lookup.entries(tx, place, agent):
                     found[entry.stem.id].append((agent, entry))
     return found
 
@@ -196,8 +196,8 @@ def check(tree: StoreDirectory, history: list[list[Any]], *, single_claims: bool
     fences = [line[2] for line in history if line[0] == "claimed"]
     assert len(set(fences)) == len(fences), "a fence was given twice"
     in_order(where, history)
-    with tree.visit() as visit:
-        verdict = verify(visit)
+    with tree.transaction() as tx:
+        verdict = verify(tx)
     assert verdict.sound, [
         finding for finding in verdict.findings if finding.kind in ("lost", "doubled", "torn")
     ]

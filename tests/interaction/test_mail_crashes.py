@@ -27,7 +27,7 @@ from switchboard_mcp.mail.store import (
     workspace_state,
 )
 from switchboard_mcp.mail.store.claims import AckRequest
-from switchboard_mcp.mail.store.delivery_rules import gates
+from switchboard_mcp.mail.store.delivery_rules import load_rules
 from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.maintenance import repair, retention
 from switchboard_mcp.mail.store.store import MessageStore
@@ -61,15 +61,15 @@ def settling(fence: int, outcome: str = "done", result: str | None = None) -> Ac
 
 
 def send(tree: StoreDirectory, history: History, *, key: str | None = None, payload: str = "work") -> None:
-    sent = run(tree, lambda visit: sending.send(visit, draft(payload, key), "lead", "coder", []))
+    sent = run(tree, lambda tx: sending.send(tx, draft(payload, key), "lead", "coder", []))
     assert isinstance(sent, Sent), sent
     history.tell("accepted", sent.id)
 
 
 def take(tree: StoreDirectory, lease_s: float = LEASE_S) -> Claimed:
-    with tree.visit() as visit:
-        inbox, _ = dropped_files.deliver(visit, "coder", [])
-        return claims.claim(visit, "coder", inbox, 1, lease_s, None)[0]
+    with tree.transaction() as tx:
+        inbox, _ = dropped_files.deliver(tx, "coder", [])
+        return claims.claim(tx, "coder", inbox, 1, lease_s, None)[0]
 
 
 def claim(tree: StoreDirectory, history: History) -> None:
@@ -81,7 +81,7 @@ def ack(outcome: str, result: str | None) -> Callable[[StoreDirectory, History],
     def settle(tree: StoreDirectory, history: History) -> None:
         held = json.loads((Path(tree.workspace) / "held.json").read_text())
         how = settling(held["fence"], outcome, result)
-        acked = run(tree, lambda visit: claims.ack(visit, "coder", held["id"], how, []))
+        acked = run(tree, lambda tx: claims.ack(tx, "coder", held["id"], how, []))
         assert isinstance(acked, Acked), acked
         if outcome != "rejected":
             history.tell("acked", acked.id, held["fence"], outcome)
@@ -93,8 +93,8 @@ def ack(outcome: str, result: str | None) -> Callable[[StoreDirectory, History],
 
 def visiting(work: Callable[[Transaction], object]) -> Callable[[StoreDirectory, History], None]:
     def visit_tree(tree: StoreDirectory, history: History) -> None:
-        with tree.visit() as visit:
-            work(visit)
+        with tree.transaction() as tx:
+            work(tx)
 
     return visit_tree
 
@@ -102,33 +102,33 @@ def visiting(work: Callable[[Transaction], object]) -> Callable[[StoreDirectory,
 def give_back(tree: StoreDirectory, history: History) -> None:
     future = StoreDirectory(tree.workspace, later(2 * LEASE_S))
     future.writer = tree.writer
-    with future.visit() as visit:
-        claims.give_back_expired(visit, "coder")
+    with future.transaction() as tx:
+        claims.return_expired(tx, "coder")
 
 
 def give_up(tree: StoreDirectory, history: History) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(claims, "MOST_RETURNS", 0)
+        patch.setattr(claims, "MAX_RETURNS", 0)
         give_back(tree, history)
 
 
-def requeue(visit: Transaction) -> None:
-    (dead,) = (each for each in dead_letters.listed(visit, "coder") if each.message)
-    dead_letters.requeue(visit, "coder", dead.id)
+def requeue(tx: Transaction) -> None:
+    (dead,) = (each for each in dead_letters.list_dead_letters(tx, "coder") if each.message)
+    dead_letters.requeue(tx, "coder", dead.id)
 
 
 def prune(tree: StoreDirectory, history: History) -> None:
-    with tree.visit() as visit:
-        found = retention.old(visit, time.time() + LEASE_S)
+    with tree.transaction() as tx:
+        found = retention.find_prunable(tx, time.time() + LEASE_S)
         for each in found:
             history.tell("to prune", each.entry.stem.id)
-        retention.take_away(visit, found, retention.Pruned())
-        retention.take_leftovers(visit, time.time() + LEASE_S, retention.Pruned())
+        retention.remove_messages(tx, found, retention.Pruned())
+        retention.remove_leftovers(tx, time.time() + LEASE_S, retention.Pruned())
 
 
-def renew(visit: Transaction) -> None:
-    held = json.loads((Path(visit.tree.workspace) / "held.json").read_text())
-    claims.renew(visit, "coder", held["id"], held["fence"], 2 * LEASE_S)
+def renew(tx: Transaction) -> None:
+    held = json.loads((Path(tx.directory.workspace) / "held.json").read_text())
+    claims.renew(tx, "coder", held["id"], held["fence"], 2 * LEASE_S)
 
 
 def count(now: dict[str, object]) -> None:
@@ -139,7 +139,7 @@ OPERATIONS: dict[str, Callable[[StoreDirectory, History], None]] = {
     "send": send,
     "send with a key": lambda tree, history: send(tree, history, key="k"),
     "send an attachment": lambda tree, history: send(tree, history, payload="x" * 1_100_000),
-    "deliver": visiting(lambda visit: dropped_files.deliver(visit, "coder", [])),
+    "deliver": visiting(lambda tx: dropped_files.deliver(tx, "coder", [])),
     "claim": claim,
     "renew": visiting(renew),
     "release": give_back,
@@ -149,7 +149,7 @@ OPERATIONS: dict[str, Callable[[StoreDirectory, History], None]] = {
     "ack": ack("done", None),
     "ack with a result": ack("failed", "it broke"),
     "reject": ack("rejected", None),
-    "state": visiting(lambda visit: workspace_state.update(visit, count)),
+    "state": visiting(lambda tx: workspace_state.update(tx, count)),
     "repair": visiting(repair.repair),
 }
 
@@ -157,15 +157,15 @@ OPERATIONS: dict[str, Callable[[StoreDirectory, History], None]] = {
 def prepare(workspace: Path, history: History) -> None:
     """A tree in which everything can happen: a message held, waiting, dead, settled and dropped; and garbage."""
     with opened(workspace) as tree:
-        with tree.visit() as visit:
+        with tree.transaction() as tx:
             for name in ("lead", "coder"):
-                visit.folder("inbox", name, make=True)
+                tx.folder("inbox", name, make=True)
         send(tree, history)
         take(tree)
         give_up(tree, history)
         send(tree, history)
         ended = take(tree)
-        run(tree, lambda visit: claims.ack(visit, "coder", ended.message.id, settling(ended.fence), []))
+        run(tree, lambda tx: claims.ack(tx, "coder", ended.message.id, settling(ended.fence), []))
         send(tree, history)
         held = take(tree)
         history.tell("claimed", held.message.id, held.fence)
@@ -251,8 +251,8 @@ def test_killed_before_any_step_a_letter_that_ends_a_phase_ends_it_once(
             tree = StoreDirectory(str(workspace), later(0))
             tree.make()
             arm(Fuse(step))
-            with tree.visit() as visit:
-                dropped_files.deliver(visit, "coder", gates(str(workspace)))
+            with tree.transaction() as tx:
+                dropped_files.deliver(tx, "coder", load_rules(str(workspace)))
 
         killed = end(fork(work))
         asyncio.run(check_hand_off(workspace))
@@ -275,7 +275,7 @@ async def begin_hand_off(workspace: Path) -> None:
 
 async def check_hand_off(workspace: Path) -> None:
     """Whoever comes next delivers the letter, and it has ended the phase once."""
-    async with await MessageStore.open(str(workspace), watch=False, gates=gates(str(workspace))) as post:
+    async with await MessageStore.open(str(workspace), watch=False, rules=load_rules(str(workspace))) as post:
         await post.deliver()
         (run,) = engine.runs(await engine.caught_up(post)).values()
         assert [(step.phase, step.via) for step in run.steps] == [("prepare", "msg_handed to coder")]
@@ -292,10 +292,10 @@ def after_the_crash(workspace: Path, history: History) -> None:
     """Another process finds everything in its place, mends what was left, and can go on."""
     assert torn(workspace / ".switchboard", set()) == []
     with opened(workspace) as tree:
-        with tree.visit() as visit:
-            dropped_files.deliver(visit, "coder", [])
-            repair.repair(visit)
-            workspace_state.update(visit, count)
+        with tree.transaction() as tx:
+            dropped_files.deliver(tx, "coder", [])
+            repair.repair(tx)
+            workspace_state.update(tx, count)
         check(tree, history.lines(), single_claims=False)
         where = everything(tree)
         assert len([key for key in where if key == "msg_dropped"]) == 1, "the dropped message is lost"
@@ -316,15 +316,15 @@ def test_an_old_fence_is_refused_after_the_message_was_claimed_again(workspace: 
     prepare(workspace, history)
     held = json.loads((workspace / "held.json").read_text())
     with opened(workspace, later(2 * LEASE_S)) as tree:
-        with tree.visit() as visit:
-            assert claims.give_back_expired(visit, "coder") == ([held["id"]], [])
+        with tree.transaction() as tx:
+            assert claims.return_expired(tx, "coder") == ([held["id"]], [])
         again = take(tree)
         assert again.message.id == held["id"]
         assert again.fence > held["fence"]
-        refused = run(tree, lambda visit: claims.ack(visit, "coder", held["id"], settling(held["fence"]), []))
+        refused = run(tree, lambda tx: claims.ack(tx, "coder", held["id"], settling(held["fence"]), []))
         assert isinstance(refused, Failure)
         assert refused.code == "mail_lease_lost"
-        done = run(tree, lambda visit: claims.ack(visit, "coder", held["id"], settling(again.fence), []))
+        done = run(tree, lambda tx: claims.ack(tx, "coder", held["id"], settling(again.fence), []))
         assert isinstance(done, Acked)
 
 
@@ -338,7 +338,7 @@ async def sender(workspace: Path, history: History, name: str) -> None:
 async def receiver(workspace: Path, history: History) -> None:
     async with await MessageStore.open(str(workspace), watch=False) as post:
         while True:
-            for taken in await post.claim("coder", most=3, lease_s=LEASE_S):
+            for taken in await post.claim("coder", limit=3, lease_s=LEASE_S):
                 history.tell("claimed", taken.message.id, taken.fence)
                 acked = await post.ack(
                     "coder", taken.message.id, fence=taken.fence, result="ok" if taken.fence % 3 else None
@@ -377,9 +377,9 @@ def test_processes_killed_at_random_instants_lose_nothing_and_do_nothing_twice(m
 
 def kill_at_random(workspace: Path, history: History, dice: random.Random, rounds: int) -> None:
     """Start a sender, a receiver and a server, kill each at some instant, again and again; then look at everything."""
-    with opened(workspace) as tree, tree.visit() as visit:
+    with opened(workspace) as tree, tree.transaction() as tx:
         for name in ("lead", "coder"):
-            visit.folder("inbox", name, make=True)
+            tx.folder("inbox", name, make=True)
     seen: set[str] = set()
     for number in range(rounds):
         name = f"agent-{number}"
@@ -396,23 +396,23 @@ def kill_at_random(workspace: Path, history: History, dice: random.Random, round
             assert end(child) == 9
     with opened(workspace) as tree:
         check(tree, history.lines())
-        with tree.visit() as visit:
-            dropped_files.deliver(visit, "coder", [])
-            repair.repair(visit)
+        with tree.transaction() as tx:
+            dropped_files.deliver(tx, "coder", [])
+            repair.repair(tx)
         check(tree, history.lines())
 
 
 def test_what_failed_for_want_of_room_is_not_there(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(workspace) as tree:
-        with tree.visit() as visit:
-            visit.folder("inbox", "coder", make=True)
+        with tree.transaction() as tx:
+            tx.folder("inbox", "coder", make=True)
 
         def full(descriptor: int, data: bytes) -> int:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
             patch.setattr("switchboard_mcp.mail.store.file_operations.os.write", full)
-            refused = run(tree, lambda visit: sending.send(visit, draft(), "lead", "coder", []))
+            refused = run(tree, lambda tx: sending.send(tx, draft(), "lead", "coder", []))
         assert isinstance(refused, Failure)
         assert refused.code == "mail_not_stored"
         assert "No room is left" in refused.message

@@ -15,8 +15,8 @@ from switchboard_mcp.cli.mail.declarations import MAIL
 from switchboard_mcp.cli.mail.hook import FORMS
 from switchboard_mcp.cli.terminal_screen import DOORBELL
 from switchboard_mcp.mail.roles import ROLES
-from switchboard_mcp.mail.terminal.input_safety import MOST_TYPED_BYTES
-from switchboard_mcp.mail.terminal.terminal_mail import MOST_TYPED
+from switchboard_mcp.mail.terminal.input_safety import MAX_TYPED_BYTES
+from switchboard_mcp.mail.terminal.terminal_mail import MAX_TYPED
 
 BLOCK = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -52,6 +52,6 @@ def test_the_guide_names_every_command_role_and_limit(repo: Path) -> None:
         assert f"`{command}" in page
     for role in ROLES:
         assert f"`{role}`" in page
-    for figure in (f"{MOST_BYTES:,}", f"{MOST_TYPED_BYTES:,}", f"at most {MOST_TYPED} in a minute"):
+    for figure in (f"{MOST_BYTES:,}", f"{MAX_TYPED_BYTES:,}", f"at most {MAX_TYPED} in a minute"):
         assert figure in page
     assert DOORBELL.format(name="builder") in page

@@ -20,7 +20,7 @@ from switchboard_mcp.bus.node import BusNode
 from switchboard_mcp.bus.redis_client import BusClient, Fields
 from switchboard_mcp.mail.store import file_operations, receipts
 from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.filenames import receipt_for
+from switchboard_mcp.mail.store.filenames import parse_receipt_name
 from switchboard_mcp.mail.store.store import MessageStore, State
 from switchboard_mcp.observability.audit import hash_chain
 from switchboard_mcp.observability.audit.segments import segment_name, segment_numbers
@@ -83,24 +83,24 @@ class EventPublisher:
     async def pump(self) -> bool:
         """Tell what is new; True where there may be more."""
         if self._cursor is None:
-            self._cursor = await self._post.work(lambda visit: nodes.load(visit, FILE, Cursor)) or Cursor()
+            self._cursor = await self._post.run(lambda tx: nodes.load(tx, FILE, Cursor)) or Cursor()
         cursor = msgspec.structs.replace(self._cursor)
-        events, more = await self._post.work(lambda visit: self._gather(visit, cursor))
+        events, more = await self._post.run(lambda tx: self._gather(tx, cursor))
         events += self._phases(await self._post.state(), cursor)
         if not events and cursor == self._cursor:
             return False
         if events:
             await self._wire.append(STREAM, [_fields(event) for event in events], MOST_EVENTS)
         # Behind the stream: what was told and is not noted is told again, never the other way round.
-        await self._post.work(lambda visit: nodes.save(visit, FILE, cursor, durable=True))
+        await self._post.run(lambda tx: nodes.save(tx, FILE, cursor, durable=True))
         self._cursor = cursor
         return more
 
-    def _gather(self, visit: Transaction, cursor: Cursor) -> tuple[list[BusEvent], bool]:
-        recorded = list(self._recorded(visit, cursor)) if self._audit else []
-        return recorded + list(self._letters(visit, cursor)), len(recorded) >= BATCH
+    def _gather(self, tx: Transaction, cursor: Cursor) -> tuple[list[BusEvent], bool]:
+        recorded = list(self._recorded(tx, cursor)) if self._audit else []
+        return recorded + list(self._letters(tx, cursor)), len(recorded) >= BATCH
 
-    def _recorded(self, visit: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
+    def _recorded(self, tx: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
         """Lines of the audit record behind the cursor."""
         try:
             numbers = segment_numbers(self._audit)
@@ -123,7 +123,7 @@ class EventPublisher:
                     yield BusEvent(
                         id=f"{self._me.id}/audit/{entry.hash[:32]}",
                         node=self._me.id,
-                        at=visit.clocks.iso(entry.at),
+                        at=tx.clocks.iso(entry.at),
                         kind=entry.kind,
                         who=entry.who,
                         child=entry.child,
@@ -134,30 +134,30 @@ class EventPublisher:
             if len(data) == READ_BYTES:
                 return
 
-    def _letters(self, visit: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
+    def _letters(self, tx: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
         """Receipts of our own agents that came since: one when a message is accepted, one when it has ended."""
         since = cursor.told_until - OVERLAP_S
         known = set(cursor.recent)
         fresh: list[tuple[float, str, str]] = []
-        for agent in visit.agents("outbox"):
-            if visit.is_elsewhere(agent):
+        for agent in tx.agents("outbox"):
+            if tx.is_remote(agent):
                 continue
-            folder = visit.folder("outbox", agent)
+            folder = tx.folder("outbox", agent)
             if os.fstat(folder).st_mtime < since:
                 continue
             names = {name for name, _ in file_operations.entries(folder)}
             old = self._old[agent] = self._old.get(agent, set()) & names
             for name in names - old:
-                changed = file_operations.changed(folder, name) or 0.0
+                changed = file_operations.mtime(folder, name) or 0.0
                 if changed < since:
                     old.add(name)
-                elif receipt_for(name) is not None:
+                elif parse_receipt_name(name) is not None:
                     fresh.append((changed, agent, name))
         fresh.sort()
         for changed, agent, name in fresh:
             cursor.told_until = max(cursor.told_until, changed)
-            told = receipt_for(name)
-            receipt = receipts.read(visit, agent, *told) if told is not None else None
+            told = parse_receipt_name(name)
+            receipt = receipts.read(tx, agent, *told) if told is not None else None
             if name in known or receipt is None:
                 continue
             yield BusEvent(

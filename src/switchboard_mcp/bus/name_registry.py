@@ -16,7 +16,7 @@ from switchboard_mcp.bus.redis_client import BusClient
 from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.mail.presence import Presence, RemotePresence
 from switchboard_mcp.mail.store import file_operations
-from switchboard_mcp.mail.store.directory import ELSEWHERE, Transaction
+from switchboard_mcp.mail.store.directory import REMOTE_AGENTS, Transaction
 from switchboard_mcp.mail.store.store import MessageStore
 
 
@@ -51,7 +51,7 @@ class NameRegistry:
 
     async def recover(self) -> None:
         """What was known before this start: mail for elsewhere must not be handed out here."""
-        seen = await self._post.work(look)
+        seen = await self._post.run(look)
         self.away = {name: stay.node for name, stay in seen.elsewhere.items()}
 
     async def claim(self, name: str) -> str:
@@ -60,12 +60,12 @@ class NameRegistry:
         if owner.node == self._me.id:
             self.owned.add(name)
             self.away.pop(name, None)
-            await self._post.work(lambda visit: _mark(visit, {}, [name]))
+            await self._post.run(lambda tx: _mark(tx, {}, [name]))
         return owner.node
 
     async def sync(self) -> None:
         """Claim what is new here, and know what is new elsewhere."""
-        seen = await self._post.work(look)
+        seen = await self._post.run(look)
         names = {name: _owner(held) for name, held in (await self._wire.all("names")).items()}
         wanted = [name for name in seen.here if names.get(name, NameOwner("")).node != self._me.id]
         if wanted:
@@ -84,7 +84,7 @@ class NameRegistry:
         back = [name for name in seen.elsewhere if name not in self.away]
         fresh = {name: stay for name, stay in stays.items() if seen.elsewhere.get(name) != stay}
         if fresh or back:
-            await self._post.work(lambda visit: _mark(visit, fresh, back))
+            await self._post.run(lambda tx: _mark(tx, fresh, back))
 
     async def _stays(self) -> dict[str, RemotePresence]:
         said = await self._wire.all("presence")
@@ -115,35 +115,35 @@ class NameRegistry:
         return told
 
 
-def look(visit: Transaction) -> LocalAgents:
+def look(tx: Transaction) -> LocalAgents:
     """Who has a mailbox here, and who of them lives elsewhere."""
     elsewhere: dict[str, RemotePresence] = {}
-    if visit.has(ELSEWHERE):
-        for name, _ in file_operations.entries(visit.folder(ELSEWHERE)):
-            found = file_operations.read(visit.folder(ELSEWHERE), name, 4096)
+    if tx.has(REMOTE_AGENTS):
+        for name, _ in file_operations.entries(tx.folder(REMOTE_AGENTS)):
+            found = file_operations.read(tx.folder(REMOTE_AGENTS), name, 4096)
             if is_agent_name(name) and isinstance(found, file_operations.FileContent):
                 try:
                     elsewhere[name] = msgspec.json.decode(found.data, type=RemotePresence)
                 except msgspec.DecodeError:
                     elsewhere[name] = RemotePresence(node="")
-    return LocalAgents([name for name in visit.agents() if name not in elsewhere], elsewhere)
+    return LocalAgents([name for name in tx.agents() if name not in elsewhere], elsewhere)
 
 
-def _mark(visit: Transaction, fresh: Mapping[str, RemotePresence], back: Sequence[str]) -> None:
+def _mark(tx: Transaction, fresh: Mapping[str, RemotePresence], back: Sequence[str]) -> None:
     """Write who lives elsewhere, and a mailbox for each; forget those who are back."""
-    folder = visit.folder(ELSEWHERE, make=True)
+    folder = tx.folder(REMOTE_AGENTS, make=True)
     for name, stay in fresh.items():
-        draft = visit.write(msgspec.json.encode(stay))
-        visit.sync_draft(draft)
-        visit.put(draft, folder, name)
+        draft = tx.write(msgspec.json.encode(stay))
+        tx.sync_file(draft)
+        tx.put(draft, folder, name)
         for place in ("inbox", "outbox"):
-            visit.folder(place, name, make=True)
+            tx.folder(place, name, make=True)
     for name in back:
         try:
-            visit.remove(folder, name)
+            tx.remove(folder, name)
         except FileNotFoundError:
             continue
-    visit.sync_folders()
+    tx.sync_folders()
 
 
 def _owner(held: bytes | None) -> NameOwner:

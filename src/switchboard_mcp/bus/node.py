@@ -21,7 +21,7 @@ T = TypeVar("T")
 FOLDER = "bus"
 LOCK = "relay.lock"
 MOST_ID = 64
-_MOST_BYTES = 1_048_576
+_MAX_BYTES = 1_048_576
 
 
 class BusNode(Struct, frozen=True):
@@ -36,28 +36,28 @@ def is_node(id: str) -> bool:
     return id.isascii() and id.isalnum() and len(id) <= MOST_ID
 
 
-def identify(visit: Transaction) -> BusNode:
+def identify(tx: Transaction) -> BusNode:
     """The identity of this folder, made once."""
-    node = load(visit, "node.json", BusNode)
+    node = load(tx, "node.json", BusNode)
     if node is None:
-        draft = visit.write(msgspec.json.encode(BusNode(os.urandom(6).hex(), os.urandom(6).hex())))
-        visit.sync_draft(draft)
+        draft = tx.write(msgspec.json.encode(BusNode(os.urandom(6).hex(), os.urandom(6).hex())))
+        tx.sync_file(draft)
         try:
-            visit.publish(draft, visit.folder(FOLDER, make=True), "node.json")
+            tx.publish(draft, tx.folder(FOLDER, make=True), "node.json")
         except FileExistsError:
-            visit.drop(draft)
-        visit.sync_folders()
-        node = load(visit, "node.json", BusNode)
+            tx.discard(draft)
+        tx.sync_folders()
+        node = load(tx, "node.json", BusNode)
     if node is None:
         raise OSError(5, "it cannot be read", f"{FOLDER}/node.json")
     return node
 
 
-def load(visit: Transaction, name: str, kind: type[T]) -> T | None:
+def load(tx: Transaction, name: str, kind: type[T]) -> T | None:
     """What a file of ours says; None where there is none that can be read."""
-    if not visit.has(FOLDER):
+    if not tx.has(FOLDER):
         return None
-    found = file_operations.read(visit.folder(FOLDER), name, _MOST_BYTES)
+    found = file_operations.read(tx.folder(FOLDER), name, _MAX_BYTES)
     if isinstance(found, file_operations.RejectedFile):
         return None
     try:
@@ -66,14 +66,14 @@ def load(visit: Transaction, name: str, kind: type[T]) -> T | None:
         return None
 
 
-def save(visit: Transaction, name: str, value: object, *, durable: bool) -> None:
+def save(tx: Transaction, name: str, value: object, *, durable: bool) -> None:
     """Replace a file of ours. Where it is not durable a crash of the machine may bring back the one before."""
-    draft = visit.write(msgspec.json.encode(value))
+    draft = tx.write(msgspec.json.encode(value))
     if durable:
-        visit.sync_draft(draft)
-    visit.put(draft, visit.folder(FOLDER, make=True), name)
+        tx.sync_file(draft)
+    tx.put(draft, tx.folder(FOLDER, make=True), name)
     if durable:
-        visit.sync_folders()
+        tx.sync_folders()
 
 
 def mark_file(node: str) -> str:
@@ -86,9 +86,9 @@ def next_file(node: str) -> str:
     return f"to-{node}.json"
 
 
-def load_mark(visit: Transaction, node: str) -> SequenceMark:
+def load_mark(tx: Transaction, node: str) -> SequenceMark:
     """How far we have come."""
-    return load(visit, mark_file(node), SequenceMark) or SequenceMark()
+    return load(tx, mark_file(node), SequenceMark) or SequenceMark()
 
 
 def machine() -> str:

@@ -103,7 +103,7 @@ class BusReceiver:
         """One link's letters; returns what kept some of them from being stored."""
         mark = self._marks.get(node)
         if mark is None:
-            mark = await self._post.work(lambda visit: nodes.load_mark(visit, node))
+            mark = await self._post.run(lambda tx: nodes.load_mark(tx, node))
         before = mark
         coming: list[ReceivedMessage] = []
         gap = False
@@ -132,7 +132,7 @@ class BusReceiver:
         mark, trouble = self._settled(coming, reached, out, acked)
         self._marks[node] = mark
         if mark != before:
-            await self._post.work(lambda v: nodes.save(v, nodes.mark_file(node), mark, durable=False))
+            await self._post.run(lambda v: nodes.save(v, nodes.mark_file(node), mark, durable=False))
             self._step("noted")
         if trouble is None:
             self._doubt[node] = doubt
@@ -178,10 +178,10 @@ class BusReceiver:
             for each in letters
             if each.message is not None
         ]
-        gates = self._post.gates
+        rules = self._post.rules
         try:
             told = await self._post.commit(
-                lambda visit: remote_inbox.receive(visit, items, gates), numbers=len(items)
+                lambda tx: remote_inbox.receive(tx, items, rules), numbers=len(items)
             )
         except Exception as problem:  # noqa: BLE001 - whatever it is, it is counted, and the letter waits
             letters[0].problem = problem
@@ -231,7 +231,7 @@ class BusReceiver:
             agent, name = entry.text("agent"), entry.text("name")
             data = entry.fields.get("receipt", b"")
             try:
-                await self._post.commit(lambda visit: remote_inbox.file_receipt(visit, agent, name, data))
+                await self._post.commit(lambda tx: remote_inbox.store_receipt(tx, agent, name, data))
             except SwitchboardError as problem:
                 return problem
             return None

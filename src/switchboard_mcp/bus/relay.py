@@ -85,7 +85,7 @@ class BusRelay:
         lock = await self._only_one()
         stop = self._post.subscribe(self._changed)
         try:
-            self.me = await self._post.work(nodes.identify)
+            self.me = await self._post.run(nodes.identify)
             outward = self.outward = Outward(self._post, self._wire, self.me, self._step)
             self.inward = BusReceiver(self._post, self._wire, self.me, self._step)
             homes = self.homes = NameRegistry(self._post, self._wire, self.me)
@@ -266,15 +266,15 @@ class BusRelay:
 
     async def _tell(self) -> None:
         try:
-            self._waiting = await self._post.work(self._count)
+            self._waiting = await self._post.run(self._count)
             status = self.status()
-            await self._post.work(lambda visit: nodes.save(visit, STATUS_FILE, status, durable=False))
+            await self._post.run(lambda tx: nodes.save(tx, STATUS_FILE, status, durable=False))
         except SwitchboardError as problem:
             self._log.warning("bus.status", problem=str(problem))
 
-    def _count(self, visit: Transaction) -> int:
+    def _count(self, tx: Transaction) -> int:
         away = self.homes.away if self.homes is not None else {}
-        return sum(len(os.listdir(visit.folder("inbox", name))) for name in away if visit.has("inbox", name))
+        return sum(len(os.listdir(tx.folder("inbox", name))) for name in away if tx.has("inbox", name))
 
     def status(self) -> BusStatus:
         """How it goes."""

@@ -98,16 +98,16 @@ class Outward:
 
     async def recover(self) -> None:
         """Know again what was on its way."""
-        for node in await self._post.work(remote_outbox.on_their_way):
+        for node in await self._post.run(remote_outbox.in_transit):
             await self._link(node)
 
     async def _link(self, node: str) -> PeerLink:
         """The link to a machine; where it is not known, or no longer, as the disk has it."""
         if node not in self.links:
-            stored, there = await self._post.work(
-                lambda visit: (
-                    nodes.load(visit, nodes.next_file(node), int),
-                    remote_outbox.on_their_way(visit),
+            stored, there = await self._post.run(
+                lambda tx: (
+                    nodes.load(tx, nodes.next_file(node), int),
+                    remote_outbox.in_transit(tx),
                 )
             )
             self.links[node] = PeerLink(node, stored or 1, there.get(node, []))
@@ -143,7 +143,7 @@ class Outward:
     async def _send(self, link: PeerLink, agents: Sequence[str]) -> bool:
         unsent = link.unsent()
         if unsent:
-            parcels = await self._post.work(lambda visit: remote_outbox.again(visit, unsent, BATCH_BYTES))
+            parcels = await self._post.run(lambda tx: remote_outbox.reship(tx, unsent, BATCH_BYTES))
             upto = parcels[-1].shipped.sequence if parcels else unsent[-1].sequence
             # What somebody has taken away cannot go; kept in the window, it would hold up what comes behind it.
             found = {parcel.shipped.sequence for parcel in parcels}
@@ -161,7 +161,7 @@ class Outward:
         if link.noted < link.next:
             # Nothing leaves under a number that could be given again when it has arrived, and so is out of sight.
             name, number = nodes.next_file(link.node), link.next
-            await self._post.work(lambda visit: nodes.save(visit, name, number, durable=True))
+            await self._post.run(lambda tx: nodes.save(tx, name, number, durable=True))
             link.noted = number
         self._step("taken")
         base = link.base
@@ -173,14 +173,14 @@ class Outward:
         return True
 
     async def _take(self, link: PeerLink, agents: Sequence[str]) -> list[ShippedMessage]:
-        def work(visit: Transaction) -> list[ShippedMessage]:
-            taken = remote_outbox.take(visit, agents, link.node, link.next, BATCH, BATCH_BYTES)
+        def work(tx: Transaction) -> list[ShippedMessage]:
+            taken = remote_outbox.ship(tx, agents, link.node, link.next, BATCH, BATCH_BYTES)
             if taken:
-                nodes.save(visit, nodes.next_file(link.node), link.next + len(taken), durable=True)
+                nodes.save(tx, nodes.next_file(link.node), link.next + len(taken), durable=True)
             return taken
 
         try:
-            parcels = await self._post.work(work)
+            parcels = await self._post.run(work)
         except BaseException:
             # Some may have been moved before it failed; what they are is on the disk.
             self.links.pop(link.node)
@@ -210,7 +210,7 @@ class Outward:
         drained = {node for node in {homes[agent] for agent, _ in late} if await self._has_drained(node)}
         self._slips.update((slip, now) for slip in late if homes[slip[0]] not in drained)
         on_the_bus = {slip for slip, at in self._slips.items() if now - at < AGAIN_S}
-        due = await self._post.work(lambda visit: remote_outbox.slips(visit, homes, MOST_SLIPS, on_the_bus))
+        due = await self._post.run(lambda tx: remote_outbox.pending_receipts(tx, homes, MOST_SLIPS, on_the_bus))
         if not due:
             return False
         await self._wire.ship([(homes[slip.agent], self._receipt(slip)) for slip in due])
@@ -226,7 +226,7 @@ class Outward:
         kind, link = entry.text("kind"), self.links.get(entry.text("from"))
         if kind == "filed" and is_agent_name(entry.text("agent")):
             names = entry.text("names").split()
-            await self._post.work(lambda visit: remote_outbox.tear(visit, entry.text("agent"), names))
+            await self._post.run(lambda tx: remote_outbox.discard_receipts(tx, entry.text("agent"), names))
             for name in names:
                 self._slips.pop((entry.text("agent"), name), None)
         if link is None or entry.text("epoch") != self._me.epoch:
@@ -234,12 +234,12 @@ class Outward:
         if kind == "stored":
             arrived = link.confirm(entry.number("upto"))
             if arrived:
-                await self._post.work(lambda visit: remote_outbox.put_away(visit, arrived))
+                await self._post.run(lambda tx: remote_outbox.archive_shipped(tx, arrived))
                 self._step("put_away")
         elif kind == "refused":
             shipped = link.take_out(entry.number("seq"))
             if shipped is not None:
                 problem: Failure = failure("mail_message_invalid", entry.text("reason"))
-                await self._post.work(lambda visit: remote_outbox.set_aside(visit, shipped, problem))
+                await self._post.run(lambda tx: remote_outbox.dead_letter_shipped(tx, shipped, problem))
         elif kind == "resend":
             link.sent = min(link.sent, entry.number("seq") - 1)

@@ -25,7 +25,7 @@ async def join(program: ServerApp, settings: BusSettings, log: Log, audit: str =
     if not isinstance(desk, MailServer):
         return
     post = await desk.post()
-    me = await post.work(nodes.identify)
+    me = await post.run(nodes.identify)
     try:
         asking, carrying = BusClient(settings, answer_within_s=NAME_WITHIN_S), BusClient(settings)
     except SwitchboardError as problem:

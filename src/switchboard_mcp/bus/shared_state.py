@@ -35,7 +35,7 @@ class SharedState:
         """Exchange what has changed; True where something was pushed."""
         if self._agreed is None:
             kind = dict[str, dict[str, MergeBase]]
-            self._agreed = await self._post.work(lambda visit: nodes.load(visit, FILE, kind)) or {}
+            self._agreed = await self._post.run(lambda tx: nodes.load(tx, FILE, kind)) or {}
         state = await self._post.state()
         pushed = changed = False
         for part, merge in PARTS.items():
@@ -66,7 +66,7 @@ class SharedState:
                     _put_back(agreed, name, earlier)
         if changed:
             kept = self._agreed
-            await self._post.work(lambda visit: nodes.save(visit, FILE, kept, durable=False))
+            await self._post.run(lambda tx: nodes.save(tx, FILE, kept, durable=False))
         return pushed
 
     async def _push(self, part: str, name: str, value: Value, revision: int) -> MergeBase:

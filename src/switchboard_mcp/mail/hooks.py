@@ -28,12 +28,12 @@ from switchboard_mcp.system.processes import is_running
 NOTES = "hooks"
 # A host writes what it has to say at once; one that says nothing and keeps the pipe open must not hang its own turn.
 PATIENCE_S = 1.0
-MOST_CALL_BYTES = 16 * 1_048_576
+MAX_CALL_BYTES = 16 * 1_048_576
 SHOWN = 8
-MOST_SUBJECT_CHARS = 80
+MAX_SUBJECT_CHARS = 80
 # The same unread mail is told at the end of this many turns; then the agent has decided.
-MOST_REPEATS = 3
-_MOST_ANCESTORS = 64
+MAX_REPEATS = 3
+_MAX_ANCESTORS = 64
 
 
 class HookInput(Struct):
@@ -53,7 +53,7 @@ def read_call(stream: BinaryIO) -> HookInput:
         if stream.isatty():
             return HookInput()
         number = stream.fileno()
-        while len(data) < MOST_CALL_BYTES and select.select([number], [], [], PATIENCE_S)[0]:
+        while len(data) < MAX_CALL_BYTES and select.select([number], [], [], PATIENCE_S)[0]:
             part = os.read(number, 65_536)
             if not part:
                 break
@@ -113,7 +113,7 @@ def _ancestors(pid: int) -> list[int]:
     """Who started us, and who started them, below the first process of all."""
     found: list[int] = []
     parent = _parent if os.path.isdir("/proc/self") else _parents_by_ps().get
-    while pid > 1 and len(found) < _MOST_ANCESTORS:
+    while pid > 1 and len(found) < _MAX_ANCESTORS:
         pid = parent(pid) or 0
         if pid > 1:
             found.append(pid)
@@ -154,26 +154,26 @@ def unread(workspace: str, agent: str) -> Unread:
     if not os.path.isdir(os.path.join(tree.path, "inbox", agent)):
         return Unread()
     try:
-        with tree.visit() as visit:
-            inbox = dropped_files.look(visit, agent)
+        with tree.transaction() as tx:
+            inbox = dropped_files.scan(tx, agent)
             if not inbox.dropped:
-                return _first(visit, agent, inbox)
+                return _first(tx, agent, inbox)
         # Only where something is to be written does this process need to be known as alive.
-        from switchboard_mcp.mail.store.delivery_rules import gates
+        from switchboard_mcp.mail.store.delivery_rules import load_rules
 
         tree.make()
-        with tree.visit() as visit:
-            return _first(visit, agent, dropped_files.deliver(visit, agent, gates(workspace))[0])
+        with tree.transaction() as tx:
+            return _first(tx, agent, dropped_files.deliver(tx, agent, load_rules(workspace))[0])
     except (OSError, SwitchboardError):
         return Unread()
     finally:
         tree.close()
 
 
-def _first(visit: Transaction, agent: str, inbox: Inbox) -> Unread:
-    entries = claims.in_turn(inbox)
+def _first(tx: Transaction, agent: str, inbox: Inbox) -> Unread:
+    entries = claims.in_claim_order(inbox)
     newest = max((entry.stem.order for entry in entries), default=0)
-    letters = list(message_lookup.letters(visit, agent, entries[:SHOWN]))
+    letters = list(message_lookup.load_all(tx, agent, entries[:SHOWN]))
     return Unread(len(entries), letters, f"{len(entries)} {newest}")
 
 
@@ -207,7 +207,7 @@ def plain(text: str) -> str:
     """A text on one line, without anything that is not to be read, cut."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:1_000]).split())
     line = line.replace('"', "'")
-    return line if len(line) <= MOST_SUBJECT_CHARS else line[: MOST_SUBJECT_CHARS - 1] + "…"
+    return line if len(line) <= MAX_SUBJECT_CHARS else line[: MAX_SUBJECT_CHARS - 1] + "…"
 
 
 def notice(workspace: str, agent: str) -> str:
@@ -224,7 +224,7 @@ def may_repeat(folder: str, agent: str, mark: str) -> bool:
     note = _note(folder, f"{agent}.told")
     before, _, times = note.rpartition(" ")
     count = int(times) + 1 if before == mark and times.isdigit() else 1
-    if count > MOST_REPEATS:
+    if count > MAX_REPEATS:
         return False
     _write(folder, f"{agent}.told", f"{mark} {count}")
     return True

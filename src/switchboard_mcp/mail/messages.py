@@ -36,9 +36,9 @@ PRIORITIES: Final[tuple[str, ...]] = get_args(Priority)
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 RESERVED: Final = frozenset({"priority", "ackBy", "idempotencyKey", "attachment", "verified", "seal"})
 
-MOST_PAYLOAD_BYTES: Final = 1_048_576
-MOST_ATTACHMENT_BYTES: Final = 67_108_864
-MOST_METADATA_BYTES: Final = 65_536
+MAX_PAYLOAD_BYTES: Final = 1_048_576
+MAX_ATTACHMENT_BYTES: Final = 67_108_864
+MAX_METADATA_BYTES: Final = 65_536
 
 
 class MailMessage(Struct, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -68,14 +68,14 @@ class MailMessage(Struct, rename="camel", kw_only=True, omit_defaults=True, forb
     @property
     def priority(self) -> Priority:
         """How urgent the sender says it is."""
-        said = self.metadata.get("priority")
-        return said if said in PRIORITIES else "normal"
+        priority = self.metadata.get("priority")
+        return priority if priority in PRIORITIES else "normal"
 
     @property
     def ack_by(self) -> str | None:
         """When the sender expects an acknowledgement."""
-        said = self.metadata.get("ackBy")
-        return said if isinstance(said, str) else None
+        ack_by = self.metadata.get("ackBy")
+        return ack_by if isinstance(ack_by, str) else None
 
     @property
     def verified(self) -> bool:
@@ -83,7 +83,7 @@ class MailMessage(Struct, rename="camel", kw_only=True, omit_defaults=True, forb
         return self.metadata.get("verified") is True
 
     @property
-    def way(self) -> str:
+    def unique_key(self) -> str:
         """Which letter it is among all: dropped files to several agents may have one id."""
         return f"{self.id} to {self.recipient}"
 
@@ -192,4 +192,4 @@ class Delivery(Struct, rename="camel", kw_only=True):
 
 # Looks at every message before it is accepted, sent or dropped (`message.verified` tells which). It returns the
 # message as it shall be stored, or why it may not be. Runs in the writer's thread: it may read files and is quick.
-Gate = Callable[[MailMessage], "MailMessage | Failure"]
+DeliveryRule = Callable[[MailMessage], "MailMessage | Failure"]

@@ -12,14 +12,14 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.mail.messages import Gate, MailMessage
+from switchboard_mcp.mail.messages import DeliveryRule, MailMessage
 from switchboard_mcp.mail.roles import file_name, read_role
 
 FOLDER = "personas"
 BUNDLED = os.path.join(os.path.dirname(__file__), "bundled_personas")
 # What is asked of somebody is asked of the role; news and results are for whoever it is.
 ACTIONS = frozenset({"delegate_task", "request_review"})
-MOST_BYTES = 16_384
+MAX_BYTES = 16_384
 
 
 class _Agent(Struct):
@@ -51,7 +51,7 @@ class Personas:
         name = f"{file_name(role)}.md"
         own = self._read(os.path.join(self._folder, FOLDER, name))
         found = own or self._read(os.path.join(BUNDLED, name))
-        text = found[:MOST_BYTES].decode("utf-8", "replace").strip()
+        text = found[:MAX_BYTES].decode("utf-8", "replace").strip()
         return PersonaText(text, os.path.join(os.path.basename(self._folder), FOLDER, name), bool(own))
 
     def role(self, agent: str) -> str:
@@ -88,6 +88,6 @@ class Personas:
         return kept[1]
 
 
-def gate(folder: str) -> Gate:
+def gate(folder: str) -> DeliveryRule:
     """The look at every message that puts personas in."""
     return Personas(folder).gate

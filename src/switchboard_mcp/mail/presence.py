@@ -19,7 +19,7 @@ from msgspec import DecodeError, Struct
 from msgspec.json import decode
 
 from switchboard_mcp.mail.agent_names import is_agent_name
-from switchboard_mcp.mail.store.directory import ELSEWHERE
+from switchboard_mcp.mail.store.directory import REMOTE_AGENTS
 from switchboard_mcp.system.processes import is_running
 
 FOLDER = "presence"
@@ -112,7 +112,7 @@ class Presence:
     def elsewhere(self, agent: str) -> RemotePresence | None:
         """Where the agent lives; None where that is here."""
         try:
-            with open(os.path.join(self._root, ELSEWHERE, agent), "rb") as file:
+            with open(os.path.join(self._root, REMOTE_AGENTS, agent), "rb") as file:
                 data = file.read(4096)
         except OSError:
             return None

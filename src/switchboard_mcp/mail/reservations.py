@@ -18,7 +18,7 @@ from switchboard_mcp.mail.store.clocks import stamp
 from switchboard_mcp.mail.store.store import State
 
 PART = "reservations"
-MOST_OF_ONE = 200
+MAX_OF_ONE = 200
 
 
 class Reservation(Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -70,8 +70,8 @@ def reserve(
         ]
         kept = [row for row in held if row.holder != holder or row.path not in wanted]
         own = [row for row in (*kept, *made) if row.holder == holder]
-        if len(own) > MOST_OF_ONE:
-            told = f"'{holder}' would have {len(own)} reservations; {MOST_OF_ONE} are the most."
+        if len(own) > MAX_OF_ONE:
+            told = f"'{holder}' would have {len(own)} reservations; {MAX_OF_ONE} are the most."
             raise refused("arguments_invalid", told, hint="Release some, or reserve folders.")
         state[PART] = msgspec.to_builtins([*kept, *made])
         return own

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 AGENTS = "switchboard://agents"
 INBOX = "switchboard://inbox/"
 WORKFLOW = "switchboard://workflow/"
-MOST_LETTERS = 50
+MAX_LETTERS = 50
 JSON = "application/json"
 
 RESOURCES = (
@@ -73,7 +73,7 @@ async def _workflow(desk: MailServer, agent: str) -> dict[str, object]:
     return {"agent": agent, "workflow": None if run is None else shown(run, agent)}
 
 
-async def inbox(desk: MailServer, agent: str, limit: int = MOST_LETTERS, after: int = 0) -> dict[str, object]:
+async def inbox(desk: MailServer, agent: str, limit: int = MAX_LETTERS, after: int = 0) -> dict[str, object]:
     """What waits for an agent, each message in brief."""
     post = await desk.post()
     letters = await post.peek(agent, limit=limit, after=after)

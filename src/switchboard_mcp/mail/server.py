@@ -23,7 +23,7 @@ from switchboard_mcp.mail.personas import Personas
 from switchboard_mcp.mail.presence import Presence, PresenceLock, UnclaimedMail
 from switchboard_mcp.mail.roles import OVERSEER
 from switchboard_mcp.mail.session import AgentSession
-from switchboard_mcp.mail.store.delivery_rules import gates
+from switchboard_mcp.mail.store.delivery_rules import load_rules
 from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
 from switchboard_mcp.observability.log import Log
 
@@ -101,7 +101,7 @@ class MailServer:
                 raise refused("shutting_down", "Switchboard is stopping; the mail desk with it.")
             if self._post is None:
                 post = await MessageStore.open(
-                    self._workspace, gates=gates(self._workspace), report=self._delivered
+                    self._workspace, rules=load_rules(self._workspace), report=self._delivered
                 )
                 self._post = post
                 self._hush = post.subscribe(self._changed)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # A sign of life says when, to about this; each costs a look at the disk.
 BEAT_S = 5.0
 # Nobody works on more at once.
-MOST_FENCES = 1_000
+MAX_FENCES = 1_000
 
 
 class AgentSession:
@@ -125,7 +125,7 @@ class AgentSession:
     def remember(self, claimed: Sequence[Claimed]) -> None:
         """What the client has claimed it may settle."""
         self.fences.update((one.message.id, one.fence) for one in claimed)
-        for id in list(self.fences)[:-MOST_FENCES]:
+        for id in list(self.fences)[:-MAX_FENCES]:
             del self.fences[id]
 
     def check_sender(self, agent: str, said: str | None) -> None:

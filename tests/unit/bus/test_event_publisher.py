@@ -46,7 +46,7 @@ async def test_lines_of_the_record_and_receipts_are_told_once_and_in_order(tmp_p
     async with await MessageStore.open(str(tmp_path), watch=False) as post:
         await post.register("bob")
         sent = await post.send(Draft(action="execute", payload=""), sender="ada", recipient="bob")
-        me = await post.work(nodes.identify)
+        me = await post.run(nodes.identify)
         # Each as after another start.
         tellers = [
             EventPublisher(post, cast(BusClient, stream), me, str(tmp_path / ".switchboard/audit"))
@@ -77,7 +77,7 @@ async def test_what_could_not_be_told_is_told_later(tmp_path: Path) -> None:
         events = EventPublisher(
             post,
             cast(BusClient, stream),
-            await post.work(nodes.identify),
+            await post.run(nodes.identify),
             str(tmp_path / ".switchboard/audit"),
         )
         try:
@@ -104,7 +104,7 @@ async def test_every_step_of_a_workflow_is_told_however_many_there_were_since_th
     stages = [("submit", "running"), ("review", "running"), ("conclude", "running"), ("conclude", "finished")]
 
     async with await MessageStore.open(str(tmp_path), watch=False) as post:
-        me = await post.work(nodes.identify)
+        me = await post.run(nodes.identify)
         for run, made in (("quick", [3]), ("slow", [0, 1, 1, 3])):
             for count in made:
                 phase, status = stages[count]
@@ -130,5 +130,5 @@ async def test_steps_that_are_none_are_no_trouble(tmp_path: Path) -> None:
         for run, steps in (("words", ["x"]), ("number", 3), ("none", None)):
             entry = {"phase": "submit", "status": "running", "steps": steps}
             await post.update(partial(put, run=run, entry=entry))
-        await EventPublisher(post, cast(BusClient, stream), await post.work(nodes.identify), "").pump()
+        await EventPublisher(post, cast(BusClient, stream), await post.run(nodes.identify), "").pump()
     assert {each["subject"] for each in stream.told} == {"words", "number", "none"}

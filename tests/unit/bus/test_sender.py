@@ -40,10 +40,10 @@ class Disk:
         self._save = nodes.save
         monkeypatch.setattr(nodes, "save", self.save)
 
-    def save(self, visit: Transaction, name: str, value: object, *, durable: bool) -> None:
+    def save(self, tx: Transaction, name: str, value: object, *, durable: bool) -> None:
         if self.full:
             raise OSError(28, "No space left on device")
-        self._save(visit, name, value, durable=durable)
+        self._save(tx, name, value, durable=durable)
 
 
 def outward(post: MessageStore, stream: Stream, me: BusNode) -> Outward:
@@ -67,7 +67,7 @@ async def test_a_number_is_given_once_though_the_disk_was_full_when_it_was_to_be
     stream, disk = Stream(), Disk(monkeypatch)
     async with await MessageStore.open(str(tmp_path), watch=False) as post:
         await post.register("alice")
-        me = await post.work(nodes.identify)
+        me = await post.run(nodes.identify)
         out = outward(post, stream, me)
         for number, text in enumerate(("one", "two"), 1):
             disk.full = True

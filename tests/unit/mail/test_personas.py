@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.mail.messages import MailMessage
-from switchboard_mcp.mail.personas import MOST_BYTES, Personas
+from switchboard_mcp.mail.personas import MAX_BYTES, Personas
 from switchboard_mcp.mail.roles import ROLES
 
 
@@ -59,8 +59,8 @@ def test_the_users_own_text_is_taken_as_soon_as_it_is_there(tmp_path: Path) -> N
 
 def test_a_huge_text_is_cut(tmp_path: Path) -> None:
     (tmp_path / "personas").mkdir()
-    (tmp_path / "personas" / "lead.md").write_text("x" * (MOST_BYTES * 2))
-    assert len(Personas(str(tmp_path)).of("lead").text) == MOST_BYTES
+    (tmp_path / "personas" / "lead.md").write_text("x" * (MAX_BYTES * 2))
+    assert len(Personas(str(tmp_path)).of("lead").text) == MAX_BYTES
 
 
 def test_what_is_asked_of_an_agent_in_a_role_carries_its_persona(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from switchboard_mcp.mail.messages import ACTIONS, MailMessage, Receipt
 from switchboard_mcp.mail.store.filenames import Stem
-from switchboard_mcp.mail.store.signing import sealed
+from switchboard_mcp.mail.store.signing import sign
 from tests.conftest import published_schema
 
 # As in the protocol's own document.
@@ -52,7 +52,7 @@ def test_the_documents_own_examples_fit_and_keep_every_key(
 
 def test_what_the_desk_writes_fits() -> None:
     message = msgspec.convert({**MESSAGE, "metadata": {"verified": True, "priority": "high"}}, MailMessage)
-    validator("message").validate(json.loads(sealed(b"key", Stem(1, "0" * 16), message)))
+    validator("message").validate(json.loads(sign(b"key", Stem(1, "0" * 16), message)))
 
 
 def test_there_are_five_actions() -> None:

@@ -21,7 +21,7 @@ from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import URL_VARIABLE, BusSettings, settled
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail.store import remote_outbox
-from switchboard_mcp.mail.store.delivery_rules import gates
+from switchboard_mcp.mail.store.delivery_rules import load_rules
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
@@ -164,7 +164,7 @@ async def _relay(workspace: Workspace, settings: BusSettings, asked: Invocation)
     log = Log(level=asked.given.log_level or "info", style=asked.options.log_style, redactor=redactor)
     wire = BusClient(settings)
     _demand_lock(workspace)
-    store = await MessageStore.open(workspace.folder, gates=gates(workspace.folder))
+    store = await MessageStore.open(workspace.folder, rules=load_rules(workspace.folder))
     async with store as post, asyncio.TaskGroup() as tasks:
         audit = os.path.join(workspace.folder, workspace.config.audit.path)
         running = tasks.create_task(BusRelay(post, wire, log, audit=audit).run())
@@ -214,8 +214,8 @@ async def _replay(workspace: Workspace, settings: BusSettings, asked: Invocation
 async def _take_back(workspace: Workspace, asked: Invocation) -> int:
     _demand_lock(workspace)
     async with await MessageStore.open(workspace.folder, watch=False) as post:
-        shipped = (await post.work(remote_outbox.on_their_way)).get(asked.given.node, [])
-        await post.work(lambda visit: remote_outbox.take_back(visit, shipped))
+        shipped = (await post.run(remote_outbox.in_transit)).get(asked.given.node, [])
+        await post.run(lambda tx: remote_outbox.return_to_inbox(tx, shipped))
     return _said(len(shipped), "letter", "taken back", asked)
 
 

@@ -25,7 +25,7 @@ from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.location import AGENT, FOLDER, WORKSPACE
 from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.mail.store import message_lookup
-from switchboard_mcp.mail.store.delivery_rules import gates
+from switchboard_mcp.mail.store.delivery_rules import load_rules
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.terminal import registry
 from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease
@@ -55,7 +55,7 @@ def run(asked: Invocation) -> int:
     if shutil.which(given.program[0]) is None:
         told = f"There is no program '{given.program[0]}'."
         raise refused("command_not_found", told, hint="Install it, or correct the name.")
-    return TerminalSession(asked, folder_of(asked), message_lookup.name_of(given.name)).run()
+    return TerminalSession(asked, folder_of(asked), message_lookup.parse_agent_name(given.name)).run()
 
 
 class TerminalSession:
@@ -102,7 +102,7 @@ class TerminalSession:
             purpose=given.purpose,
             started_at=agent_registry.now(),
         )
-        async with await MessageStore.open(workspace, gates=gates(workspace)) as post:
+        async with await MessageStore.open(workspace, rules=load_rules(workspace)) as post:
             await post.register(self._name)
             told = {
                 "kind": "terminal",

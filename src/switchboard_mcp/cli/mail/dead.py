@@ -12,7 +12,7 @@ from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.messages import DeadLetter
 from switchboard_mcp.mail.store import dead_letters
 from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.filenames import foreign_parts
+from switchboard_mcp.mail.store.filenames import parse_foreign_name
 
 SEE = "`switchboard mail dead --help` shows how."
 
@@ -29,11 +29,11 @@ def run(asked: Invocation) -> int:
 
 
 async def _found(mailbox: Mailbox) -> list[DeadLetter]:
-    def look(visit: Transaction) -> list[DeadLetter]:
-        agents = [mailbox.agent] if mailbox.agent else visit.agents("deadletter")
-        return [dead for agent in agents for dead in dead_letters.listed(visit, agent)]
+    def look(tx: Transaction) -> list[DeadLetter]:
+        agents = [mailbox.agent] if mailbox.agent else tx.agents("deadletter")
+        return [dead for agent in agents for dead in dead_letters.list_dead_letters(tx, agent)]
 
-    return await mailbox.post.work(look)
+    return await mailbox.post.run(look)
 
 
 async def _show(asked: Invocation, mailbox: Mailbox) -> int:
@@ -64,9 +64,9 @@ async def _requeue(asked: Invocation, mailbox: Mailbox, ids: Sequence[str]) -> i
     found = await _found(mailbox)
     chosen = list({(dead.agent, dead.id): dead for dead in (_meant(found, given) for given in ids)}.values())
     for dead in chosen:
-        await mailbox.post.work(lambda visit, dead=dead: dead_letters.requeue(visit, dead.agent, dead.id))  # type: ignore[misc]
+        await mailbox.post.run(lambda tx, dead=dead: dead_letters.requeue(tx, dead.agent, dead.id))  # type: ignore[misc]
     # What was no message is looked at again at once, so that whoever put it back hears of it here.
-    back = {(dead.agent, foreign[1]) for dead in chosen if (foreign := foreign_parts(dead.id))}
+    back = {(dead.agent, foreign[1]) for dead in chosen if (foreign := parse_foreign_name(dead.id))}
     looked = await mailbox.post.deliver()
     refused = [told for told in looked if told.problem is not None and (told.agent, told.file) in back]
     if asked.as_json:

@@ -27,7 +27,7 @@ from switchboard_mcp.mail.location import AGENT, FOLDER, workspace_of
 from switchboard_mcp.mail.messages import Delivery
 from switchboard_mcp.mail.presence import Presence, PresenceLock
 from switchboard_mcp.mail.store import message_lookup
-from switchboard_mcp.mail.store.delivery_rules import gates
+from switchboard_mcp.mail.store.delivery_rules import load_rules
 from switchboard_mcp.mail.store.store import MessageStore
 
 T = TypeVar("T")
@@ -96,12 +96,12 @@ class Mailbox(Struct):
     async def find_id(self, agent: str, given: str) -> str:
         """A message's id from what was typed: all of it, or some of its last characters that only one has."""
         return chosen(
-            given, await self.post.work(lambda visit: message_lookup.ids(visit, agent)), f"'{agent}'"
+            given, await self.post.run(lambda tx: message_lookup.ids(tx, agent)), f"'{agent}'"
         )
 
     async def held_id(self, agent: str) -> str:
         """The one message that the agent has claimed."""
-        held = await self.post.work(lambda visit: message_lookup.ids(visit, agent, ("claimed",)))
+        held = await self.post.run(lambda tx: message_lookup.ids(tx, agent, ("claimed",)))
         if len(held) == 1:
             return held[0]
         told = f"'{agent}' has claimed {plural(len(held), 'message')}: {', '.join(map(short_id, held[:5]))}."
@@ -167,7 +167,7 @@ def folder_of(asked: Invocation) -> str:
 def agent_of(asked: Invocation) -> str:
     """Who asks, as far as it is said."""
     said = asked.given.agent or os.environ.get(AGENT, "")
-    return message_lookup.name_of(said) if said else ""
+    return message_lookup.parse_agent_name(said) if said else ""
 
 
 @asynccontextmanager
@@ -177,7 +177,7 @@ async def opened(asked: Invocation, folder: str, *, watch: bool) -> AsyncIterato
     config = read_config(source) if source else Config()
     agent = agent_of(asked) if hasattr(asked.given, "agent") else ""
     told: list[Delivery] = []
-    async with await MessageStore.open(folder, gates=gates(folder), watch=watch, report=told.append) as post:
+    async with await MessageStore.open(folder, rules=load_rules(folder), watch=watch, report=told.append) as post:
         presence = Presence(os.path.join(folder, FOLDER))
         yield Mailbox(post, presence, folder, config, agent)
         if any(each.problem is None for each in told):

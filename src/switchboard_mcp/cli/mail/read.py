@@ -26,7 +26,7 @@ def run_inbox(asked: Invocation) -> int:
         given = asked.given
         letters = await mailbox.post.peek(agent, limit=given.limit, after=given.after)
         waiting = await asyncio.to_thread(_looked, mailbox, agent)
-        held = len(await mailbox.post.work(lambda visit: message_lookup.ids(visit, agent, ("claimed",))))
+        held = len(await mailbox.post.run(lambda tx: message_lookup.ids(tx, agent, ("claimed",))))
         if asked.as_json:
             told = {"agent": agent, "unread": waiting, "claimed": held, "messages": letters}
             asked.console.out.json(told)
@@ -116,7 +116,7 @@ def run_receipts(asked: Invocation) -> int:
 async def _sent_ids(mailbox: Mailbox, sender: str, given: Sequence[str]) -> list[str] | None:
     if not given:
         return None
-    known = await mailbox.post.work(lambda visit: receipts.listed(visit, sender))
+    known = await mailbox.post.run(lambda tx: receipts.outcomes_by_message(tx, sender))
     return [chosen(each, known, f"'{sender}'") for each in given]
 
 

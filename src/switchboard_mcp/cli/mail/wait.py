@@ -33,7 +33,7 @@ def run(asked: Invocation) -> int:
         seen: set[str] = set()
         if asked.given.new:
             seen = {letter.message.id for letter in await mailbox.post.peek(agent, limit=100_000)}
-        letters = await mailbox.post.wait(agent, asked.given.timeout or LONGEST_S, unless=seen)
+        letters = await mailbox.post.wait(agent, asked.given.timeout or LONGEST_S, exclude=seen)
         await asyncio.to_thread(mailbox.presence.woken, agent)
         if asked.as_json:
             asked.console.out.json({"agent": agent, "messages": letters})
@@ -62,7 +62,7 @@ def _wake_host(asked: Invocation) -> int:
         while not found:
             if not waiter.is_wanted() or os.getppid() != parent:
                 return 0
-            found = await mailbox.post.wait(agent, SLICE_S, unless=known)
+            found = await mailbox.post.wait(agent, SLICE_S, exclude=known)
         if not waiter.finish():
             return 0
         told = await asyncio.to_thread(hooks.notice, folder, agent)

@@ -20,7 +20,7 @@ from switchboard_mcp.cli.mail.show import short_id, show_letter
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.agent_names import agent_name
-from switchboard_mcp.mail.messages import MOST_ATTACHMENT_BYTES, OUTCOMES, Claimed, Draft, Sent, StoredMessage
+from switchboard_mcp.mail.messages import MAX_ATTACHMENT_BYTES, OUTCOMES, Claimed, Draft, Sent, StoredMessage
 from switchboard_mcp.mail.roles import read_role
 from switchboard_mcp.mail.store.store import State
 
@@ -82,13 +82,13 @@ def _payload(asked: Invocation) -> str:
     if given.file:
         try:
             with open(given.file, "rb") as file:
-                data = file.read(MOST_ATTACHMENT_BYTES + 1)
+                data = file.read(MAX_ATTACHMENT_BYTES + 1)
         except OSError as problem:
             told = f"{given.file}: {problem.strerror}."
             raise misuse(told, "Name a file that can be read.") from None
         return _text(data, given.file)
     if given.text == "-":
-        return _text(sys.stdin.buffer.read(MOST_ATTACHMENT_BYTES + 1), "stdin")
+        return _text(sys.stdin.buffer.read(MAX_ATTACHMENT_BYTES + 1), "stdin")
     if given.text is None:
         hint = "Give TEXT, - for stdin, or --file FILE."
         raise misuse("mail send: it is not said what to send.", hint)
@@ -164,7 +164,7 @@ def run_claim(asked: Invocation) -> int:
         given = asked.given
         ids = [await mailbox.find_id(agent, each) for each in given.ids] or None
         claimed = await mailbox.post.claim(
-            agent, most=len(ids or ()) or given.max, lease_s=given.lease, ids=ids
+            agent, limit=len(ids or ()) or given.max, lease_s=given.lease, ids=ids
         )
         await asyncio.to_thread(mailbox.note_look, agent)
         if asked.as_json:
@@ -197,7 +197,7 @@ def run_ack(asked: Invocation) -> int:
     """Settle a message."""
     result = asked.given.result
     if result == "-":
-        result = _text(sys.stdin.buffer.read(MOST_ATTACHMENT_BYTES + 1), "stdin")
+        result = _text(sys.stdin.buffer.read(MAX_ATTACHMENT_BYTES + 1), "stdin")
 
     given = asked.given
     id, outcome = ("", given.id) if given.id in OUTCOMES and not given.outcome else (given.id, given.outcome)

@@ -13,7 +13,7 @@ from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import Transaction
 
 SUFFIX = ".reason.json"
-_MOST_BYTES = 65_536
+_MAX_BYTES = 65_536
 
 
 class Reason(Struct):
@@ -23,15 +23,15 @@ class Reason(Struct):
     at: str = ""
 
 
-def encoded(visit: Transaction, name: str, problem: Failure) -> bytes:
+def encode_reason(tx: Transaction, name: str, problem: Failure) -> bytes:
     """The content of the file, for a dead letter that had this name."""
-    said = {"file": name, "code": problem.code, "reason": problem.message, "at": visit.clocks.iso()}
-    return msgspec.json.encode(said) + b"\n"
+    content = {"file": name, "code": problem.code, "reason": problem.message, "at": tx.clocks.iso()}
+    return msgspec.json.encode(content) + b"\n"
 
 
-def read(visit: Transaction, agent: str, stem: str) -> Reason:
+def read_reason(tx: Transaction, agent: str, stem: str) -> Reason:
     """Why a dead letter is one; empty where nothing says so."""
-    found = file_operations.read(visit.folder("deadletter", agent), f"{stem}{SUFFIX}", _MOST_BYTES)
+    found = file_operations.read(tx.folder("deadletter", agent), f"{stem}{SUFFIX}", _MAX_BYTES)
     if isinstance(found, file_operations.RejectedFile):
         return Reason()
     try:

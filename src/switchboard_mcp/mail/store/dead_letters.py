@@ -20,7 +20,7 @@ from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import (
     MessageFile,
     Outcome,
-    foreign_parts,
+    parse_foreign_name,
     parse,
     receipt_name,
     settled_name,
@@ -28,46 +28,46 @@ from switchboard_mcp.mail.store.filenames import (
 )
 
 
-def bury(visit: Transaction, agent: str, entry: MessageFile, outcome: Outcome, problem: Failure) -> bool:
+def dead_letter(tx: Transaction, agent: str, entry: MessageFile, outcome: Outcome, problem: Failure) -> bool:
     """Make a message a dead letter, and tell its sender; False where somebody else has moved it meanwhile."""
-    message = message_lookup.read(visit, agent, entry)
-    reason = visit.write(dead_letter_reasons.encoded(visit, entry.name, problem))
-    visit.sync_draft(reason)
+    message = message_lookup.read(tx, agent, entry)
+    reason = tx.write(dead_letter_reasons.encode_reason(tx, entry.name, problem))
+    tx.sync_file(reason)
     receipt = None
     if not isinstance(message, file_operations.RejectedFile):
-        told = receipts.ended(message, outcome, problem.message, visit.clocks.iso())
-        receipt = visit.write(receipts.encoded(told))
-        visit.sync_draft(receipt)
-    source, dead = visit.folder(entry.place, agent), visit.folder("deadletter", agent, make=True)
-    with visit.locked(agent):
+        final = receipts.final_receipt(message, outcome, problem.message, tx.clocks.iso())
+        receipt = tx.write(receipts.encode(final))
+        tx.sync_file(receipt)
+    source, dead = tx.folder(entry.place, agent), tx.folder("deadletter", agent, make=True)
+    with tx.locked(agent):
         if not file_operations.exists(source, entry.name):
             return False
-        visit.put(reason, dead, f"{entry.stem}{dead_letter_reasons.SUFFIX}")
-        name = settled_name(entry.stem, entry.fence or visit.number(), outcome)
-        visit.move(source, entry.name, dead, name)
-    visit.sync_folders()
+        tx.put(reason, dead, f"{entry.stem}{dead_letter_reasons.SUFFIX}")
+        name = settled_name(entry.stem, entry.fence or tx.next_number(), outcome)
+        tx.move(source, entry.name, dead, name)
+    tx.sync_folders()
     if receipt is not None and not isinstance(message, file_operations.RejectedFile):
-        outbox = visit.folder("outbox", message.sender, make=True)
-        visit.put(receipt, outbox, receipt_name(message.id, outcome))
-        visit.sync_folders()
+        outbox = tx.folder("outbox", message.sender, make=True)
+        tx.put(receipt, outbox, receipt_name(message.id, outcome))
+        tx.sync_folders()
     return True
 
 
 def stem_of(name: str) -> str:
     """The part of a dead letter's name that its reason has, too."""
-    entry, foreign = parse("deadletter", name), foreign_parts(name)
+    entry, foreign = parse("deadletter", name), parse_foreign_name(name)
     return str(entry.stem) if entry else foreign[0] if foreign else name
 
 
-def listed(visit: Transaction, agent: str) -> list[DeadLetter]:
+def list_dead_letters(tx: Transaction, agent: str) -> list[DeadLetter]:
     """The dead letters of an agent, oldest first."""
     found = []
-    for name in sorted(visit.names("deadletter", agent)):
+    for name in sorted(tx.names("deadletter", agent)):
         if name.endswith(dead_letter_reasons.SUFFIX):
             continue
         entry = parse("deadletter", name)
-        why = dead_letter_reasons.read(visit, agent, stem_of(name))
-        letter = message_lookup.letter(visit, agent, entry) if entry else None
+        why = dead_letter_reasons.read_reason(tx, agent, stem_of(name))
+        letter = message_lookup.load(tx, agent, entry) if entry else None
         found.append(
             DeadLetter(
                 agent=agent,
@@ -81,59 +81,59 @@ def listed(visit: Transaction, agent: str) -> list[DeadLetter]:
     return found
 
 
-def requeue(visit: Transaction, agent: str, dead_id: str) -> None:
+def requeue(tx: Transaction, agent: str, dead_id: str) -> None:
     """Put a dead letter back into the inbox, as if it had never been claimed. Raises `mail_not_found`."""
-    entry = message_lookup.find(visit, agent, dead_id, ("deadletter",))
+    entry = message_lookup.find(tx, agent, dead_id, ("deadletter",))
     if entry is None:
-        _drop_again(visit, agent, dead_id)
+        _requeue_foreign(tx, agent, dead_id)
         return
-    message = message_lookup.read(visit, agent, entry)
+    message = message_lookup.read(tx, agent, entry)
     if not isinstance(message, file_operations.RejectedFile) and message.action == "execute":
-        told = f"'{dead_id}' was to be typed into a terminal, and is not typed later than it was sent."
-        raise refused("mail_forbidden", told, hint="Send it again.")
+        text = f"Message '{dead_id}' was to be typed into a terminal and cannot be requeued."
+        raise refused("mail_forbidden", text, hint="Send it again.")
     if not isinstance(message, file_operations.RejectedFile) and entry.outcome is not None:
         # First of all: where only this has happened, `repair` writes it anew.
         name = receipt_name(dead_id, entry.outcome)
-        if visit.has("outbox", message.sender):
-            _remove(visit, visit.folder("outbox", message.sender), name)
-            visit.sync_folders()
-    _back(visit, agent, entry.name, waiting_name(entry.stem), str(entry.stem))
+        if tx.has("outbox", message.sender):
+            _remove(tx, tx.folder("outbox", message.sender), name)
+            tx.sync_folders()
+    _move_to_inbox(tx, agent, entry.name, waiting_name(entry.stem), str(entry.stem))
 
 
-def _drop_again(visit: Transaction, agent: str, name: str) -> None:
+def _requeue_foreign(tx: Transaction, agent: str, name: str) -> None:
     """What was no message and has been mended is looked at again, as if it had just been dropped there."""
-    foreign = foreign_parts(name)
-    if foreign is None or not visit.has("deadletter", agent):
-        raise _no_letter(agent, name)
+    foreign = parse_foreign_name(name)
+    if foreign is None or not tx.has("deadletter", agent):
+        raise _not_found(agent, name)
     stem, wanted = foreign
-    found = file_operations.read(visit.folder("deadletter", agent), name, signing.MOST_FILE_BYTES)
+    found = file_operations.read(tx.folder("deadletter", agent), name, signing.MAX_FILE_BYTES)
     if isinstance(found, file_operations.FileContent):
         # Told here: in the inbox it would for a moment pass for a file that is still being written.
-        message = message_validation.from_file(found.data, agent, wanted, visit.clocks.iso())
-        if isinstance(message, Failure) or not message_validation.is_named_so(wanted):
-            told = message.message if isinstance(message, Failure) else f"'{wanted}' is not msg_….json."
-            hint = f"Mend {visit.tree.path}/deadletter/{agent}/{name}, then put it back."
-            raise refused("mail_message_invalid", told, hint=hint)
-    _back(visit, agent, name, wanted, stem)
+        message = message_validation.from_file(found.data, agent, wanted, tx.clocks.iso())
+        if isinstance(message, Failure) or not message_validation.has_message_name(wanted):
+            text = message.message if isinstance(message, Failure) else f"'{wanted}' is not msg_….json."
+            hint = f"Mend {tx.directory.path}/deadletter/{agent}/{name}, then put it back."
+            raise refused("mail_message_invalid", text, hint=hint)
+    _move_to_inbox(tx, agent, name, wanted, stem)
 
 
-def _back(visit: Transaction, agent: str, name: str, wanted: str, stem: str) -> None:
-    dead, inbox = visit.folder("deadletter", agent), visit.folder("inbox", agent, make=True)
-    with visit.locked(agent):
+def _move_to_inbox(tx: Transaction, agent: str, name: str, wanted: str, stem: str) -> None:
+    dead, inbox = tx.folder("deadletter", agent), tx.folder("inbox", agent, make=True)
+    with tx.locked(agent):
         try:
-            visit.move(dead, name, inbox, wanted)
+            tx.move(dead, name, inbox, wanted)
         except FileNotFoundError:
-            raise _no_letter(agent, name) from None
-    visit.sync_folders()
-    _remove(visit, dead, f"{stem}{dead_letter_reasons.SUFFIX}")
+            raise _not_found(agent, name) from None
+    tx.sync_folders()
+    _remove(tx, dead, f"{stem}{dead_letter_reasons.SUFFIX}")
 
 
-def _no_letter(agent: str, name: str) -> SwitchboardError:
+def _not_found(agent: str, name: str) -> SwitchboardError:
     return refused("mail_not_found", f"'{agent}' has no dead letter '{name[:150]}'.")
 
 
-def _remove(visit: Transaction, folder: int, name: str) -> None:
+def _remove(tx: Transaction, folder: int, name: str) -> None:
     try:
-        visit.remove(folder, name)
+        tx.remove(folder, name)
     except FileNotFoundError:
         pass  # It never came to be, or a crash came after it went.

@@ -9,13 +9,13 @@ import os
 
 from switchboard_mcp.mail import personas
 from switchboard_mcp.mail.location import FOLDER
-from switchboard_mcp.mail.messages import Gate
+from switchboard_mcp.mail.messages import DeliveryRule
 from switchboard_mcp.mail.terminal import registry
 from switchboard_mcp.mail.workflows import delivery_rule
 
 
-def gates(workspace: str) -> list[Gate]:
-    """The gates of a workspace."""
+def load_rules(workspace: str) -> list[DeliveryRule]:
+    """The rules of a workspace."""
     folder = os.path.join(workspace, FOLDER)
     # Workflows first: they say in which role the recipient is asked, and personas are chosen by that.
     return [registry.gate(folder), delivery_rule.gate(folder), personas.gate(folder)]

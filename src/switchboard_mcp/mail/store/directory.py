@@ -22,15 +22,15 @@ from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.clocks import Clocks
 from switchboard_mcp.mail.store.filenames import MessageFile
 from switchboard_mcp.mail.store.fsync import FsyncBatcher
-from switchboard_mcp.mail.store.ordering import Counter, take
+from switchboard_mcp.mail.store.ordering import Counter, reserve
 from switchboard_mcp.system.atomic_write import keep_out_of_git
 
 AGENT_FOLDERS = ("inbox", "claimed", "archive", "deadletter", "outbox", "keys")
 FOLDERS = (*AGENT_FOLDERS, "attachments", "reviews", "locks", "tmp")
 COUNTER = "order"
 # One file for each agent that lives on another machine; the bus writes them.
-ELSEWHERE = "elsewhere"
-SEAL_KEY = "seal.key"
+REMOTE_AGENTS = "elsewhere"
+SIGNING_KEY = "seal.key"
 _COUNTER_BYTES = 256
 # Names with higher numbers were not made here; to go on from there would use the digits up.
 _HIGHEST = 8_000_000_000_000_000
@@ -54,11 +54,11 @@ class StoreDirectory:
         self.writer = os.urandom(6).hex()
         self._alive = -1
         self._files = 0
-        self.syncer = FsyncBatcher()
+        self.fsync = FsyncBatcher()
         # Files whose seal was found right, by agent and name.
-        self.known: dict[str, dict[str, VerifiedMessage]] = {}
+        self.verified: dict[str, dict[str, VerifiedMessage]] = {}
         # Under which name a message was claimed, by agent and id. A hint: others move files too.
-        self.held: dict[tuple[str, str], MessageFile] = {}
+        self.claimed: dict[tuple[str, str], MessageFile] = {}
 
     def next_temporary(self) -> str:
         """A name nobody else uses."""
@@ -82,7 +82,7 @@ class StoreDirectory:
             finally:
                 os.close(root)
         except OSError as problem:
-            raise SwitchboardError(file_operations.trouble(problem, self.path)) from None
+            raise SwitchboardError(file_operations.failure_for(problem, self.path)) from None
 
     def _stay_alive(self, root: int) -> None:
         folder = file_operations.open_folder("tmp", root)
@@ -95,43 +95,43 @@ class StoreDirectory:
                 raise refused("mail_not_stored", f"{self.path}/tmp is locked.")
         except OSError as problem:
             os.close(descriptor)
-            told = f"The file system of {self.path} cannot lock files: {problem.strerror}."
+            message = f"The file system of {self.path} cannot lock files: {problem.strerror}."
             hint = "Put the workspace on a local disk, or mount it with locks."
-            raise refused("mail_not_stored", told, hint=hint) from None
+            raise refused("mail_not_stored", message, hint=hint) from None
         self._alive = descriptor
 
-    def stay_alive(self, visit: Transaction) -> None:
+    def stay_alive(self, tx: Transaction) -> None:
         """Hold the lock again where somebody has taken its file away: the temporary files would seem left over."""
-        if self._alive >= 0 and not file_operations.exists(visit.folder("tmp"), f"{self.writer}.lock"):
+        if self._alive >= 0 and not file_operations.exists(tx.folder("tmp"), f"{self.writer}.lock"):
             os.close(self._alive)
             self._alive = -1
-            self._stay_alive(visit.root)
+            self._stay_alive(tx.root)
 
     def close(self) -> None:
         """Nothing of this process is wanted any more."""
-        self.syncer.close()
+        self.fsync.close()
         if self._alive < 0:
             return
         try:
-            with self.visit() as visit:
-                file_operations.remove(visit.folder("tmp"), f"{self.writer}.lock")
+            with self.transaction() as tx:
+                file_operations.remove(tx.folder("tmp"), f"{self.writer}.lock")
         except (OSError, SwitchboardError):
             pass  # The tree may be gone, or not be ours to write any more.
         os.close(self._alive)
         self._alive = -1
 
     @contextmanager
-    def visit(self, numbers: int = 0) -> Iterator[Transaction]:
+    def transaction(self, numbers: int = 0) -> Iterator[Transaction]:
         """One round of work; `numbers` are needed for certain."""
         with ExitStack() as stack:
             try:
                 root = file_operations.open_folder(self.path)
             except OSError as problem:
-                raise SwitchboardError(file_operations.trouble(problem, self.path)) from None
+                raise SwitchboardError(file_operations.failure_for(problem, self.path)) from None
             stack.callback(os.close, root)
-            visit = Transaction(self, root, numbers)
-            stack.callback(visit.close)
-            yield visit
+            tx = Transaction(self, root, numbers)
+            stack.callback(tx.close)
+            yield tx
 
 
 class VerifiedMessage(Struct, frozen=True):
@@ -146,12 +146,12 @@ class VerifiedMessage(Struct, frozen=True):
 class Transaction:
     """The open folders of a round, and what it has left to sync."""
 
-    def __init__(self, tree: StoreDirectory, root: int, numbers: int) -> None:
-        self.tree = tree
+    def __init__(self, directory: StoreDirectory, root: int, numbers: int) -> None:
+        self.directory = directory
         self.root = root
-        self.clocks = tree.clocks
+        self.clocks = directory.clocks
         self._folders: dict[tuple[str, ...], int] = {}
-        self._drafts: list[TempFile] = []
+        self._temp_files: list[TempFile] = []
         self._dirty: set[int] = set()
         self._reserve = numbers
         self._numbers: list[int] = []
@@ -160,9 +160,9 @@ class Transaction:
 
     def close(self) -> None:
         """Take away what was not published, and let go of the folders."""
-        for draft in tuple(self._drafts):
+        for draft in tuple(self._temp_files):
             try:
-                self.drop(draft)
+                self.discard(draft)
             except OSError:
                 pass  # The disk that failed the job fails this too; `repair` takes them away.
         for descriptor in self._folders.values():
@@ -197,30 +197,30 @@ class Transaction:
 
     def write(self, data: bytes) -> TempFile:
         """A temporary file; it goes away at the end unless it is published."""
-        if not self._drafts:
-            self.tree.stay_alive(self)
-        name = self.tree.next_temporary()
+        if not self._temp_files:
+            self.directory.stay_alive(self)
+        name = self.directory.next_temporary()
         draft = TempFile(name, file_operations.create(self.folder("tmp"), name, data))
-        self._drafts.append(draft)
+        self._temp_files.append(draft)
         return draft
 
-    def sync_draft(self, draft: TempFile) -> None:
+    def sync_file(self, draft: TempFile) -> None:
         """Its content is on the disk when this returns."""
-        problem = self.sync_drafts([draft])[0]
+        problem = self.sync_files([draft])[0]
         if problem is not None:
             raise problem
 
-    def sync_drafts(self, drafts: Sequence[TempFile]) -> list[OSError | None]:
+    def sync_files(self, drafts: Sequence[TempFile]) -> list[OSError | None]:
         """Their content is on the disk when this returns; what went wrong with each."""
-        told = self.tree.syncer.sync([draft.descriptor for draft in drafts])
+        problems = self.directory.fsync.sync([draft.descriptor for draft in drafts])
         for draft in drafts:
             os.close(draft.descriptor)
             draft.descriptor = -1
-        return told
+        return problems
 
-    def drop(self, draft: TempFile) -> None:
+    def discard(self, draft: TempFile) -> None:
         """It is not needed after all."""
-        self._drafts.remove(draft)
+        self._temp_files.remove(draft)
         if draft.descriptor >= 0:
             os.close(draft.descriptor)
         file_operations.remove(self.folder("tmp"), draft.name)
@@ -228,13 +228,13 @@ class Transaction:
     def publish(self, draft: TempFile, folder: int, name: str) -> None:
         """Give it its name, unless that is taken (FileExistsError)."""
         file_operations.move(self.folder("tmp"), draft.name, folder, name)
-        self._drafts.remove(draft)
+        self._temp_files.remove(draft)
         self._dirty.add(folder)
 
     def put(self, draft: TempFile, folder: int, name: str) -> None:
         """Give it its name, in place of what had it."""
         file_operations.replace(self.folder("tmp"), draft.name, folder, name)
-        self._drafts.remove(draft)
+        self._temp_files.remove(draft)
         self._dirty.add(folder)
 
     def move(self, folder: int, name: str, target_folder: int, target: str) -> None:
@@ -247,7 +247,7 @@ class Transaction:
         file_operations.remove(folder, name)
         self._dirty.add(folder)
 
-    def doubt(self, agent: str) -> None:
+    def mark_unsynced(self, agent: str) -> None:
         """Messages of this agent were seen that somebody else may not have brought to the disk yet."""
         for place in ("inbox", "claimed", "archive", "deadletter"):
             if self.has(place, agent):
@@ -256,7 +256,7 @@ class Transaction:
     def sync_folders(self) -> None:
         """All names of this round are on the disk when this returns."""
         dirty, self._dirty = self._dirty, set()
-        for problem in self.tree.syncer.sync(sorted(dirty)):
+        for problem in self.directory.fsync.sync(sorted(dirty)):
             if problem is not None:
                 raise problem
 
@@ -272,7 +272,7 @@ class Transaction:
     def _lock(self, name: str) -> Iterator[int]:
         if name in self._held:
             raise RuntimeError(f"{name} is held already")
-        with file_operations.lock(self.folder("locks"), name, f"{self.tree.path}/locks") as descriptor:
+        with file_operations.lock(self.folder("locks"), name, f"{self.directory.path}/locks") as descriptor:
             self._held.add(name)
             try:
                 yield descriptor
@@ -285,32 +285,32 @@ class Transaction:
         with self._lock("state"):
             yield
 
-    def number(self) -> int:
+    def next_number(self) -> int:
         """The next number of the tree."""
         if not self._numbers:
-            self._numbers = self._take(max(1, self._reserve))
+            self._numbers = self._reserve_numbers(max(1, self._reserve))
             self._numbers.reverse()
             self._reserve = 1
         return self._numbers.pop()
 
-    def _take(self, count: int) -> list[int]:
+    def _reserve_numbers(self, count: int) -> list[int]:
         with self._lock(COUNTER) as descriptor:
-            before = self._counter(os.pread(descriptor, _COUNTER_BYTES, 0))
-            taken = take(before, count, self.clocks.boot, self.clocks.microseconds())
+            before = self._parse_counter(os.pread(descriptor, _COUNTER_BYTES, 0))
+            taken = reserve(before, count, self.clocks.boot, self.clocks.microseconds())
             os.pwrite(descriptor, msgspec.json.encode(taken.counter).ljust(_COUNTER_BYTES), 0)
             if taken.durable:
                 file_operations.sync(descriptor)
                 file_operations.sync(self.folder("locks"))
             return list(range(taken.first, taken.first + count))
 
-    def _counter(self, data: bytes) -> Counter:
+    def _parse_counter(self, data: bytes) -> Counter:
         try:
             return msgspec.json.decode(data, type=Counter)
         except (msgspec.DecodeError, UnicodeDecodeError):
             # New, or spoilt: whatever stands in a name is lower than what comes now.
-            return Counter("", self._highest(), 0)
+            return Counter("", self._highest_on_disk(), 0)
 
-    def _highest(self) -> int:
+    def _highest_on_disk(self) -> int:
         from re import findall  # Only where the counter is new or spoilt.
 
         found = [0]
@@ -332,30 +332,30 @@ class Transaction:
                 continue  # A link, a file, somebody else's: `verify` tells of it.
         return sorted(found)
 
-    def is_elsewhere(self, agent: str) -> bool:
+    def is_remote(self, agent: str) -> bool:
         """Whether the agent lives on another machine: its inbox here is what waits to be shipped."""
-        return self.has(ELSEWHERE) and file_operations.exists(self.folder(ELSEWHERE), agent)
+        return self.has(REMOTE_AGENTS) and file_operations.exists(self.folder(REMOTE_AGENTS), agent)
 
-    def key(self) -> bytes:
+    def signing_key(self) -> bytes:
         """What seals are made with."""
         if self._key is None:
-            found = file_operations.read(self.root, SEAL_KEY, 1024)
+            found = file_operations.read(self.root, SIGNING_KEY, 1024)
             if isinstance(found, file_operations.RejectedFile):
-                found = self._new_key(found)
+                found = self._create_key(found)
             self._key = found.data.strip()[:64]
         return self._key
 
-    def _new_key(self, why: file_operations.RejectedFile) -> file_operations.FileContent:
+    def _create_key(self, why: file_operations.RejectedFile) -> file_operations.FileContent:
         if not why.gone:
-            raise refused("mail_unsafe", f"{self.tree.path}/{SEAL_KEY}: {why.reason}.")
+            raise refused("mail_unsafe", f"{self.directory.path}/{SIGNING_KEY}: {why.reason}.")
         draft = self.write(os.urandom(24).hex().encode())
-        self.sync_draft(draft)
+        self.sync_file(draft)
         try:
-            self.publish(draft, self.root, SEAL_KEY)
+            self.publish(draft, self.root, SIGNING_KEY)
         except FileExistsError:
-            self.drop(draft)
+            self.discard(draft)
         file_operations.sync(self.root)
-        found = file_operations.read(self.root, SEAL_KEY, 1024)
+        found = file_operations.read(self.root, SIGNING_KEY, 1024)
         if isinstance(found, file_operations.RejectedFile):
-            raise refused("mail_unsafe", f"{self.tree.path}/{SEAL_KEY}: {found.reason}.")
+            raise refused("mail_unsafe", f"{self.directory.path}/{SIGNING_KEY}: {found.reason}.")
         return found

@@ -28,21 +28,21 @@ _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 _NO_REPLACE = 1
 _UNKNOWN_CALL = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTTY})
 # Holders keep a lock for a few renames; one that is stopped in the middle must not hang the others for ever.
-LOCK_WITHIN_S = 30.0
+LOCK_TIMEOUT_S = 30.0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _renameat2 = getattr(_libc, "renameat2", None)
 
 
-def _known_syncfs() -> Callable[[int], int] | None:
+def _load_syncfs() -> Callable[[int], int] | None:
     """`syncfs`, where it tells of errors: since Linux 5.8."""
     release = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    told = sys.platform == "linux" and release is not None and (int(release[1]), int(release[2])) >= (5, 8)
-    found: Callable[[int], int] | None = getattr(_libc, "syncfs", None) if told else None
+    reports_errors = sys.platform == "linux" and release is not None and (int(release[1]), int(release[2])) >= (5, 8)
+    found: Callable[[int], int] | None = getattr(_libc, "syncfs", None) if reports_errors else None
     return found
 
 
-_syncfs = _known_syncfs()
+_syncfs = _load_syncfs()
 
 
 class RejectedFile(Struct, frozen=True):
@@ -161,7 +161,7 @@ def exists(folder: int, name: str) -> bool:
     return True
 
 
-def changed(folder: int, name: str) -> float | None:
+def mtime(folder: int, name: str) -> float | None:
     """When a file was last changed, or came to its name, in seconds; None where it is gone."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -203,7 +203,7 @@ def read(folder: int, name: str, limit: int) -> FileContent | RejectedFile:
     Nothing else is even opened: to open a device or a pipe may do something.
     """
     try:
-        unfit = _unfit(os.stat(name, dir_fd=folder, follow_symlinks=False), limit)
+        unfit = _rejection(os.stat(name, dir_fd=folder, follow_symlinks=False), limit)
         if unfit is not None:
             return unfit
         descriptor = os.open(name, _READ, dir_fd=folder)
@@ -213,7 +213,7 @@ def read(folder: int, name: str, limit: int) -> FileContent | RejectedFile:
         return RejectedFile(f"it cannot be opened: {problem.strerror}")
     try:
         found = os.fstat(descriptor)
-        unfit = _unfit(found, limit)
+        unfit = _rejection(found, limit)
         if unfit is not None:
             return unfit
         data = b""
@@ -224,7 +224,7 @@ def read(folder: int, name: str, limit: int) -> FileContent | RejectedFile:
         os.close(descriptor)
 
 
-def _unfit(found: os.stat_result, limit: int) -> RejectedFile | None:
+def _rejection(found: os.stat_result, limit: int) -> RejectedFile | None:
     if stat.S_ISLNK(found.st_mode):
         return RejectedFile("it is a symbolic link")
     if not stat.S_ISREG(found.st_mode):
@@ -241,15 +241,15 @@ def _too_large(limit: int) -> RejectedFile:
 
 
 @contextmanager
-def lock(folder: int, name: str, path: str, *, within_s: float = LOCK_WITHIN_S) -> Iterator[int]:
+def lock(folder: int, name: str, path: str, *, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[int]:
     """Hold the lock of this name; it ends with this process at the latest. Yields the lock file's descriptor."""
     descriptor = os.open(name, _LOCK, 0o600, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise refused("mail_unsafe", f"{path}/{name} is no regular file.")
-        if not _locked(descriptor, path, within_s):
-            told = f"Another process has held the lock {path}/{name} for {within_s:g} s."
-            raise refused("mail_not_stored", told, hint="Find it (`fuser` tells) and let it go on.")
+        if not _acquire(descriptor, path, timeout_s):
+            message = f"Another process has held the lock {path}/{name} for {timeout_s:g} s."
+            raise refused("mail_not_stored", message, hint="Find it (`fuser` tells) and let it go on.")
         yield descriptor
     finally:
         os.close(descriptor)
@@ -264,24 +264,24 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-def _locked(descriptor: int, path: str, within_s: float) -> bool:
-    until = time.monotonic() + within_s
+def _acquire(descriptor: int, path: str, timeout_s: float) -> bool:
+    until = time.monotonic() + timeout_s
     pause = 0.0001
     while True:
         try:
             if try_lock(descriptor):
                 return True
         except OSError as problem:
-            told = f"The file system of {path} cannot lock files: {problem.strerror}."
+            message = f"The file system of {path} cannot lock files: {problem.strerror}."
             hint = "Put the workspace on a local disk, or mount it with locks."
-            raise refused("mail_not_stored", told, hint=hint) from None
+            raise refused("mail_not_stored", message, hint=hint) from None
         if time.monotonic() >= until:
             return False
         time.sleep(pause)
         pause = min(pause * 2, 0.01)
 
 
-def trouble(problem: OSError, path: str) -> Failure:
+def failure_for(problem: OSError, path: str) -> Failure:
     """What an error of the system means for somebody who sends a message."""
     code = problem.errno
     if code in (errno.ENOSPC, errno.EDQUOT):
@@ -289,14 +289,14 @@ def trouble(problem: OSError, path: str) -> Failure:
             "mail_not_stored", f"No room is left on the disk of {path}.", hint="Make room, then try again."
         )
     if code in (errno.EROFS, errno.EACCES, errno.EPERM):
-        told = f"{path} cannot be written: {problem.strerror}."
-        return failure("mail_not_stored", told, hint="Make the folder writable, then try again.")
+        message = f"{path} cannot be written: {problem.strerror}."
+        return failure("mail_not_stored", message, hint="Make the folder writable, then try again.")
     if code in (errno.ENOENT, errno.ESTALE):
-        told = f"Something in {path} has vanished: {problem.filename or 'a folder'}."
-        return failure("mail_not_stored", told, hint="Put the folder back, or start anew with an empty one.")
+        message = f"Something in {path} has vanished: {problem.filename or 'a folder'}."
+        return failure("mail_not_stored", message, hint="Put the folder back, or start anew with an empty one.")
     if code in (errno.ELOOP, errno.ENOTDIR):
-        told = f"{path} holds a link or a file where a folder must be: {problem.filename or 'unknown'}."
-        return failure("mail_unsafe", told)
+        message = f"{path} holds a link or a file where a folder must be: {problem.filename or 'unknown'}."
+        return failure("mail_unsafe", message)
     if code in (errno.EMFILE, errno.ENFILE):
         return failure("mail_not_stored", f"Too many files are open to write into {path}.")
     return failure("mail_not_stored", f"{path}: {problem.strerror or problem}.")

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 ORDER_DIGITS = 16
 # How often a message may be claimed and come back; enough for a few crashes, and what has ended so many claims is
 # likely to end the next one too.
-MOST_RETURNS = 4
+MAX_RETURNS = 4
 # What follows `msg_` in an id; the longest still makes a file name with a lease.
 MESSAGE_ID = r"msg_[A-Za-z0-9_-]{1,100}"
 _ID = re.compile(MESSAGE_ID)
@@ -76,7 +76,7 @@ class Lease(NamedTuple):
     uptime: int
     clock: int
 
-    def is_over(self, now: Now) -> bool:
+    def has_expired(self, now: Now) -> bool:
         """Whether somebody else may have the message."""
         return now.uptime >= self.uptime if now.boot == self.boot else now.clock >= self.clock
 
@@ -96,7 +96,7 @@ class MessageFile(NamedTuple):
     """How often it was claimed, and came back unsettled."""
 
 
-def lease_until(fence: int, now: Now, lease_ms: int) -> Lease:
+def new_lease(fence: int, now: Now, lease_ms: int) -> Lease:
     """A lease that begins now."""
     return Lease(fence, now.boot, now.uptime + lease_ms, now.clock + lease_ms)
 
@@ -106,31 +106,31 @@ def is_message_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def is_own_id(text: str) -> bool:
+def is_store_id(text: str) -> bool:
     """Whether it is of the form that the desk gives its messages."""
     return _OWN.fullmatch(text) is not None
 
 
-def names_of(message_id: str) -> list[tuple[str, int]]:
+def name_patterns(message_id: str) -> list[tuple[str, int]]:
     """How the name of a message's file may go on from which place: our own ids are how it begins, any other comes
     behind an order that the id does not tell. What came from another machine has an id like our own.
     """
-    begins = [(f"{message_id}.", 0)] if is_own_id(message_id) else []
+    begins = [(f"{message_id}.", 0)] if is_store_id(message_id) else []
     return [*begins, (f"_file-{message_id.removeprefix('msg_')}.", len("msg_") + ORDER_DIGITS)]
 
 
 def waiting_name(stem: Stem, returns: int = 0) -> str:
     """The name in an inbox."""
-    return f"{stem}{_again(returns)}.json"
+    return f"{stem}{_returns_part(returns)}.json"
 
 
-def _again(returns: int) -> str:
+def _returns_part(returns: int) -> str:
     return f".{returns}" if returns else ""
 
 
 def claimed_name(stem: Stem, lease: Lease, returns: int = 0) -> str:
     """The name while somebody holds it."""
-    return f"{stem}{_again(returns)}.{lease.fence:0{ORDER_DIGITS}d}.{lease.boot}.{lease.uptime}.{lease.clock}.json"
+    return f"{stem}{_returns_part(returns)}.{lease.fence:0{ORDER_DIGITS}d}.{lease.boot}.{lease.uptime}.{lease.clock}.json"
 
 
 def shipped_name(stem: Stem, node: str, sequence: int) -> str:
@@ -148,7 +148,7 @@ def foreign_stem(number: int) -> str:
     return f"foreign_{number:0{ORDER_DIGITS}d}"
 
 
-def foreign_parts(name: str) -> tuple[str, str] | None:
+def parse_foreign_name(name: str) -> tuple[str, str] | None:
     """Such a stem and the name that the file had, by its name among the dead letters; None where it is another's."""
     found = _FOREIGN.fullmatch(name)
     return (found[1], found[2]) if found else None
@@ -159,7 +159,7 @@ def receipt_name(message_id: str, outcome: Outcome | None = None) -> str:
     return f"receipt_{message_id}.{outcome}.json" if outcome else f"receipt_{message_id}.json"
 
 
-def receipt_for(name: str) -> tuple[str, Outcome | None] | None:
+def parse_receipt_name(name: str) -> tuple[str, Outcome | None] | None:
     """Which message a receipt is of, and whether of its end, by its name."""
     found = _RECEIPT.fullmatch(name)
     return (found[1], _OUTCOMES.get(found[2])) if found else None

@@ -14,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from switchboard_mcp.mail.store import file_operations
 
 # Fewer are synced one after the other.
-FEW = 3
+MAX_SEQUENTIAL = 3
 THREADS = 16
 # Beyond this a sync of everything takes too long to be tried: more than a slow disk writes in a tenth of a second.
-QUIET_KB = 32_768
+MAX_DIRTY_KB = 32_768
 # How much one measurement counts against those before, and after how many rounds the other way is tried again.
-WEIGHT = 0.2
-RETRY_ROUNDS = 64
+SMOOTHING = 0.2
+RETRY_BATCHES = 64
 
 
 class FsyncBatcher:
@@ -29,9 +29,9 @@ class FsyncBatcher:
     def __init__(self) -> None:
         self._threads: ThreadPoolExecutor | None = None
         # Seconds: for one file of many asked for together, and for everything. Both begin unknown.
-        self._each: float | None = None
-        self._whole: float | None = None
-        self._rounds = 0
+        self._per_file_s: float | None = None
+        self._syncfs_s: float | None = None
+        self._batches = 0
 
     def close(self) -> None:
         """Let the threads go."""
@@ -41,37 +41,37 @@ class FsyncBatcher:
 
     def sync(self, descriptors: Sequence[int]) -> list[OSError | None]:
         """All of these are on the disk when this returns; what went wrong with each."""
-        if len(descriptors) <= FEW:
-            return [_synced(descriptor) for descriptor in descriptors]
-        self._rounds += 1
+        if len(descriptors) <= MAX_SEQUENTIAL:
+            return [_try_sync(descriptor) for descriptor in descriptors]
+        self._batches += 1
         begin = time.perf_counter()
-        if self.prefers_whole(len(descriptors)) and file_operations.dirty_kb() < QUIET_KB:
+        if self.prefers_syncfs(len(descriptors)) and file_operations.dirty_kb() < MAX_DIRTY_KB:
             try:
                 if file_operations.sync_all(descriptors[0]):
-                    self._whole = _blend(self._whole, time.perf_counter() - begin)
+                    self._syncfs_s = _blend(self._syncfs_s, time.perf_counter() - begin)
                     return [None] * len(descriptors)
             except OSError as problem:
                 return [problem] * len(descriptors)
-            self._whole = float("inf")
+            self._syncfs_s = float("inf")
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, "switchboard-sync")
-        told = list(self._threads.map(_synced, descriptors))
-        self._each = _blend(self._each, (time.perf_counter() - begin) / len(descriptors))
-        return told
+        results = list(self._threads.map(_try_sync, descriptors))
+        self._per_file_s = _blend(self._per_file_s, (time.perf_counter() - begin) / len(descriptors))
+        return results
 
-    def prefers_whole(self, count: int) -> bool:
+    def prefers_syncfs(self, count: int) -> bool:
         """Whether one sync of everything is likely to be quicker than `count` single ones."""
-        if self._whole is None or self._each is None:
-            return self._whole is None
-        quicker = self._whole < self._each * count
-        return quicker if self._rounds % RETRY_ROUNDS else not quicker and self._whole != float("inf")
+        if self._syncfs_s is None or self._per_file_s is None:
+            return self._syncfs_s is None
+        quicker = self._syncfs_s < self._per_file_s * count
+        return quicker if self._batches % RETRY_BATCHES else not quicker and self._syncfs_s != float("inf")
 
 
 def _blend(before: float | None, now: float) -> float:
-    return now if before is None else before + WEIGHT * (now - before)
+    return now if before is None else before + SMOOTHING * (now - before)
 
 
-def _synced(descriptor: int) -> OSError | None:
+def _try_sync(descriptor: int) -> OSError | None:
     try:
         file_operations.sync(descriptor)
     except OSError as problem:

@@ -13,18 +13,18 @@ from switchboard_mcp.mail.messages import MailMessage, StoredMessage
 from switchboard_mcp.mail.store import dead_letter_reasons, file_operations, signing
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import (
-    MOST_RETURNS,
+    MAX_RETURNS,
     PLACES,
     MessageFile,
     Place,
     Stem,
-    names_of,
+    name_patterns,
     parse,
 )
 from switchboard_mcp.suites.fuzzy import nearest
 
 
-def name_of(written: str) -> str:
+def parse_agent_name(written: str) -> str:
     """The agent's name, or `mail_name_invalid`."""
     name = agent_name(written)
     if name is None:
@@ -33,60 +33,60 @@ def name_of(written: str) -> str:
     return name
 
 
-def known_agent(visit: Transaction, written: str) -> str:
+def require_agent(tx: Transaction, written: str) -> str:
     """The name of somebody who has an inbox, or `mail_recipient_unknown` with the nearest names."""
-    name = name_of(written)
-    if not visit.has("inbox", name):
-        there = visit.agents()
-        told = f"There is no agent '{name}' here."
-        told += f" There are: {', '.join(there[:20])}." if there else " Nobody has registered yet."
-        raise refused("mail_recipient_unknown", told, nearest=nearest(name, there))
+    name = parse_agent_name(written)
+    if not tx.has("inbox", name):
+        there = tx.agents()
+        message = f"There is no agent '{name}' here."
+        message += f" There are: {', '.join(there[:20])}." if there else " Nobody has registered yet."
+        raise refused("mail_recipient_unknown", message, nearest=nearest(name, there))
     return name
 
 
-def demand_here(visit: Transaction, agent: str) -> None:
+def require_local(tx: Transaction, agent: str) -> None:
     """Refuse to hand out the mail of somebody who lives on another machine."""
-    if visit.is_elsewhere(agent):
-        told = f"'{agent}' lives on another machine, where its mail is handed out."
-        raise refused("mail_agent_elsewhere", told)
+    if tx.is_remote(agent):
+        message = f"'{agent}' lives on another machine, where its mail is handed out."
+        raise refused("mail_agent_elsewhere", message)
 
 
-def entries(visit: Transaction, place: Place, agent: str) -> list[MessageFile]:
+def entries(tx: Transaction, place: Place, agent: str) -> list[MessageFile]:
     """The messages in one place, in their order; whatever else is there is left out."""
-    found = (parse(place, name) for name in visit.names(place, agent))
+    found = (parse(place, name) for name in tx.names(place, agent))
     return sorted((entry for entry in found if entry), key=lambda entry: entry.stem.order)
 
 
-def ids(visit: Transaction, agent: str, places: Sequence[Place] = PLACES) -> list[str]:
+def ids(tx: Transaction, agent: str, places: Sequence[Place] = PLACES) -> list[str]:
     """The ids of all messages there, each place in its order."""
-    return [entry.stem.id for place in places for entry in entries(visit, place, agent)]
+    return [entry.stem.id for place in places for entry in entries(tx, place, agent)]
 
 
 def find(
-    visit: Transaction, agent: str, message_id: str, places: Sequence[Place] = PLACES
+    tx: Transaction, agent: str, message_id: str, places: Sequence[Place] = PLACES
 ) -> MessageFile | None:
     """Where the message with this id is: where this process claimed it, else by what its name must be."""
-    held = visit.tree.held.get((agent, message_id))
-    if held is not None and held.place in places and _is_there(visit, held.place, agent, held.name):
+    held = tx.directory.claimed.get((agent, message_id))
+    if held is not None and held.place in places and _file_exists(tx, held.place, agent, held.name):
         return held
-    for begins, at in names_of(message_id):
+    for begins, at in name_patterns(message_id):
         for place in places:
-            entry = _in_place(visit, place, agent, begins, at)
+            entry = _find_in(tx, place, agent, begins, at)
             if entry is not None:
                 return entry
     return None
 
 
-def holds(visit: Transaction, agent: str, stem: Stem) -> bool:
+def exists(tx: Transaction, agent: str, stem: Stem) -> bool:
     """Whether the message is anywhere. Only certain while its mailbox is locked."""
-    return any(_in_place(visit, place, agent, f"{stem}.") is not None for place in PLACES)
+    return any(_find_in(tx, place, agent, f"{stem}.") is not None for place in PLACES)
 
 
-def _in_place(visit: Transaction, place: Place, agent: str, begins: str, at: int = 0) -> MessageFile | None:
+def _find_in(tx: Transaction, place: Place, agent: str, begins: str, at: int = 0) -> MessageFile | None:
     """The message whose name has these letters at this place in it; no listing where the whole name is known."""
     if place == "inbox" and not at:
-        return _waiting(visit, agent, begins)
-    for name in visit.names(place, agent):
+        return _find_waiting(tx, agent, begins)
+    for name in tx.names(place, agent):
         if name.startswith(begins, at):
             entry = parse(place, name)
             if entry is not None:
@@ -94,24 +94,24 @@ def _in_place(visit: Transaction, place: Place, agent: str, begins: str, at: int
     return None
 
 
-def _waiting(visit: Transaction, agent: str, begins: str) -> MessageFile | None:
-    for returns in range(MOST_RETURNS + 1):
+def _find_waiting(tx: Transaction, agent: str, begins: str) -> MessageFile | None:
+    for returns in range(MAX_RETURNS + 1):
         name = f"{begins}{returns}.json" if returns else f"{begins}json"
-        if _is_there(visit, "inbox", agent, name):
+        if _file_exists(tx, "inbox", agent, name):
             return parse("inbox", name)
     return None
 
 
-def _is_there(visit: Transaction, place: Place, agent: str, name: str) -> bool:
-    return visit.has(place, agent) and file_operations.exists(visit.folder(place, agent), name)
+def _file_exists(tx: Transaction, place: Place, agent: str, name: str) -> bool:
+    return tx.has(place, agent) and file_operations.exists(tx.folder(place, agent), name)
 
 
-def read(visit: Transaction, agent: str, entry: MessageFile) -> MailMessage | file_operations.RejectedFile:
+def read(tx: Transaction, agent: str, entry: MessageFile) -> MailMessage | file_operations.RejectedFile:
     """A message, without its seal. One without a right one is read, but its sender is not verified."""
-    found = file_operations.read(visit.folder(entry.place, agent), entry.name, signing.MOST_FILE_BYTES)
+    found = file_operations.read(tx.folder(entry.place, agent), entry.name, signing.MAX_FILE_BYTES)
     if isinstance(found, file_operations.RejectedFile):
         return found
-    message = signing.unsealed(visit.key(), entry.stem, agent, found.data)
+    message = signing.verify(tx.signing_key(), entry.stem, agent, found.data)
     if message is not None:
         return message
     message = signing.decode(found.data)
@@ -128,13 +128,13 @@ def read(visit: Transaction, agent: str, entry: MessageFile) -> MailMessage | fi
     return message
 
 
-def letter(visit: Transaction, agent: str, entry: MessageFile) -> StoredMessage | None:
+def load(tx: Transaction, agent: str, entry: MessageFile) -> StoredMessage | None:
     """A message where it was found; None where it is gone or none."""
-    message = read(visit, agent, entry)
+    message = read(tx, agent, entry)
     if isinstance(message, file_operations.RejectedFile):
         return None
     why = (
-        dead_letter_reasons.read(visit, agent, str(entry.stem)).reason if entry.place == "deadletter" else ""
+        dead_letter_reasons.read_reason(tx, agent, str(entry.stem)).reason if entry.place == "deadletter" else ""
     )
     return StoredMessage(
         message=message,
@@ -146,9 +146,9 @@ def letter(visit: Transaction, agent: str, entry: MessageFile) -> StoredMessage 
     )
 
 
-def letters(visit: Transaction, agent: str, found: list[MessageFile]) -> Iterator[StoredMessage]:
+def load_all(tx: Transaction, agent: str, found: list[MessageFile]) -> Iterator[StoredMessage]:
     """Those that can be read."""
     for entry in found:
-        one = letter(visit, agent, entry)
+        one = load(tx, agent, entry)
         if one is not None:
             yield one

@@ -16,7 +16,7 @@ from switchboard_mcp.mail.store.filenames import PLACES, Place
 from switchboard_mcp.suites.fuzzy import rank
 
 # Older ones are not looked at: a search that reads everything would take minutes in an old workspace.
-MOST_SEARCHED = 5_000
+MAX_SEARCHED = 5_000
 
 
 class SearchQuery(Struct, kw_only=True):
@@ -29,17 +29,17 @@ class SearchQuery(Struct, kw_only=True):
     limit: int
 
 
-def search(visit: Transaction, agent: str, wanted: SearchQuery) -> list[StoredMessage]:
+def search(tx: Transaction, agent: str, criteria: SearchQuery) -> list[StoredMessage]:
     """The messages that match, best first; without a query the newest first."""
-    places: list[Place] = [place for place in PLACES if place in wanted.places]
-    found = [entry for place in places for entry in message_lookup.entries(visit, place, agent)]
+    places: list[Place] = [place for place in PLACES if place in criteria.places]
+    found = [entry for place in places for entry in message_lookup.entries(tx, place, agent)]
     found.sort(key=lambda entry: -entry.stem.order)
-    letters = [
-        letter
-        for letter in message_lookup.letters(visit, agent, found[:MOST_SEARCHED])
-        if wanted.sender in (None, letter.message.sender) and wanted.action in (None, letter.message.action)
+    messages = [
+        message
+        for message in message_lookup.load_all(tx, agent, found[:MAX_SEARCHED])
+        if criteria.sender in (None, message.message.sender) and criteria.action in (None, message.message.action)
     ]
-    if wanted.query.strip():
-        texts = [(f"{each.message.sender} {each.message.action}", each.message.payload) for each in letters]
-        letters = [letters[place] for place in rank(wanted.query, texts)]
-    return letters[: max(0, wanted.limit)]
+    if criteria.query.strip():
+        texts = [(f"{each.message.sender} {each.message.action}", each.message.payload) for each in messages]
+        messages = [messages[place] for place in rank(criteria.query, texts)]
+    return messages[: max(0, criteria.limit)]

@@ -1,6 +1,6 @@
 """What somebody who only has files may write into an inbox, and why something else is refused.
 
-The check is the same for a message through a tool. Owns what a valid message is; does not know folders or gates.
+The check is the same for a message through a tool. Owns what a valid message is; does not know folders or rules.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import msgspec
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.mail.agent_names import agent_name
 from switchboard_mcp.mail.messages import (
-    MOST_METADATA_BYTES,
-    MOST_PAYLOAD_BYTES,
+    MAX_METADATA_BYTES,
+    MAX_PAYLOAD_BYTES,
     PRIORITIES,
     RESERVED,
     Draft,
@@ -22,9 +22,9 @@ from switchboard_mcp.mail.messages import (
 from switchboard_mcp.mail.store.filenames import is_message_id
 
 # Written at the top by people who do not know `metadata`; nothing else has these names.
-_RAISED = ("priority", "ackBy", "idempotencyKey")
-MOST_KEY_CHARS = 256
-MOST_REFERENCE_CHARS = 256
+_TOP_LEVEL_KEYS = ("priority", "ackBy", "idempotencyKey")
+MAX_KEY_CHARS = 256
+MAX_REFERENCE_CHARS = 256
 
 
 def from_draft(draft: Draft, sender: str, recipient: str, created_at: str) -> MailMessage | Failure:
@@ -48,10 +48,10 @@ def from_draft(draft: Draft, sender: str, recipient: str, created_at: str) -> Ma
         team=draft.team,
         created_at=created_at,
     )
-    return wrong(message) or message
+    return validate(message) or message
 
 
-def is_named_so(name: str) -> bool:
+def has_message_name(name: str) -> bool:
     """Whether a file in an inbox has the name of a message."""
     return name.startswith("msg_") and name.endswith(".json")
 
@@ -59,33 +59,33 @@ def is_named_so(name: str) -> bool:
 def from_file(data: bytes, agent: str, file: str, created_at: str) -> MailMessage | Failure:
     """The message in a dropped file; or what is wrong with it. What only the desk may say is taken out."""
     try:
-        said = msgspec.json.decode(data)
+        content = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         return _invalid(f"it is not JSON: {problem}")
-    if not isinstance(said, dict):
+    if not isinstance(content, dict):
         return _invalid("it is not a JSON object")
-    said = _completed(said, file, created_at)
+    content = _with_defaults(content, file, created_at)
     try:
-        message = msgspec.convert(said, MailMessage)
+        message = msgspec.convert(content, MailMessage)
     except (msgspec.ValidationError, RecursionError) as problem:
         return _invalid(str(problem))
-    return _addressed(message, agent) or wrong(message) or message
+    return _check_address(message, agent) or validate(message) or message
 
 
-def _completed(said: dict[str, Any], file: str, created_at: str) -> dict[str, Any]:
-    said = {"createdAt": created_at, "id": file.removesuffix(".json"), **said}
-    metadata = said.get("metadata")
+def _with_defaults(content: dict[str, Any], file: str, created_at: str) -> dict[str, Any]:
+    content = {"createdAt": created_at, "id": file.removesuffix(".json"), **content}
+    metadata = content.get("metadata")
     if metadata is None or isinstance(metadata, dict):
         kept = {key: value for key, value in (metadata or {}).items() if key not in ("seal", "attachment")}
-        kept |= {key: said.pop(key) for key in _RAISED if key in said}
-        said["metadata"] = {**kept, "verified": False}
+        kept |= {key: content.pop(key) for key in _TOP_LEVEL_KEYS if key in content}
+        content["metadata"] = {**kept, "verified": False}
     for name in ("sender", "recipient"):
-        if isinstance(said.get(name), str):
-            said[name] = agent_name(said[name]) or said[name]
-    return said
+        if isinstance(content.get(name), str):
+            content[name] = agent_name(content[name]) or content[name]
+    return content
 
 
-def _addressed(message: MailMessage, agent: str) -> Failure | None:
+def _check_address(message: MailMessage, agent: str) -> Failure | None:
     if not is_message_id(message.id):
         return _invalid("`id` must be msg_ with up to 100 letters, digits, - or _ behind")
     if agent_name(message.sender) is None:
@@ -95,44 +95,44 @@ def _addressed(message: MailMessage, agent: str) -> Failure | None:
     return None
 
 
-def wrong(message: MailMessage) -> Failure | None:
+def validate(message: MailMessage) -> Failure | None:
     """What no message may hold, whichever way it comes."""
-    if _utf8(message.payload) > MOST_PAYLOAD_BYTES:
-        return failure("mail_too_large", f"`payload` is larger than {MOST_PAYLOAD_BYTES} bytes.")
+    if _utf8(message.payload) > MAX_PAYLOAD_BYTES:
+        return failure("mail_too_large", f"`payload` is larger than {MAX_PAYLOAD_BYTES} bytes.")
     try:
-        if len(msgspec.json.encode(message.metadata)) > MOST_METADATA_BYTES:
-            return failure("mail_too_large", f"`metadata` is larger than {MOST_METADATA_BYTES} bytes.")
+        if len(msgspec.json.encode(message.metadata)) > MAX_METADATA_BYTES:
+            return failure("mail_too_large", f"`metadata` is larger than {MAX_METADATA_BYTES} bytes.")
         # Lone surrogates can be held in memory, but not in a file.
         msgspec.json.encode(message)
     except (TypeError, ValueError, RecursionError) as problem:
         return _invalid(f"it cannot be written as JSON: {problem}")
-    return _odd_metadata(message) or _odd_references(message)
+    return _check_metadata(message) or _check_references(message)
 
 
-def _odd_metadata(message: MailMessage) -> Failure | None:
-    said = message.metadata
-    if "priority" in said and said["priority"] not in PRIORITIES:
+def _check_metadata(message: MailMessage) -> Failure | None:
+    metadata = message.metadata
+    if "priority" in metadata and metadata["priority"] not in PRIORITIES:
         return _invalid(f"`priority` must be one of {', '.join(PRIORITIES)}")
-    if "ackBy" in said and not _is_time(said["ackBy"]):
+    if "ackBy" in metadata and not _is_timestamp(metadata["ackBy"]):
         return _invalid("`ackBy` must be an ISO 8601 time")
-    key = said.get("idempotencyKey", "-")
-    if not isinstance(key, str) or not 0 < len(key) <= MOST_KEY_CHARS:
-        return _invalid(f"`idempotencyKey` must be a text of 1 to {MOST_KEY_CHARS} characters")
+    key = metadata.get("idempotencyKey", "-")
+    if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_CHARS:
+        return _invalid(f"`idempotencyKey` must be a text of 1 to {MAX_KEY_CHARS} characters")
     return None
 
 
-def _odd_references(message: MailMessage) -> Failure | None:
+def _check_references(message: MailMessage) -> Failure | None:
     for name, text in (("replyTo", message.reply_to), ("team", message.team)):
-        if text is not None and not 0 < len(text) <= MOST_REFERENCE_CHARS:
-            return _invalid(f"`{name}` must have 1 to {MOST_REFERENCE_CHARS} characters")
-    if message.persona is not None and _utf8(message.persona) > MOST_METADATA_BYTES:
-        return failure("mail_too_large", f"`persona` is larger than {MOST_METADATA_BYTES} bytes.")
-    if not _is_time(message.created_at):
+        if text is not None and not 0 < len(text) <= MAX_REFERENCE_CHARS:
+            return _invalid(f"`{name}` must have 1 to {MAX_REFERENCE_CHARS} characters")
+    if message.persona is not None and _utf8(message.persona) > MAX_METADATA_BYTES:
+        return failure("mail_too_large", f"`persona` is larger than {MAX_METADATA_BYTES} bytes.")
+    if not _is_timestamp(message.created_at):
         return _invalid("`createdAt` must be an ISO 8601 time")
     return None
 
 
-def _is_time(text: object) -> bool:
+def _is_timestamp(text: object) -> bool:
     from datetime import datetime
 
     if not isinstance(text, str) or len(text) > 64:

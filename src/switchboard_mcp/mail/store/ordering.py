@@ -31,7 +31,7 @@ class NumberRange(NamedTuple):
     durable: bool
 
 
-def take(counter: Counter, count: int, boot: str, clock_us: int) -> NumberRange:
+def reserve(counter: Counter, count: int, boot: str, clock_us: int) -> NumberRange:
     """The next `count` numbers. After another start of the machine what was given is not known, only the ceiling."""
     last = counter.last if counter.boot == boot else max(counter.last, counter.ceiling)
     first = max(last + 1, clock_us)
@@ -55,8 +55,8 @@ def claim_order(waiting: Sequence[QueuedPosition]) -> list[int]:
     Nobody overtakes the same sender's earlier messages; an urgent one lends its rank to those in front of it instead.
     """
     ranks = [RANK.get(each.priority, 1) for each in waiting]
-    lent: dict[str, int] = {}
+    inherited: dict[str, int] = {}
     for place in sorted(range(len(waiting)), key=lambda place: -waiting[place].order):
         sender = waiting[place].sender
-        ranks[place] = lent[sender] = max(ranks[place], lent.get(sender, 0))
+        ranks[place] = inherited[sender] = max(ranks[place], inherited.get(sender, 0))
     return sorted(range(len(waiting)), key=lambda place: (-ranks[place], waiting[place].order))

@@ -13,19 +13,19 @@ from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.messages import OUTCOMES, MailMessage, Receipt
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import TempFile, Transaction
-from switchboard_mcp.mail.store.filenames import Outcome, receipt_for, receipt_name
+from switchboard_mcp.mail.store.filenames import Outcome, parse_receipt_name, receipt_name
 
-MOST_RECEIPT_BYTES = 65_536
-MOST_SUMMARY_CHARS = 2_000
+MAX_RECEIPT_BYTES = 65_536
+MAX_SUMMARY_CHARS = 2_000
 _decoder = msgspec.json.Decoder(Receipt)
 
 
-def read(visit: Transaction, sender: str, message_id: str, outcome: Outcome | None = None) -> Receipt | None:
+def read(tx: Transaction, sender: str, message_id: str, outcome: Outcome | None = None) -> Receipt | None:
     """One receipt; None where there is none that can be read."""
-    if not visit.has("outbox", sender):
+    if not tx.has("outbox", sender):
         return None
     name = receipt_name(message_id, outcome)
-    found = file_operations.read(visit.folder("outbox", sender), name, MOST_RECEIPT_BYTES)
+    found = file_operations.read(tx.folder("outbox", sender), name, MAX_RECEIPT_BYTES)
     return None if isinstance(found, file_operations.RejectedFile) else decode(found.data)
 
 
@@ -37,57 +37,57 @@ def decode(data: bytes) -> Receipt | None:
         return None
 
 
-def encoded(receipt: Receipt) -> bytes:
+def encode(receipt: Receipt) -> bytes:
     """The content of a receipt's file."""
     return msgspec.json.encode(receipt) + b"\n"
 
 
-def put_first(visit: Transaction, draft: TempFile, sender: str, message_id: str) -> None:
+def publish_first(tx: Transaction, draft: TempFile, sender: str, message_id: str) -> None:
     """Put the first receipt of a message there, unless one says that it was taken: that stays, whoever names its id."""
-    there = read(visit, sender, message_id)
+    there = read(tx, sender, message_id)
     if there is None or there.status == "refused":
-        visit.put(draft, visit.folder("outbox", sender, make=True), receipt_name(message_id))
+        tx.put(draft, tx.folder("outbox", sender, make=True), receipt_name(message_id))
 
 
-def latest(visit: Transaction, sender: str, message_id: str) -> Receipt | None:
+def latest(tx: Transaction, sender: str, message_id: str) -> Receipt | None:
     """What is known of a message by now."""
     for outcome in OUTCOMES:
-        found = read(visit, sender, message_id, outcome)
+        found = read(tx, sender, message_id, outcome)
         if found is not None:
             return found
-    return read(visit, sender, message_id)
+    return read(tx, sender, message_id)
 
 
-def listed(visit: Transaction, sender: str) -> dict[str, set[Outcome | None]]:
+def outcomes_by_message(tx: Transaction, sender: str) -> dict[str, set[Outcome | None]]:
     """Every message of this sender that has receipts, and which: None is that of its delivery."""
     found: dict[str, set[Outcome | None]] = {}
-    for name in visit.names("outbox", sender):
-        receipt = receipt_for(name)
+    for name in tx.names("outbox", sender):
+        receipt = parse_receipt_name(name)
         if receipt is not None:
             found.setdefault(receipt[0], set()).add(receipt[1])
     return found
 
 
-def newest(visit: Transaction, sender: str, ids: Sequence[str] | None, limit: int) -> list[Receipt]:
+def newest(tx: Transaction, sender: str, ids: Sequence[str] | None, limit: int) -> list[Receipt]:
     """What is known of the messages asked for; without any, the newest news first."""
     if ids is None:
-        ids = _by_news(visit, sender)
-    found = (latest(visit, sender, each) for each in ids[: max(0, limit)])
+        ids = _ids_by_latest(tx, sender)
+    found = (latest(tx, sender, each) for each in ids[: max(0, limit)])
     return [receipt for receipt in found if receipt is not None]
 
 
-def _by_news(visit: Transaction, sender: str) -> list[str]:
+def _ids_by_latest(tx: Transaction, sender: str) -> list[str]:
     dated = []
-    for message_id, outcomes in listed(visit, sender).items():
-        folder = visit.folder("outbox", sender)
+    for message_id, outcomes in outcomes_by_message(tx, sender).items():
+        folder = tx.folder("outbox", sender)
         changed = [
-            file_operations.changed(folder, receipt_name(message_id, outcome)) or 0.0 for outcome in outcomes
+            file_operations.mtime(folder, receipt_name(message_id, outcome)) or 0.0 for outcome in outcomes
         ]
         dated.append((max(changed), message_id))
     return [message_id for _, message_id in sorted(dated, reverse=True)]
 
 
-def delivered(message_id: str, recipient: str, at: str) -> Receipt:
+def delivered_receipt(message_id: str, recipient: str, at: str) -> Receipt:
     """The first receipt of a message."""
     return Receipt(
         id=f"receipt_{message_id}",
@@ -98,7 +98,7 @@ def delivered(message_id: str, recipient: str, at: str) -> Receipt:
     )
 
 
-def refused(message_id: str, recipient: str, problem: Failure, at: str) -> Receipt:
+def refused_receipt(message_id: str, recipient: str, problem: Failure, at: str) -> Receipt:
     """The only receipt of a dropped file that was not taken."""
     return Receipt(
         id=f"receipt_{message_id}",
@@ -110,14 +110,14 @@ def refused(message_id: str, recipient: str, problem: Failure, at: str) -> Recei
     )
 
 
-def ended(message: MailMessage, outcome: Outcome, said: str, at: str) -> Receipt:
+def final_receipt(message: MailMessage, outcome: Outcome, reason: str, at: str) -> Receipt:
     """The last receipt of a message."""
-    told: dict[Outcome, str] = {
+    default: dict[Outcome, str] = {
         "done": f"'{message.recipient}' has done it",
         "failed": f"'{message.recipient}' could not do it",
         "rejected": f"'{message.recipient}' rejected it",
     }
-    summary = said[:MOST_SUMMARY_CHARS] or told[outcome]
+    summary = reason[:MAX_SUMMARY_CHARS] or default[outcome]
     return Receipt(
         id=f"receipt_{message.id}",
         in_reply_to=message.id,

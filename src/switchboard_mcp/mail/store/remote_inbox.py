@@ -12,10 +12,10 @@ import msgspec
 
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail.agent_names import is_agent_name
-from switchboard_mcp.mail.messages import MOST_ATTACHMENT_BYTES, Gate, MailMessage
+from switchboard_mcp.mail.messages import MAX_ATTACHMENT_BYTES, DeliveryRule, MailMessage
 from switchboard_mcp.mail.store import message_lookup, message_validation, receipts, sending, signing
 from switchboard_mcp.mail.store.directory import TempFile, Transaction
-from switchboard_mcp.mail.store.filenames import Stem, is_message_id, receipt_for, waiting_name
+from switchboard_mcp.mail.store.filenames import Stem, is_message_id, parse_receipt_name, waiting_name
 from switchboard_mcp.mail.store.group_commit import Job
 
 
@@ -29,16 +29,16 @@ def read(data: bytes) -> MailMessage:
         raise _invalid("its id is none")
     if not (is_agent_name(message.sender) and is_agent_name(message.recipient)):
         raise _invalid("sender or recipient is no name of an agent")
-    wrong = message_validation.wrong(message)
+    wrong = message_validation.validate(message)
     if wrong is not None:
         raise SwitchboardError(wrong)
     return message
 
 
-def _there_already(visit: Transaction, wanted: set[tuple[str, str]]) -> set[tuple[str, str]]:
+def _find_existing(tx: Transaction, wanted: set[tuple[str, str]]) -> set[tuple[str, str]]:
     """Which of these (agent, id) are anywhere here."""
     agents = {agent for agent, _ in wanted}
-    return wanted & {(agent, id) for agent in agents for id in message_lookup.ids(visit, agent)}
+    return wanted & {(agent, id) for agent in agents for id in message_lookup.ids(tx, agent)}
 
 
 class RemoteMessage(msgspec.Struct):
@@ -50,73 +50,73 @@ class RemoteMessage(msgspec.Struct):
 
 
 def receive(
-    visit: Transaction, letters: Sequence[RemoteMessage], gates: Sequence[Gate]
+    tx: Transaction, messages: Sequence[RemoteMessage], rules: Sequence[DeliveryRule]
 ) -> Job[list[Failure | None]]:
     """Store letters with their attachments, in this order: all of them or none; one that is here already is kept once.
 
     Why one may not be stored at all is returned in its place, and the others are. What the disk refuses is raised.
     """
-    told: list[Failure | None] = []
-    written: list[tuple[MailMessage, str, TempFile, sending.Attached | None]] = []
+    results: list[Failure | None] = []
+    written: list[tuple[MailMessage, str, TempFile, sending.AttachmentFile | None]] = []
     drafts: list[TempFile] = []
-    for each in letters:
+    for each in messages:
         message = each.message
-        stem = Stem(visit.number(), "file-" + message.id.removeprefix("msg_"))
+        stem = Stem(tx.next_number(), "file-" + message.id.removeprefix("msg_"))
         try:
-            passed = sending.gated(message, gates)
-            attached = _attached(visit, passed, each.attachment)
+            passed = sending.apply_rules(message, rules)
+            attached = _attached(tx, passed, each.attachment)
         except SwitchboardError as problem:
-            told.append(problem.failure)
+            results.append(problem.failure)
             continue
-        draft = visit.write(signing.sealed(visit.key(), stem, passed))
+        draft = tx.write(signing.sign(tx.signing_key(), stem, passed))
         written.append((passed, waiting_name(stem), draft, attached))
         drafts += [draft, attached.draft] if attached is not None else [draft]
-        told.append(None)
+        results.append(None)
     yield drafts
     recipients = {message.recipient for message, *_ in written}
     for recipient in recipients:
-        visit.folder("inbox", recipient, make=True)
-    doubtful = {(each.message.recipient, each.message.id) for each in letters if each.doubtful}
-    with visit.locked(*recipients):
+        tx.folder("inbox", recipient, make=True)
+    doubtful = {(each.message.recipient, each.message.id) for each in messages if each.doubtful}
+    with tx.locked(*recipients):
         # Not earlier: the same letter may have been on its way to the disk while this one was.
-        there = _there_already(visit, doubtful)
+        there = _find_existing(tx, doubtful)
         for message, name, draft, attached in written:
             if (message.recipient, message.id) in there:
-                visit.drop(draft)
+                tx.discard(draft)
                 continue
             if attached is not None:
-                attached.publish(visit)
-            visit.publish(draft, visit.folder("inbox", message.recipient), name)
+                attached.publish(tx)
+            tx.publish(draft, tx.folder("inbox", message.recipient), name)
     yield None
-    return told
+    return results
 
 
-def _attached(visit: Transaction, message: MailMessage, attachment: bytes) -> sending.Attached | None:
+def _attached(tx: Transaction, message: MailMessage, attachment: bytes) -> sending.AttachmentFile | None:
     record = message.metadata.get("attachment")
     if not attachment or not isinstance(record, dict):
         return None
     from hashlib import sha256
 
     digest = sha256(attachment).hexdigest()
-    if digest != record.get("sha256") or len(attachment) > MOST_ATTACHMENT_BYTES:
+    if digest != record.get("sha256") or len(attachment) > MAX_ATTACHMENT_BYTES:
         raise _invalid("its attachment is not the one it names")
-    return sending.Attached(visit.write(attachment), record, f"{digest}.txt")
+    return sending.AttachmentFile(tx.write(attachment), record, f"{digest}.txt")
 
 
-def file_receipt(visit: Transaction, agent: str, name: str, data: bytes) -> Job[None]:
+def store_receipt(tx: Transaction, agent: str, name: str, data: bytes) -> Job[None]:
     """Store one receipt for its reader; the same one twice is one."""
-    told = receipt_for(name)
+    parsed = parse_receipt_name(name)
     receipt = receipts.decode(data)
     if receipt is None:
         raise _invalid("a receipt cannot be read")
-    if told is None or not is_agent_name(agent) or told[0] != receipt.in_reply_to:
+    if parsed is None or not is_agent_name(agent) or parsed[0] != receipt.in_reply_to:
         raise _invalid("a receipt has no right name")
-    draft = visit.write(receipts.encoded(receipt))
+    draft = tx.write(receipts.encode(receipt))
     yield [draft]
     try:
-        visit.publish(draft, visit.folder("outbox", agent, make=True), name)
+        tx.publish(draft, tx.folder("outbox", agent, make=True), name)
     except FileExistsError:
-        visit.drop(draft)
+        tx.discard(draft)
     yield None
 
 

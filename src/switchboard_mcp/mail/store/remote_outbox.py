@@ -24,7 +24,7 @@ from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import (
     MessageFile,
     parse,
-    receipt_for,
+    parse_receipt_name,
     shipped_name,
     waiting_name,
 )
@@ -55,8 +55,8 @@ class ShippedReceipt(Struct, frozen=True):
     receipt: bytes
 
 
-def take(
-    visit: Transaction, agents: Iterable[str], node: str, first: int, most: int, most_bytes: int
+def ship(
+    tx: Transaction, agents: Iterable[str], node: str, first: int, most: int, most_bytes: int
 ) -> list[ShippedMessage]:
     """Number what waits, and move it to where it is kept until it has arrived. The caller syncs the folders."""
     taken: list[ShippedMessage] = []
@@ -64,32 +64,32 @@ def take(
     for agent in agents:
         if len(taken) >= most or size >= most_bytes:
             break
-        waiting = message_lookup.entries(visit, "inbox", agent)
+        waiting = message_lookup.entries(tx, "inbox", agent)
         if not waiting:
             continue
-        target = visit.folder("shipped", agent, make=True)
-        with visit.locked(agent):
+        target = tx.folder("shipped", agent, make=True)
+        with tx.locked(agent):
             for entry in waiting:
                 if len(taken) >= most or size >= most_bytes:
                     break
                 sequence = first + len(taken)
                 name = shipped_name(entry.stem, node, sequence)
-                parcel = _parcel(visit, agent, entry, MessageInTransit(sequence, agent, name))
+                parcel = _load_shipped(tx, agent, entry, MessageInTransit(sequence, agent, name))
                 if parcel is None:
                     continue  # Not delivered yet, or gone.
-                visit.move(visit.folder("inbox", agent), entry.name, target, name)
+                tx.move(tx.folder("inbox", agent), entry.name, target, name)
                 taken.append(parcel)
                 size += len(parcel.message) + len(parcel.attachment)
     return taken
 
 
-def again(visit: Transaction, shipped: Sequence[MessageInTransit], most_bytes: int) -> list[ShippedMessage]:
+def reship(tx: Transaction, shipped: Sequence[MessageInTransit], most_bytes: int) -> list[ShippedMessage]:
     """The same letters once more, as many as fit; at least the first that can be read."""
     found: list[ShippedMessage] = []
     size = 0
     for each in shipped:
         entry = parse("shipped", each.name)
-        parcel = _parcel(visit, each.agent, entry, each) if entry is not None else None
+        parcel = _load_shipped(tx, each.agent, entry, each) if entry is not None else None
         if parcel is not None:
             found.append(parcel)
             size += len(parcel.message) + len(parcel.attachment)
@@ -98,19 +98,19 @@ def again(visit: Transaction, shipped: Sequence[MessageInTransit], most_bytes: i
     return found
 
 
-def _parcel(
-    visit: Transaction, agent: str, entry: MessageFile, shipped: MessageInTransit
+def _load_shipped(
+    tx: Transaction, agent: str, entry: MessageFile, shipped: MessageInTransit
 ) -> ShippedMessage | None:
-    found = file_operations.read(visit.folder(entry.place, agent), entry.name, signing.MOST_FILE_BYTES)
+    found = file_operations.read(tx.folder(entry.place, agent), entry.name, signing.MAX_FILE_BYTES)
     if isinstance(found, file_operations.RejectedFile):
         return None
-    message = signing.unsealed(visit.key(), entry.stem, agent, found.data)
+    message = signing.verify(tx.signing_key(), entry.stem, agent, found.data)
     if message is None:
         return None
     attachment = b""
     if isinstance(message.metadata.get("attachment"), dict):
         try:
-            attachment = sending.attachment(visit, message)
+            attachment = sending.attachment(tx, message)
         except SwitchboardError:
             pass  # It is gone here as well; whoever wants it is told so.
     return ShippedMessage(
@@ -118,80 +118,80 @@ def _parcel(
     )
 
 
-def on_their_way(visit: Transaction) -> dict[str, list[MessageInTransit]]:
+def in_transit(tx: Transaction) -> dict[str, list[MessageInTransit]]:
     """Everything in `shipped/`, by machine and in the order of the numbers."""
     found: dict[str, list[MessageInTransit]] = {}
-    for agent in visit.agents("shipped"):
-        for entry in message_lookup.entries(visit, "shipped", agent):
+    for agent in tx.agents("shipped"):
+        for entry in message_lookup.entries(tx, "shipped", agent):
             found.setdefault(entry.node, []).append(MessageInTransit(entry.sequence, agent, entry.name))
     for shipped in found.values():
         shipped.sort(key=lambda each: each.sequence)
     return found
 
 
-def put_away(visit: Transaction, shipped: Sequence[MessageInTransit]) -> None:
+def archive_shipped(tx: Transaction, shipped: Sequence[MessageInTransit]) -> None:
     """They are stored where they belong: ours are kept in the archive. A crash may undo this; then they go again."""
-    _move(visit, shipped, "archive")
+    _move(tx, shipped, "archive")
 
 
-def take_back(visit: Transaction, shipped: Sequence[MessageInTransit]) -> None:
+def return_to_inbox(tx: Transaction, shipped: Sequence[MessageInTransit]) -> None:
     """They wait again, for the machine they were shipped to will never say."""
-    _move(visit, shipped, "inbox")
-    visit.sync_folders()
+    _move(tx, shipped, "inbox")
+    tx.sync_folders()
 
 
-def _move(visit: Transaction, shipped: Sequence[MessageInTransit], place: str) -> None:
+def _move(tx: Transaction, shipped: Sequence[MessageInTransit], place: str) -> None:
     for agent in {each.agent for each in shipped}:
-        with visit.locked(agent):
+        with tx.locked(agent):
             for each in shipped:
                 if each.agent == agent:
-                    _move_one(visit, each, place)
+                    _move_one(tx, each, place)
 
 
-def _move_one(visit: Transaction, each: MessageInTransit, place: str) -> None:
+def _move_one(tx: Transaction, each: MessageInTransit, place: str) -> None:
     entry = parse("shipped", each.name)
     if entry is None:
         return
     try:
-        source, target = visit.folder("shipped", each.agent), visit.folder(place, each.agent, make=True)
-        visit.move(source, each.name, target, waiting_name(entry.stem))
+        source, target = tx.folder("shipped", each.agent), tx.folder(place, each.agent, make=True)
+        tx.move(source, each.name, target, waiting_name(entry.stem))
     except FileNotFoundError:
         pass  # Done before a crash.
     except FileExistsError:
-        visit.remove(visit.folder("shipped", each.agent), each.name)
+        tx.remove(tx.folder("shipped", each.agent), each.name)
 
 
-def set_aside(visit: Transaction, shipped: MessageInTransit, problem: Failure) -> None:
+def dead_letter_shipped(tx: Transaction, shipped: MessageInTransit, problem: Failure) -> None:
     """The other machine will not have it: a dead letter here, with the reason, and a receipt that says so."""
     entry = parse("shipped", shipped.name)
     if entry is not None:
-        dead_letters.bury(visit, shipped.agent, entry, "rejected", problem)
+        dead_letters.dead_letter(tx, shipped.agent, entry, "rejected", problem)
 
 
-def slips(
-    visit: Transaction, agents: Iterable[str], most: int, unless: Container[tuple[str, str]]
+def pending_receipts(
+    tx: Transaction, agents: Iterable[str], most: int, unless: Container[tuple[str, str]]
 ) -> list[ShippedReceipt]:
     """Receipts that wait here for senders who live elsewhere, but for these (agent, name)."""
     found: list[ShippedReceipt] = []
     for agent in agents:
-        for name in visit.names("outbox", agent):
+        for name in tx.names("outbox", agent):
             if len(found) >= most:
                 return found
-            if (agent, name) in unless or receipt_for(name) is None:
+            if (agent, name) in unless or parse_receipt_name(name) is None:
                 continue
-            read = file_operations.read(visit.folder("outbox", agent), name, receipts.MOST_RECEIPT_BYTES)
+            read = file_operations.read(tx.folder("outbox", agent), name, receipts.MAX_RECEIPT_BYTES)
             if isinstance(read, file_operations.FileContent):
                 found.append(ShippedReceipt(agent, name, read.data))
     return found
 
 
-def tear(visit: Transaction, agent: str, names: Iterable[str]) -> None:
+def discard_receipts(tx: Transaction, agent: str, names: Iterable[str]) -> None:
     """These receipts are where their reader lives; ours are done with."""
-    if not visit.has("outbox", agent):
+    if not tx.has("outbox", agent):
         return
     for name in names:
-        if receipt_for(name) is not None:
+        if parse_receipt_name(name) is not None:
             try:
-                visit.remove(visit.folder("outbox", agent), name)
+                tx.remove(tx.folder("outbox", agent), name)
             except FileNotFoundError:
                 continue

@@ -12,21 +12,21 @@ from hmac import compare_digest
 
 import msgspec
 
-from switchboard_mcp.mail.messages import MOST_METADATA_BYTES, MOST_PAYLOAD_BYTES, MailMessage
+from switchboard_mcp.mail.messages import MAX_METADATA_BYTES, MAX_PAYLOAD_BYTES, MailMessage
 from switchboard_mcp.mail.store.filenames import Stem
 
 # Every byte of a payload may need six as an escape; the rest is small.
-MOST_FILE_BYTES = 6 * MOST_PAYLOAD_BYTES + 2 * MOST_METADATA_BYTES + 65_536
+MAX_FILE_BYTES = 6 * MAX_PAYLOAD_BYTES + 2 * MAX_METADATA_BYTES + 65_536
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 _decoder = msgspec.json.Decoder(MailMessage)
 
 
-def sealed(key: bytes, stem: Stem, message: MailMessage) -> bytes:
+def sign(key: bytes, stem: Stem, message: MailMessage) -> bytes:
     """The content of the message's file."""
     bare = {name: value for name, value in message.metadata.items() if name != "seal"}
     plain = msgspec.structs.replace(message, metadata=bare)
-    bare = {**bare, "seal": _seal(key, stem, plain)}
+    bare = {**bare, "seal": _signature(key, stem, plain)}
     return _encoder.encode(msgspec.structs.replace(message, metadata=bare)) + b"\n"
 
 
@@ -38,16 +38,16 @@ def decode(data: bytes) -> MailMessage | None:
         return None
 
 
-def unsealed(key: bytes, stem: Stem, agent: str, data: bytes) -> MailMessage | None:
+def verify(key: bytes, stem: Stem, agent: str, data: bytes) -> MailMessage | None:
     """The message in a file of ours, without its seal; None where the seal is not right."""
     message = decode(data)
     if message is None or message.id != stem.id or message.recipient != agent:
         return None
-    seal = message.metadata.pop("seal", None)
-    if not isinstance(seal, str) or not compare_digest(seal.encode(), _seal(key, stem, message).encode()):
+    signature = message.metadata.pop("seal", None)
+    if not isinstance(signature, str) or not compare_digest(signature.encode(), _signature(key, stem, message).encode()):
         return None
     return message
 
 
-def _seal(key: bytes, stem: Stem, message: MailMessage) -> str:
+def _signature(key: bytes, stem: Stem, message: MailMessage) -> str:
     return blake2b(f"{stem}\n".encode() + _encoder.encode(message), key=key, digest_size=16).hexdigest()

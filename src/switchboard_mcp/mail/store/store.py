@@ -19,7 +19,7 @@ from switchboard_mcp.mail.messages import (
     Claimed,
     Delivery,
     Draft,
-    Gate,
+    DeliveryRule,
     MailMessage,
     Outcome,
     Receipt,
@@ -59,14 +59,14 @@ class MessageStore:
     """The store of one workspace. `async with await Post.open(folder) as post: …`."""
 
     def __init__(
-        self, tree: StoreDirectory, gates: Sequence[Gate], report: Callable[[Delivery], None] | None
+        self, directory: StoreDirectory, rules: Sequence[DeliveryRule], report: Callable[[Delivery], None] | None
     ) -> None:
         """Use `open`."""
-        self._tree = tree
-        self._gates = gates
+        self._directory = directory
+        self._rules = rules
         self._report = report
-        self._writer = StoreWorker(tree)
-        self._reader = StoreWorker(tree, "switchboard-mail-reader")
+        self._writer = StoreWorker(directory)
+        self._reader = StoreWorker(directory, "switchboard-mail-reader")
         self._listeners: list[Callable[[MailboxChange], None]] = []
         self._sweeper: Sweeper | None = None
         self._loop: AbstractEventLoop = get_running_loop()
@@ -74,14 +74,14 @@ class MessageStore:
     @property
     def path(self) -> str:
         """The folder `.switchboard`."""
-        return self._tree.path
+        return self._directory.path
 
     @classmethod
     async def open(
         cls,
         workspace: str,
         *,
-        gates: Sequence[Gate] = (),
+        rules: Sequence[DeliveryRule] = (),
         report: Callable[[Delivery], None] | None = None,
         watch: bool = True,
         clocks: Clocks | None = None,
@@ -91,18 +91,18 @@ class MessageStore:
         `report` is told, on the event loop, of every dropped file that was delivered or became a dead letter.
         Without `watch` (for short commands) dropped files are delivered when somebody looks.
         """
-        tree = StoreDirectory(workspace, clocks or system_clocks())
+        directory = StoreDirectory(workspace, clocks or system_clocks())
         loop = get_running_loop()
-        await loop.run_in_executor(None, tree.make)
-        post = cls(tree, gates, report)
+        await loop.run_in_executor(None, directory.make)
+        store = cls(directory, rules, report)
         try:
-            await post._writer.run(cleanup.clean_temporaries)
+            await store._writer.run(cleanup.remove_stale_temp_files)
         except SwitchboardError:
             pass  # A folder that cannot be written can still be read.
         if watch:
-            post._sweeper = Sweeper(tree.path, post._writer, post._gates, post._tell, post._hear)
-            post._sweeper.start()
-        return post
+            store._sweeper = Sweeper(directory.path, store._writer, store._rules, store._report_deliveries, store._notify_listeners)
+            store._sweeper.start()
+        return store
 
     async def close(self) -> None:
         """Let the writer finish what was handed to it, and stop."""
@@ -111,7 +111,7 @@ class MessageStore:
             self._sweeper = None
         await self._reader.close()
         await self._writer.close()
-        self._tree.close()
+        self._directory.close()
 
     async def __aenter__(self) -> MessageStore:
         return self
@@ -121,18 +121,18 @@ class MessageStore:
 
     async def register(self, name: str) -> str:
         """Make the folders of an agent, so that it can be written to; returns the name as its folders have it."""
-        agent = message_lookup.name_of(name)
+        agent = message_lookup.parse_agent_name(name)
 
-        def make(visit: Transaction) -> str:
+        def make(tx: Transaction) -> str:
             for place in ("inbox", "outbox"):
-                visit.folder(place, agent, make=True)
+                tx.folder(place, agent, make=True)
             return agent
 
         return await self._writer.run(make)
 
     async def agents(self) -> list[str]:
         """Everybody who has an inbox."""
-        return await self._reader.run(lambda visit: visit.agents())
+        return await self._reader.run(lambda tx: tx.agents())
 
     async def send(self, draft: Draft, *, sender: str, recipient: str, verified: bool = True) -> Sent:
         """Store one message. `sender` is `verified` where the caller knows it from the connection.
@@ -141,7 +141,7 @@ class MessageStore:
         refuses with, or why it could not be stored.
         """
         return await self._writer.commit(
-            lambda visit: sending.send(visit, draft, sender, recipient, self._gates, verified=verified)
+            lambda tx: sending.send(tx, draft, sender, recipient, self._rules, verified=verified)
         )
 
     async def send_to_many(
@@ -158,42 +158,42 @@ class MessageStore:
         return [_refusal(answer) if isinstance(answer, BaseException) else answer for answer in answers]
 
     async def peek(
-        self, agent: str, *, limit: int = 100, after: int = 0, unless: Collection[str] = ()
+        self, agent: str, *, limit: int = 100, after: int = 0, exclude: Collection[str] = ()
     ) -> list[StoredMessage]:
         """What waits in an inbox, in the order it would be claimed; consumes nothing.
 
         `unless` leaves out messages with these ids, `after` those up to this `order`. The latter is for paging: what
         another process was writing meanwhile may come with a lower order. To learn of news, say what you have seen.
         """
-        name = message_lookup.name_of(agent)
+        name = message_lookup.parse_agent_name(agent)
 
-        def look(visit: Transaction, last: bool) -> list[StoredMessage] | None:
-            message_lookup.known_agent(visit, name)
-            inbox = dropped_files.look(visit, name)
+        def look(tx: Transaction, last: bool) -> list[StoredMessage] | None:
+            message_lookup.require_agent(tx, name)
+            inbox = dropped_files.scan(tx, name)
             if inbox.dropped and not last:
                 return None
-            found = claims.in_turn(inbox)
-            if after or unless:
-                found = [e for e in found if e.stem.order > after and e.stem.id not in unless]
-            return list(message_lookup.letters(visit, name, found[: max(0, limit)]))
+            found = claims.in_claim_order(inbox)
+            if after or exclude:
+                found = [e for e in found if e.stem.order > after and e.stem.id not in exclude]
+            return list(message_lookup.load_all(tx, name, found[: max(0, limit)]))
 
-        return await self._look(name, look) or []
+        return await self._read_or_deliver(name, look) or []
 
     async def read(self, agent: str, message_id: str) -> StoredMessage:
         """One message to `agent`, wherever it is now; consumes nothing. Raises `mail_not_found`."""
-        name = message_lookup.name_of(agent)
+        name = message_lookup.parse_agent_name(agent)
 
-        def look(visit: Transaction, last: bool) -> StoredMessage | None:
-            message_lookup.known_agent(visit, name)
-            entry = message_lookup.find(visit, name, message_id)
-            if entry is None or not (last or dropped_files.is_delivered(visit, name, entry)):
+        def look(tx: Transaction, last: bool) -> StoredMessage | None:
+            message_lookup.require_agent(tx, name)
+            entry = message_lookup.find(tx, name, message_id)
+            if entry is None or not (last or dropped_files.is_delivered(tx, name, entry)):
                 return None
-            return message_lookup.letter(visit, name, entry)
+            return message_lookup.load(tx, name, entry)
 
-        letter = await self._look(name, look)
-        if letter is None:
+        message = await self._read_or_deliver(name, look)
+        if message is None:
             raise refused("mail_not_found", f"'{name}' has no message '{message_id[:150]}'.")
-        return letter
+        return message
 
     async def wait(
         self,
@@ -202,17 +202,17 @@ class MessageStore:
         *,
         limit: int = 100,
         after: int = 0,
-        unless: Collection[str] = (),
+        exclude: Collection[str] = (),
     ) -> list[StoredMessage]:
         """`peek`, as soon as there is something; empty after `timeout_s` seconds."""
-        name = message_lookup.name_of(agent)
+        name = message_lookup.parse_agent_name(agent)
         news = Event()
         stop = self.subscribe(lambda change: news.set() if change.agent in ("", name) else None)
         until = self._loop.time() + timeout_s
         try:
             while True:
                 news.clear()
-                found = await self.peek(name, limit=limit, after=after, unless=unless)
+                found = await self.peek(name, limit=limit, after=after, exclude=exclude)
                 left = until - self._loop.time()
                 if found or left <= 0:
                     return found
@@ -228,7 +228,7 @@ class MessageStore:
         self,
         agent: str,
         *,
-        most: int = 1,
+        limit: int = 1,
         lease_s: float = DEFAULT_LEASE_S,
         ids: Sequence[str] | None = None,
     ) -> list[Claimed]:
@@ -237,26 +237,26 @@ class MessageStore:
 
         Senders' messages keep their order; among senders the urgent ones come first. `ids` takes only these.
         """
-        name = message_lookup.name_of(agent)
+        name = message_lookup.parse_agent_name(agent)
         wanted = None if ids is None else frozenset(ids)
 
-        def take(visit: Transaction) -> tuple[list[Claimed], list[Delivery]]:
-            message_lookup.known_agent(visit, name)
-            message_lookup.demand_here(visit, name)
-            _, dead = claims.give_back_expired(visit, name)
-            inbox, told = dropped_files.deliver(visit, name, self._gates)
-            return claims.claim(visit, name, inbox, most, lease_s, wanted), dead + told
+        def take(tx: Transaction) -> tuple[list[Claimed], list[Delivery]]:
+            message_lookup.require_agent(tx, name)
+            message_lookup.require_local(tx, name)
+            _, dead = claims.return_expired(tx, name)
+            inbox, deliveries = dropped_files.deliver(tx, name, self._rules)
+            return claims.claim(tx, name, inbox, limit, lease_s, wanted), dead + deliveries
 
-        taken, told = await self._writer.run(take)
-        self._tell(told)
+        taken, deliveries = await self._writer.run(take)
+        self._report_deliveries(deliveries)
         return taken
 
     async def renew(
         self, agent: str, message_id: str, *, fence: int, lease_s: float = DEFAULT_LEASE_S
     ) -> Claimed:
         """Hold a claimed message longer; the fence stays. Raises `mail_lease_lost`."""
-        name = message_lookup.name_of(agent)
-        return await self._writer.run(lambda visit: claims.renew(visit, name, message_id, fence, lease_s))
+        name = message_lookup.parse_agent_name(agent)
+        return await self._writer.run(lambda tx: claims.renew(tx, name, message_id, fence, lease_s))
 
     async def ack(
         self,
@@ -274,23 +274,23 @@ class MessageStore:
         `mail_lease_lost`, and nothing is done; the same acknowledgement twice is answered twice. Without one
         (0) the message is settled whoever holds it: for a person at a shell.
         """
-        name = message_lookup.name_of(agent)
+        name = message_lookup.parse_agent_name(agent)
         how = AckRequest(fence=fence, outcome=outcome, summary=summary, result=result)
         return await self._writer.commit(
-            lambda visit: claims.ack(visit, name, message_id, how, self._gates), numbers=2
+            lambda tx: claims.ack(tx, name, message_id, how, self._rules), numbers=2
         )
 
     async def release(self, agent: str, message_id: str, *, fence: int = 0) -> None:
         """Put a claimed message back into the inbox, in its old place. Raises `mail_lease_lost`."""
-        name = message_lookup.name_of(agent)
-        await self._writer.run(lambda visit: claims.release(visit, name, message_id, fence))
+        name = message_lookup.parse_agent_name(agent)
+        await self._writer.run(lambda tx: claims.release(tx, name, message_id, fence))
 
     async def receipts(
         self, sender: str, *, ids: Sequence[str] | None = None, limit: int = 100
     ) -> list[Receipt]:
         """What became of the messages of `sender`, newest first."""
-        name = message_lookup.name_of(sender)
-        return await self._reader.run(lambda visit: receipts.newest(visit, name, ids, limit))
+        name = message_lookup.parse_agent_name(sender)
+        return await self._reader.run(lambda tx: receipts.newest(tx, name, ids, limit))
 
     async def search(
         self,
@@ -303,28 +303,28 @@ class MessageStore:
         limit: int = 50,
     ) -> list[StoredMessage]:
         """Messages to `agent` whose words match, best first; without a query the newest first."""
-        name = message_lookup.name_of(agent)
-        by = message_lookup.name_of(sender) if sender else None
+        name = message_lookup.parse_agent_name(agent)
+        by = message_lookup.parse_agent_name(sender) if sender else None
         wanted = message_search.SearchQuery(query=query, sender=by, action=action, places=places, limit=limit)
-        return await self._reader.run(lambda visit: message_search.search(visit, name, wanted))
+        return await self._reader.run(lambda tx: message_search.search(tx, name, wanted))
 
     async def attachment(self, message: MailMessage) -> bytes:
         """The whole payload of a message that was too large for one, its hash checked."""
-        return await self._reader.run(lambda visit: sending.attachment(visit, message))
+        return await self._reader.run(lambda tx: sending.attachment(tx, message))
 
     async def deliver(self, agent: str | None = None) -> list[Delivery]:
         """Deliver what was dropped as files, to one agent or to all. Watching does this by itself."""
-        name = None if agent is None else message_lookup.name_of(agent)
+        name = None if agent is None else message_lookup.parse_agent_name(agent)
 
-        def work(visit: Transaction) -> list[Delivery]:
-            told: list[Delivery] = []
-            for each in visit.agents() if name is None else [name]:
-                told += dropped_files.deliver(visit, each, self._gates)[1]
-            return told
+        def work(tx: Transaction) -> list[Delivery]:
+            deliveries: list[Delivery] = []
+            for each in tx.agents() if name is None else [name]:
+                deliveries += dropped_files.deliver(tx, each, self._rules)[1]
+            return deliveries
 
-        told = await self._writer.run(work)
-        self._tell(told)
-        return told
+        deliveries = await self._writer.run(work)
+        self._report_deliveries(deliveries)
+        return deliveries
 
     async def state(self) -> State:
         """`state.json` as it is now. An unreadable one is set aside and made anew from what there is."""
@@ -336,9 +336,9 @@ class MessageStore:
 
         `change` runs in the writer's thread and alters the state in place. What it raises leaves the file as it was.
         """
-        return await self._writer.run(lambda visit: workspace_state.update(visit, change))
+        return await self._writer.run(lambda tx: workspace_state.update(tx, change))
 
-    async def work(self, what: Callable[[Transaction], T]) -> T:
+    async def run(self, what: Callable[[Transaction], T]) -> T:
         """Run something of another room in the writer's thread."""
         return await self._writer.run(what)
 
@@ -347,9 +347,9 @@ class MessageStore:
         return await self._writer.commit(job, numbers=numbers)
 
     @property
-    def gates(self) -> Sequence[Gate]:
+    def rules(self) -> Sequence[DeliveryRule]:
         """What looks at every message before it is accepted."""
-        return self._gates
+        return self._rules
 
     def subscribe(self, listener: Callable[[MailboxChange], None]) -> Callable[[], None]:
         """Call `listener` on the event loop for every change, of this process or another; returns how to stop."""
@@ -373,27 +373,27 @@ class MessageStore:
 
         return await self._writer.run(repair)
 
-    async def _look(self, agent: str, look: Callable[[Transaction, bool], T | None]) -> T | None:
+    async def _read_or_deliver(self, agent: str, look: Callable[[Transaction, bool], T | None]) -> T | None:
         """Look; where that finds too little, deliver what was dropped there and look for the `last` time.
 
         So nobody who looks waits for the writer without need.
         """
-        found = await self._reader.run(lambda visit: look(visit, False))
+        found = await self._reader.run(lambda tx: look(tx, False))
         if found is not None:
             return found
         try:
             await self.deliver(agent)
         except SwitchboardError:
             pass  # A folder that cannot be written can still be read.
-        return await self._reader.run(lambda visit: look(visit, True))
+        return await self._reader.run(lambda tx: look(tx, True))
 
-    def _hear(self, change: MailboxChange) -> None:
+    def _notify_listeners(self, change: MailboxChange) -> None:
         for listener in tuple(self._listeners):
             listener(change)
 
-    def _tell(self, told: Sequence[Delivery]) -> None:
+    def _report_deliveries(self, deliveries: Sequence[Delivery]) -> None:
         if self._report is not None:
-            for delivery in told:
+            for delivery in deliveries:
                 self._report(delivery)
 
 

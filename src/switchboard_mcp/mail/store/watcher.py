@@ -36,10 +36,10 @@ class MailboxChange(Struct, frozen=True):
 class Watcher:
     """Calls `tell` on the event loop for every change."""
 
-    def __init__(self, path: str, loop: AbstractEventLoop, tell: Callable[[MailboxChange], None]) -> None:
+    def __init__(self, path: str, loop: AbstractEventLoop, notify: Callable[[MailboxChange], None]) -> None:
         self._path = path
         self._loop = loop
-        self._tell = tell
+        self._notify = notify
         self._descriptor = -1
         self._watched: dict[int, tuple[str, str]] = {}
         self._times: dict[tuple[str, str], int] = {}
@@ -51,14 +51,14 @@ class Watcher:
         if self._descriptor >= 0 and self._watch_all():
             self._loop.add_reader(self._descriptor, self._read)
             return
-        self._fall_back()
+        self._start_polling()
 
-    def _fall_back(self) -> None:
+    def _start_polling(self) -> None:
         """Look from time to time: there is no inotify, or no room for another watch, or a folder was replaced."""
         if self._descriptor >= 0:
             self._loop.remove_reader(self._descriptor)
         self._close_descriptor()
-        self._times = self._look()
+        self._times = self._scan()
         self._timer = self._loop.call_later(POLL_S, self._poll)
 
     def stop(self) -> None:
@@ -112,13 +112,13 @@ class Watcher:
                     del self._watched[watch]
                     blind = blind or not agent
                 else:
-                    blind = not self._note(place, agent, name, changes) or blind
+                    blind = not self._record(place, agent, name, changes) or blind
         if blind:
-            self._fall_back()
+            self._start_polling()
         for change in changes:
-            self._tell(change)
+            self._notify(change)
 
-    def _note(self, place: str, agent: str, name: str, changes: dict[MailboxChange, None]) -> bool:
+    def _record(self, place: str, agent: str, name: str, changes: dict[MailboxChange, None]) -> bool:
         """Note what is new; False where something new cannot be watched."""
         seen = True
         if agent:
@@ -133,14 +133,14 @@ class Watcher:
         return seen
 
     def _poll(self) -> None:
-        seen = self._look()
+        seen = self._scan()
         for key, changed in seen.items():
             if self._times.get(key) != changed:
-                self._tell(MailboxChange(*key))
+                self._notify(MailboxChange(*key))
         self._times = seen
         self._timer = self._loop.call_later(POLL_S, self._poll)
 
-    def _look(self) -> dict[tuple[str, str], int]:
+    def _scan(self) -> dict[tuple[str, str], int]:
         """The folders' times. A few `stat`s on the event loop: there is nothing better where nothing tells."""
         found: dict[tuple[str, str], int] = {}
         for place in PLACES:

@@ -19,7 +19,7 @@ from switchboard_mcp.mail.store.group_commit import Job
 
 T = TypeVar("T")
 # A round of this size costs little more for each further message.
-MOST_IN_ROUND = 256
+MAX_GROUP = 256
 
 
 class WorkerJob:
@@ -36,7 +36,7 @@ class WorkerJob:
         self.outcome: Any = None
         self.problem: BaseException | None = None
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """On the event loop: hand the outcome over."""
         if self.answer.done():
             return
@@ -49,38 +49,38 @@ class WorkerJob:
 class StoreWorker:
     """The thread and what waits for it. Whoever only reads has one of its own, so as not to wait for the disk."""
 
-    def __init__(self, tree: StoreDirectory, name: str = "switchboard-mail") -> None:
-        self._tree = tree
+    def __init__(self, directory: StoreDirectory, name: str = "switchboard-mail") -> None:
+        self._directory = directory
         self._waiting: deque[WorkerJob] = deque()
         self._ready = threading.Condition()
         self._closing = False
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run_jobs, name=name, daemon=True)
         self._thread.start()
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
         """Run a function that blocks."""
-        return await self._hand_over(work, durable=False, numbers=0)  # type: ignore[no-any-return]
+        return await self._submit(work, durable=False, numbers=0)  # type: ignore[no-any-return]
 
     async def commit(self, job: Callable[[Transaction], Job[T]], *, numbers: int = 1) -> T:
         """Run a job that is durable when this returns, together with others."""
-        return await self._hand_over(job, durable=True, numbers=numbers)  # type: ignore[no-any-return]
+        return await self._submit(job, durable=True, numbers=numbers)  # type: ignore[no-any-return]
 
-    async def _hand_over(self, work: Callable[[Transaction], Any], *, durable: bool, numbers: int) -> Any:
-        order = WorkerJob(get_running_loop(), work, durable, numbers)
+    async def _submit(self, work: Callable[[Transaction], Any], *, durable: bool, numbers: int) -> Any:
+        job = WorkerJob(get_running_loop(), work, durable, numbers)
         with self._ready:
             if self._closing:
                 raise refused("shutting_down", "The message desk is closed.")
-            self._waiting.append(order)
+            self._waiting.append(job)
             self._ready.notify()
-        return await order.answer
+        return await job.answer
 
     def start(self, work: Callable[[Transaction], T], done: Callable[[T | None], None]) -> None:
         """Run a function nobody waits for; `done` hears what it returned, or None, on the event loop."""
-        order = WorkerJob(get_running_loop(), work, durable=False, numbers=0)
-        order.answer.add_done_callback(lambda answer: done(None if answer.exception() else answer.result()))
+        job = WorkerJob(get_running_loop(), work, durable=False, numbers=0)
+        job.answer.add_done_callback(lambda answer: done(None if answer.exception() else answer.result()))
         with self._ready:
             if not self._closing:
-                self._waiting.append(order)
+                self._waiting.append(job)
                 self._ready.notify()
 
     async def close(self) -> None:
@@ -90,57 +90,57 @@ class StoreWorker:
             self._ready.notify()
         await get_running_loop().run_in_executor(None, self._thread.join)
 
-    def _serve(self) -> None:
+    def _run_jobs(self) -> None:
         while True:
             with self._ready:
                 while not self._waiting and not self._closing:
                     self._ready.wait()
                 if not self._waiting:
                     return
-                taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_IN_ROUND))]
-            single = [order for order in taken if not order.durable]
-            for order in single:
-                self._single(order)
-            _answer(single)
-            together = [order for order in taken if order.durable]
+                taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
+            single = [job for job in taken if not job.durable]
+            for job in single:
+                self._run_single(job)
+            _post_results(single)
+            together = [job for job in taken if job.durable]
             if together:
-                self._round(together)
-                _answer(together)
+                self._run_group(together)
+                _post_results(together)
 
-    def _single(self, order: WorkerJob) -> None:
+    def _run_single(self, job: WorkerJob) -> None:
         try:
-            with self._tree.visit() as visit:
-                order.outcome = order.work(visit)
+            with self._directory.transaction() as tx:
+                job.outcome = job.work(tx)
         except OSError as problem:
-            order.problem = SwitchboardError(file_operations.trouble(problem, self._tree.path))
+            job.problem = SwitchboardError(file_operations.failure_for(problem, self._directory.path))
         except Exception as problem:  # noqa: BLE001 - whatever it is, it is the asker's to hear, and the thread goes on
-            order.problem = problem
+            job.problem = problem
 
-    def _round(self, orders: list[WorkerJob]) -> None:
+    def _run_group(self, jobs: list[WorkerJob]) -> None:
         try:
-            with self._tree.visit(sum(order.numbers for order in orders)) as visit:
-                outcomes = group_commit.run(visit, [order.work(visit) for order in orders])
-            for order, outcome in zip(orders, outcomes, strict=True):
+            with self._directory.transaction(sum(job.numbers for job in jobs)) as tx:
+                outcomes = group_commit.run(tx, [job.work(tx) for job in jobs])
+            for job, outcome in zip(jobs, outcomes, strict=True):
                 if isinstance(outcome, Failure):
-                    order.problem = SwitchboardError(outcome)
+                    job.problem = SwitchboardError(outcome)
                 elif isinstance(outcome, BaseException):
-                    order.problem = outcome
+                    job.problem = outcome
                 else:
-                    order.outcome = outcome
+                    job.outcome = outcome
         except Exception as problem:  # noqa: BLE001 - as above
-            for order in orders:
-                order.problem = problem
+            for job in jobs:
+                job.problem = problem
 
 
-def _answer(orders: list[WorkerJob]) -> None:
-    for loop in {order.loop for order in orders}:
-        mine = [order for order in orders if order.loop is loop]
+def _post_results(jobs: list[WorkerJob]) -> None:
+    for loop in {job.loop for job in jobs}:
+        mine = [job for job in jobs if job.loop is loop]
         try:
-            loop.call_soon_threadsafe(_settle, mine)
+            loop.call_soon_threadsafe(_resolve_all, mine)
         except RuntimeError:
             pass  # The loop was closed; nobody waits any more.
 
 
-def _settle(orders: list[WorkerJob]) -> None:
-    for order in orders:
-        order.settle()
+def _resolve_all(jobs: list[WorkerJob]) -> None:
+    for job in jobs:
+        job.resolve()

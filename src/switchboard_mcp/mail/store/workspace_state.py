@@ -20,63 +20,63 @@ T = TypeVar("T")
 State = dict[str, Any]
 FILE = "state.json"
 BEFORE = "state.before.json"
-MOST_STATE_BYTES = 64 * 1_048_576
+MAX_STATE_BYTES = 64 * 1_048_576
 
 
-def read(visit: Transaction) -> State | None:
+def read(tx: Transaction) -> State | None:
     """The state; None where it has to be made anew (`load`, under the lock)."""
-    found = file_operations.read(visit.root, FILE, MOST_STATE_BYTES)
+    found = file_operations.read(tx.root, FILE, MAX_STATE_BYTES)
     if isinstance(found, file_operations.RejectedFile):
-        return {} if found.gone and not visit.agents() else None
-    return _decoded(found.data)
+        return {} if found.gone and not tx.agents() else None
+    return _decode(found.data)
 
 
-def load(visit: Transaction) -> State:
+def load(tx: Transaction) -> State:
     """The state. The lock is held, so that an unreadable one can be set aside."""
-    found = file_operations.read(visit.root, FILE, MOST_STATE_BYTES)
+    found = file_operations.read(tx.root, FILE, MAX_STATE_BYTES)
     if isinstance(found, file_operations.FileContent):
-        state = _decoded(found.data)
+        state = _decode(found.data)
         if state is not None:
             return state
     if isinstance(found, file_operations.FileContent) or not found.gone:
-        visit.move(visit.root, FILE, visit.root, f"state.unreadable.{visit.number():016d}.json")
-    return _rebuilt(visit)
+        tx.move(tx.root, FILE, tx.root, f"state.unreadable.{tx.next_number():016d}.json")
+    return _rebuild(tx)
 
 
-def _rebuilt(visit: Transaction) -> State:
-    before = file_operations.read(visit.root, BEFORE, MOST_STATE_BYTES)
-    state = (_decoded(before.data) if isinstance(before, file_operations.FileContent) else None) or {}
+def _rebuild(tx: Transaction) -> State:
+    before = file_operations.read(tx.root, BEFORE, MAX_STATE_BYTES)
+    state = (_decode(before.data) if isinstance(before, file_operations.FileContent) else None) or {}
     agents = state.get("agents")
     state["agents"] = agents if isinstance(agents, dict) else {}
-    for name in visit.agents():
+    for name in tx.agents():
         state["agents"].setdefault(name, {"name": name})
     return state
 
 
-def update(visit: Transaction, change: Callable[[State], T]) -> T:
+def update(tx: Transaction, change: Callable[[State], T]) -> T:
     """Let `change` alter the state, and store it."""
-    with visit.state_locked():
-        state = load(visit)
+    with tx.state_locked():
+        state = load(tx)
         was = msgspec.json.encode(state)
         answer = change(state)
         data = msgspec.json.encode(state)
-        if data == was and file_operations.exists(visit.root, FILE):
+        if data == was and file_operations.exists(tx.root, FILE):
             return answer
-        if len(data) > MOST_STATE_BYTES:
-            raise refused("mail_not_stored", f"{FILE} would be larger than {MOST_STATE_BYTES} bytes.")
-        _store(visit, was, BEFORE)
-        _store(visit, data, FILE)
-        file_operations.sync(visit.root)
+        if len(data) > MAX_STATE_BYTES:
+            raise refused("mail_not_stored", f"{FILE} would be larger than {MAX_STATE_BYTES} bytes.")
+        _store(tx, was, BEFORE)
+        _store(tx, data, FILE)
+        file_operations.sync(tx.root)
         return answer
 
 
-def _store(visit: Transaction, data: bytes, name: str) -> None:
-    draft = visit.write(msgspec.json.format(data, indent=2) + b"\n")
-    visit.sync_draft(draft)
-    visit.put(draft, visit.root, name)
+def _store(tx: Transaction, data: bytes, name: str) -> None:
+    draft = tx.write(msgspec.json.format(data, indent=2) + b"\n")
+    tx.sync_file(draft)
+    tx.put(draft, tx.root, name)
 
 
-def _decoded(data: bytes) -> State | None:
+def _decode(data: bytes) -> State | None:
     try:
         state = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -12,7 +12,7 @@ import unicodedata
 from collections import deque
 
 # A terminal's line buffer holds 4,096 bytes; what is beyond would be lost without a word.
-MOST_TYPED_BYTES = 4_000
+MAX_TYPED_BYTES = 4_000
 PASTE_BEGINS, PASTE_ENDS, ENTER = b"\x1b[200~", b"\x1b[201~", b"\r"
 # Controls, what reorders or hides text, halves of characters, private meanings, and line breaks of other kinds.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
@@ -27,8 +27,8 @@ _MODES = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
 _ALTERNATE = frozenset({b"47", b"1047", b"1049"})
 _PASTE = b"2004"
 # A title is short; what a program hands to the clipboard is not.
-_MOST_PENDING = 131_072
-_MOST_TAIL = 4_096
+_MAX_PENDING = 131_072
+_MAX_TAIL = 4_096
 # In a prompt these move nothing away from its line: colours, modes, erasing, steps along the line, titles.
 _HARMLESS = re.compile(rb"\x1b(?:\[[0-9;?]*[mhlKJCD]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[=>]|[()][0-9A-Za-z])")
 
@@ -54,8 +54,8 @@ def typed(payload: str, *, bracketed: bool) -> bytes | str:
     if not bracketed and "\t" in text:
         return "it holds a tab, which the program in the terminal would take for a key"
     data = text.encode()
-    if len(data) > MOST_TYPED_BYTES:
-        return f"it has {len(data)} bytes; at most {MOST_TYPED_BYTES} are typed at once"
+    if len(data) > MAX_TYPED_BYTES:
+        return f"it has {len(data)} bytes; at most {MAX_TYPED_BYTES} are typed at once"
     return PASTE_BEGINS + data.replace(b"\n", b"\r") + PASTE_ENDS if bracketed else data
 
 
@@ -87,13 +87,13 @@ class ScreenState:
         rest = _SEQUENCE.sub(b"", data)
         begins = rest.rfind(b"\x1b")
         pending = rest[begins:] if begins >= 0 else _half_character(rest)
-        self._pending = pending if len(pending) <= _MOST_PENDING else b""
+        self._pending = pending if len(pending) <= _MAX_PENDING else b""
 
     def _note_line(self, data: bytes) -> None:
         _, broken, after = data.rpartition(b"\n")
         self.tail = after if broken else self.tail + data
-        if len(self.tail) > _MOST_TAIL:
-            self.tail = self.tail[-_MOST_TAIL - 1 :]
+        if len(self.tail) > _MAX_TAIL:
+            self.tail = self.tail[-_MAX_TAIL - 1 :]
 
     @property
     def at_boundary(self) -> bool:
@@ -102,7 +102,7 @@ class ScreenState:
 
     def prompt(self, columns: int) -> bytes | None:
         """The line the cursor is on, where it can be written again as it is; None where nobody can be sure."""
-        if self.alternate or not self.at_boundary or len(self.tail) > _MOST_TAIL:
+        if self.alternate or not self.at_boundary or len(self.tail) > _MAX_TAIL:
             return None
         visible = _HARMLESS.sub(b"", self.tail)
         if (

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.mail.agent_names import is_agent_name
-from switchboard_mcp.mail.messages import Gate, MailMessage
+from switchboard_mcp.mail.messages import DeliveryRule, MailMessage
 from switchboard_mcp.mail.personas import Personas
 from switchboard_mcp.mail.roles import OVERSEER
 from switchboard_mcp.mail.store import file_operations
@@ -32,9 +32,9 @@ from switchboard_mcp.system.processes import is_running
 
 FILE = "bridge.json"
 FOLDER = "terminals"
-MOST_BYTES = 1_048_576
-MOST_LOG_BYTES = 4 * 1_048_576
-MOST_LINE_BYTES = 4_096
+MAX_BYTES = 1_048_576
+MAX_LOG_BYTES = 4 * 1_048_576
+MAX_LINE_BYTES = 4_096
 # Whoever opens the door and says nothing must not keep it.
 PATIENCE_S = 5.0
 
@@ -70,7 +70,7 @@ def read(folder: str) -> dict[str, TerminalEntry]:
 
 
 def _read(root: int) -> dict[str, TerminalEntry]:
-    found = file_operations.read(root, FILE, MOST_BYTES)
+    found = file_operations.read(root, FILE, MAX_BYTES)
     if isinstance(found, file_operations.RejectedFile):
         return {}
     try:
@@ -156,7 +156,7 @@ class TerminalLease:
             os.write(descriptor, msgspec.json.encode(line) + b"\n")
         finally:
             os.close(descriptor)
-        if found.st_size > MOST_LOG_BYTES:
+        if found.st_size > MAX_LOG_BYTES:
             file_operations.replace(self._folder, name, self._folder, f"{self.name}.before.log")
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ async def serve(door: socket.socket, status: Callable[[], dict[str, Any]], look:
         finally:
             writer.close()
 
-    server = await asyncio.start_unix_server(answer, sock=door, limit=MOST_LINE_BYTES)
+    server = await asyncio.start_unix_server(answer, sock=door, limit=MAX_LINE_BYTES)
     async with server:
         await server.serve_forever()
 
@@ -234,7 +234,7 @@ def refusal(
     return None
 
 
-def gate(folder: str) -> Gate:
+def gate(folder: str) -> DeliveryRule:
     """The look at `execute` messages to terminals that run. What comes to nobody's terminal is but a message."""
     personas = Personas(folder)
 

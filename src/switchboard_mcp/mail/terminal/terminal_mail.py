@@ -18,13 +18,13 @@ from switchboard_mcp.mail.terminal.input_safety import ENTER, InputRateLimit, ty
 from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease, refusal
 
 # A person needs to see what happens; a loop of agents must not become a flood.
-MOST_TYPED, WITHIN_S = 10, 60.0
+MAX_TYPED, WITHIN_S = 10, 60.0
 # So long somebody may go on typing before a message is sent back.
 PATIENCE_S = 30.0
 LOOK_AGAIN_S = 0.25
 # Programs that take pasted text as such take an Enter that comes along with it as part of it.
 BEFORE_ENTER_S = 0.15
-MOST_LETTERS = 1_000
+MAX_LETTERS = 1_000
 
 
 class Keys(Protocol):
@@ -57,17 +57,17 @@ class TerminalMail:
         self._entry = entry
         self._keys = keys
         self._news = asyncio.Event()
-        self._allowance = InputRateLimit(MOST_TYPED, WITHIN_S)
+        self._allowance = InputRateLimit(MAX_TYPED, WITHIN_S)
         self._before: set[str] = set()
         self._seen: set[str] = set()
 
     async def prepare(self) -> int:
         """Note what is there already; how much of it is unread."""
         earlier = await self._post.search(
-            self._name, action="execute", places=("inbox", "claimed"), limit=MOST_LETTERS
+            self._name, action="execute", places=("inbox", "claimed"), limit=MAX_LETTERS
         )
         self._before = {letter.message.id for letter in earlier}
-        waiting = await self._post.peek(self._name, limit=MOST_LETTERS)
+        waiting = await self._post.peek(self._name, limit=MAX_LETTERS)
         self._seen = {letter.message.id for letter in waiting}
         return len(waiting)
 
@@ -94,7 +94,7 @@ class TerminalMail:
             self._news.set()
 
     async def _look(self) -> None:
-        letters = await self._post.peek(self._name, limit=MOST_LETTERS)
+        letters = await self._post.peek(self._name, limit=MAX_LETTERS)
         orders = [
             each
             for each in letters
@@ -134,7 +134,7 @@ class TerminalMail:
             return problem.message.rstrip(".")
         loop = asyncio.get_running_loop()
         if not self._allowance.take(loop.time()):
-            return f"more than {MOST_TYPED} messages within {WITHIN_S:g} s"
+            return f"more than {MAX_TYPED} messages within {WITHIN_S:g} s"
         keys = typed(message.payload, bracketed=self._keys.bracketed)
         if isinstance(keys, str):
             return keys

@@ -183,7 +183,7 @@ async def claim_messages(seat: AgentSession, asked: ClaimMessages, request: Tool
     agent = await seat.agent()
     seat.desk.note_woken(agent)
     post = await seat.desk.post()
-    claimed = await post.claim(agent, most=asked.max, lease_s=float(asked.lease_seconds))
+    claimed = await post.claim(agent, limit=asked.max, lease_s=float(asked.lease_seconds))
     seat.remember(claimed)
     return {"messages": [whole(one) for one in claimed]}
 

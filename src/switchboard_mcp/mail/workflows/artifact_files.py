@@ -18,7 +18,7 @@ from switchboard_mcp.mail.workflows.definitions import WorkflowArtifact
 
 REVIEWS = "reviews"
 # Hashed within a few seconds; what is larger is no document.
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 _CHUNK = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -62,7 +62,7 @@ def _hashed(folder: int, name: str, path: str) -> WorkflowArtifact | str:
         if unfit:
             return unfit
         digest, size = sha256(), 0
-        while (part := os.read(descriptor, _CHUNK)) and size <= MOST_BYTES:
+        while (part := os.read(descriptor, _CHUNK)) and size <= MAX_BYTES:
             digest.update(part)
             size += len(part)
         after = os.fstat(descriptor)
@@ -82,7 +82,7 @@ def _unfit(found: os.stat_result) -> str:
         return "it is a hard link to a file that has other names"
     if found.st_size == 0:
         return "it is empty"
-    return f"it is larger than {MOST_BYTES} bytes" if found.st_size > MOST_BYTES else ""
+    return f"it is larger than {MAX_BYTES} bytes" if found.st_size > MAX_BYTES else ""
 
 
 def _link_at(workspace: str, path: str) -> str:
@@ -112,4 +112,4 @@ def write_record(desk_folder: str, name: str, data: bytes) -> None:
         finally:
             os.close(folder)
     except OSError as problem:
-        raise SwitchboardError(file_operations.trouble(problem, os.path.join(desk_folder, REVIEWS))) from None
+        raise SwitchboardError(file_operations.failure_for(problem, os.path.join(desk_folder, REVIEWS))) from None

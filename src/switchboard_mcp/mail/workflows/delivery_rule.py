@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.agent_registry import now
-from switchboard_mcp.mail.messages import Gate, MailMessage
+from switchboard_mcp.mail.messages import DeliveryRule, MailMessage
 from switchboard_mcp.mail.store.workspace_state import BEFORE, FILE
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
 from switchboard_mcp.mail.workflows.rules import MessageFacts, RunMembership, admit
@@ -78,13 +78,13 @@ def _said_before(runs: list[WorkflowRun], message: MailMessage) -> RunMembership
     """Where the letter belongs, if the step it tells of was taken already: it is delivered again after a crash."""
     for run in runs:
         for step in run.steps:
-            same = step.via == message.way and step.by == message.sender
+            same = step.via == message.unique_key and step.by == message.sender
             if same and message.metadata.get("completes") == step.phase:
                 return RunMembership(run.id, step.phase, "", taken=True)
     return None
 
 
-def gate(folder: str) -> Gate:
+def gate(folder: str) -> DeliveryRule:
     """The gate of a workspace."""
     return Runs(folder).gate
 

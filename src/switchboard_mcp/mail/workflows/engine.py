@@ -32,7 +32,7 @@ from switchboard_mcp.suites.fuzzy import nearest
 PART = "workflows"
 # Runs that are over and stay in the state; the record of each is among the reviews.
 KEPT = 20
-MOST_ARTIFACTS = 100
+MAX_ARTIFACTS = 100
 
 
 class StepOutcome(Struct):
@@ -276,7 +276,7 @@ async def _definition(post: MessageStore, name: str) -> Definition:
 
 def named_artifacts(written: Sequence[str]) -> list[str]:
     """The files an agent names, each a path in the workspace."""
-    return [_artifact(path) for path in written[:MOST_ARTIFACTS]]
+    return [_artifact(path) for path in written[:MAX_ARTIFACTS]]
 
 
 def _artifact(written: str) -> str:

@@ -46,16 +46,16 @@ def step(folder: str, message: MailMessage, run_id: str) -> Failure | None:
     tree = StoreDirectory(os.path.dirname(folder), system_clocks())
     try:
         tree.make()
-        with tree.visit() as visit:
-            known = workspace_state.read(visit) or {}
+        with tree.transaction() as tx:
+            known = workspace_state.read(tx) or {}
             run = engine.find(known, message.sender, run_id)
             leads = engine.leads(known, message.sender)
             event = _event(tree.workspace, run, message, said, leads=leads)
-            workspace_state.update(visit, engine.moving(run, event))
+            workspace_state.update(tx, engine.moving(run, event))
     except SwitchboardError as refused:
         return refused.failure
     except OSError as problem:
-        return file_operations.trouble(problem, folder)
+        return file_operations.failure_for(problem, folder)
     finally:
         tree.close()
     return None
@@ -74,7 +74,7 @@ def _event(
             next=said.next,
             leads=leads,
             verified=message.verified,
-            via=message.way,
+            via=message.unique_key,
         )
     named = engine.named_artifacts(said.artifacts)
     return Complete(
@@ -86,5 +86,5 @@ def _event(
         next=said.next,
         note=" ".join(message.payload[:NOTE_CHARS].split()),
         verified=message.verified,
-        via=message.way,
+        via=message.unique_key,
     )

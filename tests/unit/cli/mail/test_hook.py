@@ -91,8 +91,8 @@ async def test_it_is_quiet_where_it_was_heard_and_where_nobody_asked(workspace: 
 async def test_the_same_mail_is_told_a_few_turns_long_and_new_mail_again(workspace: Path) -> None:
     await letter(workspace)
     stop = {"hook_event_name": "Stop"}
-    told = [bool(hook(workspace, stop)) for _ in range(hooks.MOST_REPEATS + 2)]
-    assert told == [True] * hooks.MOST_REPEATS + [False] * 2
+    told = [bool(hook(workspace, stop)) for _ in range(hooks.MAX_REPEATS + 2)]
+    assert told == [True] * hooks.MAX_REPEATS + [False] * 2
     await letter(workspace)
     assert "2 unread messages" in hook(workspace, stop)
 

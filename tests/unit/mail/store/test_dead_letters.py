@@ -11,17 +11,17 @@ import pytest
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.messages import DeadLetter, Delivery, Draft
 from switchboard_mcp.mail.store import dead_letters
-from switchboard_mcp.mail.store.filenames import MOST_RETURNS
+from switchboard_mcp.mail.store.filenames import MAX_RETURNS
 from switchboard_mcp.mail.store.store import MessageStore
 from tests.unit.mail.office import Hours
 
 
 async def dead(post: MessageStore) -> list[DeadLetter]:
-    return await post.work(lambda visit: dead_letters.listed(visit, "coder"))
+    return await post.run(lambda tx: dead_letters.list_dead_letters(tx, "coder"))
 
 
 async def requeue(post: MessageStore, dead_id: str) -> None:
-    await post.work(lambda visit: dead_letters.requeue(visit, "coder", dead_id))
+    await post.run(lambda tx: dead_letters.requeue(tx, "coder", dead_id))
 
 
 async def fail_for_ever(post: MessageStore, hours: Hours) -> list[int]:
@@ -42,7 +42,7 @@ async def test_a_message_that_nobody_settles_becomes_a_dead_letter_and_its_sende
     ) as post:
         await post.register("coder")
         sent = await post.send(Draft(action="delegate_task", payload="x"), sender="lead", recipient="coder")
-        assert await fail_for_ever(post, hours) == list(range(1, MOST_RETURNS + 2))
+        assert await fail_for_ever(post, hours) == list(range(1, MAX_RETURNS + 2))
         (letter,) = await dead(post)
         assert (letter.id, letter.reason) == (sent.id, "It was claimed 5 times and never settled.")
         (receipt,) = await post.receipts("lead", ids=[sent.id])
@@ -59,7 +59,7 @@ async def test_while_it_came_back_it_is_one_message_under_its_id(workspace: Path
         sent = await post.send(said, sender="lead", recipient="coder")
         await post.claim("coder", lease_s=60)
         hours.passed += 1
-        await post.work(lambda visit: None)
+        await post.run(lambda tx: None)
         (taken,) = await post.claim("coder")
         await post.release("coder", sent.id, fence=taken.fence)
         assert (await post.send(said, sender="lead", recipient="coder")).duplicate

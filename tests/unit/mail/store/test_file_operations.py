@@ -80,7 +80,7 @@ class TestLock:
         with (
             file_operations.lock(folder, "l", str(tmp_path)),
             pytest.raises(SwitchboardError, match="has held the lock"),
-            file_operations.lock(folder, "l", str(tmp_path), within_s=0.01),
+            file_operations.lock(folder, "l", str(tmp_path), timeout_s=0.01),
         ):
             raise AssertionError("two hold the same lock")
 
@@ -106,7 +106,7 @@ class TestLock:
     ],
 )
 def test_every_trouble_of_the_system_is_told_with_the_folder(code: int, kind: str, told: str) -> None:
-    problem = file_operations.trouble(OSError(code, os.strerror(code), "inbox"), "/w/.switchboard")
+    problem = file_operations.failure_for(OSError(code, os.strerror(code), "inbox"), "/w/.switchboard")
     assert problem.code == kind
     assert told in problem.message
     assert "/w/.switchboard" in problem.message

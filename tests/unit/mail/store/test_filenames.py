@@ -15,10 +15,10 @@ from switchboard_mcp.mail.store.filenames import (
     Stem,
     claimed_name,
     is_message_id,
-    lease_until,
-    names_of,
+    new_lease,
+    name_patterns,
     parse,
-    receipt_for,
+    parse_receipt_name,
     receipt_name,
     settled_name,
     waiting_name,
@@ -87,8 +87,8 @@ class TestNames:
     @given(stems, leases)
     def test_an_id_says_how_the_name_of_its_file_goes_on(self, stem: Stem, lease: Lease) -> None:
         for name in (waiting_name(stem), claimed_name(stem, lease), settled_name(stem, 7, "done")):
-            assert any(name.startswith(begins, at) for begins, at in names_of(stem.id))
-            assert not any(name.startswith(begins, at) for begins, at in names_of(stem.id[:-1]))
+            assert any(name.startswith(begins, at) for begins, at in name_patterns(stem.id))
+            assert not any(name.startswith(begins, at) for begins, at in name_patterns(stem.id[:-1]))
 
     @given(stems, numbers, st.sampled_from(["done", "failed", "rejected"]))
     def test_a_settled_name_says_how_it_ended(self, stem: Stem, fence: int, outcome: str) -> None:
@@ -108,8 +108,8 @@ class TestNames:
 
     @given(st.from_regex(MESSAGE_ID, fullmatch=True))
     def test_a_receipt_says_whose_it_is(self, message_id: str) -> None:
-        assert receipt_for(receipt_name(message_id)) == (message_id, None)
-        assert receipt_for(receipt_name(message_id, "failed")) == (message_id, "failed")
+        assert parse_receipt_name(receipt_name(message_id)) == (message_id, None)
+        assert parse_receipt_name(receipt_name(message_id, "failed")) == (message_id, "failed")
 
     def test_a_dropped_message_keeps_its_id(self) -> None:
         assert Stem(7, "file-1_a").id == "msg_1_a"
@@ -126,5 +126,5 @@ class TestLeases:
         ],
     )
     def test_a_lease_is_over_by_the_clock_that_counts(self, now: Now, over: bool) -> None:
-        lease = lease_until(1, Now("aaaaaaaa", 1000, 5000), 1000)
-        assert lease.is_over(now) is over
+        lease = new_lease(1, Now("aaaaaaaa", 1000, 5000), 1000)
+        assert lease.has_expired(now) is over

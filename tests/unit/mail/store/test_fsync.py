@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.mail.store import file_operations
-from switchboard_mcp.mail.store.fsync import RETRY_ROUNDS, FsyncBatcher
+from switchboard_mcp.mail.store.fsync import RETRY_BATCHES, FsyncBatcher
 
 
 @pytest.fixture
@@ -69,9 +69,9 @@ def test_where_everything_cannot_be_synced_each_is_and_it_is_not_tried_again(
         return False
 
     monkeypatch.setattr(file_operations, "sync_all", cannot)
-    for _ in range(RETRY_ROUNDS + 1):
+    for _ in range(RETRY_BATCHES + 1):
         assert syncer.sync(descriptors) == [None] * 10
-    assert len(synced) == 10 * (RETRY_ROUNDS + 1)
+    assert len(synced) == 10 * (RETRY_BATCHES + 1)
     assert len(tried) == 1
 
 

@@ -14,7 +14,7 @@ from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.messages import Delivery, Draft, Sent
 from switchboard_mcp.mail.store import dropped_files
 from switchboard_mcp.mail.store.maintenance.retention import prune
-from switchboard_mcp.mail.store.signing import MOST_FILE_BYTES
+from switchboard_mcp.mail.store.signing import MAX_FILE_BYTES
 from switchboard_mcp.mail.store.store import MessageStore
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make devices and give files away")
@@ -127,7 +127,7 @@ def folder(target: Path, outside: Path) -> None:
 
 def huge(target: Path, outside: Path) -> None:
     with target.open("wb") as file:
-        file.truncate(MOST_FILE_BYTES + 1)
+        file.truncate(MAX_FILE_BYTES + 1)
 
 
 def device(target: Path, outside: Path) -> None:

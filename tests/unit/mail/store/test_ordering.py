@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard_mcp.mail.store.ordering import RANK, Counter, QueuedPosition, claim_order, take
+from switchboard_mcp.mail.store.ordering import RANK, Counter, QueuedPosition, claim_order, reserve
 
 waiting = st.lists(
     st.builds(
@@ -55,7 +55,7 @@ class TestNumbers:
             if power_fails:
                 # Only what was written durably is there; the machine has started again.
                 memory = disk._replace(boot="before")
-            taken = take(memory, count, boot, clock)
+            taken = reserve(memory, count, boot, clock)
             assert taken.first > highest
             highest = taken.first + count - 1
             memory = taken.counter
@@ -66,6 +66,6 @@ class TestNumbers:
     def test_a_ceiling_is_written_once_a_minute(self) -> None:
         counter, written = Counter("", 0, 0), 0
         for second in range(600):
-            taken = take(counter, 1, "boot", 10**15 + second * 1_000_000)
+            taken = reserve(counter, 1, "boot", 10**15 + second * 1_000_000)
             counter, written = taken.counter, written + taken.durable
         assert written <= 11

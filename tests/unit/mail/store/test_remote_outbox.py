@@ -37,7 +37,7 @@ def is_locked(post: MessageStore, agent: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("move", "place"), [(remote_outbox.put_away, "archive"), (remote_outbox.take_back, "inbox")]
+    ("move", "place"), [(remote_outbox.archive_shipped, "archive"), (remote_outbox.return_to_inbox, "inbox")]
 )
 async def test_what_is_on_its_way_is_moved_under_its_readers_lock(
     post: MessageStore,
@@ -45,7 +45,7 @@ async def test_what_is_on_its_way_is_moved_under_its_readers_lock(
     move: Callable[[Transaction, Iterable[MessageInTransit]], None],
     place: str,
 ) -> None:
-    taken = await post.work(lambda visit: remote_outbox.take(visit, ["far"], "0" * 12, 1, 10, 1_000_000))
+    taken = await post.run(lambda tx: remote_outbox.ship(tx, ["far"], "0" * 12, 1, 10, 1_000_000))
     seen: list[bool] = []
     before = file_operations.move
 
@@ -54,6 +54,6 @@ async def test_what_is_on_its_way_is_moved_under_its_readers_lock(
         before(folder, name, target_folder, target)
 
     monkeypatch.setattr(file_operations, "move", watched)
-    await post.work(lambda visit: move(visit, [parcel.shipped for parcel in taken]))
+    await post.run(lambda tx: move(tx, [parcel.shipped for parcel in taken]))
     assert seen == [True]
     assert (await post.verify()).counts[place] == 1

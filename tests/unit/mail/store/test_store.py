@@ -122,7 +122,7 @@ class TestSending:
         first = await post.send(said, sender="lead", recipient="coder-1")
         never = failure("mail_message_invalid", "Not any more.")
         async with await MessageStore.open(
-            str(workspace), watch=False, gates=[lambda message: never]
+            str(workspace), watch=False, rules=[lambda message: never]
         ) as closed:
             again = await closed.send(said, sender="lead", recipient="coder-1")
             assert (again.id, again.duplicate) == (first.id, True)
@@ -191,7 +191,7 @@ class TestSending:
                 raise ZeroDivisionError
             return message
 
-        async with await MessageStore.open(str(workspace), watch=False, gates=[gate]) as gated:
+        async with await MessageStore.open(str(workspace), watch=False, rules=[gate]) as gated:
             answers = await asyncio.gather(
                 gated.send(draft("bad"), sender="lead", recipient="coder-1"),
                 gated.send(draft("good"), sender="lead", recipient="coder-1"),
@@ -219,7 +219,7 @@ class TestReading:
 
     async def test_seen_ones_can_be_left_out(self, post: MessageStore) -> None:
         sent = [await post.send(draft(), sender="lead", recipient="coder-1") for _ in range(3)]
-        found = await post.peek("coder-1", unless={sent[0].id, sent[2].id})
+        found = await post.peek("coder-1", exclude={sent[0].id, sent[2].id})
         assert [each.message.id for each in found] == [sent[1].id]
         after = (await post.peek("coder-1"))[0].order
         assert len(await post.peek("coder-1", after=after)) == 2
@@ -255,7 +255,7 @@ class TestClaims:
         await post.send(draft("r1"), sender="reviewer", recipient="coder-1")
         await post.send(draft("l2", priority="urgent"), sender="lead", recipient="coder-1")
         await post.send(draft("r2", priority="high"), sender="reviewer", recipient="coder-1")
-        taken = await post.claim("coder-1", most=10)
+        taken = await post.claim("coder-1", limit=10)
         assert [each.message.payload for each in taken] == ["l1", "l2", "r1", "r2"]
         assert [each.fence for each in taken] == sorted({each.fence for each in taken})
 
@@ -272,9 +272,9 @@ class TestClaims:
             renewed = await post.renew("coder", taken.message.id, fence=taken.fence, lease_s=60)
             assert renewed.fence == taken.fence
             skew[0] = 118
-            assert [each.message.payload for each in await post.claim("coder", most=5)] == ["2"]
+            assert [each.message.payload for each in await post.claim("coder", limit=5)] == ["2"]
             skew[0] = 120
-            (again,) = await post.claim("coder", most=5)
+            (again,) = await post.claim("coder", limit=5)
             assert again.message.id == taken.message.id
             assert again.fence > taken.fence
             for stale in (
@@ -337,7 +337,7 @@ class TestClaims:
     ) -> None:
         for number in range(3):
             await post.send(draft(str(number)), sender="lead", recipient="coder 1")
-        mine, other = await post.claim("coder 1", most=2)
+        mine, other = await post.claim("coder 1", limit=2)
         listed: list[str] = []
 
         def noting(list_folder: Callable[[int], list[T]]) -> Callable[[int], list[T]]:
@@ -447,7 +447,7 @@ class TestDroppedFiles:
 
         self.drop(workspace)
         self.drop(workspace, "msg_2", payload="y")
-        async with await MessageStore.open(str(workspace), watch=False, gates=[gate]) as gated:
+        async with await MessageStore.open(str(workspace), watch=False, rules=[gate]) as gated:
             told = {each.file: each.problem for each in await gated.deliver()}
             problem = await refused(gated.send(draft("x"), sender="lead", recipient="coder-1"))
             assert problem.message == "Not now."
@@ -489,7 +489,7 @@ class TestWaking:
             await asyncio.sleep(0)
             sent = await other.send(draft(), sender="lead", recipient="coder")
             assert [each.message.id for each in await waiting] == [sent.id]
-            assert await post.wait("coder", 0.01, unless=[sent.id]) == []
+            assert await post.wait("coder", 0.01, exclude=[sent.id]) == []
 
     async def test_dropped_files_are_delivered_by_whoever_watches(
         self, workspace: Path, watching: str

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.mail.terminal.input_safety import (
-    MOST_TYPED_BYTES,
+    MAX_TYPED_BYTES,
     PASTE_BEGINS,
     PASTE_ENDS,
     InputRateLimit,
@@ -46,7 +46,7 @@ def test_text_is_typed_as_it_is_and_lines_are_pasted(text: str, bracketed: bool,
         ("a\u200bb", "U+200B"),
         ("a\u2028b", "U+2028"),
         ("a\ud800", "U+D800"),
-        ("x" * (MOST_TYPED_BYTES + 1), "bytes"),
+        ("x" * (MAX_TYPED_BYTES + 1), "bytes"),
     ],
 )
 def test_what_is_more_than_text_is_not_typed(text: str, bracketed: bool, told: str) -> None:

@@ -107,7 +107,7 @@ async def test_the_door_is_for_its_owner_answers_and_makes_it_look(
 def test_the_record_grows_and_begins_anew_when_it_is_large(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "MOST_LOG_BYTES", 20)
+    monkeypatch.setattr(registry, "MAX_LOG_BYTES", 20)
     place = TerminalLease(str(folder), "a")
     for number in range(4):
         place.note({"number": number, "why": "x" * 10})

@@ -148,7 +148,7 @@ async def test_what_came_before_the_terminal_is_never_typed(workspace: Path) -> 
 async def test_more_than_a_person_can_follow_is_rejected(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminal_mail, "MOST_TYPED", 2)
+    monkeypatch.setattr(terminal_mail, "MAX_TYPED", 2)
     async with room(workspace) as here:
         sent = [await here.send(f"echo {number}") for number in range(4)]
         ends = [await here.ended(id) for id in sent]

@@ -29,7 +29,7 @@ def test_a_file_is_found_with_its_hash_however_large_its_parts_are(tmp_path: Pat
 def test_a_file_that_is_too_large_or_a_part_that_is_no_folder_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(artifact_files, "MOST_BYTES", 3)
+    monkeypatch.setattr(artifact_files, "MAX_BYTES", 3)
     (tmp_path / "a").write_text("four")
     found = look(str(tmp_path), ["a", "a/b"])
     assert found["a"] == "it is larger than 3 bytes"

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from switchboard_mcp.mail.messages import Draft
-from switchboard_mcp.mail.store.delivery_rules import gates
+from switchboard_mcp.mail.store.delivery_rules import load_rules
 from switchboard_mcp.mail.store.store import MessageStore, State
 from switchboard_mcp.mail.workflows import engine, notices
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
@@ -434,13 +434,13 @@ async def test_the_resource_of_an_agent_tells_its_workflow_and_its_changes(board
 
 
 async def test_the_gate_holds_where_the_state_has_become_unreadable(tmp_path: Path) -> None:
-    async with await MessageStore.open(str(tmp_path), gates=gates(str(tmp_path)), watch=False) as post:
+    async with await MessageStore.open(str(tmp_path), rules=load_rules(str(tmp_path)), watch=False) as post:
         for name in ("ada", "bob", "eve"):
             await post.register(name)
         await engine.start(post, "ada", "hand-off", agents={"taker": "bob"})
     (tmp_path / ".switchboard" / "state.json").write_text("{")
     draft = Draft(action="delegate_task", payload="p")
-    async with await MessageStore.open(str(tmp_path), gates=gates(str(tmp_path)), watch=False) as post:
+    async with await MessageStore.open(str(tmp_path), rules=load_rules(str(tmp_path)), watch=False) as post:
         (sent,) = await post.send_to_many(draft, sender="eve", recipients=["bob"])
     assert getattr(sent, "code", "") == "mail_agent_busy"
 

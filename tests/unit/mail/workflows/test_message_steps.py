@@ -12,7 +12,7 @@ import pytest
 
 from switchboard_mcp.mail.messages import Receipt
 from switchboard_mcp.mail.store import sending
-from switchboard_mcp.mail.store.delivery_rules import gates
+from switchboard_mcp.mail.store.delivery_rules import load_rules
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows import engine
 from tests.unit.mail.office import office
@@ -54,7 +54,7 @@ class Village:
 
 @pytest.fixture
 async def village(workspace: Path) -> AsyncIterator[Village]:
-    async with await MessageStore.open(str(workspace), gates=gates(str(workspace)), watch=False) as post:
+    async with await MessageStore.open(str(workspace), rules=load_rules(str(workspace)), watch=False) as post:
         for name in ("lead", "ada", "bob"):
             await post.register(name)
         yield Village(post, workspace)

@@ -24,34 +24,34 @@ class StoreFinding(Struct, rename="camel", kw_only=True):
     """Below `.switchboard/`."""
     message: str
     id: str | None = None
-    mended: bool = False
+    repaired: bool = False
 
 
-def clean_temporaries(visit: Transaction) -> list[StoreFinding]:
+def remove_stale_temp_files(tx: Transaction) -> list[StoreFinding]:
     """Take away the temporary files of processes that are no more: nobody holds their lock."""
-    folder = visit.folder("tmp")
+    folder = tx.folder("tmp")
     names = file_operations.names(folder)
     dead = {
-        writer for writer in {name.partition(".")[0] for name in names} if _is_dead(visit, folder, writer)
+        writer for writer in {name.partition(".")[0] for name in names} if _is_dead(tx, folder, writer)
     }
     done = []
     # The locks last, so that whoever is killed in the middle leaves the rest to be found.
     for name in sorted(names, key=lambda name: name.endswith(".lock")):
         if name.partition(".")[0] in dead:
             try:
-                visit.remove(folder, name)
+                tx.remove(folder, name)
             except FileNotFoundError:
                 continue
             except OSError:
                 continue  # A folder, for one: not ours.
             if not name.endswith(".lock"):
-                told = f"tmp/{name} was left by a process that has ended."
-                done.append(StoreFinding(kind="temporary", path=f"tmp/{name}", message=told, mended=True))
+                message = f"tmp/{name} was left by a process that has ended."
+                done.append(StoreFinding(kind="temporary", path=f"tmp/{name}", message=message, repaired=True))
     return done
 
 
-def _is_dead(visit: Transaction, folder: int, writer: str) -> bool:
-    if writer == visit.tree.writer:
+def _is_dead(tx: Transaction, folder: int, writer: str) -> bool:
+    if writer == tx.directory.writer:
         return False
     try:
         descriptor = os.open(f"{writer}.lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
@@ -65,25 +65,25 @@ def _is_dead(visit: Transaction, folder: int, writer: str) -> bool:
         os.close(descriptor)
 
 
-def mend_half_moves(visit: Transaction, agent: str) -> list[StoreFinding]:
+def finish_interrupted_moves(tx: Transaction, agent: str) -> list[StoreFinding]:
     """Where a move takes two steps, a file may have two names: the one it was moved to counts. Under the lock."""
     by_inode: dict[int, list[tuple[Place, str]]] = {}
     for place in PLACES:
-        if visit.has(place, agent):
-            for name, inode in file_operations.entries(visit.folder(place, agent)):
+        if tx.has(place, agent):
+            for name, inode in file_operations.entries(tx.folder(place, agent)):
                 if parse(place, name):
                     by_inode.setdefault(inode, []).append((place, name))
     done = []
     for names in by_inode.values():
-        for place, name in _surplus(names):
-            visit.remove(visit.folder(place, agent), name)
+        for place, name in _extra_name(names):
+            tx.remove(tx.folder(place, agent), name)
             path = f"{place}/{agent}/{name}"
-            told = f"{path} was moved, and its old name was left."
-            done.append(StoreFinding(kind="half_moved", path=path, message=told, mended=True))
+            message = f"{path} was moved, and its old name was left."
+            done.append(StoreFinding(kind="half_moved", path=path, message=message, repaired=True))
     return done
 
 
-def _surplus(names: list[tuple[Place, str]]) -> list[tuple[Place, str]]:
+def _extra_name(names: list[tuple[Place, str]]) -> list[tuple[Place, str]]:
     """All but the one that is furthest. A claim that was being given back stays a claim until it is over."""
     ranked = sorted(names, key=lambda each: (PLACES.index(each[0]), each[1]))
     return ranked[:-1]

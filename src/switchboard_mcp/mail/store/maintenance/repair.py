@@ -22,21 +22,21 @@ from switchboard_mcp.mail.store.maintenance import cleanup
 from switchboard_mcp.mail.store.maintenance.cleanup import StoreFinding
 
 
-def repair(visit: Transaction) -> list[StoreFinding]:
+def repair(tx: Transaction) -> list[StoreFinding]:
     """Mend everything that can be mended; what was done."""
-    done = cleanup.clean_temporaries(visit)
-    for agent in sorted({agent for place in PLACES for agent in visit.agents(place)}):
-        with visit.locked(agent):
-            done += cleanup.mend_half_moves(visit, agent)
-            done += _lone_reasons(visit, agent)
-        done += _expired(visit, agent)
-        done += _missing_receipts(visit, agent)
-    visit.sync_folders()
+    done = cleanup.remove_stale_temp_files(tx)
+    for agent in sorted({agent for place in PLACES for agent in tx.agents(place)}):
+        with tx.locked(agent):
+            done += cleanup.finish_interrupted_moves(tx, agent)
+            done += _remove_orphaned_reasons(tx, agent)
+        done += _return_expired(tx, agent)
+        done += _restore_receipts(tx, agent)
+    tx.sync_folders()
     return done
 
 
-def _lone_reasons(visit: Transaction, agent: str) -> list[StoreFinding]:
-    names = visit.names("deadletter", agent)
+def _remove_orphaned_reasons(tx: Transaction, agent: str) -> list[StoreFinding]:
+    names = tx.names("deadletter", agent)
     stems = {dead_letters.stem_of(name) for name in names if not name.endswith(dead_letter_reasons.SUFFIX)}
     done = []
     for name in names:
@@ -44,63 +44,63 @@ def _lone_reasons(visit: Transaction, agent: str) -> list[StoreFinding]:
             name.endswith(dead_letter_reasons.SUFFIX)
             and name.removesuffix(dead_letter_reasons.SUFFIX) not in stems
         ):
-            visit.remove(visit.folder("deadletter", agent), name)
+            tx.remove(tx.folder("deadletter", agent), name)
             path = f"deadletter/{agent}/{name}"
-            told = f"{path} told of a move that did not happen."
-            done.append(StoreFinding(kind="temporary", path=path, message=told, mended=True))
+            message = f"{path} told of a move that did not happen."
+            done.append(StoreFinding(kind="temporary", path=path, message=message, repaired=True))
     return done
 
 
-def _expired(visit: Transaction, agent: str) -> list[StoreFinding]:
-    back, dead = claims.give_back_expired(visit, agent)
-    told = [
+def _return_expired(tx: Transaction, agent: str) -> list[StoreFinding]:
+    back, dead = claims.return_expired(tx, agent)
+    findings = [
         ("inbox", id, f"The claim on '{id}' was over; it is back in the inbox of '{agent}'.") for id in back
     ]
-    told += [
+    findings += [
         ("deadletter", each.id or "", f"'{each.id}' is a dead letter. {each.problem.message}")
         for each in dead
         if each.problem is not None
     ]
     return [
-        StoreFinding(kind="expired", path=f"{place}/{agent}", id=id, message=message, mended=True)
-        for place, id, message in told
+        StoreFinding(kind="expired", path=f"{place}/{agent}", id=id, message=message, repaired=True)
+        for place, id, message in findings
     ]
 
 
-def _missing_receipts(visit: Transaction, agent: str) -> list[StoreFinding]:
+def _restore_receipts(tx: Transaction, agent: str) -> list[StoreFinding]:
     done = []
     for place in PLACES:
-        for entry in message_lookup.entries(visit, place, agent):
-            message = message_lookup.read(visit, agent, entry)
+        for entry in message_lookup.entries(tx, place, agent):
+            message = message_lookup.read(tx, agent, entry)
             if isinstance(message, file_operations.RejectedFile):
                 continue
-            if visit.is_elsewhere(message.sender):
+            if tx.is_remote(message.sender):
                 continue  # Its receipts are where it lives.
-            for name, receipt in _owed(visit, message, entry):
-                draft = visit.write(receipts.encoded(receipt))
-                visit.sync_draft(draft)
-                outbox = visit.folder("outbox", message.sender, make=True)
-                with visit.locked(agent):
-                    if not file_operations.exists(visit.folder(place, agent), entry.name):
+            for name, receipt in _rebuild_receipt(tx, message, entry):
+                draft = tx.write(receipts.encode(receipt))
+                tx.sync_file(draft)
+                outbox = tx.folder("outbox", message.sender, make=True)
+                with tx.locked(agent):
+                    if not file_operations.exists(tx.folder(place, agent), entry.name):
                         continue  # Moved on, or pruned: a receipt would tell of what is nowhere.
-                    visit.put(draft, outbox, name)
+                    tx.put(draft, outbox, name)
                 path = f"outbox/{message.sender}/{name}"
-                told = f"{path} was missing."
+                text = f"{path} was missing."
                 done.append(
                     StoreFinding(
-                        kind="receipt_missing", path=path, id=entry.stem.id, message=told, mended=True
+                        kind="receipt_missing", path=path, id=entry.stem.id, message=text, repaired=True
                     )
                 )
     return done
 
 
-def _owed(visit: Transaction, message: MailMessage, entry: MessageFile) -> Iterator[tuple[str, Receipt]]:
+def _rebuild_receipt(tx: Transaction, message: MailMessage, entry: MessageFile) -> Iterator[tuple[str, Receipt]]:
     """The receipts that should be there and are not, by the names of their files."""
-    at = visit.clocks.iso()
-    first = receipts.read(visit, message.sender, message.id)
+    at = tx.clocks.iso()
+    first = receipts.read(tx, message.sender, message.id)
     if first is None or first.status == "refused":
-        yield receipt_name(message.id), receipts.delivered(message.id, message.recipient, at)
+        yield receipt_name(message.id), receipts.delivered_receipt(message.id, message.recipient, at)
     dead = entry.place == "deadletter"
-    said = dead_letter_reasons.read(visit, message.recipient, str(entry.stem)).reason if dead else ""
-    if entry.outcome is not None and receipts.read(visit, message.sender, message.id, entry.outcome) is None:
-        yield receipt_name(message.id, entry.outcome), receipts.ended(message, entry.outcome, said, at)
+    reason = dead_letter_reasons.read_reason(tx, message.recipient, str(entry.stem)).reason if dead else ""
+    if entry.outcome is not None and receipts.read(tx, message.sender, message.id, entry.outcome) is None:
+        yield receipt_name(message.id, entry.outcome), receipts.final_receipt(message, entry.outcome, reason, at)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from switchboard_mcp.mail.messages import OUTCOMES, MailMessage
 from switchboard_mcp.mail.store import file_operations, message_lookup, receipts, sending, signing
 from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, Place, parse, receipt_for, receipt_name
+from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, Place, parse, parse_receipt_name, receipt_name
 from switchboard_mcp.mail.store.store import MessageStore
 
 # So many at once that nobody who sends meanwhile waits for long.
@@ -22,7 +22,7 @@ BATCH = 200
 _ATTACHED = re.compile(rb"attachments/([0-9a-f]{64}\.txt)")
 
 
-class Old(Struct, frozen=True):
+class PrunableMessage(Struct, frozen=True):
     """A message that ended long ago."""
 
     agent: str
@@ -41,165 +41,165 @@ class Pruned(Struct, rename="camel", kw_only=True):
 
 async def prune(post: MessageStore, seconds: float) -> Pruned:
     """Take away what ended more than so many seconds ago, in steps between which others have their turn."""
-    until = await post.work(lambda visit: _ago(visit, seconds))
-    found = await post.work(lambda visit: old(visit, until))
+    until = await post.run(lambda tx: _ago(tx, seconds))
+    found = await post.run(lambda tx: find_prunable(tx, until))
     done = Pruned()
     for start in range(0, len(found), BATCH):
         some = found[start : start + BATCH]
-        await post.work(lambda visit, some=some: take_away(visit, some, done))  # type: ignore[misc]
-    await post.work(lambda visit: take_leftovers(visit, until, done))
+        await post.run(lambda tx, some=some: remove_messages(tx, some, done))  # type: ignore[misc]
+    await post.run(lambda tx: remove_leftovers(tx, until, done))
     return done
 
 
 async def would_prune(post: MessageStore, seconds: float) -> Pruned:
     """How many messages that would be, without their receipts and attachments."""
-    found = await post.work(lambda visit: old(visit, _ago(visit, seconds)))
+    found = await post.run(lambda tx: find_prunable(tx, _ago(tx, seconds)))
     return Pruned(messages=len(found), bytes=sum(each.bytes for each in found))
 
 
-def _ago(visit: Transaction, seconds: float) -> float:
-    return visit.clocks.microseconds() / 1e6 - seconds
+def _ago(tx: Transaction, seconds: float) -> float:
+    return tx.clocks.microseconds() / 1e6 - seconds
 
 
-def old(visit: Transaction, until: float) -> list[Old]:
+def find_prunable(tx: Transaction, until: float) -> list[PrunableMessage]:
     """The messages that ended before that time."""
     return [
-        Old(agent, entry, file_operations.size(visit.folder("archive", agent), entry.name))
-        for agent in visit.agents("archive")
-        for entry in message_lookup.entries(visit, "archive", agent)
-        if _is_old(visit.folder("archive", agent), entry.name, until) and _has_ended(visit, agent, entry)
+        PrunableMessage(agent, entry, file_operations.size(tx.folder("archive", agent), entry.name))
+        for agent in tx.agents("archive")
+        for entry in message_lookup.entries(tx, "archive", agent)
+        if _is_old(tx.folder("archive", agent), entry.name, until) and _is_settled(tx, agent, entry)
     ]
 
 
 def _is_old(folder: int, name: str, until: float) -> bool:
-    changed = file_operations.changed(folder, name)
+    changed = file_operations.mtime(folder, name)
     return changed is not None and changed < until
 
 
-def _has_ended(visit: Transaction, agent: str, entry: MessageFile) -> bool:
+def _is_settled(tx: Transaction, agent: str, entry: MessageFile) -> bool:
     """What was shipped to another machine has ended when that machine has said how."""
-    if not visit.is_elsewhere(agent):
+    if not tx.is_remote(agent):
         return True
-    message = message_lookup.read(visit, agent, entry)
+    message = message_lookup.read(tx, agent, entry)
     return not isinstance(message, file_operations.RejectedFile) and any(
-        receipts.read(visit, message.sender, entry.stem.id, outcome) for outcome in OUTCOMES
+        receipts.read(tx, message.sender, entry.stem.id, outcome) for outcome in OUTCOMES
     )
 
 
-def take_away(visit: Transaction, some: Sequence[Old], done: Pruned) -> None:
+def remove_messages(tx: Transaction, batch: Sequence[PrunableMessage], done: Pruned) -> None:
     """Remove these for good."""
-    gone = [(each, message) for each in some if (message := _without_receipts(visit, each, done)) is not None]
-    visit.sync_folders()
+    gone = [(each, message) for each in batch if (message := _remove_receipts(tx, each, done)) is not None]
+    tx.sync_folders()
     for agent in {each.agent for each, _ in gone}:
-        with visit.locked(agent):
+        with tx.locked(agent):
             for each, message in gone:
                 if each.agent == agent:
-                    _remove(visit, each, message, done)
-    visit.sync_folders()
+                    _remove(tx, each, message, done)
+    tx.sync_folders()
 
 
-def _without_receipts(visit: Transaction, each: Old, done: Pruned) -> MailMessage | None:
+def _remove_receipts(tx: Transaction, each: PrunableMessage, done: Pruned) -> MailMessage | None:
     """The message, whose receipts are gone now; None where it has to stay."""
-    message = message_lookup.read(visit, each.agent, each.entry)
+    message = message_lookup.read(tx, each.agent, each.entry)
     if isinstance(message, file_operations.RejectedFile):
         return None
-    if not visit.has("outbox", message.sender):
+    if not tx.has("outbox", message.sender):
         return message
-    folder = visit.folder("outbox", message.sender)
-    if visit.is_elsewhere(message.sender) and any(
-        file_operations.exists(folder, name) for name in _slips(message)
+    folder = tx.folder("outbox", message.sender)
+    if tx.is_remote(message.sender) and any(
+        file_operations.exists(folder, name) for name in _receipt_names(message)
     ):
         return None  # They have not reached their reader yet.
-    done.receipts += sum(_take(visit, folder, name) for name in _slips(message))
+    done.receipts += sum(_unlink(tx, folder, name) for name in _receipt_names(message))
     return message
 
 
-def _slips(message: MailMessage) -> list[str]:
+def _receipt_names(message: MailMessage) -> list[str]:
     """The names that receipts of a message may have."""
     return [receipt_name(message.id, outcome) for outcome in (None, *OUTCOMES)]
 
 
-def _remove(visit: Transaction, each: Old, message: MailMessage, done: Pruned) -> None:
-    if visit.has("outbox", message.sender) and not visit.is_elsewhere(message.sender):
-        for name in _slips(message):  # Once more: somebody who mends may have missed them meanwhile.
-            _take(visit, visit.folder("outbox", message.sender), name)
-    if not _take(visit, visit.folder("archive", each.agent), each.entry.name):
+def _remove(tx: Transaction, each: PrunableMessage, message: MailMessage, done: Pruned) -> None:
+    if tx.has("outbox", message.sender) and not tx.is_remote(message.sender):
+        for name in _receipt_names(message):  # Once more: somebody who mends may have missed them meanwhile.
+            _unlink(tx, tx.folder("outbox", message.sender), name)
+    if not _unlink(tx, tx.folder("archive", each.agent), each.entry.name):
         return
     done.messages += 1
     done.bytes += each.bytes
-    if visit.has("keys", each.agent):
+    if tx.has("keys", each.agent):
         drop_id = message.id if each.entry.stem.tail.startswith("file-") else ""
-        for mark in sending.marks(message, drop_id):
-            _take(visit, visit.folder("keys", each.agent), mark)
+        for mark in sending.dedup_keys(message, drop_id):
+            _unlink(tx, tx.folder("keys", each.agent), mark)
 
 
-def take_leftovers(visit: Transaction, until: float, done: Pruned) -> None:
+def remove_leftovers(tx: Transaction, until: float, done: Pruned) -> None:
     """Remove what belongs to no message: receipts of what was refused, and attachments, as old."""
-    for sender in visit.agents("outbox"):
-        if not visit.is_elsewhere(sender):
-            done.receipts += _refusals(visit, sender, until)
-    _attachments(visit, until, done)
-    visit.sync_folders()
+    for sender in tx.agents("outbox"):
+        if not tx.is_remote(sender):
+            done.receipts += _remove_refused_receipts(tx, sender, until)
+    _remove_attachments(tx, until, done)
+    tx.sync_folders()
 
 
-def _refusals(visit: Transaction, sender: str, until: float) -> int:
-    folder = visit.folder("outbox", sender)
+def _remove_refused_receipts(tx: Transaction, sender: str, until: float) -> int:
+    folder = tx.folder("outbox", sender)
     count = 0
     for name in file_operations.names(folder):
-        told = receipt_for(name)
-        if told is None or told[1] is not None or not _is_old(folder, name, until):
+        parsed = parse_receipt_name(name)
+        if parsed is None or parsed[1] is not None or not _is_old(folder, name, until):
             continue
-        found = receipts.read(visit, sender, told[0])
+        found = receipts.read(tx, sender, parsed[0])
         if found is not None and found.status == "refused":
-            count += _take(visit, folder, name)
+            count += _unlink(tx, folder, name)
     return count
 
 
-def _attachments(visit: Transaction, until: float, done: Pruned) -> None:
-    folder = visit.folder("attachments")
+def _remove_attachments(tx: Transaction, until: float, done: Pruned) -> None:
+    folder = tx.folder("attachments")
     aged = {name for name in file_operations.names(folder) if _is_old(folder, name, until)}
-    named = _named(visit) if aged else None
+    named = _referenced_attachments(tx) if aged else None
     if named is None:
         return
     # Whoever sends the same content just now does so under one of these locks, and makes the file anew.
-    with visit.locked(*visit.agents()):
+    with tx.locked(*tx.agents()):
         for name in aged - named:
             size = file_operations.size(folder, name)
-            if _is_old(folder, name, until) and _take(visit, folder, name):
+            if _is_old(folder, name, until) and _unlink(tx, folder, name):
                 done.attachments += 1
                 done.bytes += size
 
 
-def _named(visit: Transaction) -> set[str] | None:
+def _referenced_attachments(tx: Transaction) -> set[str] | None:
     """Every attachment that a message names; None where messages moved so that not all could be read."""
     found: set[str] = set()
-    for agent in {agent for place in PLACES for agent in visit.agents(place)}:
-        with visit.locked(agent):
-            names = [(place, name) for place in PLACES for name in visit.names(place, agent)]
+    for agent in {agent for place in PLACES for agent in tx.agents(place)}:
+        with tx.locked(agent):
+            names = [(place, name) for place in PLACES for name in tx.names(place, agent)]
         for place, name in names:
-            data = _content(visit, agent, place, name)
+            data = _read_message(tx, agent, place, name)
             if data is None:
                 return None
             found |= {each.decode() for each in _ATTACHED.findall(data)}
     return found
 
 
-def _content(visit: Transaction, agent: str, place: Place, name: str) -> bytes | None:
-    read = file_operations.read(visit.folder(place, agent), name, signing.MOST_FILE_BYTES)
+def _read_message(tx: Transaction, agent: str, place: Place, name: str) -> bytes | None:
+    read = file_operations.read(tx.folder(place, agent), name, signing.MAX_FILE_BYTES)
     if isinstance(read, file_operations.RejectedFile) and read.gone:
         entry = parse(place, name)
-        moved = entry and message_lookup.find(visit, agent, entry.stem.id)
+        moved = entry and message_lookup.find(tx, agent, entry.stem.id)
         if moved is None:
             return None
-        read = file_operations.read(visit.folder(moved.place, agent), moved.name, signing.MOST_FILE_BYTES)
+        read = file_operations.read(tx.folder(moved.place, agent), moved.name, signing.MAX_FILE_BYTES)
     if isinstance(read, file_operations.RejectedFile):
         return None if parse(place, name) else b""  # a message that cannot be read may name one
     return read.data
 
 
-def _take(visit: Transaction, folder: int, name: str) -> bool:
+def _unlink(tx: Transaction, folder: int, name: str) -> bool:
     try:
-        visit.remove(folder, name)
+        tx.remove(folder, name)
     except FileNotFoundError:
         return False
     return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 from asyncio import TimerHandle, get_running_loop
 from collections.abc import Callable, Sequence
 
-from switchboard_mcp.mail.messages import Delivery, Gate
+from switchboard_mcp.mail.messages import Delivery, DeliveryRule
 from switchboard_mcp.mail.store import claims, dropped_files
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import parse
@@ -17,7 +17,7 @@ from switchboard_mcp.mail.store.worker import StoreWorker
 
 # How often leases that are over are given back, and files that were still being written looked at again.
 TICK_S = 1.0
-Swept = tuple[list[Delivery], set[str]]
+SweepResult = tuple[list[Delivery], set[str]]
 
 
 class Sweeper:
@@ -27,16 +27,16 @@ class Sweeper:
         self,
         path: str,
         writer: StoreWorker,
-        gates: Sequence[Gate],
-        tell: Callable[[Sequence[Delivery]], None],
-        hear: Callable[[MailboxChange], None],
+        rules: Sequence[DeliveryRule],
+        notify_deliveries: Callable[[Sequence[Delivery]], None],
+        notify_change: Callable[[MailboxChange], None],
     ) -> None:
         self._loop = get_running_loop()
-        self._watcher = Watcher(path, self._loop, self._changed)
+        self._watcher = Watcher(path, self._loop, self._on_change)
         self._writer = writer
-        self._gates = gates
-        self._tell = tell
-        self._hear = hear
+        self._gates = rules
+        self._notify_deliveries = notify_deliveries
+        self._notify_change = notify_change
         self._timer: TimerHandle | None = None
         # Whose inbox has to be looked at; an empty name is everybody's.
         self._due = {""}
@@ -53,12 +53,12 @@ class Sweeper:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _changed(self, change: MailboxChange) -> None:
+    def _on_change(self, change: MailboxChange) -> None:
         # The desk's own messages need no delivery; one that only looks so waits for the next look into the inbox.
         if change.kind == "inbox" and (not change.file or parse("inbox", change.file) is None):
             self._due.add(change.agent)
             self._sweep(expired=False)
-        self._hear(change)
+        self._notify_change(change)
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._tick)
@@ -70,24 +70,24 @@ class Sweeper:
         due, self._due = self._due, set()
         self._busy = True
 
-        def work(visit: Transaction) -> Swept:
-            told: list[Delivery] = []
+        def work(tx: Transaction) -> SweepResult:
+            deliveries: list[Delivery] = []
             settling: set[str] = set()
-            for agent in visit.agents() if "" in due else sorted(due):
-                inbox, some = dropped_files.deliver(visit, agent, self._gates)
-                told += some
-                settling |= {agent} if inbox.settling else set()
-            for agent in visit.agents("claimed") if expired else ():
-                told += claims.give_back_expired(visit, agent)[1]
-            return told, settling
+            for agent in tx.agents() if "" in due else sorted(due):
+                inbox, some = dropped_files.deliver(tx, agent, self._gates)
+                deliveries += some
+                settling |= {agent} if inbox.retry_soon else set()
+            for agent in tx.agents("claimed") if expired else ():
+                deliveries += claims.return_expired(tx, agent)[1]
+            return deliveries, settling
 
-        def done(swept: Swept | None) -> None:
+        def done(swept: SweepResult | None) -> None:
             self._busy = False
             # What failed, or is still being written, is looked at again with the next tick.
-            told, settling = swept or ([], due)
+            deliveries, settling = swept or ([], due)
             again = bool(self._due)
             self._due |= settling
-            self._tell(told)
+            self._notify_deliveries(deliveries)
             if again:
                 self._sweep(expired=False)
 

@@ -27,22 +27,22 @@ class StoreVerdict(Struct, rename="camel", kw_only=True):
 
 # These say that a promise was broken; the others that something waits to be mended, delivered or set aside.
 BROKEN = frozenset({"lost", "doubled", "torn"})
-WAITS = "was dropped there and is not delivered yet: any look into that inbox delivers it"
+NOT_DELIVERED = "was dropped there and is not delivered yet: any look into that inbox delivers it"
 
 
-def verify(visit: Transaction) -> StoreVerdict:
+def verify(tx: Transaction) -> StoreVerdict:
     """Look at everything."""
     counts: dict[str, int] = dict.fromkeys(PLACES, 0)
     findings: list[StoreFinding] = []
     held: dict[str, set[str]] = {}
-    agents = {agent for place in PLACES for agent in visit.agents(place)}
-    promised = _promised(visit)
+    agents = {agent for place in PLACES for agent in tx.agents(place)}
+    promised = _accepted_messages(tx)
     for agent in sorted(agents):
-        with visit.locked(agent):
-            names = [(place, name) for place in PLACES for name in visit.names(place, agent)]
+        with tx.locked(agent):
+            names = [(place, name) for place in PLACES for name in tx.names(place, agent)]
         # Reading takes long where there is much; what is moved meanwhile was in one place all the same.
-        found, told = _agent(visit, agent, names)
-        findings += told
+        found, agent_findings = _check_agent(tx, agent, names)
+        findings += agent_findings
         held[agent] = {entry.stem.id for entry in found}
         for entry in found:
             counts[entry.place] += 1
@@ -50,56 +50,56 @@ def verify(visit: Transaction) -> StoreVerdict:
     for sender, message_id in promised:
         if message_id not in everywhere:
             path = f"outbox/{sender}/receipt_{message_id}.json"
-            told_lost = f"'{message_id}' of '{sender}' was accepted and is nowhere."
-            findings.append(StoreFinding(kind="lost", path=path, id=message_id, message=told_lost))
-    findings += _strangers(visit)
+            text = f"'{message_id}' of '{sender}' was accepted and is nowhere."
+            findings.append(StoreFinding(kind="lost", path=path, id=message_id, message=text))
+    findings += _find_stray_entries(tx)
     sound = not any(finding.kind in BROKEN for finding in findings)
     return StoreVerdict(sound=sound, counts=counts, findings=findings)
 
 
-def _promised(visit: Transaction) -> list[tuple[str, str]]:
+def _accepted_messages(tx: Transaction) -> list[tuple[str, str]]:
     """Every message that a receipt says was accepted. Taken first: what is sent meanwhile cannot seem lost."""
     found = []
-    for sender in visit.agents("outbox"):
-        for message_id, outcomes in receipts.listed(visit, sender).items():
-            first = receipts.read(visit, sender, message_id)
+    for sender in tx.agents("outbox"):
+        for message_id, outcomes in receipts.outcomes_by_message(tx, sender).items():
+            first = receipts.read(tx, sender, message_id)
             if outcomes - {None} or (first is not None and first.status != "refused"):
                 found.append((sender, message_id))
     return found
 
 
-def _agent(
-    visit: Transaction, agent: str, names: list[tuple[Place, str]]
+def _check_agent(
+    tx: Transaction, agent: str, names: list[tuple[Place, str]]
 ) -> tuple[list[MessageFile], list[StoreFinding]]:
     found: list[MessageFile] = []
-    told: list[StoreFinding] = []
-    now = visit.clocks.now()
+    findings: list[StoreFinding] = []
+    now = tx.clocks.now()
     for place, name in names:
         entry = parse(place, name)
         path = f"{place}/{agent}/{name}"
-        finding = _look(visit, agent, entry, path) if entry else _other(place, name, path)
+        finding = _check_message(tx, agent, entry, path) if entry else _check_other_file(place, name, path)
         if finding is not None:
-            told.append(finding)
+            findings.append(finding)
         # What was dropped is a message only when it has been delivered.
         if entry is not None and (finding is None or finding.kind != "foreign"):
             found.append(entry)
-        if entry is not None and entry.lease is not None and entry.lease.is_over(now):
+        if entry is not None and entry.lease is not None and entry.lease.has_expired(now):
             late = "The claim is over; the message goes back to the inbox."
-            told.append(StoreFinding(kind="expired", path=path, id=entry.stem.id, message=late))
-    return found, told + _doubled(agent, found)
+            findings.append(StoreFinding(kind="expired", path=path, id=entry.stem.id, message=late))
+    return found, findings + _find_duplicates(agent, found)
 
 
-def _look(visit: Transaction, agent: str, entry: MessageFile, path: str) -> StoreFinding | None:
-    found = file_operations.read(visit.folder(entry.place, agent), entry.name, signing.MOST_FILE_BYTES)
+def _check_message(tx: Transaction, agent: str, entry: MessageFile, path: str) -> StoreFinding | None:
+    found = file_operations.read(tx.folder(entry.place, agent), entry.name, signing.MAX_FILE_BYTES)
     if isinstance(found, file_operations.RejectedFile):
         if found.gone:
             return None
         kind = "half_moved" if found.links == 2 else "unreadable"
         return StoreFinding(kind=kind, path=path, id=entry.stem.id, message=f"{path}: {found.reason}.")
-    if signing.unsealed(visit.key(), entry.stem, agent, found.data) is not None:
+    if signing.verify(tx.signing_key(), entry.stem, agent, found.data) is not None:
         return None
     if entry.place == "inbox":
-        return StoreFinding(kind="foreign", path=path, message=f"{path} {WAITS}.")
+        return StoreFinding(kind="foreign", path=path, message=f"{path} {NOT_DELIVERED}.")
     if signing.decode(found.data) is None:
         return StoreFinding(kind="torn", path=path, id=entry.stem.id, message=f"{path} is not whole.")
     return StoreFinding(
@@ -107,17 +107,17 @@ def _look(visit: Transaction, agent: str, entry: MessageFile, path: str) -> Stor
     )
 
 
-def _other(place: str, name: str, path: str) -> StoreFinding | None:
+def _check_other_file(place: str, name: str, path: str) -> StoreFinding | None:
     if place == "deadletter" or name.startswith(".") or name.endswith(".tmp"):
         return None
-    told = "is no message of this place"
+    text = "is no message of this place"
     if place == "inbox":
         dropped = name.startswith("msg_") and name.endswith(".json")
-        told = WAITS if dropped else "is no message, and will be set aside among the dead letters"
-    return StoreFinding(kind="foreign", path=path, message=f"{path} {told}.")
+        text = NOT_DELIVERED if dropped else "is no message, and will be set aside among the dead letters"
+    return StoreFinding(kind="foreign", path=path, message=f"{path} {text}.")
 
 
-def _doubled(agent: str, found: list[MessageFile]) -> list[StoreFinding]:
+def _find_duplicates(agent: str, found: list[MessageFile]) -> list[StoreFinding]:
     places = defaultdict(list)
     for entry in found:
         places[entry.stem.id].append(f"{entry.place}/{agent}/{entry.name}")
@@ -130,15 +130,15 @@ def _doubled(agent: str, found: list[MessageFile]) -> list[StoreFinding]:
     ]
 
 
-def _strangers(visit: Transaction) -> list[StoreFinding]:
+def _find_stray_entries(tx: Transaction) -> list[StoreFinding]:
     """What stands where folders of agents should."""
-    told = []
+    findings = []
     for place in AGENT_FOLDERS:
-        known = set(visit.agents(place))
-        for name in visit.names(place):
+        known = set(tx.agents(place))
+        for name in tx.names(place):
             if name not in known:
                 path = f"{place}/{name}"
-                told.append(
+                findings.append(
                     StoreFinding(kind="foreign", path=path, message=f"{path} is no folder of an agent.")
                 )
-    return told
+    return findings

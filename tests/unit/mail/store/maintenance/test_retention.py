@@ -9,11 +9,11 @@ import pytest
 import pytest_asyncio
 
 from switchboard_mcp.config.sections import MailSettings
-from switchboard_mcp.mail.messages import MOST_PAYLOAD_BYTES, Draft, Outcome, Sent
+from switchboard_mcp.mail.messages import MAX_PAYLOAD_BYTES, Draft, Outcome, Sent
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.maintenance.cleanup import StoreFinding
 from switchboard_mcp.mail.store.maintenance.repair import repair
-from switchboard_mcp.mail.store.maintenance.retention import Pruned, old, prune, take_away, would_prune
+from switchboard_mcp.mail.store.maintenance.retention import Pruned, find_prunable, prune, remove_messages, would_prune
 from switchboard_mcp.mail.store.store import MessageStore
 from tests.unit.mail.office import Hours, office
 
@@ -54,7 +54,7 @@ def names(workspace: Path) -> list[str]:
 async def test_what_was_settled_long_ago_goes_with_all_that_belongs_to_it(
     post: MessageStore, workspace: Path, hours: Hours
 ) -> None:
-    large = "y" * (MOST_PAYLOAD_BYTES + 1)
+    large = "y" * (MAX_PAYLOAD_BYTES + 1)
     await settle(post, await send(post, large, key="k"))
     await settle(post, await send(post), "failed")
     hours.passed += 2
@@ -71,7 +71,7 @@ async def test_what_was_settled_long_ago_goes_with_all_that_belongs_to_it(
 
 
 async def test_what_has_not_ended_stays(post: MessageStore, workspace: Path, hours: Hours) -> None:
-    large = "y" * (MOST_PAYLOAD_BYTES + 1)
+    large = "y" * (MAX_PAYLOAD_BYTES + 1)
     await settle(post, await send(post, large))
     await settle(post, await send(post), "rejected")
     await send(post, large)
@@ -94,7 +94,7 @@ async def test_what_has_not_ended_stays(post: MessageStore, workspace: Path, hou
 
 
 async def test_an_attachment_that_is_sent_again_is_as_new(post: MessageStore, workspace: Path) -> None:
-    large = "y" * (MOST_PAYLOAD_BYTES + 1)
+    large = "y" * (MAX_PAYLOAD_BYTES + 1)
     await send(post, large)
     (file,) = (workspace / ".switchboard" / "attachments").iterdir()
     earlier = file.stat().st_ino
@@ -165,12 +165,12 @@ async def test_who_mends_meanwhile_leaves_no_receipt_of_what_is_gone(
             mended.append([])
             mended.append(repair(self))
 
-    def work(visit: Transaction) -> None:
-        found = old(visit, visit.clocks.microseconds() / 1e6 - HOUR)
+    def work(tx: Transaction) -> None:
+        found = find_prunable(tx, tx.clocks.microseconds() / 1e6 - HOUR)
         with monkeypatch.context() as patch:
             patch.setattr(Transaction, "sync_folders", meanwhile)
-            take_away(visit, found, Pruned())
+            remove_messages(tx, found, Pruned())
 
-    await post.work(work)
+    await post.run(work)
     assert [each.kind for each in mended[1]] == ["receipt_missing"] * 2
     assert (await post.verify()).sound
