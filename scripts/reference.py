@@ -278,7 +278,7 @@ def workflow_page(definition: definitions.Definition) -> str:
     arrows = [
         f"    {phase.name} --> {ends.get(to, to)}"
         for phase in definition.phases
-        for to in definition.arrows(phase)
+        for to in definition.transitions(phase)
     ]
     roles = {part: f"the agent in the role `{role}`" for part, role in definition.parts.items() if role}
     parts = [f"{part} ({roles.get(part, 'any agent')})" for part in definition.parts]
@@ -297,7 +297,7 @@ def workflow_page(definition: definitions.Definition) -> str:
                 f"`{phase.ask}`",
                 ", ".join(f"`{path}`" for path in phase.artifacts),
                 ", ".join(phase.unchanged),
-                ", ".join(definition.arrows(phase)),
+                ", ".join(definition.transitions(phase)),
                 f"{phase.rounds}" + ("" if phase.skippable else ", cannot be skipped"),
             )
             for phase in definition.phases

@@ -77,7 +77,7 @@ async def write_mail(folder: Path) -> None:
     async with await MessageStore.open(str(folder), watch=False) as post:
         for name in ("planner", "coder", "builder"):
             await post.register(name)
-            await post.update(agent_registry.enrol(name, interface="cli"))
+            await post.update(agent_registry.register(name, interface="cli"))
         task = Draft(action="delegate_task", payload="Make the parser quick.")
         await post.send(task, sender="planner", recipient="coder")
         await post.send(Draft(action="execute", payload="make release"), sender="coder", recipient="builder")

@@ -56,8 +56,8 @@ def seed_mail(folder: Path) -> dict[str, str]:
         async with await MessageStore.open(str(folder), watch=False) as post:
             for name in ("ann", "ben", "builder"):
                 await post.register(name)
-                await post.update(agent_registry.enrol(name, interface="test"))
-            await post.update(agent_registry.form_team("ann", "crew", ["ann", "ben"], []))
+                await post.update(agent_registry.register(name, interface="test"))
+            await post.update(agent_registry.create_team("ann", "crew", ["ann", "ben"], []))
             task = Draft(action="delegate_task", payload="Make the parser quick.")
             first = await post.send(task, sender="ann", recipient="ben")
             result = Draft(action="submit_result", payload="It was read twice.", reply_to=first.id)

@@ -196,9 +196,9 @@ async def test_nobody_can_be_written_to_who_does_not_exist(office: Office) -> No
 
 
 async def test_roles_and_teams_are_known_to_everybody(office: Office) -> None:
-    await office.ada.update(agent_registry.enrol("ada", role="lead"))
-    await office.ada.update(agent_registry.enrol("bob", role="reviewer"))
-    await office.ada.update(agent_registry.form_team("ada", "crew", ["ada", "bob"], []))
+    await office.ada.update(agent_registry.register("ada", role="lead"))
+    await office.ada.update(agent_registry.register("bob", role="reviewer"))
+    await office.ada.update(agent_registry.create_team("ada", "crew", ["ada", "bob"], []))
     state = await soon(office.bob.state, lambda state: "crew" in agent_registry.teams(state))
     assert agent_registry.teams(state)["crew"].members == ["ada", "bob"]
     state = await soon(office.bob.state, lambda state: agent_registry.agents(state)["bob"].role == "reviewer")

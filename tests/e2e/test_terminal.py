@@ -38,7 +38,7 @@ def desk(workspace: Path) -> Path:
 
     async def work(post: MessageStore) -> None:
         await post.register("lead")
-        await post.update(agent_registry.assign("lead", "lead", "lead"))
+        await post.update(agent_registry.assign_role("lead", "lead", "lead"))
 
     with_post(workspace, work)
     return workspace

@@ -277,7 +277,7 @@ async def check_hand_off(workspace: Path) -> None:
     """Whoever comes next delivers the letter, and it has ended the phase once."""
     async with await MessageStore.open(str(workspace), watch=False, rules=load_rules(str(workspace))) as post:
         await post.deliver()
-        (run,) = engine.runs(await engine.caught_up(post)).values()
+        (run,) = engine.runs(await engine.send_pending_notices(post)).values()
         assert [(step.phase, step.via) for step in run.steps] == [("prepare", "msg_handed to coder")]
         assert [each.message.action for each in await post.peek("coder")] == [
             "status_update",

@@ -76,7 +76,7 @@ class NameRegistry:
         foreign = {name: stay.node for name, stay in seen.elsewhere.items() if name not in names}
         foreign |= {n: o.node for n, o in names.items() if o.node != self._me.id and is_agent_name(n)}
         lived_in = {
-            name for name in foreign if name in seen.here and self._presence.here(name)[0] != "offline"
+            name for name in foreign if name in seen.here and self._presence.status(name)[0] != "offline"
         }
         self.conflicts = {name: foreign[name] for name in lived_in}
         self.away = {name: node for name, node in foreign.items() if name not in lived_in}
@@ -103,7 +103,7 @@ class NameRegistry:
         """Say who of ours is here, where that has changed."""
         told = False
         for name in sorted(self.owned):
-            here, seen = self._presence.here(name)
+            here, seen = self._presence.status(name)
             # When somebody was last active is told to the minute: it is no news by itself.
             value = msgspec.json.encode(
                 RemotePresence(node=self._me.id, here=here, seen=float(int(seen) // 60 * 60))

@@ -42,12 +42,12 @@ async def join(program: ServerApp, settings: BusSettings, log: Log, audit: str =
                 return "" if owner == me.id else owner
             except SwitchboardError as problem:
                 log.warning("bus.name", agent=name, problem=str(problem))
-        stay = desk.presence.elsewhere(name)
+        stay = desk.presence.remote(name)
         return "" if stay is None else stay.node
 
-    desk.ask_bus = taken
+    desk.find_remote = taken
     try:
         await relay.run()
     finally:
-        desk.ask_bus = None
+        desk.find_remote = None
         await asking.close()

@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
-from switchboard_mcp.mail.terminal.input_safety import ENTER, Keyboard, ScreenState, typed
+from switchboard_mcp.mail.terminal.input_safety import ENTER, Keyboard, ScreenState, to_keystrokes
 from switchboard_mcp.transport.process.pty import Terminal, size_of
 
 DOORBELL = "[switchboard] new mail for {name}: switchboard mail inbox"
@@ -219,7 +219,7 @@ class Desktop:
             if not self._titled:
                 return
             await asyncio.sleep(TICK_S)
-        keys = typed(TYPED_DOORBELL, bracketed=self.bracketed)
+        keys = to_keystrokes(TYPED_DOORBELL, bracketed=self.bracketed)
         assert isinstance(keys, bytes)
         self.press(keys)
         await asyncio.sleep(BEFORE_ENTER_S)

@@ -64,17 +64,17 @@ def now() -> str:
 
 def agents(state: State) -> dict[str, Agent]:
     """All agents by name; of an entry that cannot be read the name is left."""
-    entries = sorted(_part(state, "agents").items())
-    return {name: _read(entry, Agent) or Agent() for name, entry in entries if is_agent_name(name)}
+    entries = sorted(_section(state, "agents").items())
+    return {name: _convert(entry, Agent) or Agent() for name, entry in entries if is_agent_name(name)}
 
 
 def teams(state: State) -> dict[str, Team]:
     """All teams by name."""
-    found = {name: _read(entry, Team) for name, entry in sorted(_part(state, "teams").items())}
+    found = {name: _convert(entry, Team) for name, entry in sorted(_section(state, "teams").items())}
     return {name: team for name, team in found.items() if team is not None}
 
 
-def read_name(written: str) -> str:
+def parse_name(written: str) -> str:
     """The name that is meant."""
     name = agent_name(written)
     if name is None:
@@ -82,61 +82,61 @@ def read_name(written: str) -> str:
     return name
 
 
-def enrol(name: str, **told: object) -> Callable[[State], Agent]:
+def register(name: str, **details: object) -> Callable[[State], Agent]:
     """An agent introduces itself; what it was given by others stays."""
 
     def change(state: State) -> Agent:
-        entry = _part(state, "agents").setdefault(name, {})
-        entry.update(told)
+        entry = _section(state, "agents").setdefault(name, {})
+        entry.update(details)
         entry.setdefault("registeredAt", now())
-        return _read(entry, Agent) or Agent()
+        return _convert(entry, Agent) or Agent()
 
     return change
 
 
 def set_status(name: str, status: AgentStatus, note: str) -> Callable[[State], Agent]:
     """An agent says what it is at."""
-    return enrol(name, status=status, note=note)
+    return register(name, status=status, note=note)
 
 
-def assign(by: str, agent: str, written: str) -> Callable[[State], str]:
+def assign_role(by: str, agent: str, written: str) -> Callable[[State], str]:
     """An agent gets a role; answers with it."""
-    role = demand_role(written)
+    role = require_role(written)
 
     def change(state: State) -> str:
         known = agents(state)
         held = {name: entry.role for name, entry in known.items()}
         if not may_assign(by, agent, role, held):
             leads = ", ".join(name for name, theirs in held.items() if theirs == "lead")
-            told = f"'{by}' may not make '{agent}' {role}: that is for the lead ({leads})."
-            raise refused("mail_forbidden", told)
-        _part(state, "agents").setdefault(agent, {})["role"] = role
+            message = f"'{by}' may not make '{agent}' {role}: that is for the lead ({leads})."
+            raise refused("mail_forbidden", message)
+        _section(state, "agents").setdefault(agent, {})["role"] = role
         return role
 
     return change
 
 
-def form_team(by: str, team: str, members: Sequence[str], roles: Sequence[str]) -> Callable[[State], Team]:
+def create_team(by: str, team: str, members: Sequence[str], roles: Sequence[str]) -> Callable[[State], Team]:
     """Agents become a team; with roles it is one agent that plays them all."""
-    played = [demand_role(role) for role in roles]
+    played = [require_role(role) for role in roles]
     if played and len(members) != 1:
-        told = f"Team '{team}': with `roles` it has one member, who plays them all; leave `roles` out for several."
-        raise refused("mail_team_invalid", told)
+        message = f"Team '{team}': with `roles` it has one member, who plays them all; leave `roles` out for several."
+        raise refused("mail_team_invalid", message)
 
     def change(state: State) -> Team:
         known = agents(state)
         earlier = teams(state).get(team)
         lead = known.get(by, Agent()).role == "lead"
         if earlier is not None and earlier.created_by not in ("", by) and not lead:
-            told = f"There is a team '{team}' already, made by '{earlier.created_by}'."
-            raise refused("mail_forbidden", told)
+            message = f"There is a team '{team}' already, made by '{earlier.created_by}'."
+            raise refused("mail_forbidden", message)
         made = Team(
             kind="composite" if played else "manual",
             members=list(dict.fromkeys(members)),
             roles=played,
             created_by=by,
         )
-        _part(state, "teams")[team] = msgspec.to_builtins(made)
+        _section(state, "teams")[team] = msgspec.to_builtins(made)
         return made
 
     return change
@@ -145,7 +145,7 @@ def form_team(by: str, team: str, members: Sequence[str], roles: Sequence[str]) 
 def addressees(state: State, team: str, role: str | None, sender: str) -> list[Addressee]:
     """Whom a message to a team goes to: never back to its sender, but for a team of one."""
     found = find_team(state, team)
-    wanted = demand_role(role) if role else ""
+    wanted = require_role(role) if role else ""
     if found.kind == "composite":
         chosen = [Addressee(found.members[0], wanted)] if not wanted or wanted in found.roles else []
     else:
@@ -168,7 +168,7 @@ def find_team(state: State, written: str) -> Team:
     return found
 
 
-def find_recipient(state: State, written: str) -> str:
+def resolve_recipient(state: State, written: str) -> str:
     """The agent that is meant: by its name, or by a role that one agent has. The store knows whether there is one."""
     known = agents(state)
     name = agent_name(written)
@@ -177,35 +177,35 @@ def find_recipient(state: State, written: str) -> str:
         return name if name is not None else written
     holders = [agent for agent, entry in known.items() if entry.role == role]
     if len(holders) > 1:
-        told = f"Several agents are {role}: {', '.join(holders)}. Name one of them."
-        raise refused("mail_recipient_unknown", told, nearest=holders)
+        message = f"Several agents are {role}: {', '.join(holders)}. Name one of them."
+        raise refused("mail_recipient_unknown", message, nearest=holders)
     return holders[0] if holders else name or written
 
 
-def demand(agent: str, known: Collection[str]) -> None:
+def require_agent(agent: str, known: Collection[str]) -> None:
     """Refuse the name of nobody."""
     if agent not in known:
         near = nearest(agent, known) or sorted(known)[:5]
         raise refused("mail_recipient_unknown", f"There is no agent '{agent}'.", nearest=near)
 
 
-def demand_role(written: str) -> str:
+def require_role(written: str) -> str:
     """The role that is meant."""
     role = read_role(written)
     if role is None:
-        told = f"There is no role '{written[:80]}'; roles are {', '.join(ROLES)}."
-        raise refused("mail_role_unknown", told, nearest=nearest(written, ROLES))
+        message = f"There is no role '{written[:80]}'; roles are {', '.join(ROLES)}."
+        raise refused("mail_role_unknown", message, nearest=nearest(written, ROLES))
     return role
 
 
-def _part(state: State, name: str) -> dict[str, Any]:
+def _section(state: State, name: str) -> dict[str, Any]:
     part = state.get(name)
     if not isinstance(part, dict):
         part = state[name] = {}
     return part
 
 
-def _read(entry: object, kind: type[T]) -> T | None:
+def _convert(entry: object, kind: type[T]) -> T | None:
     try:
         return msgspec.convert(entry, kind)
     except msgspec.ValidationError:

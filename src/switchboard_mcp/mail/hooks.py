@@ -25,11 +25,11 @@ from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.dropped_files import Inbox
 from switchboard_mcp.system.processes import is_running
 
-NOTES = "hooks"
+NOTES_FOLDER = "hooks"
 # A host writes what it has to say at once; one that says nothing and keeps the pipe open must not hang its own turn.
-PATIENCE_S = 1.0
-MAX_CALL_BYTES = 16 * 1_048_576
-SHOWN = 8
+STDIN_TIMEOUT_S = 1.0
+MAX_INPUT_BYTES = 16 * 1_048_576
+MAX_LISTED = 8
 MAX_SUBJECT_CHARS = 80
 # The same unread mail is told at the end of this many turns; then the agent has decided.
 MAX_REPEATS = 3
@@ -46,48 +46,48 @@ class HookInput(Struct):
     turn_id: str = ""
 
 
-def read_call(stream: BinaryIO) -> HookInput:
+def read_hook_input(stream: BinaryIO) -> HookInput:
     """What the host says; nothing where nobody says anything, or something else."""
     data = b""
     with suppress(OSError, ValueError):
         if stream.isatty():
             return HookInput()
         number = stream.fileno()
-        while len(data) < MAX_CALL_BYTES and select.select([number], [], [], PATIENCE_S)[0]:
+        while len(data) < MAX_INPUT_BYTES and select.select([number], [], [], STDIN_TIMEOUT_S)[0]:
             part = os.read(number, 65_536)
             if not part:
                 break
             data += part
     try:
-        said = msgspec.json.decode(data or b"{}")
+        content = msgspec.json.decode(data or b"{}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return HookInput()
-    if not isinstance(said, dict):
+    if not isinstance(content, dict):
         return HookInput()
     return HookInput(
-        event=_text(said, "hook_event_name"),
-        session=_text(said, "session_id"),
-        cwd=_text(said, "cwd"),
-        stop_hook_active=said.get("stop_hook_active") is True,
-        turn_id=_text(said, "turn_id"),
+        event=_text(content, "hook_event_name"),
+        session=_text(content, "session_id"),
+        cwd=_text(content, "cwd"),
+        stop_hook_active=content.get("stop_hook_active") is True,
+        turn_id=_text(content, "turn_id"),
     )
 
 
-def _text(said: dict[str, Any], key: str) -> str:
-    value = said.get(key)
+def _text(content: dict[str, Any], key: str) -> str:
+    value = content.get(key)
     return value if isinstance(value, str) else ""
 
 
-def agent_of(workspace: str, said: str, environ: Mapping[str, str], call: HookInput) -> str:
+def agent_of(workspace: str, explicit: str, environ: Mapping[str, str], call: HookInput) -> str:
     """Whom the hook is run for: as it was told, else who registered from this host; empty where nobody knows."""
-    name = said or environ.get(AGENT, "")
+    name = explicit or environ.get(AGENT, "")
     if name:
         return agent_name(name) or ""
     folder = os.path.join(workspace, FOLDER)
-    front = _read(os.path.join(folder, "server_info.json")).get("pid")
+    front = _read_object(os.path.join(folder, "server_info.json")).get("pid")
     ancestors: list[int] = []
     best = ""
-    for agent, entry in _read(os.path.join(folder, "state.json")).get("agents", {}).items():
+    for agent, entry in _read_object(os.path.join(folder, "state.json")).get("agents", {}).items():
         host = entry.get("host") if isinstance(entry, dict) else None
         # What serves over HTTP is nobody's child: its hosts are elsewhere.
         if not isinstance(host, dict) or not is_agent_name(agent) or host.get("server") == front:
@@ -100,7 +100,7 @@ def agent_of(workspace: str, said: str, environ: Mapping[str, str], call: HookIn
     return best
 
 
-def _read(path: str) -> dict[str, Any]:
+def _read_object(path: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             found = msgspec.json.decode(file.read())
@@ -133,10 +133,10 @@ def _parents_by_ps() -> dict[int, int]:
     import subprocess
 
     try:
-        told = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, timeout=5, check=True).stdout
+        output = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, timeout=5, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return {}
-    rows = (line.split() for line in told.splitlines())
+    rows = (line.split() for line in output.splitlines())
     return {int(row[0]): int(row[1]) for row in rows if len(row) == 2}
 
 
@@ -144,46 +144,46 @@ class Unread(Struct):
     """What waits for an agent: how much, the first of it, and a mark that changes when it does."""
 
     count: int = 0
-    letters: list[StoredMessage] = []
-    mark: str = ""
+    messages: list[StoredMessage] = []
+    fingerprint: str = ""
 
 
-def unread(workspace: str, agent: str) -> Unread:
+def find_unread(workspace: str, agent: str) -> Unread:
     """What waits. Dropped files are delivered first; a folder that cannot be read or written is no host's concern."""
-    tree = StoreDirectory(workspace, system_clocks())
-    if not os.path.isdir(os.path.join(tree.path, "inbox", agent)):
+    directory = StoreDirectory(workspace, system_clocks())
+    if not os.path.isdir(os.path.join(directory.path, "inbox", agent)):
         return Unread()
     try:
-        with tree.transaction() as tx:
+        with directory.transaction() as tx:
             inbox = dropped_files.scan(tx, agent)
             if not inbox.dropped:
-                return _first(tx, agent, inbox)
+                return _summarize(tx, agent, inbox)
         # Only where something is to be written does this process need to be known as alive.
         from switchboard_mcp.mail.store.delivery_rules import load_rules
 
-        tree.make()
-        with tree.transaction() as tx:
-            return _first(tx, agent, dropped_files.deliver(tx, agent, load_rules(workspace))[0])
+        directory.make()
+        with directory.transaction() as tx:
+            return _summarize(tx, agent, dropped_files.deliver(tx, agent, load_rules(workspace))[0])
     except (OSError, SwitchboardError):
         return Unread()
     finally:
-        tree.close()
+        directory.close()
 
 
-def _first(tx: Transaction, agent: str, inbox: Inbox) -> Unread:
+def _summarize(tx: Transaction, agent: str, inbox: Inbox) -> Unread:
     entries = claims.in_claim_order(inbox)
     newest = max((entry.stem.order for entry in entries), default=0)
-    letters = list(message_lookup.load_all(tx, agent, entries[:SHOWN]))
-    return Unread(len(entries), letters, f"{len(entries)} {newest}")
+    messages = list(message_lookup.load_all(tx, agent, entries[:MAX_LISTED]))
+    return Unread(len(entries), messages, f"{len(entries)} {newest}")
 
 
-def told(agent: str, waiting: Unread) -> str:
+def format_notice(agent: str, waiting: Unread) -> str:
     """What is said of it: who, what kind, and the subject a known sender gave. Nothing else of a message."""
     count = f"{waiting.count} unread message{'s' if waiting.count != 1 else ''}"
     lines = [f"Switchboard mail: {count} for '{agent}'."]
-    lines += [_line(letter) for letter in waiting.letters]
-    if waiting.count > len(waiting.letters):
-        lines.append(f"- and {waiting.count - len(waiting.letters)} more")
+    lines += [_line(stored) for stored in waiting.messages]
+    if waiting.count > len(waiting.messages):
+        lines.append(f"- and {waiting.count - len(waiting.messages)} more")
     lines.append(
         "Read and settle them with the mail tools (claim_messages, then ack_message), or in a shell: "
         f"switchboard mail claim --as {agent}"
@@ -191,42 +191,42 @@ def told(agent: str, waiting: Unread) -> str:
     return "\n".join(lines)
 
 
-def _line(letter: StoredMessage) -> str:
-    message = letter.message
-    said = message.metadata.get("subject")
+def _line(stored: StoredMessage) -> str:
+    message = stored.message
+    subject_line = message.metadata.get("subject")
     # A line of a stranger is not put before a model.
-    subject = plain(said) if letter.verified and isinstance(said, str) else ""
+    subject = one_line(subject_line) if stored.verified and isinstance(subject_line, str) else ""
     parts = [f"- {message.action} from {message.sender}"]
-    parts.append("" if letter.verified else " (unverified)")
+    parts.append("" if stored.verified else " (unverified)")
     parts.append("" if message.priority == "normal" else f", {message.priority}")
     parts.append(f': "{subject}"' if subject else "")
     return "".join(parts)
 
 
-def plain(text: str) -> str:
+def one_line(text: str) -> str:
     """A text on one line, without anything that is not to be read, cut."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:1_000]).split())
     line = line.replace('"', "'")
     return line if len(line) <= MAX_SUBJECT_CHARS else line[: MAX_SUBJECT_CHARS - 1] + "…"
 
 
-def notice(workspace: str, agent: str) -> str:
+def unread_notice(workspace: str, agent: str) -> str:
     """What is unread, in words; empty where nothing is."""
-    waiting = unread(workspace, agent)
-    return told(agent, waiting) if waiting.count else ""
+    waiting = find_unread(workspace, agent)
+    return format_notice(agent, waiting) if waiting.count else ""
 
 
 # --- notes between runs -----------------------------------------------------------------------------------------
 
 
-def may_repeat(folder: str, agent: str, mark: str) -> bool:
+def may_repeat(folder: str, agent: str, fingerprint: str) -> bool:
     """Whether the end of a turn may tell of this unread mail again; notes that it did."""
-    note = _note(folder, f"{agent}.told")
+    note = _read_note(folder, f"{agent}.told")
     before, _, times = note.rpartition(" ")
-    count = int(times) + 1 if before == mark and times.isdigit() else 1
+    count = int(times) + 1 if before == fingerprint and times.isdigit() else 1
     if count > MAX_REPEATS:
         return False
-    _write(folder, f"{agent}.told", f"{mark} {count}")
+    _write_note(folder, f"{agent}.told", f"{fingerprint} {count}")
     return True
 
 
@@ -237,39 +237,39 @@ class Waiter:
         self._folder = folder
         self._name = f"{agent}.waiter"
         self._me = f"{os.getpid()} {os.urandom(4).hex()}"
-        _write(folder, self._name, self._me)
+        _write_note(folder, self._name, self._me)
 
-    def is_wanted(self) -> bool:
+    def is_current(self) -> bool:
         """Whether nobody has come after it, or sent it home."""
-        return _note(self._folder, self._name) == self._me
+        return _read_note(self._folder, self._name) == self._me
 
     def finish(self) -> bool:
         """It has done its work; False where it was not wanted any more."""
-        wanted = self.is_wanted()
-        if wanted:
-            send_home(self._folder, self._name.removesuffix(".waiter"))
-        return wanted
+        current = self.is_current()
+        if current:
+            stop_older_waiter(self._folder, self._name.removesuffix(".waiter"))
+        return current
 
 
-def send_home(folder: str, agent: str) -> None:
+def stop_older_waiter(folder: str, agent: str) -> None:
     """The host is at work again: nobody needs to wake it."""
     with suppress(OSError):
-        os.unlink(os.path.join(folder, NOTES, f"{agent}.waiter"))
+        os.unlink(os.path.join(folder, NOTES_FOLDER, f"{agent}.waiter"))
 
 
-def _note(folder: str, name: str) -> str:
+def _read_note(folder: str, name: str) -> str:
     try:
-        with open(os.path.join(folder, NOTES, name), encoding="ascii", errors="replace") as file:
+        with open(os.path.join(folder, NOTES_FOLDER, name), encoding="ascii", errors="replace") as file:
             return file.read(200).strip()
     except OSError:
         return ""
 
 
-def _write(folder: str, name: str, text: str) -> None:
+def _write_note(folder: str, name: str, text: str) -> None:
     """A note that cannot be kept costs a repetition, no more."""
     with suppress(OSError):
-        os.makedirs(os.path.join(folder, NOTES), mode=0o700, exist_ok=True)
-        path = os.path.join(folder, NOTES, name)
+        os.makedirs(os.path.join(folder, NOTES_FOLDER), mode=0o700, exist_ok=True)
+        path = os.path.join(folder, NOTES_FOLDER, name)
         new = f"{path}.{os.getpid()}.new"
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "w", encoding="ascii") as file:

@@ -16,9 +16,9 @@ FOLDER = ".switchboard"
 
 def workspace_of(environ: Mapping[str, str], here: str) -> str:
     """The workspace: as the environment says, else the nearest folder at or above `here` with mail, else `here`."""
-    said = environ.get(WORKSPACE, "")
-    if said:
-        return os.path.abspath(said)
+    configured = environ.get(WORKSPACE, "")
+    if configured:
+        return os.path.abspath(configured)
     folder = here
     while not os.path.isdir(os.path.join(folder, FOLDER, "inbox")):
         above = os.path.dirname(folder)

@@ -43,10 +43,10 @@ class Personas:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._kept: dict[str, tuple[object, bytes]] = {}
+        self._cache: dict[str, tuple[object, bytes]] = {}
         self._state: tuple[bytes, _State] = (b"", _State())
 
-    def of(self, role: str) -> PersonaText:
+    def for_role(self, role: str) -> PersonaText:
         """The persona of a role. Blocking."""
         name = f"{file_name(role)}.md"
         own = self._read(os.path.join(self._folder, FOLDER, name))
@@ -54,7 +54,7 @@ class Personas:
         text = found[:MAX_BYTES].decode("utf-8", "replace").strip()
         return PersonaText(text, os.path.join(os.path.basename(self._folder), FOLDER, name), bool(own))
 
-    def role(self, agent: str) -> str:
+    def role_of(self, agent: str) -> str:
         """The role of an agent, or an empty string. Blocking."""
         data = self._read(os.path.join(self._folder, "state.json"))
         if data != self._state[0]:
@@ -65,13 +65,13 @@ class Personas:
         held = self._state[1].agents.get(agent)
         return held.role if held is not None else ""
 
-    def gate(self, message: MailMessage) -> MailMessage | Failure:
+    def apply(self, message: MailMessage) -> MailMessage | Failure:
         """The message with the persona of its recipient's role, or of the one that it names itself."""
         if message.persona or message.action not in ACTIONS:
             return message
         named = message.metadata.get("role")
-        role = (read_role(named) if isinstance(named, str) else None) or self.role(message.recipient)
-        text = self.of(role).text if role else ""
+        role = (read_role(named) if isinstance(named, str) else None) or self.role_of(message.recipient)
+        text = self.for_role(role).text if role else ""
         return msgspec.structs.replace(message, persona=text) if text else message
 
     def _read(self, path: str) -> bytes:
@@ -79,15 +79,15 @@ class Personas:
         try:
             file = os.stat(path)
             mark = (file.st_ino, file.st_size, file.st_mtime_ns)
-            kept = self._kept.get(path)
+            kept = self._cache.get(path)
             if kept is None or kept[0] != mark:
                 with open(path, "rb") as opened:
-                    kept = self._kept[path] = (mark, opened.read())
+                    kept = self._cache[path] = (mark, opened.read())
         except OSError:
             return b""
         return kept[1]
 
 
-def gate(folder: str) -> DeliveryRule:
+def delivery_rule(folder: str) -> DeliveryRule:
     """The look at every message that puts personas in."""
-    return Personas(folder).gate
+    return Personas(folder).apply

@@ -23,12 +23,12 @@ from switchboard_mcp.mail.store.directory import REMOTE_AGENTS
 from switchboard_mcp.system.processes import is_running
 
 FOLDER = "presence"
-Here = Literal["online", "idle", "offline"]
+PresenceStatus = Literal["online", "idle", "offline"]
 # An agent that thinks, or runs a long command, is silent for a while and still here.
 ACTIVE_S = 300.0
 # Somebody who only looks whether a file is locked holds the lock for an instant.
-TRIES, BETWEEN_S = 5, 0.01
-WOKEN = ".woken"
+LOCK_ATTEMPTS, RETRY_S = 5, 0.01
+NOTIFIED_SUFFIX = ".record_notified"
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -45,7 +45,7 @@ class RemotePresence(Struct, frozen=True):
     """Where somebody lives who does not live on this machine, as the bus says; `seen` is when it was last active."""
 
     node: str
-    here: Here = "offline"
+    here: PresenceStatus = "offline"
     seen: float = 0.0
 
 
@@ -69,37 +69,37 @@ class Presence:
     def __init__(self, folder: str) -> None:
         self._root = folder
 
-    def hold(self, agent: str) -> PresenceLock | None:
+    def acquire(self, agent: str) -> PresenceLock | None:
         """Be this agent; None while another process is. Raises OSError where nothing can be locked."""
         with self._open(agent) as file:
-            for attempt in range(TRIES):
+            for attempt in range(LOCK_ATTEMPTS):
                 try:
                     fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    if attempt + 1 < TRIES:
-                        time.sleep(BETWEEN_S)
+                    if attempt + 1 < LOCK_ATTEMPTS:
+                        time.sleep(RETRY_S)
                 else:
                     os.utime(file.fd)
-                    return PresenceLock(file.keep())
+                    return PresenceLock(file.detach())
         return None
 
-    def beat(self, agent: str) -> None:
+    def record_activity(self, agent: str) -> None:
         """The agent does something."""
         self._touch(agent)
 
-    def woken(self, agent: str) -> None:
+    def record_notified(self, agent: str) -> None:
         """The agent has been told that there is mail."""
-        self._touch(agent + WOKEN)
+        self._touch(agent + NOTIFIED_SUFFIX)
 
-    def here(self, agent: str, pid: int = 0) -> tuple[Here, float]:
+    def status(self, agent: str, pid: int = 0) -> tuple[PresenceStatus, float]:
         """Whether the agent is here, and when it was last active; `pid` is a process that stands for it."""
-        stay = self.elsewhere(agent)
+        stay = self.remote(agent)
         if stay is not None:
             return stay.here, stay.seen
         alive = is_running(pid)
         try:
             with self._open(agent, create=False) as file:
-                found, held = os.fstat(file.fd), _locked(file.fd)
+                found, held = os.fstat(file.fd), _is_locked(file.fd)
         except OSError:
             return ("idle" if alive else "offline"), 0.0
         recent = time.time() - found.st_mtime < ACTIVE_S
@@ -109,7 +109,7 @@ class Presence:
         left = bool(pid) or found.st_atime < 1
         return ("online" if recent and not left else "offline"), found.st_mtime
 
-    def elsewhere(self, agent: str) -> RemotePresence | None:
+    def remote(self, agent: str) -> RemotePresence | None:
         """Where the agent lives; None where that is here."""
         try:
             with open(os.path.join(self._root, REMOTE_AGENTS, agent), "rb") as file:
@@ -121,7 +121,7 @@ class Presence:
         except (DecodeError, UnicodeDecodeError):
             return RemotePresence(node="")
 
-    def waiting(self, agent: str, starving_s: float) -> UnclaimedMail:
+    def unclaimed(self, agent: str, starving_s: float) -> UnclaimedMail:
         """What lies in its inbox, and whether somebody should be worried."""
         inbox = os.path.join(self._root, "inbox", agent)
         try:
@@ -130,10 +130,10 @@ class Presence:
             return UnclaimedMail()
         if not names:
             return UnclaimedMail()
-        came = _time(os.path.join(inbox, min(names)))  # names begin with when they were written
+        came = _mtime(os.path.join(inbox, min(names)))  # names begin with when they were written
         age = max(0.0, time.time() - came) if came else 0.0
-        told = _time(os.path.join(self._root, FOLDER, agent + WOKEN)) >= came
-        return UnclaimedMail(len(names), round(age, 1), age >= starving_s and not told)
+        notified = _mtime(os.path.join(self._root, FOLDER, agent + NOTIFIED_SUFFIX)) >= came
+        return UnclaimedMail(len(names), round(age, 1), age >= starving_s and not notified)
 
     def _touch(self, name: str) -> None:
         with suppress(OSError), self._open(name) as file:  # a sign of life that cannot be given is none
@@ -141,7 +141,7 @@ class Presence:
 
     def _open(self, name: str, *, create: bool = True) -> _File:
         """A file of ours, by handles: nothing that a link leads to is touched."""
-        if not is_agent_name(name.removesuffix(WOKEN)):
+        if not is_agent_name(name.removesuffix(NOTIFIED_SUFFIX)):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)
         root = os.open(self._root, _FOLDER_FLAGS)
         try:
@@ -165,7 +165,7 @@ class Presence:
 class _File(Struct):
     fd: int
 
-    def keep(self) -> int:
+    def detach(self) -> int:
         """The file stays open, and is somebody else's to close."""
         fd, self.fd = self.fd, -1
         return fd
@@ -178,7 +178,7 @@ class _File(Struct):
             os.close(self.fd)
 
 
-def _locked(fd: int) -> bool:
+def _is_locked(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -188,7 +188,7 @@ def _locked(fd: int) -> bool:
     return False
 
 
-def _time(path: str) -> float:
+def _mtime(path: str) -> float:
     try:
         return os.lstat(path).st_mtime
     except OSError:

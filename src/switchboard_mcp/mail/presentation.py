@@ -19,38 +19,38 @@ if TYPE_CHECKING:
 PREVIEW_CHARS = 280
 
 
-def brief(letter: StoredMessage) -> dict[str, object]:
+def summary_view(stored: StoredMessage) -> dict[str, object]:
     """A message of which only the beginning is shown."""
-    message = letter.message
+    message = stored.message
     cut = len(message.payload) > PREVIEW_CHARS
-    told: dict[str, object] = {
+    view: dict[str, object] = {
         "id": message.id,
         "from": message.sender,
         "action": message.action,
         "payload": message.payload[:PREVIEW_CHARS] + "…" if cut else message.payload,
         "createdAt": message.created_at,
-        "order": letter.order,
+        "order": stored.order,
     }
     if cut:
-        told["chars"] = len(message.payload)
-    if letter.place != "inbox":
-        told["place"] = letter.place
-    if not letter.verified:
-        told["verified"] = False
-    if letter.outcome:
-        told["outcome"] = letter.outcome
-    return told | _circumstances(message)
+        view["chars"] = len(message.payload)
+    if stored.place != "inbox":
+        view["place"] = stored.place
+    if not stored.verified:
+        view["verified"] = False
+    if stored.outcome:
+        view["outcome"] = stored.outcome
+    return view | _optional_fields(message)
 
 
-def whole(claimed: Claimed) -> dict[str, object]:
+def claimed_view(claimed: Claimed) -> dict[str, object]:
     """A claimed message, all of it."""
-    told = full(claimed.message) | {"fence": claimed.fence, "expiresAt": claimed.expires_at}
-    return {**told, "deliveries": claimed.deliveries} if claimed.deliveries > 1 else told
+    view = message_view(claimed.message) | {"fence": claimed.fence, "expiresAt": claimed.expires_at}
+    return {**view, "deliveries": claimed.deliveries} if claimed.deliveries > 1 else view
 
 
-def full(message: MailMessage) -> dict[str, object]:
+def message_view(message: MailMessage) -> dict[str, object]:
     """All of a message."""
-    told: dict[str, object] = {
+    view: dict[str, object] = {
         "id": message.id,
         "from": message.sender,
         "action": message.action,
@@ -58,64 +58,64 @@ def full(message: MailMessage) -> dict[str, object]:
         "createdAt": message.created_at,
     }
     if message.persona:
-        told["persona"] = message.persona
+        view["persona"] = message.persona
     if message.metadata.get("attachment"):
-        told["attachment"] = message.metadata["attachment"]
+        view["attachment"] = message.metadata["attachment"]
     if not message.verified:
-        told["verified"] = False
+        view["verified"] = False
     plain = {
         key: value
         for key, value in message.metadata.items()
         if key not in ("seal", "verified", "priority", "ackBy", "attachment")
     }
     if plain:
-        told["metadata"] = plain
-    return told | _circumstances(message)
+        view["metadata"] = plain
+    return view | _optional_fields(message)
 
 
-def _circumstances(message: MailMessage) -> dict[str, object]:
-    told: dict[str, object] = {}
+def _optional_fields(message: MailMessage) -> dict[str, object]:
+    view: dict[str, object] = {}
     if message.reply_to:
-        told["replyTo"] = message.reply_to
+        view["replyTo"] = message.reply_to
     if message.priority != "normal":
-        told["priority"] = message.priority
+        view["priority"] = message.priority
     if message.ack_by:
-        told["ackBy"] = message.ack_by
+        view["ackBy"] = message.ack_by
     if message.team:
-        told["team"] = message.team
-    return told
+        view["team"] = message.team
+    return view
 
 
-async def described(desk: MailServer) -> list[dict[str, object]]:
+async def describe_agents(desk: MailServer) -> list[dict[str, object]]:
     """Everybody, as a desk knows them."""
-    return await everybody(await desk.post(), desk.presence, desk.starving_s)
+    return await list_agents(await desk.post(), desk.presence, desk.starving_s)
 
 
-async def everybody(post: MessageStore, presence: Presence, starving_s: float) -> list[dict[str, object]]:
+async def list_agents(post: MessageStore, presence: Presence, starving_s: float) -> list[dict[str, object]]:
     """Every agent: those with an entry in the state, and those who only have an inbox."""
     state = await post.state()
     known = {name: Agent(kind="chat", interface="files") for name in await post.agents()}
     known |= agent_registry.agents(state)
     teams = agent_registry.teams(state)
-    found = await asyncio.to_thread(_look, presence, known, starving_s)
-    for entry in found:
-        within = [name for name, team in teams.items() if entry["name"] in team.members]
+    found = await asyncio.to_thread(_agent_views, presence, known, starving_s)
+    for agent_view in found:
+        within = [name for name, team in teams.items() if agent_view["name"] in team.members]
         if within:
-            entry["teams"] = within
+            agent_view["teams"] = within
     return found
 
 
-def _look(presence: Presence, known: dict[str, Agent], starving_s: float) -> list[dict[str, object]]:
-    return [entry(presence, name, agent, starving_s) for name, agent in sorted(known.items())]
+def _agent_views(presence: Presence, known: dict[str, Agent], starving_s: float) -> list[dict[str, object]]:
+    return [agent_view(presence, name, agent, starving_s) for name, agent in sorted(known.items())]
 
 
-def entry(presence: Presence, name: str, agent: Agent, starving_s: float) -> dict[str, object]:
+def agent_view(presence: Presence, name: str, agent: Agent, starving_s: float) -> dict[str, object]:
     """One agent. Blocking."""
-    here, seen = presence.here(name, agent.pid)
-    waiting = presence.waiting(name, starving_s)
-    told: dict[str, object] = {"name": name, "kind": agent.kind, "presence": here}
-    if seen and here != "online":
-        told["lastSeenSecondsAgo"] = max(0, round(time.time() - seen))
+    status, seen = presence.status(name, agent.pid)
+    waiting = presence.unclaimed(name, starving_s)
+    view: dict[str, object] = {"name": name, "kind": agent.kind, "presence": status}
+    if seen and status != "online":
+        view["lastSeenSecondsAgo"] = max(0, round(time.time() - seen))
     more: dict[str, object] = {
         "role": agent.role,
         "status": "" if agent.status == "available" else agent.status,
@@ -126,8 +126,8 @@ def entry(presence: Presence, name: str, agent: Agent, starving_s: float) -> dic
         "pid": agent.pid,
         "unread": waiting.unread,
     }
-    told |= {key: value for key, value in more.items() if value}
+    view |= {key: value for key, value in more.items() if value}
     if waiting.starving:
-        told["starving"] = True
-        told["oldestUnreadSeconds"] = round(waiting.oldest_s)
-    return told
+        view["starving"] = True
+        view["oldestUnreadSeconds"] = round(waiting.oldest_s)
+    return view

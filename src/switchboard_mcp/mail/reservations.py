@@ -17,8 +17,8 @@ from switchboard_mcp.mail.path_patterns import normal_path, overlap
 from switchboard_mcp.mail.store.clocks import stamp
 from switchboard_mcp.mail.store.store import State
 
-PART = "reservations"
-MAX_OF_ONE = 200
+SECTION = "reservations"
+MAX_PER_AGENT = 200
 
 
 class Reservation(Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -31,29 +31,29 @@ class Reservation(Struct, rename="camel", kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
-def read_paths(written: Sequence[str]) -> list[str]:
+def parse_paths(written: Sequence[str]) -> list[str]:
     """The paths and patterns that are meant, each once."""
     found: dict[str, None] = {}
     for path in written:
         normal = normal_path(path)
         if normal is None:
-            told = f"'{path[:200]}' cannot be reserved: it must be relative to the workspace and inside it, with /."
-            raise refused("arguments_invalid", told)
+            message = f"'{path[:200]}' cannot be reserved: it must be relative to the workspace and inside it, with /."
+            raise refused("arguments_invalid", message)
         found[normal] = None
     return list(found)
 
 
 def current(state: State, at: str) -> list[Reservation]:
     """Those that hold at this time."""
-    rows = state.get(PART)
-    return [row for row in map(_read, rows if isinstance(rows, list) else ()) if row and row.until > at]
+    rows = state.get(SECTION)
+    return [row for row in map(_convert, rows if isinstance(rows, list) else ()) if row and row.until > at]
 
 
 def reserve(
     holder: str, paths: Sequence[str], minutes: int, reason: str = "", *, now: datetime | None = None
 ) -> Callable[[State], list[Reservation]]:
     """Take paths for a time, or hold what one has longer. Refused as a whole where one is another's."""
-    wanted = read_paths(paths)
+    wanted = parse_paths(paths)
 
     def change(state: State) -> list[Reservation]:
         at = now or datetime.now(UTC)
@@ -70,10 +70,10 @@ def reserve(
         ]
         kept = [row for row in held if row.holder != holder or row.path not in wanted]
         own = [row for row in (*kept, *made) if row.holder == holder]
-        if len(own) > MAX_OF_ONE:
-            told = f"'{holder}' would have {len(own)} reservations; {MAX_OF_ONE} are the most."
-            raise refused("arguments_invalid", told, hint="Release some, or reserve folders.")
-        state[PART] = msgspec.to_builtins([*kept, *made])
+        if len(own) > MAX_PER_AGENT:
+            message = f"'{holder}' would have {len(own)} reservations; {MAX_PER_AGENT} are the most."
+            raise refused("arguments_invalid", message, hint="Release some, or reserve folders.")
+        state[SECTION] = msgspec.to_builtins([*kept, *made])
         return own
 
     return change
@@ -83,12 +83,12 @@ def release(
     holder: str, paths: Sequence[str] | None = None, *, now: datetime | None = None
 ) -> Callable[[State], list[str]]:
     """Give paths back, or all of one's own; answers with those that were given back."""
-    wanted = None if paths is None else read_paths(paths)
+    wanted = None if paths is None else parse_paths(paths)
 
     def change(state: State) -> list[str]:
         held = current(state, stamp(now or datetime.now(UTC)))
         gone = [row for row in held if row.holder == holder and (wanted is None or row.path in wanted)]
-        state[PART] = msgspec.to_builtins([row for row in held if row not in gone])
+        state[SECTION] = msgspec.to_builtins([row for row in held if row not in gone])
         return [row.path for row in gone]
 
     return change
@@ -109,7 +109,7 @@ def _clash(clashes: list[Reservation], at: datetime) -> Failure:
     )
 
 
-def _read(row: object) -> Reservation | None:
+def _convert(row: object) -> Reservation | None:
     try:
         found = msgspec.convert(row, Reservation)
         datetime.fromisoformat(found.until)

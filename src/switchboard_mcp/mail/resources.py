@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from switchboard_mcp.errors import failure
 from switchboard_mcp.inprocess.server_app import Resource
-from switchboard_mcp.mail.presentation import brief, described
+from switchboard_mcp.mail.presentation import summary_view, describe_agents
 from switchboard_mcp.mail.store.store import MailboxChange
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 AGENTS = "switchboard://agents"
 INBOX = "switchboard://inbox/"
 WORKFLOW = "switchboard://workflow/"
-MAX_LETTERS = 50
+MAX_MESSAGES = 50
 JSON = "application/json"
 
 RESOURCES = (
@@ -42,7 +42,7 @@ RESOURCES = (
 )
 
 
-def concerns(change: MailboxChange, uri: str, agent: str) -> bool:
+def is_affected(change: MailboxChange, uri: str, agent: str) -> bool:
     """Whether a resource is another after a change of files, and for this agent's eyes."""
     if change.kind == "inbox":
         return uri == INBOX + change.agent == INBOX + agent
@@ -52,14 +52,14 @@ def concerns(change: MailboxChange, uri: str, agent: str) -> bool:
 async def read(seat: AgentSession, uri: str) -> object:
     """What a resource holds; None where there is no such."""
     if uri == AGENTS:
-        return {"agents": await described(seat.desk)}
+        return {"agents": await describe_agents(seat.desk)}
     if uri.startswith(INBOX):
         agent = await seat.agent()
         if uri != INBOX + agent:
-            told = f"You are '{agent}'; '{uri}' is for another's eyes."
-            return failure("mail_identity", told, hint=f"Read {INBOX}{agent}.")
-        seat.desk.note_woken(agent)
-        return await inbox(seat.desk, agent)
+            message = f"You are '{agent}'; '{uri}' is for another's eyes."
+            return failure("mail_identity", message, hint=f"Read {INBOX}{agent}.")
+        seat.desk.note_notified(agent)
+        return await read_inbox(seat.desk, agent)
     if uri.startswith(WORKFLOW):
         return await _workflow(seat.desk, uri.removeprefix(WORKFLOW))
     return None
@@ -67,15 +67,15 @@ async def read(seat: AgentSession, uri: str) -> object:
 
 async def _workflow(desk: MailServer, agent: str) -> dict[str, object]:
     from switchboard_mcp.mail.workflows.engine import run_of  # Only where somebody looks.
-    from switchboard_mcp.mail.workflows.notices import shown
+    from switchboard_mcp.mail.workflows.notices import run_view
 
     run = run_of(await (await desk.post()).state(), agent)
-    return {"agent": agent, "workflow": None if run is None else shown(run, agent)}
+    return {"agent": agent, "workflow": None if run is None else run_view(run, agent)}
 
 
-async def inbox(desk: MailServer, agent: str, limit: int = MAX_LETTERS, after: int = 0) -> dict[str, object]:
+async def read_inbox(desk: MailServer, agent: str, limit: int = MAX_MESSAGES, after: int = 0) -> dict[str, object]:
     """What waits for an agent, each message in brief."""
     post = await desk.post()
-    letters = await post.peek(agent, limit=limit, after=after)
-    waiting = await asyncio.to_thread(desk.presence.waiting, agent, desk.starving_s)
-    return {"agent": agent, "unread": waiting.unread, "messages": [brief(letter) for letter in letters]}
+    messages = await post.peek(agent, limit=limit, after=after)
+    waiting = await asyncio.to_thread(desk.presence.unclaimed, agent, desk.starving_s)
+    return {"agent": agent, "unread": waiting.unread, "messages": [summary_view(message) for message in messages]}

@@ -29,11 +29,11 @@ from switchboard_mcp.observability.log import Log
 
 StartTask = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 # Often enough that a warning comes soon after its time.
-LOOKS_PER_TIME = 4
-LONGEST_LOOK_S = 60.0
+CHECKS_PER_PERIOD = 4
+MAX_CHECK_S = 60.0
 DAY_S = 86_400.0
 # How long what was seen of a recipient is told to its senders.
-LOOK_AGAIN_S = 2.0
+WARNING_CACHE_S = 2.0
 
 INSTRUCTIONS = (
     "Mail between agents. Begin with register_chat_agent (or register_terminal): that is who you are from then on. "
@@ -67,18 +67,18 @@ class MailServer:
         self.reserved = frozenset(
             map(agent_name, (*reserved, OVERSEER))
         )  # for those who have a token of that name
-        self.taking = asyncio.Lock()
+        self.registration_lock = asyncio.Lock()
         # On which other machine an agent of this name lives, where machines are joined; empty for none.
-        self.ask_bus: Callable[[str], Coroutine[Any, Any, str]] | None = None
+        self.find_remote: Callable[[str], Coroutine[Any, Any, str]] | None = None
         self._workspace = workspace
         self._log = log
         self._start_task = start_task
         self._post: MessageStore | None = None
         self._opening = asyncio.Lock()
-        self._hush: Callable[[], None] | None = None
-        self._look_out: asyncio.Task[None] | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+        self._maintenance: asyncio.Task[None] | None = None
         self._warned: dict[str, str] = {}
-        self.outlooks: dict[str, tuple[float, str]] = {}  # when it was looked, and what was seen
+        self.delivery_warnings: dict[str, tuple[float, str]] = {}  # when it was looked, and what was seen
         self._closed = False
 
     @property
@@ -101,87 +101,87 @@ class MailServer:
                 raise refused("shutting_down", "Switchboard is stopping; the mail desk with it.")
             if self._post is None:
                 post = await MessageStore.open(
-                    self._workspace, rules=load_rules(self._workspace), report=self._delivered
+                    self._workspace, rules=load_rules(self._workspace), report=self._on_delivery
                 )
                 self._post = post
-                self._hush = post.subscribe(self._changed)
-                self._look_out = self._start_task(self._look_after())
+                self._unsubscribe = post.subscribe(self._on_change)
+                self._maintenance = self._start_task(self._maintain())
             return self._post
 
     async def close(self) -> None:
         """All clients have gone."""
         self._closed = True
         async with self._opening:
-            if self._look_out is not None:
-                self._look_out.cancel()
-            if self._hush is not None:
-                self._hush()
+            if self._maintenance is not None:
+                self._maintenance.cancel()
+            if self._unsubscribe is not None:
+                self._unsubscribe()
             if self._post is not None:
                 post, self._post = self._post, None
                 await post.close()
 
-    def vacate(self, agent: str, newcomer: AgentSession) -> PresenceLock | None:
+    def take_over(self, agent: str, newcomer: AgentSession) -> PresenceLock | None:
         """Whoever was this agent in this process is it no longer; what it held is handed on."""
         for seat in self.seats:
             if seat is not newcomer and seat.named == agent and not seat.caller.principal:
-                return seat.give_way()
+                return seat.release_name()
         return None
 
-    def shared_hold(self, agent: str, newcomer: AgentSession) -> bool:
+    def has_other_session(self, agent: str, newcomer: AgentSession) -> bool:
         """Whether another client of the same principal is here: then both are the one agent."""
         return any(seat is not newcomer and seat.named == agent for seat in self.seats)
 
-    async def outlook(self, recipient: str) -> str:
+    async def delivery_warning(self, recipient: str) -> str:
         """What a sender should know of a recipient that may not read this soon; looked at now and then."""
         now = asyncio.get_running_loop().time()
-        looked, told = self.outlooks.get(recipient, (-LOOK_AGAIN_S, ""))
-        if now - looked >= LOOK_AGAIN_S:
-            self.outlooks[recipient] = (now, told)  # whoever asks meanwhile need not look too
-            told = await asyncio.to_thread(self._look, recipient)
-            self.outlooks[recipient] = (now, told)
-        return told
+        checked_at, warning = self.delivery_warnings.get(recipient, (-WARNING_CACHE_S, ""))
+        if now - checked_at >= WARNING_CACHE_S:
+            self.delivery_warnings[recipient] = (now, warning)  # whoever asks meanwhile need not look too
+            warning = await asyncio.to_thread(self._check_recipient, recipient)
+            self.delivery_warnings[recipient] = (now, warning)
+        return warning
 
-    def _look(self, recipient: str) -> str:
-        waiting = self.presence.waiting(recipient, self.starving_s)
+    def _check_recipient(self, recipient: str) -> str:
+        waiting = self.presence.unclaimed(recipient, self.starving_s)
         if waiting.starving:
-            return starvation(recipient, waiting)
-        here, _ = self.presence.here(recipient)
+            return unread_warning(recipient, waiting)
+        here, _ = self.presence.status(recipient)
         return f"'{recipient}' is not here now; the message waits in its inbox." if here == "offline" else ""
 
-    def note_woken(self, agent: str) -> None:
+    def note_notified(self, agent: str) -> None:
         """An agent has been told that there is mail, or has looked."""
-        self._start_task(asyncio.to_thread(self.presence.woken, agent))
+        self._start_task(asyncio.to_thread(self.presence.record_notified, agent))
 
-    def _changed(self, change: MailboxChange) -> None:
+    def _on_change(self, change: MailboxChange) -> None:
         """Something is new in the files, by whomever."""
         for seat in self.seats:
-            seat.hear(change)
+            seat.on_change(change)
 
-    def _delivered(self, delivery: Delivery) -> None:
+    def _on_delivery(self, delivery: Delivery) -> None:
         """A dropped file was taken or not."""
         if delivery.problem is not None:
             self._log.warning(
                 "mail.refused", agent=delivery.agent, file=delivery.file, problem=delivery.problem.message
             )
         else:
-            self._start_task(self.catch_up())
+            self._start_task(self.send_workflow_notices())
 
-    async def catch_up(self) -> None:
+    async def send_workflow_notices(self) -> None:
         """Tell whose turn it is in a workflow, where a letter or somebody who died has left it untold."""
-        from switchboard_mcp.mail.workflows.engine import caught_up
+        from switchboard_mcp.mail.workflows.engine import send_pending_notices
 
         try:
-            await caught_up(await self.post())
+            await send_pending_notices(await self.post())
         except SwitchboardError as problem:
             self._log.warning("mail.look_failed", problem=problem.failure.message)
 
-    async def _look_after(self) -> None:
+    async def _maintain(self) -> None:
         """Warn, once for each first of a queue, of mail that nobody was told of."""
         while True:
-            await asyncio.sleep(min(LONGEST_LOOK_S, self.starving_s / LOOKS_PER_TIME))
+            await asyncio.sleep(min(MAX_CHECK_S, self.starving_s / CHECKS_PER_PERIOD))
             try:
-                await self.catch_up()
-                await self._warn()
+                await self.send_workflow_notices()
+                await self._warn_unread()
                 await self._prune()
             except (OSError, SwitchboardError) as problem:
                 self._log.warning("mail.look_failed", problem=str(problem))
@@ -198,27 +198,27 @@ class MailServer:
         if done.messages:
             self._log.info("mail.pruned", messages=done.messages, receipts=done.receipts)
 
-    async def _warn(self) -> None:
+    async def _warn_unread(self) -> None:
         post = await self.post()
         for agent in await post.agents():
-            waiting = await asyncio.to_thread(self.presence.waiting, agent, self.starving_s)
+            waiting = await asyncio.to_thread(self.presence.unclaimed, agent, self.starving_s)
             if not waiting.starving:
                 self._warned.pop(agent, None)
                 continue
-            letters = await post.peek(agent, limit=20)
-            if not letters or self._warned.get(agent) == letters[0].message.id:
+            messages = await post.peek(agent, limit=20)
+            if not messages or self._warned.get(agent) == messages[0].message.id:
                 continue
-            senders = {letter.message.sender for letter in letters}
+            senders = {message.message.sender for message in messages}
             concerned = [seat for seat in self.seats if seat.named in senders or seat.named == agent]
             if concerned:
-                self._warned[agent] = letters[0].message.id
-                told = starvation(agent, waiting)
-                self._log.warning("mail.starving", agent=agent, unread=waiting.unread, problem=told)
+                self._warned[agent] = messages[0].message.id
+                text = unread_warning(agent, waiting)
+                self._log.warning("mail.starving", agent=agent, unread=waiting.unread, problem=text)
                 for seat in concerned:
-                    seat.voice.say("warning", told)
+                    seat.voice.say("warning", text)
 
 
-def starvation(agent: str, waiting: UnclaimedMail) -> str:
+def unread_warning(agent: str, waiting: UnclaimedMail) -> str:
     """What is said of mail that nobody was told of."""
     return (
         f"{waiting.unread} message(s) wait for '{agent}', the oldest for {waiting.oldest_s:.0f} s, and nobody was "

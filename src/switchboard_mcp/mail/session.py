@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.mail.server import MailServer
 
 # A sign of life says when, to about this; each costs a look at the disk.
-BEAT_S = 5.0
+ACTIVITY_S = 5.0
 # Nobody works on more at once.
 MAX_FENCES = 1_000
 
@@ -39,10 +39,10 @@ class AgentSession:
         self.caller = caller
         self.named = ""
         self.fences: dict[str, int] = {}  # of what it has claimed last, by message
-        self._hold: PresenceLock | None = None
+        self._lock: PresenceLock | None = None
         self._replaced = False
-        self._following: frozenset[str] = frozenset()
-        self._beaten = 0.0
+        self._subscribed: frozenset[str] = frozenset()
+        self._active_at = 0.0
         self._registering = asyncio.Lock()
 
     async def agent(self) -> str:
@@ -50,89 +50,89 @@ class AgentSession:
         if not self.named and self.caller.principal:
             await self.register(self.caller.principal, kind="chat", interface="http")
         if not self.named:
-            raise SwitchboardError(self._nobody())
-        await self._beat()
+            raise SwitchboardError(self._not_registered())
+        await self._record_activity()
         return self.named
 
-    async def register(self, written: str, **told: object) -> agent_registry.Agent:
+    async def register(self, written: str, **details: object) -> agent_registry.Agent:
         """Be the agent of this name from now on."""
-        name = agent_registry.read_name(written)
+        name = agent_registry.parse_name(written)
         async with self._registering:
             refusal = self._refusal(name)
             if refusal is not None:
                 raise SwitchboardError(refusal)
             post = await self.desk.post()
             if self.named != name:
-                async with self.desk.taking:
-                    await self._take(name)
+                async with self.desk.registration_lock:
+                    await self._acquire_name(name)
             await post.register(name)
-            self._beaten = 0.0
+            self._active_at = 0.0
             host = location.host_of(os.environ)
             return await post.update(
-                agent_registry.enrol(name, seenAt=agent_registry.now(), host=host, **told)
+                agent_registry.register(name, seenAt=agent_registry.now(), host=host, **details)
             )
 
     def _refusal(self, name: str) -> Failure | None:
         """Why the client cannot be this agent."""
         principal = self.caller.principal
         if principal and agent_name(principal) != name:
-            told = f"Your token is that of '{principal}'; you cannot be '{name}'."
+            message = f"Your token is that of '{principal}'; you cannot be '{name}'."
             hint = f"Register as '{agent_name(principal)}', or use the token of '{name}' (http.tokens)."
-            return failure("mail_identity", told, hint=hint)
+            return failure("mail_identity", message, hint=hint)
         if not principal and name in self.desk.reserved:
-            told = f"'{name}' has a token of its own (http.tokens), which this connection does not have."
+            message = f"'{name}' has a token of its own (http.tokens), which this connection does not have."
             return failure(
-                "mail_identity", told, hint="Register under another name, or connect with that token."
+                "mail_identity", message, hint="Register under another name, or connect with that token."
             )
         if not self.caller.one:
-            told = f"Requests without a session cannot be told apart, so nobody is '{name}' here."
+            message = f"Requests without a session cannot be told apart, so nobody is '{name}' here."
             hint = f"Connect with a token of your own (http.tokens has one for '{name}'), or with a session."
-            return failure("mail_identity", told, hint=hint)
+            return failure("mail_identity", message, hint=hint)
         if self.named and self.named != name:
-            told = f"This connection is '{self.named}'; it cannot be '{name}' too."
+            message = f"This connection is '{self.named}'; it cannot be '{name}' too."
             return failure(
-                "mail_identity", told, hint="One connection is one agent: connect anew for another."
+                "mail_identity", message, hint="One connection is one agent: connect anew for another."
             )
         return None
 
-    async def _take(self, name: str) -> None:
+    async def _acquire_name(self, name: str) -> None:
         desk = self.desk
-        if self.caller.principal and desk.shared_hold(name, self):
+        if self.caller.principal and desk.has_other_session(name, self):
             self.named = name
             return
-        elsewhere = await desk.ask_bus(name) if desk.ask_bus is not None else ""
-        if elsewhere:
-            told = f"'{name}' lives on another machine (node {elsewhere})."
-            raise refused("mail_name_taken", told)
+        node = await desk.find_remote(name) if desk.find_remote is not None else ""
+        if node:
+            message = f"'{name}' lives on another machine (node {node})."
+            raise refused("mail_name_taken", message)
         try:
-            hold = desk.vacate(name, self) or await asyncio.to_thread(desk.presence.hold, name)
+            hold = desk.take_over(name, self) or await asyncio.to_thread(desk.presence.acquire, name)
         except OSError as problem:
-            told = f"'{name}' cannot be locked in {FOLDER}/{presence.FOLDER}: {problem.strerror}."
-            raise refused("mail_not_stored", told) from None
+            message = f"'{name}' cannot be locked in {FOLDER}/{presence.FOLDER}: {problem.strerror}."
+            raise refused("mail_not_stored", message) from None
         if hold is None:
-            told = f"'{name}' is connected already, by another process."
-            raise refused("mail_name_taken", told)
-        self.named, self._hold, self._replaced = name, hold, False
-        desk.outlooks.pop(name, None)
+            message = f"'{name}' is connected already, by another process."
+            raise refused("mail_name_taken", message)
+        self.named, self._lock, self._replaced = name, hold, False
+        desk.delivery_warnings.pop(name, None)
 
-    def give_way(self) -> PresenceLock | None:
+    def release_name(self) -> PresenceLock | None:
         """Another connection is this agent now."""
-        hold, self._hold = self._hold, None
+        hold, self._lock = self._lock, None
         self.named, self._replaced = "", True
         self.fences.clear()
         return hold
 
-    def remember(self, claimed: Sequence[Claimed]) -> None:
+    def remember_claims(self, claimed: Sequence[Claimed]) -> None:
         """What the client has claimed it may settle."""
         self.fences.update((one.message.id, one.fence) for one in claimed)
         for id in list(self.fences)[:-MAX_FENCES]:
             del self.fences[id]
 
-    def check_sender(self, agent: str, said: str | None) -> None:
+    def check_sender(self, agent: str, claimed: str | None) -> None:
         """Refuse a sender that is not who sends."""
-        if said is not None and agent_name(said) != agent:
-            told = f"You are '{agent}', and cannot send as '{said}'."
-            raise refused("mail_identity", told, hint="Leave `sender` out: it is known.")
+        if claimed is not None and agent_name(claimed) != agent:
+            message = f"You are '{agent}', and cannot send as '{claimed}'."
+            raise refused("mail_identity", message, hint="Leave `sender` out: it is known.")
 
     async def read(self, uri: str) -> object:
         """What a resource holds."""
@@ -140,51 +140,51 @@ class AgentSession:
 
     def followed(self, uris: frozenset[str]) -> None:
         """The client wants to hear of these."""
-        self._following = uris
+        self._subscribed = uris
 
-    def hear(self, change: MailboxChange) -> None:
+    def on_change(self, change: MailboxChange) -> None:
         """Something has changed: tell the client what it follows of it."""
-        for uri in self._following:
-            if resources.concerns(change, uri, self.named):
+        for uri in self._subscribed:
+            if resources.is_affected(change, uri, self.named):
                 self.voice.updated(uri)
                 if change.kind == "inbox":
-                    self.desk.note_woken(self.named)
+                    self.desk.note_notified(self.named)
 
     async def leave(self) -> None:
         """The client has gone."""
         if self in self.desk.seats:
             self.desk.seats.remove(self)
-        self.desk.outlooks.pop(self.named, None)
-        hold, self._hold = self._hold, None
+        self.desk.delivery_warnings.pop(self.named, None)
+        hold, self._lock = self._lock, None
         if hold is not None:
             heir = next((seat for seat in self.desk.seats if seat.named == self.named), None)
             if heir is not None:
-                heir._hold = hold  # another session of the same principal
+                heir._lock = hold  # another session of the same principal
             else:
                 await asyncio.to_thread(hold.release)
-                await self._say_goodbye()
+                await self._record_departure()
 
-    async def _say_goodbye(self) -> None:
+    async def _record_departure(self) -> None:
         """Leave a note in the state, by which the others hear of it."""
         with suppress(SwitchboardError):
             post = await self.desk.post()
-            await post.update(agent_registry.enrol(self.named, seenAt=agent_registry.now()))
+            await post.update(agent_registry.register(self.named, seenAt=agent_registry.now()))
 
-    async def _beat(self) -> None:
+    async def _record_activity(self) -> None:
         now = asyncio.get_running_loop().time()
-        if now - self._beaten >= BEAT_S:
-            self._beaten = now
-            await asyncio.to_thread(self.desk.presence.beat, self.named)
+        if now - self._active_at >= ACTIVITY_S:
+            self._active_at = now
+            await asyncio.to_thread(self.desk.presence.record_activity, self.named)
 
-    def _nobody(self) -> Failure:
+    def _not_registered(self) -> Failure:
         if not self.caller.one:
-            told = "Requests without a session cannot be told apart, so it is not known who you are."
+            message = "Requests without a session cannot be told apart, so it is not known who you are."
             return failure(
                 "mail_identity",
-                told,
+                message,
                 hint="Connect with a token of your own (http.tokens), or with a session.",
             )
         if self._replaced:
-            told = "Another connection has registered under your name, and is that agent now."
-            return failure("mail_not_registered", told)
+            message = "Another connection has registered under your name, and is that agent now."
+            return failure("mail_not_registered", message)
         return failure("mail_not_registered", "This connection has not said which agent it is.")

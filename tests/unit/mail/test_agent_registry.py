@@ -24,11 +24,11 @@ def state(**roles: str) -> dict[str, Any]:
 
 def test_an_agent_that_introduces_itself_again_keeps_what_others_gave_it() -> None:
     held: dict[str, Any] = {}
-    first = agent_registry.enrol("ada", kind="terminal", pid=5, purpose="build")(held)
+    first = agent_registry.register("ada", kind="terminal", pid=5, purpose="build")(held)
     assert (first.kind, first.pid, first.purpose) == ("terminal", 5, "build")
     assert first.registered_at.endswith("Z")
-    agent_registry.assign("ada", "ada", "coder-1")(held)
-    again = agent_registry.enrol("ada", kind="chat")(held)
+    agent_registry.assign_role("ada", "ada", "coder-1")(held)
+    again = agent_registry.register("ada", kind="chat")(held)
     assert (again.kind, again.role, again.registered_at) == ("chat", "coder 1", first.registered_at)
 
 
@@ -41,23 +41,23 @@ def test_entries_that_cannot_be_read_are_left_as_names_and_teams_left_out() -> N
 
 @pytest.mark.parametrize("name", ["../x", "", "a/b", "a\nb", "é", "x" * 65])
 def test_a_name_that_could_be_a_path_is_refused(name: str) -> None:
-    assert refusal(lambda: agent_registry.read_name(name)).code == "mail_name_invalid"
+    assert refusal(lambda: agent_registry.parse_name(name)).code == "mail_name_invalid"
 
 
 def test_only_the_lead_gives_roles_to_others() -> None:
     held = state(ada="lead", bob="", cy="")
-    assert agent_registry.assign("ada", "bob", "Coder 1")(held) == "coder 1"
-    problem = refusal(lambda: agent_registry.assign("bob", "cy", "tester")(held))
+    assert agent_registry.assign_role("ada", "bob", "Coder 1")(held) == "coder 1"
+    problem = refusal(lambda: agent_registry.assign_role("bob", "cy", "tester")(held))
     assert problem.code == "mail_forbidden"
     assert "ada" in problem.message
-    assert refusal(lambda: agent_registry.assign("bob", "bob", "lead")(held)).code == "mail_forbidden"
-    unknown = refusal(lambda: agent_registry.assign("ada", "bob", "reviwer"))
+    assert refusal(lambda: agent_registry.assign_role("bob", "bob", "lead")(held)).code == "mail_forbidden"
+    unknown = refusal(lambda: agent_registry.assign_role("ada", "bob", "reviwer"))
     assert (unknown.code, unknown.nearest) == ("mail_role_unknown", ["reviewer"])
 
 
 def test_a_team_is_written_to_without_its_sender_and_by_role() -> None:
     held = state(ada="lead", bob="coder 1", cy="tester")
-    agent_registry.form_team("ada", "core", ["ada", "bob", "cy", "bob"], [])(held)
+    agent_registry.create_team("ada", "core", ["ada", "bob", "cy", "bob"], [])(held)
     assert agent_registry.find_team(held, "core").members == ["ada", "bob", "cy"]
     assert agent_registry.addressees(held, "core", None, "ada") == [Addressee("bob"), Addressee("cy")]
     assert agent_registry.addressees(held, "core", "Tester", "ada") == [Addressee("cy")]
@@ -69,44 +69,44 @@ def test_a_team_is_written_to_without_its_sender_and_by_role() -> None:
 
 def test_a_composite_team_is_one_agent_in_several_roles() -> None:
     held = state(ada="lead", bob="")
-    made = agent_registry.form_team("ada", "solo", ["bob"], ["coder 1", "tester"])(held)
+    made = agent_registry.create_team("ada", "solo", ["bob"], ["coder 1", "tester"])(held)
     assert (made.kind, made.roles) == ("composite", ["coder 1", "tester"])
     assert agent_registry.addressees(held, "solo", "tester", "ada") == [Addressee("bob", "tester")]
     assert agent_registry.addressees(held, "solo", None, "ada") == [Addressee("bob")]
     assert refusal(lambda: agent_registry.addressees(held, "solo", "lead", "ada")).code == "mail_team_unknown"
-    several = refusal(lambda: agent_registry.form_team("ada", "x", ["a", "b"], ["tester"]))
+    several = refusal(lambda: agent_registry.create_team("ada", "x", ["a", "b"], ["tester"]))
     assert several.code == "mail_team_invalid"
-    assert refusal(lambda: agent_registry.form_team("ada", "x", ["a"], ["boss"])).code == "mail_role_unknown"
+    assert refusal(lambda: agent_registry.create_team("ada", "x", ["a"], ["boss"])).code == "mail_role_unknown"
 
 
 def test_a_team_is_changed_by_who_made_it_or_the_lead() -> None:
     held = state(ada="lead", bob="", cy="")
-    agent_registry.form_team("bob", "core", ["bob"], [])(held)
-    assert refusal(lambda: agent_registry.form_team("cy", "core", ["cy"], [])(held)).code == "mail_forbidden"
-    agent_registry.form_team("ada", "core", ["cy"], [])(held)
+    agent_registry.create_team("bob", "core", ["bob"], [])(held)
+    assert refusal(lambda: agent_registry.create_team("cy", "core", ["cy"], [])(held)).code == "mail_forbidden"
+    agent_registry.create_team("ada", "core", ["cy"], [])(held)
     assert agent_registry.find_team(held, "core").members == ["cy"]
 
 
 def test_an_unknown_team_is_told_with_the_nearest() -> None:
     held = state(ada="lead")
-    agent_registry.form_team("ada", "backend", ["ada"], [])(held)
+    agent_registry.create_team("ada", "backend", ["ada"], [])(held)
     problem = refusal(lambda: agent_registry.find_team(held, "bakend"))
     assert (problem.code, problem.nearest) == ("mail_team_unknown", ["backend"])
 
 
 def test_a_recipient_is_an_agent_or_the_one_agent_of_a_role() -> None:
     held = state(ada="lead", bob="tester", cy="tester", eve="coder 1")
-    assert agent_registry.find_recipient(held, "ADA") == "ada"
-    assert agent_registry.find_recipient(held, "lead") == "ada"
-    assert agent_registry.find_recipient(held, "coder 1") == "eve"
-    assert agent_registry.find_recipient(held, "reviewer") == "reviewer"
-    assert agent_registry.find_recipient(held, "no/such") == "no/such"
-    several = refusal(lambda: agent_registry.find_recipient(held, "tester"))
+    assert agent_registry.resolve_recipient(held, "ADA") == "ada"
+    assert agent_registry.resolve_recipient(held, "lead") == "ada"
+    assert agent_registry.resolve_recipient(held, "coder 1") == "eve"
+    assert agent_registry.resolve_recipient(held, "reviewer") == "reviewer"
+    assert agent_registry.resolve_recipient(held, "no/such") == "no/such"
+    several = refusal(lambda: agent_registry.resolve_recipient(held, "tester"))
     assert several.nearest == ["bob", "cy"]
     held["agents"]["tester"] = {}
-    assert agent_registry.find_recipient(held, "tester") == "tester"
+    assert agent_registry.resolve_recipient(held, "tester") == "tester"
 
 
 def test_nobody_is_told_with_the_nearest_names() -> None:
-    problem = refusal(lambda: agent_registry.demand("revewer", ["ada", "reviewer"]))
+    problem = refusal(lambda: agent_registry.require_agent("revewer", ["ada", "reviewer"]))
     assert (problem.code, problem.nearest) == ("mail_recipient_unknown", ["reviewer"])

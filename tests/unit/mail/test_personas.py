@@ -30,14 +30,14 @@ def give_role(folder: Path, role: str) -> None:
 
 
 def persona_of(personas: Personas, letter: MailMessage) -> str | None:
-    passed = personas.gate(letter)
+    passed = personas.apply(letter)
     assert isinstance(passed, MailMessage)
     return passed.persona
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_every_role_has_a_short_persona_of_ours(tmp_path: Path, role: str) -> None:
-    text = Personas(str(tmp_path)).of(role)
+    text = Personas(str(tmp_path)).for_role(role)
     assert text.text
     assert len(text.text) < 600
     assert not text.own
@@ -46,29 +46,29 @@ def test_every_role_has_a_short_persona_of_ours(tmp_path: Path, role: str) -> No
 def test_the_users_own_text_is_taken_as_soon_as_it_is_there(tmp_path: Path) -> None:
     folder = tmp_path / ".switchboard"
     personas = Personas(str(folder))
-    ours = personas.of("coder 1").text
+    ours = personas.for_role("coder 1").text
     (folder / "personas").mkdir(parents=True)
     (folder / "personas" / "coder-1.md").write_text("Write Haskell.\n")
-    text = personas.of("coder 1")
+    text = personas.for_role("coder 1")
     assert (text.text, text.own, text.file) == ("Write Haskell.", True, ".switchboard/personas/coder-1.md")
     (folder / "personas" / "coder-1.md").write_text("Write Erlang, please.\n")
-    assert personas.of("coder 1").text == "Write Erlang, please."
+    assert personas.for_role("coder 1").text == "Write Erlang, please."
     (folder / "personas" / "coder-1.md").unlink()
-    assert personas.of("coder 1").text == ours
+    assert personas.for_role("coder 1").text == ours
 
 
 def test_a_huge_text_is_cut(tmp_path: Path) -> None:
     (tmp_path / "personas").mkdir()
     (tmp_path / "personas" / "lead.md").write_text("x" * (MAX_BYTES * 2))
-    assert len(Personas(str(tmp_path)).of("lead").text) == MAX_BYTES
+    assert len(Personas(str(tmp_path)).for_role("lead").text) == MAX_BYTES
 
 
 def test_what_is_asked_of_an_agent_in_a_role_carries_its_persona(tmp_path: Path) -> None:
     personas = Personas(str(tmp_path))
     assert persona_of(personas, message()) is None
     give_role(tmp_path, "reviewer")
-    assert persona_of(personas, message()) == personas.of("reviewer").text
-    assert persona_of(personas, message(action="request_review")) == personas.of("reviewer").text
+    assert persona_of(personas, message()) == personas.for_role("reviewer").text
+    assert persona_of(personas, message(action="request_review")) == personas.for_role("reviewer").text
     for action in ("submit_result", "status_update", "execute"):
         assert persona_of(personas, message(action=action)) is None
     assert persona_of(personas, message(recipient="bob")) is None
@@ -77,8 +77,8 @@ def test_what_is_asked_of_an_agent_in_a_role_carries_its_persona(tmp_path: Path)
 def test_a_role_that_the_message_names_or_its_own_persona_wins(tmp_path: Path) -> None:
     give_role(tmp_path, "reviewer")
     personas = Personas(str(tmp_path))
-    assert persona_of(personas, message(metadata={"role": "tester"})) == personas.of("tester").text
-    assert persona_of(personas, message(metadata={"role": 5})) == personas.of("reviewer").text
+    assert persona_of(personas, message(metadata={"role": "tester"})) == personas.for_role("tester").text
+    assert persona_of(personas, message(metadata={"role": 5})) == personas.for_role("reviewer").text
     assert persona_of(personas, message(persona="mine")) == "mine"
 
 

@@ -15,7 +15,7 @@ from switchboard_mcp.mail.presence import ACTIVE_S, Presence
 HOLD = """
 import sys
 from switchboard_mcp.mail.presence import Presence
-hold = Presence(sys.argv[1]).hold("ada")
+hold = Presence(sys.argv[1]).acquire("ada")
 print("held" if hold else "taken", flush=True)
 sys.stdin.read()
 """
@@ -39,16 +39,16 @@ def drop(tmp_path: Path, name: str, seconds: float = 0.0) -> None:
 
 
 def test_a_name_is_one_holders_until_it_lets_go(presence: Presence) -> None:
-    assert presence.here("ada") == ("offline", 0.0)
-    hold = presence.hold("ada")
+    assert presence.status("ada") == ("offline", 0.0)
+    hold = presence.acquire("ada")
     assert hold is not None
-    assert presence.hold("ada") is None
-    assert presence.here("ada")[0] == "online"
+    assert presence.acquire("ada") is None
+    assert presence.status("ada")[0] == "online"
     hold.release()
     hold.release()
-    assert presence.here("ada")[0] == "offline"
-    assert presence.here("ada")[1] > 0
-    again = presence.hold("ada")
+    assert presence.status("ada")[0] == "offline"
+    assert presence.status("ada")[1] > 0
+    again = presence.acquire("ada")
     assert again is not None
     again.release()
 
@@ -59,59 +59,59 @@ def test_a_name_is_free_the_moment_its_process_is_killed(presence: Presence, tmp
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
-        assert presence.hold("ada") is None
+        assert presence.acquire("ada") is None
         process.kill()
         process.wait()
-        hold = presence.hold("ada")
+        hold = presence.acquire("ada")
         assert hold is not None
         hold.release()
 
 
 def test_a_holder_that_is_silent_for_long_is_idle(presence: Presence, tmp_path: Path) -> None:
-    hold = presence.hold("ada")
+    hold = presence.acquire("ada")
     assert hold is not None
     age(tmp_path / "presence" / "ada", ACTIVE_S + 1)
-    assert presence.here("ada")[0] == "idle"
-    presence.beat("ada")
-    assert presence.here("ada")[0] == "online"
+    assert presence.status("ada")[0] == "idle"
+    presence.record_activity("ada")
+    assert presence.status("ada")[0] == "online"
     hold.release()
 
 
 def test_one_that_holds_nothing_is_here_while_it_does_something(presence: Presence, tmp_path: Path) -> None:
-    presence.beat("ada")
-    assert presence.here("ada")[0] == "online"
+    presence.record_activity("ada")
+    assert presence.status("ada")[0] == "online"
     age(tmp_path / "presence" / "ada", ACTIVE_S + 1)
-    assert presence.here("ada")[0] == "offline"
+    assert presence.status("ada")[0] == "offline"
 
 
 def test_a_process_stands_for_its_agent_while_it_lives(presence: Presence) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        assert presence.here("ada", process.pid)[0] == "idle"
-        presence.beat("ada")
-        assert presence.here("ada", process.pid)[0] == "online"
+        assert presence.status("ada", process.pid)[0] == "idle"
+        presence.record_activity("ada")
+        assert presence.status("ada", process.pid)[0] == "online"
         process.communicate(b"\n")
-    assert presence.here("ada", process.pid)[0] == "offline"
+    assert presence.status("ada", process.pid)[0] == "offline"
 
 
 def test_unread_mail_is_counted_and_starves_when_nobody_was_told(presence: Presence, tmp_path: Path) -> None:
-    assert presence.waiting("ada", 10).unread == 0
+    assert presence.unclaimed("ada", 10).unread == 0
     drop(tmp_path, "msg_1.json", 60)
     drop(tmp_path, "msg_2.json", 5)
     drop(tmp_path, "half.tmp", 99)
-    waiting = presence.waiting("ada", 10)
+    waiting = presence.unclaimed("ada", 10)
     assert waiting.unread == 2
     assert 60 <= waiting.oldest_s < 120
     assert waiting.starving
-    assert not presence.waiting("ada", 3600).starving
-    presence.woken("ada")
-    assert not presence.waiting("ada", 10).starving
+    assert not presence.unclaimed("ada", 3600).starving
+    presence.record_notified("ada")
+    assert not presence.unclaimed("ada", 10).starving
 
 
 def test_mail_that_came_after_the_last_call_starves_too(presence: Presence, tmp_path: Path) -> None:
-    presence.woken("ada")
+    presence.record_notified("ada")
     age(tmp_path / "presence" / "ada.woken", 100)
     drop(tmp_path, "msg_1.json", 60)
-    assert presence.waiting("ada", 10).starving
+    assert presence.unclaimed("ada", 10).starving
 
 
 @pytest.mark.parametrize("trap", ["link", "hard link", "fifo", "folder", "linked folder"])
@@ -135,20 +135,20 @@ def test_what_is_no_file_of_ours_is_not_touched(presence: Presence, tmp_path: Pa
         os.mkfifo(place / "ada")
     elif trap == "folder":
         (place / "ada").mkdir()
-    presence.beat("ada")
+    presence.record_activity("ada")
     with pytest.raises(OSError):  # noqa: PT011  which one differs
-        presence.hold("ada")
-    assert presence.here("ada") == ("offline", 0.0)
+        presence.acquire("ada")
+    assert presence.status("ada") == ("offline", 0.0)
     assert victim.stat().st_mtime == before.st_mtime
 
 
 @pytest.mark.parametrize("name", ["../ada", "a/b", "", ".", "ada.woken.woken"])
 def test_what_is_no_name_is_nobody(presence: Presence, name: str) -> None:
-    presence.beat(name)
-    assert presence.here(name) == ("offline", 0.0)
+    presence.record_activity(name)
+    assert presence.status(name) == ("offline", 0.0)
     assert not (Path(presence._root) / "presence").exists()
 
 
 @pytest.mark.parametrize("pid", [-1, 0, 2**40])
 def test_what_is_no_process_stands_for_nobody(presence: Presence, pid: int) -> None:
-    assert presence.here("ada", pid) == ("offline", 0.0)
+    assert presence.status("ada", pid) == ("offline", 0.0)

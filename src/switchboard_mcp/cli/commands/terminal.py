@@ -110,18 +110,18 @@ class TerminalSession:
                 "purpose": given.purpose,
                 "seenAt": agent_registry.now(),
             }
-            await post.update(agent_registry.enrol(self._name, **told))
+            await post.update(agent_registry.register(self._name, **told))
             desktop = Desktop(self._name, terminal, given.doorbell, entry.program)
             mail = TerminalMail(post, place, entry, desktop)
             if await mail.prepare() and given.doorbell != "off":
                 desktop.say(DOORBELL.format(name=self._name))
-            await asyncio.to_thread(registry.enter, post.path, self._name, entry)
+            await asyncio.to_thread(registry.register, post.path, self._name, entry)
             try:
                 code = await self._pass_on(terminal, place, desktop, mail, entry, post)
             finally:
                 desktop.leave()
                 with suppress(OSError, SwitchboardError):
-                    await asyncio.to_thread(registry.enter, post.path, self._name, None)
+                    await asyncio.to_thread(registry.register, post.path, self._name, None)
             return code
 
     async def _pass_on(
@@ -154,19 +154,19 @@ class TerminalSession:
         async def beat() -> None:
             while True:
                 if desktop.was_active():
-                    await asyncio.to_thread(presence.beat, self._name)
+                    await asyncio.to_thread(presence.record_activity, self._name)
                 await asyncio.sleep(BEAT_S)
 
         def status() -> dict[str, Any]:
             return {"terminal": self._name, "allowExecute": entry.allow_execute, "pid": entry.pid}
 
         async with asyncio.TaskGroup() as tasks:
-            door = place.door()
+            door = place.open_control_socket()
             running = [
                 tasks.create_task(mail.run()),
-                tasks.create_task(desktop.run(lambda: presence.woken(self._name))),
+                tasks.create_task(desktop.run(lambda: presence.record_notified(self._name))),
                 tasks.create_task(beat()),
-                tasks.create_task(registry.serve(door, status, mail.look_soon)),
+                tasks.create_task(registry.serve(door, status, mail.wake)),
             ]
             tasks.create_task(wait_for_end())
             code = await ended

@@ -196,7 +196,7 @@ def _mail_findings(workspace: Workspace) -> list[Finding]:
     presence = Presence(folder)
     findings = []
     for agent in sorted(filter(is_agent_name, os.listdir(os.path.join(folder, "inbox")))):
-        waiting = presence.waiting(agent, workspace.config.mail.starving_ms / 1000)
+        waiting = presence.unclaimed(agent, workspace.config.mail.starving_ms / 1000)
         if waiting.starving:
             told = f"{plural(waiting.unread, 'message')} for agent '{agent}', the oldest for {waiting.oldest_s:.0f} s"
             remedy = (

@@ -75,7 +75,7 @@ def reply(
     as_json: bool = False,
 ) -> str:
     """What goes to stdout; empty where nothing is unread, or the host is not to be told now."""
-    call = hooks.read_call(stdin)
+    call = hooks.read_hook_input(stdin)
     host = host or guess(environ, call)
     here = call.cwd if os.path.isdir(call.cwd) else os.getcwd()
     workspace = workspace or workspace_of(environ, here)
@@ -85,19 +85,19 @@ def reply(
     folder = os.path.join(workspace, FOLDER)
     form = FORMS[host].get(call.event, "") if host and call.event else "text"
     if call.event in PROMPTED:
-        hooks.send_home(folder, name)
+        hooks.stop_older_waiter(folder, name)
     if not form or not os.path.isdir(os.path.join(folder, "inbox", name)):
         return ""
     presence = Presence(folder)
-    presence.beat(name)
-    waiting = hooks.unread(workspace, name)
+    presence.record_activity(name)
+    waiting = hooks.find_unread(workspace, name)
     if not waiting.count:
         return ""
     # A turn that goes on because of this hook has heard it.
-    if form != "context" and (call.stop_hook_active or not _again(form, folder, name, waiting.mark)):
+    if form != "context" and (call.stop_hook_active or not _again(form, folder, name, waiting.fingerprint)):
         return ""
-    presence.woken(name)
-    text = hooks.told(name, waiting)
+    presence.record_notified(name)
+    text = hooks.format_notice(name, waiting)
     return shaped(form, call.event, text) if not as_json else _json(name, waiting, text)
 
 

@@ -90,8 +90,8 @@ class Mailbox(Struct):
 
     def note_look(self, agent: str) -> None:
         """The agent is here, and sees its mail. Blocking."""
-        self.presence.beat(agent)
-        self.presence.woken(agent)
+        self.presence.record_activity(agent)
+        self.presence.record_notified(agent)
 
     async def find_id(self, agent: str, given: str) -> str:
         """A message's id from what was typed: all of it, or some of its last characters that only one has."""
@@ -181,9 +181,9 @@ async def opened(asked: Invocation, folder: str, *, watch: bool) -> AsyncIterato
         presence = Presence(os.path.join(folder, FOLDER))
         yield Mailbox(post, presence, folder, config, agent)
         if any(each.problem is None for each in told):
-            from switchboard_mcp.mail.workflows.engine import caught_up
+            from switchboard_mcp.mail.workflows.engine import send_pending_notices
 
-            await caught_up(post)  # A dropped letter may have ended a phase.
+            await send_pending_notices(post)  # A dropped letter may have ended a phase.
 
 
 @asynccontextmanager
@@ -191,7 +191,7 @@ async def being(mailbox: Mailbox, agent: str) -> AsyncIterator[bool]:
     """Be this agent for a moment; False while another process is."""
     hold: PresenceLock | None = None
     try:
-        hold = await asyncio.to_thread(mailbox.presence.hold, agent)
+        hold = await asyncio.to_thread(mailbox.presence.acquire, agent)
     except OSError as problem:
         told = f"'{agent}' cannot be locked in {mailbox.post.path}: {problem.strerror}."
         raise refused("mail_not_stored", told) from None

@@ -30,7 +30,7 @@ def run_agents(asked: Invocation) -> int:
 
 
 async def _show_agents(asked: Invocation, mailbox: Mailbox) -> int:
-    found = await presentation.everybody(mailbox.post, mailbox.presence, mailbox.starving_s)
+    found = await presentation.list_agents(mailbox.post, mailbox.presence, mailbox.starving_s)
     if asked.as_json:
         asked.console.out.json({"you": mailbox.agent or None, "agents": found})
         return 0
@@ -80,10 +80,10 @@ def _list(value: object) -> Sequence[object]:
 
 
 async def _add(asked: Invocation, mailbox: Mailbox, written: str) -> int:
-    name = agent_registry.read_name(written)
+    name = agent_registry.parse_name(written)
     await mailbox.post.register(name)
     told = {"purpose": asked.given.purpose} if asked.given.purpose else {}
-    await mailbox.post.update(agent_registry.enrol(name, **told))
+    await mailbox.post.update(agent_registry.register(name, **told))
     if asked.as_json:
         asked.console.out.json({"name": name, "inbox": f".switchboard/inbox/{name}"})
     else:
@@ -93,10 +93,10 @@ async def _add(asked: Invocation, mailbox: Mailbox, written: str) -> int:
 
 async def _give_role(asked: Invocation, mailbox: Mailbox, written: str, role: str) -> int:
     by = mailbox.may_act()
-    agent = agent_registry.read_name(written)
-    agent_registry.demand(agent, await mailbox.post.agents())
-    given = await mailbox.post.update(agent_registry.assign(by, agent, role))
-    persona = await asyncio.to_thread(Personas(mailbox.post.path).of, given)
+    agent = agent_registry.parse_name(written)
+    agent_registry.require_agent(agent, await mailbox.post.agents())
+    given = await mailbox.post.update(agent_registry.assign_role(by, agent, role))
+    persona = await asyncio.to_thread(Personas(mailbox.post.path).for_role, given)
     if asked.as_json:
         asked.console.out.json({"agent": agent, "role": given, "personaFile": persona.file})
     else:
@@ -138,11 +138,11 @@ async def _show_teams(asked: Invocation, mailbox: Mailbox) -> int:
 async def _create(asked: Invocation, mailbox: Mailbox, written: str, members: list[str]) -> int:
     by = mailbox.may_act()
     known = await mailbox.post.agents()
-    names = [agent_registry.read_name(member) for member in members]
+    names = [agent_registry.parse_name(member) for member in members]
     for name in names:
-        agent_registry.demand(name, known)
-    team = agent_registry.read_name(written)
-    made = await mailbox.post.update(agent_registry.form_team(by, team, names, asked.given.roles))
+        agent_registry.require_agent(name, known)
+    team = agent_registry.parse_name(written)
+    made = await mailbox.post.update(agent_registry.create_team(by, team, names, asked.given.roles))
     if asked.as_json:
         asked.console.out.json(
             {"team": team, "kind": made.kind, "members": made.members, "roles": made.roles}

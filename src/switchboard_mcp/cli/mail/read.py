@@ -40,7 +40,7 @@ def run_inbox(asked: Invocation) -> int:
 
 def _looked(mailbox: Mailbox, agent: str) -> int:
     mailbox.note_look(agent)
-    return mailbox.presence.waiting(agent, mailbox.starving_s).unread
+    return mailbox.presence.unclaimed(agent, mailbox.starving_s).unread
 
 
 def run_read(asked: Invocation) -> int:

@@ -34,7 +34,7 @@ def run(asked: Invocation) -> int:
         if asked.given.new:
             seen = {letter.message.id for letter in await mailbox.post.peek(agent, limit=100_000)}
         letters = await mailbox.post.wait(agent, asked.given.timeout or LONGEST_S, exclude=seen)
-        await asyncio.to_thread(mailbox.presence.woken, agent)
+        await asyncio.to_thread(mailbox.presence.record_notified, agent)
         if asked.as_json:
             asked.console.out.json({"agent": agent, "messages": letters})
         elif letters:
@@ -49,7 +49,7 @@ def run(asked: Invocation) -> int:
 def _wake_host(asked: Invocation) -> int:
     """Quiet unless mail comes; then what is unread goes to stderr, and the code wakes the host."""
     folder = folder_of(asked)
-    call = hooks.read_call(sys.stdin.buffer)
+    call = hooks.read_hook_input(sys.stdin.buffer)
     agent = hooks.agent_of(folder, asked.given.agent, os.environ, call)
     if not agent or not os.path.isdir(os.path.join(folder, FOLDER, "inbox", agent)):
         return 0
@@ -60,13 +60,13 @@ def _wake_host(asked: Invocation) -> int:
         known = {letter.message.id for letter in await mailbox.post.peek(agent, limit=100_000)}
         found: list[StoredMessage] = []
         while not found:
-            if not waiter.is_wanted() or os.getppid() != parent:
+            if not waiter.is_current() or os.getppid() != parent:
                 return 0
             found = await mailbox.post.wait(agent, SLICE_S, exclude=known)
         if not waiter.finish():
             return 0
-        told = await asyncio.to_thread(hooks.notice, folder, agent)
-        await asyncio.to_thread(mailbox.presence.woken, agent)
+        told = await asyncio.to_thread(hooks.unread_notice, folder, agent)
+        await asyncio.to_thread(mailbox.presence.record_notified, agent)
         sys.stderr.write(f"{told}\n")
         return WAKE
 

@@ -12,7 +12,7 @@ from switchboard_mcp.cli.mail.show import ago
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.workflows import engine
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
-from switchboard_mcp.mail.workflows.notices import history, offered, shown
+from switchboard_mcp.mail.workflows.notices import history, definitions_view, run_view
 
 STATUS_STYLES = {"running": "cyan", "finished": "green", "stopped": "yellow"}
 Step = Callable[..., Coroutine[Any, Any, engine.StepOutcome]]
@@ -63,7 +63,7 @@ def _moved(asked: Invocation, step: Step, *words: str, **how: Any) -> int:
         async with being(mailbox, me) as verified:
             moved = await step(mailbox.post, me, *words, verified=verified, **how)
         if asked.as_json:
-            asked.console.out.json({**shown(moved.run, me), "warnings": moved.warnings})
+            asked.console.out.json({**run_view(moved.run, me), "warnings": moved.warnings})
             return 0
         _show_run(moved.run, asked.console, me)
         for warning in moved.warnings:
@@ -74,14 +74,14 @@ def _moved(asked: Invocation, step: Step, *words: str, **how: Any) -> int:
 
 
 async def _show(asked: Invocation, mailbox: Mailbox) -> int:
-    state = await engine.caught_up(mailbox.post)
+    state = await engine.send_pending_notices(mailbox.post)
     runs = list(engine.runs(state).values())
     known = await engine.definitions(mailbox.post)
     if asked.given.workflow:
         runs = [engine.find(state, mailbox.agent, asked.given.workflow)]
     if asked.as_json:
-        told = [shown(each, mailbox.agent) for each in runs]
-        asked.console.out.json({"workflows": told, "available": offered(known)})
+        told = [run_view(each, mailbox.agent) for each in runs]
+        asked.console.out.json({"workflows": told, "available": definitions_view(known)})
         return 0
     out = asked.console.out
     if asked.given.workflow:
@@ -117,7 +117,7 @@ async def _show(asked: Invocation, mailbox: Mailbox) -> int:
 def _show_run(run: WorkflowRun, console: Console, me: str) -> None:
     out = console.out
     out.line(f"{out.paint(run.id, 'bold cyan')} {out.paint(run.status, STATUS_STYLES.get(run.status, ''))}")
-    phase = run.now_in
+    phase = run.current_phase
     if phase is not None:
         out.prose(f"Phase '{phase.name}', by {run.actor} ({phase.by}): {phase.does}", indent="  ")
         if run.needs():
@@ -130,6 +130,6 @@ def _show_run(run: WorkflowRun, console: Console, me: str) -> None:
         out.line(f"  It is {run.actor}'s turn.", "dim")
         return
     out.line("  It is your turn. When it is done:", "green")
-    arrows = run.definition.arrows(phase)
+    arrows = run.definition.transitions(phase)
     for onward in [f" --next {arrow}" for arrow in arrows] if len(arrows) > 1 else [""]:
         out.line(f"  switchboard mail workflow complete {phase.name}{onward} --as {me}")

@@ -48,7 +48,7 @@ def run_send(asked: Invocation) -> int:
         if draft.reply_to:
             draft_ = msgspec.structs.replace(draft, reply_to=await mailbox.find_id(sender, draft.reply_to))
         if asked.given.team or await _is_team(mailbox, state, asked.given.to):
-            team = agent_registry.read_name(asked.given.to)
+            team = agent_registry.parse_name(asked.given.to)
             chosen = agent_registry.addressees(state, team, asked.given.role or None, sender)
             recipients = [addressee.agent for addressee in chosen]
             role = {"role": chosen[0].role} if chosen[0].role else {}
@@ -56,15 +56,15 @@ def run_send(asked: Invocation) -> int:
         elif asked.given.role:
             raise misuse("--role is for a team.", "Or write to the role: `send ROLE …`.")
         elif read_role(asked.given.to) is not None:
-            recipients = [agent_registry.find_recipient(state, asked.given.to)]
+            recipients = [agent_registry.resolve_recipient(state, asked.given.to)]
         async with being(mailbox, sender) as verified:
             outcomes = await mailbox.post.send_to_many(
                 draft_, sender=sender, recipients=recipients, verified=verified
             )
         if "completes" in metadata:
-            from switchboard_mcp.mail.workflows.engine import caught_up
+            from switchboard_mcp.mail.workflows.engine import send_pending_notices
 
-            await caught_up(mailbox.post)
+            await send_pending_notices(mailbox.post)
         return _tell_sent(asked, outcomes, recipients, sender, verified)
 
     return with_mailbox(asked, work)
@@ -216,7 +216,7 @@ def run_ack(asked: Invocation) -> int:
             summary=given.summary,
             result=result,
         )
-        await asyncio.to_thread(mailbox.presence.beat, agent)
+        await asyncio.to_thread(mailbox.presence.record_activity, agent)
         out = asked.console.out
         if asked.as_json:
             out.json(acked)

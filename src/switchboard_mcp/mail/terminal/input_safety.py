@@ -33,7 +33,7 @@ _MAX_TAIL = 4_096
 _HARMLESS = re.compile(rb"\x1b(?:\[[0-9;?]*[mhlKJCD]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[=>]|[()][0-9A-Za-z])")
 
 
-def typed(payload: str, *, bracketed: bool) -> bytes | str:
+def to_keystrokes(payload: str, *, bracketed: bool) -> bytes | str:
     """The bytes of a text, without the Enter that ends it; or why it may not be typed.
 
     >>> typed("make test\\n", bracketed=False)

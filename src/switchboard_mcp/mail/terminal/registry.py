@@ -36,7 +36,7 @@ MAX_BYTES = 1_048_576
 MAX_LOG_BYTES = 4 * 1_048_576
 MAX_LINE_BYTES = 4_096
 # Whoever opens the door and says nothing must not keep it.
-PATIENCE_S = 5.0
+READ_TIMEOUT_S = 5.0
 
 
 class TerminalEntry(Struct, rename="camel", kw_only=True):
@@ -80,7 +80,7 @@ def _read(root: int) -> dict[str, TerminalEntry]:
     return {name: entry for name, entry in terminals.items() if is_agent_name(name) and is_running(entry.pid)}
 
 
-def enter(folder: str, name: str, entry: TerminalEntry | None) -> None:
+def register(folder: str, name: str, entry: TerminalEntry | None) -> None:
     """Put a terminal into the file, or take it out; the dead ones go along. Blocking."""
     root = file_operations.open_folder(folder)
     try:
@@ -122,15 +122,15 @@ class TerminalLease:
         self._lock = os.open(f"{name}.lock", flags, 0o600, dir_fd=self._folder)
         if not file_operations.try_lock(self._lock):
             self.close()
-            told = f"There is a terminal '{name}' already, and it runs."
-            raise refused("mail_name_taken", told)
+            message = f"There is a terminal '{name}' already, and it runs."
+            raise refused("mail_name_taken", message)
 
     @property
     def address(self) -> str:
         """Where the door is, below `.switchboard/`."""
         return f"{FOLDER}/{self.name}.sock"
 
-    def door(self) -> socket.socket:
+    def open_control_socket(self) -> socket.socket:
         """A socket that listens, for its owner alone."""
         name = f"{self.name}.sock"
         with suppress(FileNotFoundError):
@@ -144,7 +144,7 @@ class TerminalLease:
         found.listen(8)
         return found
 
-    def note(self, line: dict[str, Any]) -> None:
+    def log(self, line: dict[str, Any]) -> None:
         """One more line of the record. When it is large, it begins anew, and the one before is kept."""
         name = f"{self.name}.log"
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -185,35 +185,35 @@ def _bind(found: socket.socket, folder: int, name: str) -> None:
         os.close(here)
 
 
-async def serve(door: socket.socket, status: Callable[[], dict[str, Any]], look: Callable[[], None]) -> None:
+async def serve(control_socket: socket.socket, status: Callable[[], dict[str, Any]], look: Callable[[], None]) -> None:
     """Answer at the door until cancelled."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                asked = _asked(await reader.readline())
-                if asked == "look":
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                request = _parse_request(await reader.readline())
+                if request == "look":
                     look()
-                said = status() if asked else {"error": 'Ask {"ask":"status"} or {"ask":"look"}.'}
-                writer.write(msgspec.json.encode(said) + b"\n")
+                reply = status() if request else {"error": 'Ask {"ask":"status"} or {"ask":"look"}.'}
+                writer.write(msgspec.json.encode(reply) + b"\n")
                 await writer.drain()
         except (TimeoutError, OSError, ValueError):
             pass  # Whoever came did not stay.
         finally:
             writer.close()
 
-    server = await asyncio.start_unix_server(answer, sock=door, limit=MAX_LINE_BYTES)
+    server = await asyncio.start_unix_server(answer, sock=control_socket, limit=MAX_LINE_BYTES)
     async with server:
         await server.serve_forever()
 
 
-def _asked(line: bytes) -> str:
+def _parse_request(line: bytes) -> str:
     try:
-        said = msgspec.json.decode(line)
+        content = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
-    asked = said.get("ask") if isinstance(said, dict) else None
-    return asked if asked in ("status", "look") else ""
+    request = content.get("ask") if isinstance(content, dict) else None
+    return request if request in ("status", "look") else ""
 
 
 def refusal(
@@ -221,20 +221,20 @@ def refusal(
 ) -> Failure | None:
     """Why an `execute` message may not go to a terminal."""
     if not entry.allow_execute:
-        told = f"Terminal '{recipient}' was started without --allow-execute: nothing is typed into it."
+        message = f"Terminal '{recipient}' was started without --allow-execute: nothing is typed into it."
         hint = f"Send it as delegate_task, or have it started: switchboard terminal {recipient} --allow-execute -- …"
-        return failure("mail_forbidden", told, hint=hint)
+        return failure("mail_forbidden", message, hint=hint)
     if not verified:
-        told = f"Only verified senders may type into terminal '{recipient}', and '{sender}' is not."
+        message = f"Only verified senders may type into terminal '{recipient}', and '{sender}' is not."
         hint = "Send it with the mail tools, or with `switchboard mail send` while no other program is that agent."
-        return failure("mail_forbidden", told, hint=hint)
+        return failure("mail_forbidden", message, hint=hint)
     if role != "lead" and sender != OVERSEER:
-        told = f"Only leads may type into terminal '{recipient}'; '{sender}' is {role or 'without a role'}."
-        return failure("mail_forbidden", told)
+        message = f"Only leads may type into terminal '{recipient}'; '{sender}' is {role or 'without a role'}."
+        return failure("mail_forbidden", message)
     return None
 
 
-def gate(folder: str) -> DeliveryRule:
+def delivery_rule(folder: str) -> DeliveryRule:
     """The look at `execute` messages to terminals that run. What comes to nobody's terminal is but a message."""
     personas = Personas(folder)
 
@@ -244,7 +244,7 @@ def gate(folder: str) -> DeliveryRule:
         entry = read(folder).get(message.recipient)
         if entry is None:
             return message
-        role = personas.role(message.sender)
+        role = personas.role_of(message.sender)
         problem = refusal(
             message.recipient, entry, verified=message.verified, sender=message.sender, role=role
         )

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from switchboard_mcp.inprocess.server_app import ToolRequest, ToolSpec
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.agent_registry import Agent, AgentStatus
-from switchboard_mcp.mail.presentation import described
+from switchboard_mcp.mail.presentation import describe_agents
 from switchboard_mcp.mail.session import AgentSession
 
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -77,19 +77,19 @@ async def register_chat_agent(seat: AgentSession, asked: RegisterChatAgent, requ
 
 async def _welcome(seat: AgentSession, agent: Agent) -> object:
     name = await seat.agent()
-    waiting = await asyncio.to_thread(seat.desk.presence.waiting, name, seat.desk.starving_s)
-    told: dict[str, object] = {"name": name, "unread": waiting.unread, "inbox": f"switchboard://inbox/{name}"}
+    waiting = await asyncio.to_thread(seat.desk.presence.unclaimed, name, seat.desk.starving_s)
+    view: dict[str, object] = {"name": name, "unread": waiting.unread, "inbox": f"switchboard://inbox/{name}"}
     if agent.role:
-        told["role"] = agent.role
-        told["persona"] = (await asyncio.to_thread(seat.desk.personas.of, agent.role)).text
-    return told
+        view["role"] = agent.role
+        view["persona"] = (await asyncio.to_thread(seat.desk.personas.for_role, agent.role)).text
+    return view
 
 
 async def list_agents(seat: AgentSession, asked: ListAgents, request: ToolRequest) -> object:
     """Who there is. Anybody may ask."""
-    found = await described(seat.desk)
+    found = await describe_agents(seat.desk)
     if asked.role is not None:
-        role = agent_registry.demand_role(asked.role)
+        role = agent_registry.require_role(asked.role)
         found = [entry for entry in found if entry.get("role") == role]
     if asked.team is not None:
         team = agent_registry.find_team(await (await seat.desk.post()).state(), asked.team)
@@ -108,10 +108,10 @@ async def assign_role(seat: AgentSession, asked: AssignRole, request: ToolReques
     """Give a role, and say which persona comes with it."""
     name = await seat.agent()
     post = await seat.desk.post()
-    agent = agent_registry.read_name(asked.agent) if asked.agent else name
-    agent_registry.demand(agent, await post.agents())
-    role = await post.update(agent_registry.assign(name, agent, asked.role))
-    persona = await asyncio.to_thread(seat.desk.personas.of, role)
+    agent = agent_registry.parse_name(asked.agent) if asked.agent else name
+    agent_registry.require_agent(agent, await post.agents())
+    role = await post.update(agent_registry.assign_role(name, agent, asked.role))
+    persona = await asyncio.to_thread(seat.desk.personas.for_role, role)
     return {"agent": agent, "role": role, "persona": persona.text, "personaFile": persona.file}
 
 
@@ -119,14 +119,14 @@ async def create_team(seat: AgentSession, asked: CreateTeam, request: ToolReques
     """Make or replace a team."""
     name = await seat.agent()
     post = await seat.desk.post()
-    members = [agent_registry.read_name(member) for member in asked.members]
+    members = [agent_registry.parse_name(member) for member in asked.members]
     known = await post.agents()
     for member in members:
-        agent_registry.demand(member, known)
-    team = agent_registry.read_name(asked.team)
-    made = await post.update(agent_registry.form_team(name, team, members, asked.roles))
-    told = {"team": team, "kind": made.kind, "members": made.members}
-    return {**told, "roles": made.roles} if made.roles else told
+        agent_registry.require_agent(member, known)
+    team = agent_registry.parse_name(asked.team)
+    made = await post.update(agent_registry.create_team(name, team, members, asked.roles))
+    view = {"team": team, "kind": made.kind, "members": made.members}
+    return {**view, "roles": made.roles} if made.roles else view
 
 
 TOOLS = (

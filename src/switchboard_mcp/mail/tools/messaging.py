@@ -11,7 +11,7 @@ from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.inprocess.server_app import ToolRequest, ToolSpec
 from switchboard_mcp.mail import agent_registry, resources
 from switchboard_mcp.mail.messages import Action, Draft, Outcome, Priority, Sent
-from switchboard_mcp.mail.presentation import brief, full, whole
+from switchboard_mcp.mail.presentation import summary_view, message_view, claimed_view
 from switchboard_mcp.mail.roles import read_role
 from switchboard_mcp.mail.session import AgentSession
 from switchboard_mcp.mail.tools.agents import MailToolArgs
@@ -110,13 +110,13 @@ async def send_message(seat: AgentSession, asked: SendMessage, request: ToolRequ
     post = await seat.desk.post()
     recipient = asked.recipient
     if read_role(recipient) is not None:
-        recipient = agent_registry.find_recipient(await post.state(), recipient)
+        recipient = agent_registry.resolve_recipient(await post.state(), recipient)
     sent = await post.send(asked.draft(), sender=sender, recipient=recipient)
     if "completes" in asked.metadata:
-        await seat.desk.catch_up()
-    told = _receipt(sent)
-    warning = await seat.desk.outlook(sent.recipient)
-    return {**told, "warning": warning} if warning else told
+        await seat.desk.send_workflow_notices()
+    view = _sent_view(sent)
+    warning = await seat.desk.delivery_warning(sent.recipient)
+    return {**view, "warning": warning} if warning else view
 
 
 async def send_team_message(seat: AgentSession, asked: SendTeamMessage, request: ToolRequest) -> object:
@@ -124,14 +124,14 @@ async def send_team_message(seat: AgentSession, asked: SendTeamMessage, request:
     sender = await seat.agent()
     seat.check_sender(sender, asked.sender)
     post = await seat.desk.post()
-    team = agent_registry.read_name(asked.team)
+    team = agent_registry.parse_name(asked.team)
     chosen = agent_registry.addressees(await post.state(), team, asked.role, sender)
     played = chosen[0].role
     draft = asked.draft(team=team, metadata={"role": played} if played else {})
     outcomes = await post.send_to_many(
         draft, sender=sender, recipients=[addressee.agent for addressee in chosen]
     )
-    sent = [_receipt(outcome) for outcome in outcomes if isinstance(outcome, Sent)]
+    sent = [_sent_view(outcome) for outcome in outcomes if isinstance(outcome, Sent)]
     if not sent:
         problem = next(outcome for outcome in outcomes if isinstance(outcome, Failure))
         raise SwitchboardError(problem)
@@ -143,19 +143,19 @@ async def send_team_message(seat: AgentSession, asked: SendTeamMessage, request:
     return {"team": team, "sent": sent, **({"refused": refused} if refused else {})}
 
 
-def _receipt(sent: Sent) -> dict[str, object]:
-    told: dict[str, object] = {"id": sent.id, "recipient": sent.recipient, "status": sent.receipt.status}
-    return {**told, "duplicate": True} if sent.duplicate else told
+def _sent_view(sent: Sent) -> dict[str, object]:
+    view: dict[str, object] = {"id": sent.id, "recipient": sent.recipient, "status": sent.receipt.status}
+    return {**view, "duplicate": True} if sent.duplicate else view
 
 
 async def check_inbox(seat: AgentSession, asked: CheckInbox, request: ToolRequest) -> object:
     """Look, and consume nothing."""
     agent = await seat.agent()
-    seat.desk.note_woken(agent)
+    seat.desk.note_notified(agent)
     if asked.id is not None:
         letter = await (await seat.desk.post()).read(agent, asked.id)
-        return {"place": letter.place, **full(letter.message)}
-    return await resources.inbox(seat.desk, agent, asked.limit, asked.after)
+        return {"place": letter.place, **message_view(letter.message)}
+    return await resources.read_inbox(seat.desk, agent, asked.limit, asked.after)
 
 
 async def wait_for_mail(seat: AgentSession, asked: WaitForMail, request: ToolRequest) -> object:
@@ -174,18 +174,18 @@ async def wait_for_mail(seat: AgentSession, asked: WaitForMail, request: ToolReq
         if letters or left <= TICK_S:
             break
     if letters:
-        seat.desk.note_woken(agent)
-    return {"agent": agent, "messages": [brief(letter) for letter in letters]}
+        seat.desk.note_notified(agent)
+    return {"agent": agent, "messages": [summary_view(letter) for letter in letters]}
 
 
 async def claim_messages(seat: AgentSession, asked: ClaimMessages, request: ToolRequest) -> object:
     """Take messages for a time."""
     agent = await seat.agent()
-    seat.desk.note_woken(agent)
+    seat.desk.note_notified(agent)
     post = await seat.desk.post()
     claimed = await post.claim(agent, limit=asked.max, lease_s=float(asked.lease_seconds))
-    seat.remember(claimed)
-    return {"messages": [whole(one) for one in claimed]}
+    seat.remember_claims(claimed)
+    return {"messages": [claimed_view(one) for one in claimed]}
 
 
 async def ack_message(seat: AgentSession, asked: AckMessage, request: ToolRequest) -> object:
@@ -193,9 +193,9 @@ async def ack_message(seat: AgentSession, asked: AckMessage, request: ToolReques
     agent = await seat.agent()
     fence = asked.fence or seat.fences.get(asked.id)
     if fence is None:
-        told = f"Message '{asked.id}' was not claimed over this connection."
+        message = f"Message '{asked.id}' was not claimed over this connection."
         hint = "Claim it first, or give the `fence` that claim_messages told."
-        return failure("mail_lease_lost", told, hint=hint)
+        return failure("mail_lease_lost", message, hint=hint)
     acked = await (await seat.desk.post()).ack(
         agent,
         asked.id,
@@ -205,7 +205,7 @@ async def ack_message(seat: AgentSession, asked: AckMessage, request: ToolReques
         result=asked.result,
     )
     told_of = {"id": acked.id, "outcome": acked.outcome, "receipt": acked.receipt.status}
-    return {**told_of, "result": _receipt(acked.result)} if acked.result is not None else told_of
+    return {**told_of, "result": _sent_view(acked.result)} if acked.result is not None else told_of
 
 
 async def get_receipts(seat: AgentSession, asked: GetReceipts, request: ToolRequest) -> object:
@@ -222,7 +222,7 @@ async def search_messages(seat: AgentSession, asked: SearchMessages, request: To
     found = await (await seat.desk.post()).search(
         agent, asked.query, sender=asked.sender, action=asked.action, places=places, limit=asked.limit
     )
-    return {"messages": [brief(letter) for letter in found]}
+    return {"messages": [summary_view(letter) for letter in found]}
 
 
 TOOLS = (

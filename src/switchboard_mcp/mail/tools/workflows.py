@@ -14,7 +14,7 @@ from switchboard_mcp.mail import agent_registry, reservations
 from switchboard_mcp.mail.session import AgentSession
 from switchboard_mcp.mail.tools.agents import MailToolArgs, Words
 from switchboard_mcp.mail.workflows import engine
-from switchboard_mcp.mail.workflows.notices import offered, shown
+from switchboard_mcp.mail.workflows.notices import definitions_view, run_view
 
 Id = Annotated[str | None, Meta(description="Its id; your own when left out.")]
 Reason = Annotated[str, Meta(min_length=1, max_length=1_000)]
@@ -68,24 +68,24 @@ async def start_workflow(seat: AgentSession, asked: StartWorkflow, request: Tool
     moved = await engine.start(
         await seat.desk.post(), agent, asked.workflow, agents=asked.agents, subject=asked.subject
     )
-    return _answer(moved, agent)
+    return _outcome_view(moved, agent)
 
 
 async def get_workflow_state(seat: AgentSession, asked: GetWorkflowState, request: ToolRequest) -> object:
     """How one stands; for who is in none, what there is to start. Anybody may ask."""
     post = await seat.desk.post()
-    state = await engine.caught_up(post)
+    state = await engine.send_pending_notices(post)
     if asked.workflow is not None:
-        return shown(engine.find(state, seat.named, asked.workflow), seat.named)
-    agent = agent_registry.read_name(asked.agent) if asked.agent else await seat.agent()
+        return run_view(engine.find(state, seat.named, asked.workflow), seat.named)
+    agent = agent_registry.parse_name(asked.agent) if asked.agent else await seat.agent()
     run = engine.run_of(state, agent)
     if run is not None:
-        return shown(run, seat.named)
+        return run_view(run, seat.named)
     return {
         "agent": agent,
         "workflow": None,
         "started": [run.id for run in engine.runs(state).values() if run.started_by == agent],
-        "available": offered(await engine.definitions(post)),
+        "available": definitions_view(await engine.definitions(post)),
     }
 
 
@@ -108,14 +108,14 @@ async def complete_workflow_phase(
             artifacts=asked.artifacts,
             note=asked.note,
         )
-    return _answer(moved, agent)
+    return _outcome_view(moved, agent)
 
 
 async def stop_workflow(seat: AgentSession, asked: StopWorkflow, request: ToolRequest) -> object:
     """End it before its time."""
     agent = await seat.agent()
     moved = await engine.stop(await seat.desk.post(), agent, asked.reason, workflow=asked.workflow or "")
-    return _answer(moved, agent)
+    return _outcome_view(moved, agent)
 
 
 async def reserve_paths(seat: AgentSession, asked: ReservePaths, request: ToolRequest) -> object:
@@ -134,9 +134,9 @@ async def release_paths(seat: AgentSession, asked: ReleasePaths, request: ToolRe
     return {"released": await post.update(reservations.release(agent, asked.paths))}
 
 
-def _answer(moved: engine.StepOutcome, agent: str) -> dict[str, object]:
-    told = shown(moved.run, agent)
-    return {**told, "warnings": moved.warnings} if moved.warnings else told
+def _outcome_view(moved: engine.StepOutcome, agent: str) -> dict[str, object]:
+    view = run_view(moved.run, agent)
+    return {**view, "warnings": moved.warnings} if moved.warnings else view
 
 
 TOOLS = (

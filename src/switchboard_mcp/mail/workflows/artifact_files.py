@@ -24,12 +24,12 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
-def look(workspace: str, paths: Iterable[str]) -> dict[str, WorkflowArtifact | str]:
+def scan(workspace: str, paths: Iterable[str]) -> dict[str, WorkflowArtifact | str]:
     """What is at each path: the file with its hash, or why there is none to be had."""
-    return {path: _look(workspace, path) for path in dict.fromkeys(paths)}
+    return {path: _scan_one(workspace, path) for path in dict.fromkeys(paths)}
 
 
-def _look(workspace: str, path: str) -> WorkflowArtifact | str:
+def _scan_one(workspace: str, path: str) -> WorkflowArtifact | str:
     if artifact_path(path) != path:
         return "it is not inside the workspace"
     *folders, name = path.split("/")
@@ -43,7 +43,7 @@ def _look(workspace: str, path: str) -> WorkflowArtifact | str:
     except FileNotFoundError:
         return "there is no such file"
     except OSError as problem:
-        at = _link_at(workspace, path)
+        at = _find_link(workspace, path)
         return f"'{at}' is a symbolic link" if at else f"it cannot be read: {problem.strerror}"
     finally:
         os.close(here)
@@ -52,13 +52,13 @@ def _look(workspace: str, path: str) -> WorkflowArtifact | str:
 def _hashed(folder: int, name: str, path: str) -> WorkflowArtifact | str:
     # Looked at before it is opened: to open a device or a pipe may do something.
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    unfit = _unfit(found)
+    unfit = _rejection(found)
     if unfit:
         return unfit
     descriptor = os.open(name, _FILE, dir_fd=folder)
     try:
         before = os.fstat(descriptor)
-        unfit = _unfit(before)
+        unfit = _rejection(before)
         if unfit:
             return unfit
         digest, size = sha256(), 0
@@ -73,7 +73,7 @@ def _hashed(folder: int, name: str, path: str) -> WorkflowArtifact | str:
     return WorkflowArtifact(path, digest.hexdigest(), size)
 
 
-def _unfit(found: os.stat_result) -> str:
+def _rejection(found: os.stat_result) -> str:
     if stat.S_ISLNK(found.st_mode):
         return "it is a symbolic link"
     if not stat.S_ISREG(found.st_mode):
@@ -85,7 +85,7 @@ def _unfit(found: os.stat_result) -> str:
     return f"it is larger than {MAX_BYTES} bytes" if found.st_size > MAX_BYTES else ""
 
 
-def _link_at(workspace: str, path: str) -> str:
+def _find_link(workspace: str, path: str) -> str:
     """The first part of a path that is a link, for the message."""
     parts = path.split("/")
     heads = ("/".join(parts[: count + 1]) for count in range(len(parts)))

@@ -88,7 +88,7 @@ class Definition(
         """The phase of this name."""
         return next((phase for phase in self.phases if phase.name == name), None)
 
-    def arrows(self, phase: Phase) -> list[str]:
+    def transitions(self, phase: Phase) -> list[str]:
         """Where a run may go from a phase; the first is the usual way."""
         if phase.next:
             return phase.next
@@ -149,14 +149,14 @@ class WorkflowRun(Struct, frozen=True, kw_only=True, rename="camel"):
         return {*self.agents.values(), self.started_by} | stepped
 
     @property
-    def now_in(self) -> Phase | None:
+    def current_phase(self) -> Phase | None:
         """The phase it stands in; None when it is over."""
         return self.definition.phase(self.phase) if self.status == "running" else None
 
     @property
     def actor(self) -> str:
         """Whose turn it is; an empty string when it is over."""
-        phase = self.now_in
+        phase = self.current_phase
         return self.agents.get(phase.by, "") if phase is not None else ""
 
     def round(self, phase: str) -> int:
@@ -165,17 +165,17 @@ class WorkflowRun(Struct, frozen=True, kw_only=True, rename="camel"):
 
     def needs(self) -> list[str]:
         """The artifacts that end the phase."""
-        phase = self.now_in
-        return [filled(path, self.id, self.round(phase.name)) for path in phase.artifacts] if phase else []
+        phase = self.current_phase
+        return [fill_path(path, self.id, self.round(phase.name)) for path in phase.artifacts] if phase else []
 
     def kept(self) -> Iterator[WorkflowArtifact]:
         """The artifacts that must not have changed since."""
-        phase = self.now_in
+        phase = self.current_phase
         for name in phase.unchanged if phase is not None else ():
             done = [step for step in self.steps if step.phase == name and step.how == "completed"]
             yield from done[-1].artifacts if done else ()
 
-    def looks(self) -> list[str]:
+    def scan_paths(self) -> list[str]:
         """The files that have to be looked at, beside those that the actor names."""
         return [path for path in self.needs() if not is_pattern(path)] + [each.path for each in self.kept()]
 
@@ -187,11 +187,11 @@ class Moment(Struct, frozen=True):
     due: str = ""
 
 
-def filled(path: str, run: str, round: int) -> str:
+def fill_path(path: str, run: str, round: int) -> str:
     """A path with the run's own words in it."""
     return path.replace("{id}", run).replace("{round}", str(round))
 
 
-def is_held(run: WorkflowRun, at: str) -> bool:
+def is_active(run: WorkflowRun, at: str) -> bool:
     """Whether the run holds its agents at this time."""
     return run.status == "running" and at < run.due

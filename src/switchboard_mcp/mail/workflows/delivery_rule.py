@@ -17,7 +17,7 @@ from switchboard_mcp.mail.agent_registry import now
 from switchboard_mcp.mail.messages import DeliveryRule, MailMessage
 from switchboard_mcp.mail.store.workspace_state import BEFORE, FILE
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
-from switchboard_mcp.mail.workflows.rules import MessageFacts, RunMembership, admit
+from switchboard_mcp.mail.workflows.rules import MessageFacts, RunMembership, match_message
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -26,7 +26,7 @@ class _State(Struct):
     workflows: dict[str, Raw] = {}
 
 
-class Runs:
+class WorkflowRule:
     """The runs of one workspace; `folder` is its `.switchboard`."""
 
     def __init__(self, folder: str) -> None:
@@ -34,9 +34,9 @@ class Runs:
         self._mark: object = None
         self._known: list[WorkflowRun] | None = None
 
-    def gate(self, message: MailMessage) -> MailMessage | Failure:
+    def apply(self, message: MailMessage) -> MailMessage | Failure:
         """The message, marked where it belongs to a run; or why it may not be sent now."""
-        runs = self._now()
+        runs = self._current()
         named = message.metadata.get("workflow")
         if not runs and named is None:
             return message
@@ -47,13 +47,13 @@ class Runs:
             verified=message.verified,
             workflow=named,
         )
-        found = _said_before(runs, message) or admit(runs, sending, now())
+        found = _already_taken(runs, message) or match_message(runs, sending, now())
         if not isinstance(found, RunMembership):
             return found or message
         if named is not None and "completes" in message.metadata and not found.taken:
-            from switchboard_mcp.mail.workflows.message_steps import step  # Hardly any letter does.
+            from switchboard_mcp.mail.workflows.message_steps import take_step  # Hardly any letter does.
 
-            problem = step(self._folder, message, found.run)
+            problem = take_step(self._folder, message, found.run)
             if problem is not None:
                 return problem
         marks = {"workflow": found.run, "phase": found.phase}
@@ -62,7 +62,7 @@ class Runs:
         # The persona is that of the part, which the next gate puts in; not what a sender would have it be.
         return msgspec.structs.replace(message, metadata={**message.metadata, **marks}, persona=None)
 
-    def _now(self) -> list[WorkflowRun]:
+    def _current(self) -> list[WorkflowRun]:
         mark = _mark(os.path.join(self._folder, FILE))
         if self._known is None or mark != self._mark:
             found = _read(os.path.join(self._folder, FILE))
@@ -74,19 +74,19 @@ class Runs:
         return self._known or []
 
 
-def _said_before(runs: list[WorkflowRun], message: MailMessage) -> RunMembership | None:
+def _already_taken(runs: list[WorkflowRun], message: MailMessage) -> RunMembership | None:
     """Where the letter belongs, if the step it tells of was taken already: it is delivered again after a crash."""
     for run in runs:
-        for step in run.steps:
-            same = step.via == message.unique_key and step.by == message.sender
-            if same and message.metadata.get("completes") == step.phase:
-                return RunMembership(run.id, step.phase, "", taken=True)
+        for take_step in run.steps:
+            same = take_step.via == message.unique_key and take_step.by == message.sender
+            if same and message.metadata.get("completes") == take_step.phase:
+                return RunMembership(run.id, take_step.phase, "", taken=True)
     return None
 
 
-def gate(folder: str) -> DeliveryRule:
+def delivery_rule(folder: str) -> DeliveryRule:
     """The gate of a workspace."""
-    return Runs(folder).gate
+    return WorkflowRule(folder).apply
 
 
 def _mark(path: str) -> object:

@@ -22,16 +22,16 @@ from switchboard_mcp.mail.path_patterns import artifact_path
 from switchboard_mcp.mail.store.clocks import stamp
 from switchboard_mcp.mail.store.store import MessageStore, State
 from switchboard_mcp.mail.workflows import notices
-from switchboard_mcp.mail.workflows.artifact_files import look
-from switchboard_mcp.mail.workflows.definitions import Definition, Moment, WorkflowRun, is_held
+from switchboard_mcp.mail.workflows.artifact_files import scan
+from switchboard_mcp.mail.workflows.definitions import Definition, Moment, WorkflowRun, is_active
 from switchboard_mcp.mail.workflows.library import available
-from switchboard_mcp.mail.workflows.rules import busy, fill
+from switchboard_mcp.mail.workflows.rules import busy_failure, assign_parts
 from switchboard_mcp.mail.workflows.steps import Complete, Event, Lapse, Skip, StopRun, advance
 from switchboard_mcp.suites.fuzzy import nearest
 
-PART = "workflows"
+SECTION = "workflows"
 # Runs that are over and stay in the state; the record of each is among the reviews.
-KEPT = 20
+MAX_ENDED_RUNS = 20
 MAX_ARTIFACTS = 100
 
 
@@ -51,7 +51,7 @@ def moment(idle_minutes: int) -> Moment:
 def runs(state: State) -> dict[str, WorkflowRun]:
     """All runs by id, in the order they were started; what cannot be read is left out, and left alone."""
     found = {}
-    for id, entry in _part(state).items():
+    for id, entry in _section(state).items():
         with suppress(msgspec.ValidationError):
             found[id] = msgspec.convert(entry, WorkflowRun)
     return found
@@ -68,18 +68,18 @@ def find(state: State, agent: str, workflow: str = "") -> WorkflowRun:
     if workflow:
         if workflow not in known:
             near = nearest(workflow, known) or list(known)[-3:]
-            told = f"There is no workflow '{workflow[:80]}' under way or lately ended."
-            raise refused("mail_workflow_unknown", told, nearest=near)
+            message = f"There is no workflow '{workflow[:80]}' under way or lately ended."
+            raise refused("mail_workflow_unknown", message, nearest=near)
         return known[workflow]
     own = run_of(state, agent)
     started = [run for run in _running(state) if run.started_by == agent]
     if own is None and len(started) == 1:
         own = started[0]
     if own is None:
-        told = f"'{agent}' is in no workflow."
+        message = f"'{agent}' is in no workflow."
         if started:
-            told += " Say with `workflow` which of those you have started is meant."
-        raise refused("mail_workflow_unknown", told, nearest=[run.id for run in started] or None)
+            message += " Say with `workflow` which of those you have started is meant."
+        raise refused("mail_workflow_unknown", message, nearest=[run.id for run in started] or None)
     return own
 
 
@@ -103,18 +103,18 @@ async def start(
     """
     definition = await _definition(post, name)
     known = await post.agents()
-    given = {part: agent_registry.read_name(agent) for part, agent in (agents or {}).items()}
-    for agent in given.values():
-        agent_registry.demand(agent, known)
+    assigned = {part: agent_registry.parse_name(agent) for part, agent in (agents or {}).items()}
+    for agent in assigned.values():
+        agent_registry.require_agent(agent, known)
 
     def change(state: State) -> WorkflowRun:
         roles = {agent: entry.role for agent, entry in agent_registry.agents(state).items() if agent in known}
-        parts = fill(definition, given, roles, by)
+        parts = assign_parts(definition, assigned, roles, by)
         if isinstance(parts, Failure):
             raise SwitchboardError(parts)
         when = moment(definition.idle_minutes)
         for agent in dict.fromkeys(parts.values()):
-            _free(state, agent, when)
+            _require_free(state, agent, when)
         run = WorkflowRun(
             id=_new_id(state, definition.name),
             definition=definition,
@@ -126,11 +126,11 @@ async def start(
             phase=definition.phases[0].name,
             unverified=not verified,
         )
-        _put(state, run)
+        _store_run(state, run)
         return run
 
-    moved = await _told(post, await post.update(change))
-    await caught_up(post)  # of runs that have lapsed by it
+    moved = await _send_notices(post, await post.update(change))
+    await send_pending_notices(post)  # of runs that have lapsed by it
     return moved
 
 
@@ -148,9 +148,9 @@ async def complete(
     """The phase is done; without a name, the one it is in. Its artifacts are looked at now; those that only a pattern
     names are in `artifacts`.
     """
-    run = find(await caught_up(post), by, workflow)
-    named = named_artifacts(artifacts)
-    found = await asyncio.to_thread(look, os.path.dirname(post.path), [*run.looks(), *named])
+    run = find(await send_pending_notices(post), by, workflow)
+    named = parse_artifacts(artifacts)
+    found = await asyncio.to_thread(scan, os.path.dirname(post.path), [*run.scan_paths(), *named])
     done = Complete(
         phase=phase or run.phase,
         by=by,
@@ -175,7 +175,7 @@ async def skip(
     verified: bool = True,
 ) -> StepOutcome:
     """The phase is left out, for a reason that is recorded."""
-    state = await caught_up(post)
+    state = await send_pending_notices(post)
     run = find(state, by, workflow)
     left_out = Skip(
         phase=phase or run.phase,
@@ -183,7 +183,7 @@ async def skip(
         when=moment(run.definition.idle_minutes),
         reason=reason,
         next=next,
-        leads=leads(state, by),
+        leads=is_lead(state, by),
         verified=verified,
     )
     return await _move(post, run, left_out)
@@ -193,109 +193,109 @@ async def stop(
     post: MessageStore, by: str, reason: str, *, workflow: str = "", verified: bool = True
 ) -> StepOutcome:
     """End a workflow before its time, for a reason that is recorded."""
-    state = await caught_up(post)
+    state = await send_pending_notices(post)
     run = find(state, by, workflow)
-    ended = StopRun(by=by, when=moment(0), reason=reason, leads=leads(state, by), verified=verified)
+    ended = StopRun(by=by, when=moment(0), reason=reason, leads=is_lead(state, by), verified=verified)
     return await _move(post, run, ended)
 
 
-async def caught_up(post: MessageStore) -> State:
+async def send_pending_notices(post: MessageStore) -> State:
     """The state, after telling what a process that died had left untold."""
     state = await post.state()
     for run in runs(state).values():
         if run.told < len(run.steps):
-            await _told(post, run)
+            await _send_notices(post, run)
     return state
 
 
 async def _move(post: MessageStore, run: WorkflowRun, event: Event) -> StepOutcome:
-    return await _told(post, await post.update(moving(run, event)))
+    return await _send_notices(post, await post.update(state_change(run, event)))
 
 
-def moving(seen: WorkflowRun, event: Event) -> Callable[[State], WorkflowRun]:
+def state_change(seen: WorkflowRun, event: Event) -> Callable[[State], WorkflowRun]:
     """The change of the state that an event makes of a run, as it was seen when the event was made."""
 
     def change(state: State) -> WorkflowRun:
         run = find(state, "", seen.id)
         if isinstance(event, Complete) and len(run.steps) != len(seen.steps):
-            told = f"Workflow '{run.id}' has gone on meanwhile."
-            raise refused("mail_workflow_refused", told)
+            message = f"Workflow '{run.id}' has gone on meanwhile."
+            raise refused("mail_workflow_refused", message)
         after = advance(run, event)
         if isinstance(after, Failure):
             raise SwitchboardError(after)
-        _put(state, after)
+        _store_run(state, after)
         return after
 
     return change
 
 
-async def _told(post: MessageStore, run: WorkflowRun) -> StepOutcome:
-    warnings = await notices.tell(post, run)
+async def _send_notices(post: MessageStore, run: WorkflowRun) -> StepOutcome:
+    warnings = await notices.send_notices(post, run)
 
     def change(state: State) -> None:
         now = runs(state).get(run.id)
         if now is not None and now.told < len(run.steps):
-            _put(state, msgspec.structs.replace(now, told=len(run.steps)))
-        _thin_out(state)
+            _store_run(state, msgspec.structs.replace(now, told=len(run.steps)))
+        _drop_oldest(state)
 
     await post.update(change)
     return StepOutcome(run, warnings)
 
 
-def _thin_out(state: State) -> None:
+def _drop_oldest(state: State) -> None:
     over = [run.id for run in runs(state).values() if run.status != "running" and run.told >= len(run.steps)]
-    for id in over[:-KEPT]:
-        del _part(state)[id]
+    for id in over[:-MAX_ENDED_RUNS]:
+        del _section(state)[id]
 
 
-def _free(state: State, agent: str, when: Moment) -> None:
+def _require_free(state: State, agent: str, when: Moment) -> None:
     """Refuse somebody whom another run holds; one that has held it for too long ends."""
     held = run_of(state, agent)
     if held is None:
         return
-    if is_held(held, when.at):
-        raise SwitchboardError(busy(held, agent, "cannot be in another"))
+    if is_active(held, when.at):
+        raise SwitchboardError(busy_failure(held, agent, "cannot be in another"))
     lapsed = advance(
         held, Lapse(when=when, reason=f"Nothing happened until {held.due}; '{agent}' is needed.")
     )
     if isinstance(lapsed, Failure):
         raise SwitchboardError(lapsed)
-    _put(state, lapsed)
+    _store_run(state, lapsed)
 
 
 async def _definition(post: MessageStore, name: str) -> Definition:
     known = await definitions(post)
     found = known.get(name)
     if found is None:
-        told = f"There is no workflow called '{name[:80]}'; there are {', '.join(sorted(known))}."
-        raise refused("mail_workflow_unknown", told, nearest=nearest(name, known))
+        message = f"There is no workflow called '{name[:80]}'; there are {', '.join(sorted(known))}."
+        raise refused("mail_workflow_unknown", message, nearest=nearest(name, known))
     if isinstance(found, Failure):
         raise SwitchboardError(found)
     return found
 
 
-def named_artifacts(written: Sequence[str]) -> list[str]:
+def parse_artifacts(written: Sequence[str]) -> list[str]:
     """The files an agent names, each a path in the workspace."""
-    return [_artifact(path) for path in written[:MAX_ARTIFACTS]]
+    return [_parse_artifact(path) for path in written[:MAX_ARTIFACTS]]
 
 
-def _artifact(written: str) -> str:
+def _parse_artifact(written: str) -> str:
     path = artifact_path(written)
     if path is None:
-        told = f"'{written[:200]}' cannot be an artifact: it must be a path relative to the workspace and inside it"
+        message = f"'{written[:200]}' cannot be an artifact: it must be a path relative to the workspace and inside it"
         raise refused(
-            "mail_artifact_missing", f"{told}, and in .switchboard only below .switchboard/reviews/."
+            "mail_artifact_missing", f"{message}, and in .switchboard only below .switchboard/reviews/."
         )
     return path
 
 
 def _new_id(state: State, name: str) -> str:
-    while (id := f"{name}-{os.urandom(3).hex()}") in _part(state):
+    while (id := f"{name}-{os.urandom(3).hex()}") in _section(state):
         pass
     return id
 
 
-def leads(state: State, agent: str) -> bool:
+def is_lead(state: State, agent: str) -> bool:
     """Whether an agent is a lead."""
     return agent_registry.agents(state).get(agent, agent_registry.Agent()).role == "lead"
 
@@ -304,12 +304,12 @@ def _running(state: State) -> list[WorkflowRun]:
     return [run for run in runs(state).values() if run.status == "running"]
 
 
-def _put(state: State, run: WorkflowRun) -> None:
-    _part(state)[run.id] = msgspec.to_builtins(run)
+def _store_run(state: State, run: WorkflowRun) -> None:
+    _section(state)[run.id] = msgspec.to_builtins(run)
 
 
-def _part(state: State) -> dict[str, object]:
-    part = state.get(PART)
+def _section(state: State) -> dict[str, object]:
+    part = state.get(SECTION)
     if not isinstance(part, dict):
-        part = state[PART] = {}
+        part = state[SECTION] = {}
     return part

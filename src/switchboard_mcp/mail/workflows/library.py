@@ -13,7 +13,7 @@ import msgspec
 from switchboard_mcp.config.documents import Unreadable, read_document
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.mail.workflows.definitions import Definition
-from switchboard_mcp.mail.workflows.rules import faults
+from switchboard_mcp.mail.workflows.rules import definition_errors
 
 FOLDER = "workflows"
 BUNDLED = os.path.join(os.path.dirname(__file__), "bundled")
@@ -63,16 +63,16 @@ def _read(path: str, shown: str, name: str) -> Definition | Failure:
     try:
         definition = msgspec.convert(document, Definition)
     except msgspec.ValidationError as problem:
-        return _misshapen(document, shown, str(problem))
+        return _shape_errors(document, shown, str(problem))
     if definition.name != name:
         return _invalid(f"{shown}: name: must be '{name}', as the file is called.")
-    wrong = faults(definition)
+    wrong = definition_errors(definition)
     if wrong:
         return _invalid("\n".join(f"{shown}: {fault.key}: {fault.message}" for fault in wrong))
     return definition
 
 
-def _misshapen(document: object, shown: str, reason: str) -> Failure:
+def _shape_errors(document: object, shown: str, reason: str) -> Failure:
     from switchboard_mcp.config.validation_errors import mistakes  # Only for files that are wrong.
 
     found = mistakes(document, Definition)

@@ -19,7 +19,7 @@ from switchboard_mcp.mail.store import file_operations, workspace_state
 from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import StoreDirectory
 from switchboard_mcp.mail.workflows import engine
-from switchboard_mcp.mail.workflows.artifact_files import look
+from switchboard_mcp.mail.workflows.artifact_files import scan
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
 from switchboard_mcp.mail.workflows.steps import Complete, Event, Skip
 
@@ -36,54 +36,54 @@ class StepMetadata(Struct, rename="camel"):
     skip_reason: str = ""
 
 
-def step(folder: str, message: MailMessage, run_id: str) -> Failure | None:
+def take_step(folder: str, message: MailMessage, run_id: str) -> Failure | None:
     """Take the step, or say why not; `folder` is the workspace's `.switchboard`."""
     try:
-        said = msgspec.convert(message.metadata, StepMetadata)
+        metadata = msgspec.convert(message.metadata, StepMetadata)
     except msgspec.ValidationError as problem:
-        told = f"Its metadata does not say how a phase ends, with completes, next, artifacts and skipReason: {problem}."
-        return failure("mail_message_invalid", told)
-    tree = StoreDirectory(os.path.dirname(folder), system_clocks())
+        text = f"Its metadata does not say how a phase ends, with completes, next, artifacts and skipReason: {problem}."
+        return failure("mail_message_invalid", text)
+    directory = StoreDirectory(os.path.dirname(folder), system_clocks())
     try:
-        tree.make()
-        with tree.transaction() as tx:
+        directory.make()
+        with directory.transaction() as tx:
             known = workspace_state.read(tx) or {}
             run = engine.find(known, message.sender, run_id)
-            leads = engine.leads(known, message.sender)
-            event = _event(tree.workspace, run, message, said, leads=leads)
-            workspace_state.update(tx, engine.moving(run, event))
+            leads = engine.is_lead(known, message.sender)
+            event = _event(directory.workspace, run, message, metadata, leads=leads)
+            workspace_state.update(tx, engine.state_change(run, event))
     except SwitchboardError as refused:
         return refused.failure
     except OSError as problem:
         return file_operations.failure_for(problem, folder)
     finally:
-        tree.close()
+        directory.close()
     return None
 
 
 def _event(
-    workspace: str, run: WorkflowRun, message: MailMessage, said: StepMetadata, *, leads: bool
+    workspace: str, run: WorkflowRun, message: MailMessage, metadata: StepMetadata, *, leads: bool
 ) -> Event:
     when = engine.moment(run.definition.idle_minutes)
-    if said.skip_reason:
+    if metadata.skip_reason:
         return Skip(
-            phase=said.completes,
+            phase=metadata.completes,
             by=message.sender,
             when=when,
-            reason=said.skip_reason,
-            next=said.next,
+            reason=metadata.skip_reason,
+            next=metadata.next,
             leads=leads,
             verified=message.verified,
             via=message.unique_key,
         )
-    named = engine.named_artifacts(said.artifacts)
+    named = engine.parse_artifacts(metadata.artifacts)
     return Complete(
-        phase=said.completes,
+        phase=metadata.completes,
         by=message.sender,
         when=when,
-        found=look(workspace, [*run.looks(), *named]),
+        found=scan(workspace, [*run.scan_paths(), *named]),
         named=named,
-        next=said.next,
+        next=metadata.next,
         note=" ".join(message.payload[:NOTE_CHARS].split()),
         verified=message.verified,
         via=message.unique_key,

@@ -23,34 +23,34 @@ def record_name(run: WorkflowRun) -> str:
     return f"{run.id}.json"
 
 
-async def tell(post: MessageStore, run: WorkflowRun) -> list[str]:
+async def send_notices(post: MessageStore, run: WorkflowRun) -> list[str]:
     """Tell those concerned how a run stands now; what could not be told or kept."""
     last = run.steps[-1] if run.steps else None
     teller = (last.by if last else "") or run.started_by
     verified = not (last.unverified if last else run.unverified)
     key = f"workflow {run.id} {len(run.steps)}"
     if run.status == "running":
-        phase = run.now_in
+        phase = run.current_phase
         if phase is None or run.actor == teller:
             return []
         draft = Draft(
-            action=phase.ask, payload=asking(run), metadata={"workflow": run.id}, idempotency_key=key
+            action=phase.ask, payload=turn_notice(run), metadata={"workflow": run.id}, idempotency_key=key
         )
-        return await _sent(post, draft, teller, [run.actor], verified)
-    warnings = await _kept(post, run)
+        return await _send_all(post, draft, teller, [run.actor], verified)
+    warnings = await _store_record(post, run)
     metadata = {"workflowRecord": f".switchboard/reviews/{record_name(run)}"}
-    said = f"{_title(run)} is {run.status}.\n{history(run)}"
-    news = Draft(action="status_update", payload=said, metadata=metadata, idempotency_key=key)
+    text = f"{_title(run)} is {run.status}.\n{history(run)}"
+    news = Draft(action="status_update", payload=text, metadata=metadata, idempotency_key=key)
     others = sorted(run.members - {teller, run.started_by})
-    warnings += await _sent(post, news, teller, others, verified)
+    warnings += await _send_all(post, news, teller, others, verified)
     if run.started_by != teller:
         # Whoever had it started is waiting for how it ends.
         result = msgspec.structs.replace(news, action="submit_result")
-        warnings += await _sent(post, result, teller, [run.started_by], verified)
+        warnings += await _send_all(post, result, teller, [run.started_by], verified)
     return warnings
 
 
-async def _sent(
+async def _send_all(
     post: MessageStore, draft: Draft, sender: str, recipients: list[str], verified: bool
 ) -> list[str]:
     warnings = []
@@ -62,7 +62,7 @@ async def _sent(
     return warnings
 
 
-async def _kept(post: MessageStore, run: WorkflowRun) -> list[str]:
+async def _store_record(post: MessageStore, run: WorkflowRun) -> list[str]:
     record = msgspec.json.format(msgspec.json.encode({"workflow": run, "version": 1}), indent=2) + b"\n"
     try:
         await asyncio.to_thread(write_record, post.path, record_name(run), record)
@@ -71,15 +71,15 @@ async def _kept(post: MessageStore, run: WorkflowRun) -> list[str]:
     return []
 
 
-def asking(run: WorkflowRun) -> str:
+def turn_notice(run: WorkflowRun) -> str:
     """What an agent is told whose turn it is."""
-    phase = run.now_in
+    phase = run.current_phase
     if phase is None:
         return f"{_title(run)} is {run.status}."
     lines = [f"{_title(run)}: phase '{phase.name}', your part is {phase.by}.", phase.does]
     if run.needs():
         lines.append(f"Needed at its end: {', '.join(run.needs())}")
-    arrows = run.definition.arrows(phase)
+    arrows = run.definition.transitions(phase)
     onward = f',"next":"{"|".join(arrows)}"' if len(arrows) > 1 else ""
     workflow = f'"workflow":"{run.id}"'
     lines.append(f'When it is done: complete_workflow_phase {{{workflow},"phase":"{phase.name}"{onward}}}')
@@ -92,28 +92,28 @@ def asking(run: WorkflowRun) -> str:
     return "\n".join(lines)
 
 
-def shown(run: WorkflowRun, agent: str = "") -> dict[str, object]:
+def run_view(run: WorkflowRun, agent: str = "") -> dict[str, object]:
     """A run, as whoever looks at it sees it."""
-    told: dict[str, object] = {
+    view: dict[str, object] = {
         "workflow": run.id,
         "subject": run.subject,
         "status": run.status,
         "agents": run.agents,
         "startedBy": run.started_by,
     }
-    phase = run.now_in
+    phase = run.current_phase
     if phase is not None:
-        told |= {"phase": phase.name, "round": run.round(phase.name), "actor": run.actor, "does": phase.does}
-        told |= {"needs": run.needs(), "next": run.definition.arrows(phase), "heldUntil": run.due}
-        told |= {"phases": [each.name for each in run.definition.phases]}
+        view |= {"phase": phase.name, "round": run.round(phase.name), "actor": run.actor, "does": phase.does}
+        view |= {"needs": run.needs(), "next": run.definition.transitions(phase), "heldUntil": run.due}
+        view |= {"phases": [each.name for each in run.definition.phases]}
         if agent:
-            told["yourTurn"] = run.actor == agent
+            view["yourTurn"] = run.actor == agent
     else:
-        told["record"] = f".switchboard/reviews/{record_name(run)}"
-    return {key: value for key, value in told.items() if value != ""} | {"steps": run.steps}
+        view["record"] = f".switchboard/reviews/{record_name(run)}"
+    return {key: value for key, value in view.items() if value != ""} | {"steps": run.steps}
 
 
-def offered(known: Mapping[str, Definition | Failure]) -> list[dict[str, object]]:
+def definitions_view(known: Mapping[str, Definition | Failure]) -> list[dict[str, object]]:
     """What can be started, as whoever looks sees it."""
     return [
         {"name": name, "error": found.message}
@@ -133,10 +133,10 @@ def history(run: WorkflowRun) -> str:
 
 
 def _line(step: WorkflowStep) -> str:
-    told = f"{step.phase} {step.how}" + (f" by {step.by}" if step.by else "")
-    told += " (unverified)" if step.unverified else ""
-    told += f", on to {step.to}" if step.to else ""
+    line = f"{step.phase} {step.how}" + (f" by {step.by}" if step.by else "")
+    line += " (unverified)" if step.unverified else ""
+    line += f", on to {step.to}" if step.to else ""
     if step.reason or step.note:
-        told += f": {step.reason or step.note}"
+        line += f": {step.reason or step.note}"
     files = ", ".join(f"{each.path} (sha256 {each.sha256[:12]}…)" for each in step.artifacts)
-    return f"{told} [{files}]" if files else told
+    return f"{line} [{files}]" if files else line

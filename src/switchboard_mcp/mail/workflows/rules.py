@@ -14,7 +14,7 @@ from msgspec import Struct
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.mail.path_patterns import REVIEWS, artifact_path
 from switchboard_mcp.mail.roles import ROLES, read_role
-from switchboard_mcp.mail.workflows.definitions import END, Definition, Phase, WorkflowRun, filled, is_held
+from switchboard_mcp.mail.workflows.definitions import END, Definition, Phase, WorkflowRun, fill_path, is_active
 
 # Among members these belong to their run even unnamed; results and news may concern anything.
 ASKS = frozenset({"delegate_task", "request_review"})
@@ -28,16 +28,16 @@ class DefinitionError(Struct, frozen=True):
     message: str
 
 
-def faults(definition: Definition) -> list[DefinitionError]:
+def definition_errors(definition: Definition) -> list[DefinitionError]:
     """Everything that a definition of the right shape can still have wrong."""
     return [
-        *_wrong_parts(definition),
-        *(fault for index in range(len(definition.phases)) for fault in _wrong_phase(definition, index)),
-        *_no_way_out(definition),
+        *_part_errors(definition),
+        *(fault for index in range(len(definition.phases)) for fault in _phase_errors(definition, index)),
+        *_reachability_errors(definition),
     ]
 
 
-def _wrong_parts(definition: Definition) -> Iterator[DefinitionError]:
+def _part_errors(definition: Definition) -> Iterator[DefinitionError]:
     if not definition.parts:
         yield DefinitionError("parts", "must name at least one part.")
     for part, role in definition.parts.items():
@@ -56,7 +56,7 @@ def _wrong_parts(definition: Definition) -> Iterator[DefinitionError]:
             )
 
 
-def _wrong_phase(definition: Definition, index: int) -> Iterator[DefinitionError]:
+def _phase_errors(definition: Definition, index: int) -> Iterator[DefinitionError]:
     phase, key = definition.phases[index], f"phases[{index}]"
     names = [each.name for each in definition.phases]
     if phase.name == END or phase.name in names[:index]:
@@ -76,24 +76,24 @@ def _wrong_phase(definition: Definition, index: int) -> Iterator[DefinitionError
                 f"{key}.unchanged[{place}]", f"there is no phase '{name[:40]}'; {_known(names)}."
             )
     for place, path in enumerate(phase.artifacts):
-        if artifact_path(filled(path, "id", 1)) != filled(path, "id", 1):
-            told = "must be a path or pattern inside the workspace, without .. and //; in .switchboard only below"
-            yield DefinitionError(f"{key}.artifacts[{place}]", f"{told} {REVIEWS}.")
+        if artifact_path(fill_path(path, "id", 1)) != fill_path(path, "id", 1):
+            text = "must be a path or pattern inside the workspace, without .. and //; in .switchboard only below"
+            yield DefinitionError(f"{key}.artifacts[{place}]", f"{text} {REVIEWS}.")
 
 
-def _no_way_out(definition: Definition) -> Iterator[DefinitionError]:
+def _reachability_errors(definition: Definition) -> Iterator[DefinitionError]:
     """Phases nobody comes to, and phases from which there is no way to the end."""
     phases = definition.phases
-    forward: dict[str, list[str]] = {phase.name: definition.arrows(phase) for phase in phases}
-    reached = _reach(phases[0].name, forward)
+    forward: dict[str, list[str]] = {phase.name: definition.transitions(phase) for phase in phases}
+    reached = _reachable(phases[0].name, forward)
     for index, phase in enumerate(phases):
         if phase.name not in reached:
             yield DefinitionError(f"phases[{index}].name", f"no phase leads to '{phase.name}'.")
-        elif END not in _reach(phase.name, forward):
+        elif END not in _reachable(phase.name, forward):
             yield DefinitionError(f"phases[{index}].next", f"from '{phase.name}' there is no way to '{END}'.")
 
 
-def _reach(start: str, arrows: Mapping[str, Iterable[str]]) -> set[str]:
+def _reachable(start: str, arrows: Mapping[str, Iterable[str]]) -> set[str]:
     found: set[str] = set()
     ahead = [start]
     while ahead:
@@ -108,19 +108,19 @@ def _known(names: Iterable[str]) -> str:
     return f"known here: {', '.join(names)}"
 
 
-def fill(
-    definition: Definition, given: Mapping[str, str], roles: Mapping[str, str], starter: str
+def assign_parts(
+    definition: Definition, assigned: Mapping[str, str], roles: Mapping[str, str], starter: str
 ) -> dict[str, str] | Failure:
     """Who has which part: who was named; else the only one in its role; else, for what is left, the starter.
 
     `roles` has everybody there is, with the role of each.
     """
-    for part in given:
+    for part in assigned:
         if part not in definition.parts:
             return _refused(
                 f"Workflow '{definition.name}' has no part '{part[:80]}'; {_known(definition.parts)}."
             )
-    chosen = dict(given)
+    chosen = dict(assigned)
     for part, role in definition.parts.items():
         if part not in chosen and role:
             taken = {
@@ -140,8 +140,8 @@ def fill(
         )
     apart = [chosen[part] for part in definition.apart]
     if len(set(apart)) < len(set(definition.apart)):
-        told = f"In workflow '{definition.name}' {' and '.join(definition.apart)} must be different agents"
-        return _refused(f"{told}, not {', '.join(apart)}.")
+        message = f"In workflow '{definition.name}' {' and '.join(definition.apart)} must be different agents"
+        return _refused(f"{message}, not {', '.join(apart)}.")
     return {part: chosen[part] for part in definition.parts}
 
 
@@ -165,52 +165,52 @@ class RunMembership(Struct, frozen=True):
     """Whether the step that it tells of has been taken."""
 
 
-def admit(runs: Collection[WorkflowRun], sending: MessageFacts, at: str) -> RunMembership | Failure | None:
+def match_message(runs: Collection[WorkflowRun], sending: MessageFacts, at: str) -> RunMembership | Failure | None:
     """What a message is to the runs there are; None where it is none of theirs. A failure refuses it."""
     if sending.workflow is not None:
         run = next((run for run in runs if run.id == sending.workflow), None)
         if run is None:
-            told = f"There is no workflow {str(sending.workflow)[:80]!r} (`metadata.workflow`)."
-            return failure("mail_workflow_unknown", told)
-        return _fitting(run, sending)
-    held = [run for run in runs if is_held(run, at)]
+            message = f"There is no workflow {str(sending.workflow)[:80]!r} (`metadata.workflow`)."
+            return failure("mail_workflow_unknown", message)
+        return _match_run(run, sending)
+    held = [run for run in runs if is_active(run, at)]
     if sending.action in ASKS:
         for run in held:
             if sending.sender in run.members and sending.recipient in run.members:
-                return _fitting(run, sending)
+                return _match_run(run, sending)
     for run in held:
         if sending.recipient in run.agents.values() and sending.action in run.definition.protects:
-            return busy(run, sending.recipient, f"takes no {sending.action} of '{sending.sender}'")
+            return busy_failure(run, sending.recipient, f"takes no {sending.action} of '{sending.sender}'")
     return None
 
 
-def busy(run: WorkflowRun, agent: str, so: str) -> Failure:
+def busy_failure(run: WorkflowRun, agent: str, so: str) -> Failure:
     """An agent is held by a run: by which, in which phase, until when."""
-    told = f"'{agent}' is in workflow '{run.id}' and {so}. It is in phase '{run.phase}' ('{run.actor}' acts)"
-    return failure("mail_agent_busy", f"{told}, and holds '{agent}' until it ends, at the latest {run.due}.")
+    message = f"'{agent}' is in workflow '{run.id}' and {so}. It is in phase '{run.phase}' ('{run.actor}' acts)"
+    return failure("mail_agent_busy", f"{message}, and holds '{agent}' until it ends, at the latest {run.due}.")
 
 
-def _fitting(run: WorkflowRun, sending: MessageFacts) -> RunMembership | Failure:
+def _match_run(run: WorkflowRun, sending: MessageFacts) -> RunMembership | Failure:
     """Whether the phase has room for the message: what its actor is asked, what the actor sends, and any news."""
-    phase = run.now_in
+    phase = run.current_phase
     if phase is None:
         return _refused(f"Workflow '{run.id}' is {run.status}; messages no longer belong to it.")
     for name in (sending.sender, sending.recipient):
         if name not in run.members:
             return _refused(f"'{name}' has no part in workflow '{run.id}'.")
     if phase.verified and not sending.verified:
-        told = f"Phase '{phase.name}' of workflow '{run.id}' takes messages of verified senders only"
-        return _refused(f"{told}; '{sending.sender}' is known only by what the file says.")
+        message = f"Phase '{phase.name}' of workflow '{run.id}' takes messages of verified senders only"
+        return _refused(f"{message}; '{sending.sender}' is known only by what the file says.")
     asks = sending.action == phase.ask and sending.recipient == run.actor
     tells = sending.action in phase.may_send and sending.sender == run.actor
     if not (asks or tells or sending.action == "status_update"):
-        return _refused(f"Workflow '{run.id}' is in phase '{phase.name}': {_room(run, phase)}.")
+        return _refused(f"Workflow '{run.id}' is in phase '{phase.name}': {_phase_takes(run, phase)}.")
     part = phase.by if asks else _part(run, sending.recipient)
     role = run.definition.parts.get(part, "")
     return RunMembership(run.id, phase.name, read_role(role) or "" if role else "")
 
 
-def _room(run: WorkflowRun, phase: Phase) -> str:
+def _phase_takes(run: WorkflowRun, phase: Phase) -> str:
     may = " or ".join(phase.may_send) or "nothing"
     return (
         f"members may send {phase.ask} to '{run.actor}', '{run.actor}' may send {may} to members, and all "

@@ -25,7 +25,7 @@ from switchboard_mcp.mail.workflows.definitions import (
 )
 
 # What was found at a path: the file, or why there is none to be had.
-Found: TypeAlias = Mapping[str, "WorkflowArtifact | str"]
+ArtifactScan: TypeAlias = Mapping[str, "WorkflowArtifact | str"]
 
 
 class Complete(Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Complete(Struct, frozen=True, kw_only=True):
     phase: str
     by: str
     when: Moment
-    found: Found
+    found: ArtifactScan
     named: list[str] = []
     next: str = ""
     note: str = ""
@@ -77,7 +77,7 @@ Event: TypeAlias = Complete | Skip | StopRun | Lapse
 
 def advance(run: WorkflowRun, event: Event) -> WorkflowRun | Failure:
     """The run after the event, or why nothing changes."""
-    phase = run.now_in
+    phase = run.current_phase
     if phase is None:
         return _refused(f"Workflow '{run.id}' is {run.status} and takes no more steps.")
     if isinstance(event, Complete):
@@ -87,7 +87,7 @@ def advance(run: WorkflowRun, event: Event) -> WorkflowRun | Failure:
     if isinstance(event, Lapse):
         if event.when.at < run.due:
             return _refused(f"Workflow '{run.id}' holds its agents until {run.due}.")
-        return _step(
+        return _append_step(
             run, WorkflowStep(phase=phase.name, how="lapsed", by="", at=event.when.at, reason=event.reason)
         )
     if not event.reason.strip():
@@ -97,28 +97,28 @@ def advance(run: WorkflowRun, event: Event) -> WorkflowRun | Failure:
             f"'{event.by}' has no part in workflow '{run.id}'; its members or a lead may stop it."
         )
     step = WorkflowStep(phase=phase.name, how="stopped", by=event.by, at=event.when.at, reason=event.reason)
-    return _step(run, replace(step, unverified=not event.verified))
+    return _append_step(run, replace(step, unverified=not event.verified))
 
 
 def _complete(run: WorkflowRun, phase: Phase, event: Complete) -> WorkflowRun | Failure:
-    problem = _out_of_order(run, phase, event.phase) or _unknown(run, phase, event)
+    problem = _out_of_order(run, phase, event.phase) or _unverified(run, phase, event)
     if problem is None and event.by != run.actor:
-        told = f"Phase '{phase.name}' of workflow '{run.id}' is for '{run.actor}' ({phase.by}) to complete"
-        problem = _refused(f"{told}, not for '{event.by}'.")
+        message = f"Phase '{phase.name}' of workflow '{run.id}' is for '{run.actor}' ({phase.by}) to complete"
+        problem = _refused(f"{message}, not for '{event.by}'.")
     if problem is not None:
         return problem
-    to = _way(run, phase, event.next)
+    to = _next_phase(run, phase, event.next)
     if isinstance(to, Failure):
         return to
-    artifacts = _artifacts(run, phase, event)
+    artifacts = _check_artifacts(run, phase, event)
     if isinstance(artifacts, Failure):
         return artifacts
-    step = _ended(run, phase, event, to, how="completed")
-    return _step(run, replace(step, note=event.note, artifacts=artifacts), event.when.due)
+    step = _finish_phase(run, phase, event, to, how="completed")
+    return _append_step(run, replace(step, note=event.note, artifacts=artifacts), event.when.due)
 
 
 def _skip(run: WorkflowRun, phase: Phase, event: Skip) -> WorkflowRun | Failure:
-    problem = _out_of_order(run, phase, event.phase) or _unknown(run, phase, event)
+    problem = _out_of_order(run, phase, event.phase) or _unverified(run, phase, event)
     if problem is None and not event.reason.strip():
         problem = _refused(
             f"Phase '{phase.name}' of workflow '{run.id}' is skipped for a reason only; give one."
@@ -126,18 +126,18 @@ def _skip(run: WorkflowRun, phase: Phase, event: Skip) -> WorkflowRun | Failure:
     if problem is None and not phase.skippable:
         problem = _refused(f"Phase '{phase.name}' of workflow '{run.id}' cannot be skipped, for no reason.")
     if problem is None and event.by not in (run.actor, run.started_by) and not event.leads:
-        told = f"'{event.by}' may not skip phase '{phase.name}' of workflow '{run.id}'"
-        problem = _refused(f"{told}: that is for '{run.actor}', '{run.started_by}' or a lead.")
+        message = f"'{event.by}' may not skip phase '{phase.name}' of workflow '{run.id}'"
+        problem = _refused(f"{message}: that is for '{run.actor}', '{run.started_by}' or a lead.")
     if problem is not None:
         return problem
-    to = _way(run, phase, event.next or run.definition.arrows(phase)[0])
+    to = _next_phase(run, phase, event.next or run.definition.transitions(phase)[0])
     if isinstance(to, Failure):
         return to
-    step = _ended(run, phase, event, to, how="skipped")
-    return _step(run, replace(step, reason=event.reason), event.when.due)
+    step = _finish_phase(run, phase, event, to, how="skipped")
+    return _append_step(run, replace(step, reason=event.reason), event.when.due)
 
 
-def _ended(run: WorkflowRun, phase: Phase, event: Complete | Skip, to: str, how: How) -> WorkflowStep:
+def _finish_phase(run: WorkflowRun, phase: Phase, event: Complete | Skip, to: str, how: How) -> WorkflowStep:
     return WorkflowStep(
         phase=phase.name,
         how=how,
@@ -150,30 +150,30 @@ def _ended(run: WorkflowRun, phase: Phase, event: Complete | Skip, to: str, how:
     )
 
 
-def _out_of_order(run: WorkflowRun, phase: Phase, said: str) -> Failure | None:
-    if said == phase.name:
+def _out_of_order(run: WorkflowRun, phase: Phase, named: str) -> Failure | None:
+    if named == phase.name:
         return None
-    if run.definition.phase(said) is None:
+    if run.definition.phase(named) is None:
         names = ", ".join(each.name for each in run.definition.phases)
-        return _refused(f"Workflow '{run.id}' has no phase '{said[:80]}'; its phases are {names}.")
-    told = f"Workflow '{run.id}' is in phase '{phase.name}' ('{run.actor}' acts), not in '{said}'."
-    return _refused(f"{told} Complete '{phase.name}' first, or skip it with a reason.")
+        return _refused(f"Workflow '{run.id}' has no phase '{named[:80]}'; its phases are {names}.")
+    message = f"Workflow '{run.id}' is in phase '{phase.name}' ('{run.actor}' acts), not in '{named}'."
+    return _refused(f"{message} Complete '{phase.name}' first, or skip it with a reason.")
 
 
-def _unknown(run: WorkflowRun, phase: Phase, event: Complete | Skip) -> Failure | None:
+def _unverified(run: WorkflowRun, phase: Phase, event: Complete | Skip) -> Failure | None:
     if event.verified or not phase.verified:
         return None
-    told = f"Phase '{phase.name}' of workflow '{run.id}' is ended over a connection that shows who does it"
-    return _refused(f"{told}; here it is only said to be '{event.by}'.")
+    message = f"Phase '{phase.name}' of workflow '{run.id}' is ended over a connection that shows who does it"
+    return _refused(f"{message}; here it is only said to be '{event.by}'.")
 
 
-def _way(run: WorkflowRun, phase: Phase, said: str) -> str | Failure:
+def _next_phase(run: WorkflowRun, phase: Phase, chosen: str) -> str | Failure:
     """Where the run goes."""
-    arrows = run.definition.arrows(phase)
+    arrows = run.definition.transitions(phase)
     choices = " or ".join(f"'{arrow}'" for arrow in arrows)
-    if not said and len(arrows) > 1:
+    if not chosen and len(arrows) > 1:
         return _refused(f"Say with `next` where '{run.id}' goes from phase '{phase.name}': {choices}.")
-    to = said or arrows[0]
+    to = chosen or arrows[0]
     if to not in arrows:
         return _refused(
             f"From phase '{phase.name}' workflow '{run.id}' goes to {choices}, not to '{to[:80]}'."
@@ -182,12 +182,12 @@ def _way(run: WorkflowRun, phase: Phase, said: str) -> str | Failure:
     # A phase that may lead to itself counts the visit that ends now, too.
     visits = run.round(to) + (to == phase.name)
     if target is not None and visits > target.rounds:
-        told = f"Workflow '{run.id}' was in phase '{to}' {target.rounds} time(s), which is the most"
-        return _refused(f"{told}; go another way, or stop it.")
+        message = f"Workflow '{run.id}' was in phase '{to}' {target.rounds} time(s), which is the most"
+        return _refused(f"{message}; go another way, or stop it.")
     return to
 
 
-def _artifacts(run: WorkflowRun, phase: Phase, event: Complete) -> list[WorkflowArtifact] | Failure:
+def _check_artifacts(run: WorkflowRun, phase: Phase, event: Complete) -> list[WorkflowArtifact] | Failure:
     """The artifacts of the phase, each as it is now."""
     problems = []
     taken: dict[str, WorkflowArtifact] = {}
@@ -207,14 +207,14 @@ def _artifacts(run: WorkflowRun, phase: Phase, event: Complete) -> list[Workflow
             why = now if isinstance(now, str) else "it has been changed since it was handed over"
             problems.append(f"{kept.path} ({why})")
     if problems:
-        told = (
+        message = (
             f"Phase '{phase.name}' of workflow '{run.id}' cannot end: {'; '.join(dict.fromkeys(problems))}."
         )
-        return failure("mail_artifact_missing", told)
+        return failure("mail_artifact_missing", message)
     return list(taken.values())
 
 
-def _step(run: WorkflowRun, step: WorkflowStep, due: str = "") -> WorkflowRun:
+def _append_step(run: WorkflowRun, step: WorkflowStep, due: str = "") -> WorkflowRun:
     what = "concluded" if step.to == END else step.how
     status = STATUSES[run.status, what]
     phase = step.to if status == "running" else run.phase

@@ -113,7 +113,7 @@ async def test_a_subject_is_one_short_line(workspace: Path) -> None:
 
 
 async def test_much_mail_is_told_briefly(workspace: Path) -> None:
-    for _ in range(hooks.SHOWN + 3):
+    for _ in range(hooks.MAX_LISTED + 3):
         await letter(workspace, subject="y" * 200)
     told = json.loads(hook(workspace, {"hook_event_name": "Stop"}))["reason"]
     assert "- and 3 more" in told
@@ -133,9 +133,9 @@ async def test_a_dropped_file_is_delivered_before_it_is_told(workspace: Path) ->
 async def test_being_told_counts_as_woken(workspace: Path) -> None:
     await letter(workspace)
     presence = Presence(str(workspace / ".switchboard"))
-    assert presence.waiting("ada", 0.0).starving
+    assert presence.unclaimed("ada", 0.0).starving
     hook(workspace, {"hook_event_name": "Stop"})
-    assert not presence.waiting("ada", 0.0).starving
+    assert not presence.unclaimed("ada", 0.0).starving
 
 
 async def test_without_a_host_it_speaks_plainly(workspace: Path) -> None:
@@ -165,7 +165,7 @@ def test_whatever_comes_on_stdin_a_turn_is_not_broken(said: bytes) -> None:
     os.write(write, said)
     os.close(write)
     with open(read, "rb") as stdin:
-        assert hooks.read_call(stdin) == hooks.HookInput()
+        assert hooks.read_hook_input(stdin) == hooks.HookInput()
 
 
 def entries(workspace: Path, **hosts: Said) -> None:
@@ -201,16 +201,16 @@ async def test_a_newer_waiter_or_a_prompt_sends_the_older_home(workspace: Path) 
     await letter(workspace)
     folder = str(workspace / ".switchboard")
     first = hooks.Waiter(folder, "ada")
-    assert first.is_wanted()
+    assert first.is_current()
     second = hooks.Waiter(folder, "ada")
-    assert not first.is_wanted()
+    assert not first.is_current()
     assert not first.finish()
-    assert second.is_wanted()
+    assert second.is_current()
     hook(workspace, {"hook_event_name": "UserPromptSubmit"})
-    assert not second.is_wanted()
+    assert not second.is_current()
     third = hooks.Waiter(folder, "ada")
     assert third.finish()
-    assert not third.is_wanted()
+    assert not third.is_current()
 
 
 @pytest.mark.parametrize(

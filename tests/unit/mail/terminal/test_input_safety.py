@@ -11,7 +11,7 @@ from switchboard_mcp.mail.terminal.input_safety import (
     InputRateLimit,
     Keyboard,
     ScreenState,
-    typed,
+    to_keystrokes,
 )
 
 
@@ -27,7 +27,7 @@ from switchboard_mcp.mail.terminal.input_safety import (
     ],
 )
 def test_text_is_typed_as_it_is_and_lines_are_pasted(text: str, bracketed: bool, keys: bytes) -> None:
-    assert typed(text, bracketed=bracketed) == keys
+    assert to_keystrokes(text, bracketed=bracketed) == keys
 
 
 @pytest.mark.parametrize("bracketed", [False, True])
@@ -50,19 +50,19 @@ def test_text_is_typed_as_it_is_and_lines_are_pasted(text: str, bracketed: bool,
     ],
 )
 def test_what_is_more_than_text_is_not_typed(text: str, bracketed: bool, told: str) -> None:
-    refused = typed(text, bracketed=bracketed)
+    refused = to_keystrokes(text, bracketed=bracketed)
     assert isinstance(refused, str)
     assert told in refused
 
 
 def test_several_lines_and_tabs_go_only_to_a_program_that_takes_pasted_text() -> None:
-    assert "several lines" in str(typed("a\nb", bracketed=False))
-    assert "tab" in str(typed("a\tb", bracketed=False))
+    assert "several lines" in str(to_keystrokes("a\nb", bracketed=False))
+    assert "tab" in str(to_keystrokes("a\tb", bracketed=False))
 
 
 @given(st.text(), st.booleans())
 def test_nothing_that_is_typed_leaves_the_paste_or_presses_a_key(text: str, bracketed: bool) -> None:
-    keys = typed(text, bracketed=bracketed)
+    keys = to_keystrokes(text, bracketed=bracketed)
     if isinstance(keys, str):
         return
     inner = keys.removeprefix(PASTE_BEGINS).removesuffix(PASTE_ENDS) if bracketed else keys

@@ -30,14 +30,14 @@ def entry(pid: int = 0, *, allow_execute: bool = False) -> TerminalEntry:
 
 
 def test_terminals_come_and_go_and_the_dead_are_left_out(folder: Path) -> None:
-    registry.enter(str(folder), "a", entry(allow_execute=True))
-    registry.enter(str(folder), "b", entry(NOBODY))
+    registry.register(str(folder), "a", entry(allow_execute=True))
+    registry.register(str(folder), "b", entry(NOBODY))
     found = registry.read(str(folder))
     assert list(found) == ["a"]
     assert found["a"].allow_execute
-    registry.enter(str(folder), "c", entry())
+    registry.register(str(folder), "c", entry())
     assert sorted(json.loads((folder / "bridge.json").read_text())["terminals"]) == ["a", "c"]
-    registry.enter(str(folder), "a", None)
+    registry.register(str(folder), "a", None)
     assert list(registry.read(str(folder))) == ["c"]
     assert not [name for name in os.listdir(folder) if name.startswith(".bridge")]
 
@@ -48,7 +48,7 @@ def test_terminals_come_and_go_and_the_dead_are_left_out(folder: Path) -> None:
 def test_a_spoilt_file_names_no_terminals_and_is_written_anew(folder: Path, content: str) -> None:
     (folder / "bridge.json").write_text(content)
     assert registry.read(str(folder)) == {}
-    registry.enter(str(folder), "a", entry())
+    registry.register(str(folder), "a", entry())
     assert list(registry.read(str(folder))) == ["a"]
 
 
@@ -70,7 +70,7 @@ async def test_the_door_is_for_its_owner_answers_and_makes_it_look(
 ) -> None:
     place = TerminalLease(str(folder), "a" * 64)
     looked: list[bool] = []
-    door = place.door()
+    door = place.open_control_socket()
     path = folder / place.address
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     monkeypatch.chdir(path.parent)  # the whole path is too long for a socket
@@ -110,7 +110,7 @@ def test_the_record_grows_and_begins_anew_when_it_is_large(
     monkeypatch.setattr(registry, "MAX_LOG_BYTES", 20)
     place = TerminalLease(str(folder), "a")
     for number in range(4):
-        place.note({"number": number, "why": "x" * 10})
+        place.log({"number": number, "why": "x" * 10})
     place.close()
     kept = (folder / "terminals" / "a.before.log").read_text().splitlines()
     assert json.loads(kept[-1])["number"] == 3
@@ -123,11 +123,11 @@ def test_a_record_that_is_a_link_is_not_written(folder: Path, tmp_path: Path) ->
     place = TerminalLease(str(folder), "a")
     (folder / "terminals" / "a.log").symlink_to(target)
     with pytest.raises(OSError, match=r"a\.log"):
-        place.note({})
+        place.log({})
     (folder / "terminals" / "a.log").unlink()
     os.link(target, folder / "terminals" / "a.log")
     with pytest.raises(OSError, match="no file of ours"):
-        place.note({})
+        place.log({})
     place.close()
     assert target.read_text() == ""
 
@@ -167,8 +167,8 @@ def test_execute_is_refused_before_it_is_accepted_unless_a_verified_lead_or_the_
     folder: Path, allow: bool, sent: MailMessage, told: str
 ) -> None:
     roles(folder)
-    registry.enter(str(folder), "term", entry(allow_execute=allow))
-    answer = registry.gate(str(folder))(sent)
+    registry.register(str(folder), "term", entry(allow_execute=allow))
+    answer = registry.delivery_rule(str(folder))(sent)
     if told:
         assert isinstance(answer, Failure)
         assert answer.code == "mail_forbidden"
@@ -179,4 +179,4 @@ def test_execute_is_refused_before_it_is_accepted_unless_a_verified_lead_or_the_
 
 def test_execute_to_somebody_without_a_terminal_is_but_a_message(folder: Path) -> None:
     sent = message(verified=False, sender="ann")
-    assert registry.gate(str(folder))(sent) is sent
+    assert registry.delivery_rule(str(folder))(sent) is sent

@@ -73,7 +73,7 @@ async def room(workspace: Path, *, allow: bool = True, earlier: str = "") -> Asy
     async with await MessageStore.open(str(workspace)) as post:
         for name in ("lead", "term"):
             await post.register(name)
-        await post.update(agent_registry.assign("lead", "lead", "lead"))
+        await post.update(agent_registry.assign_role("lead", "lead", "lead"))
         keys = FakeKeys()
         found = Room(post, keys, workspace)
         if earlier:

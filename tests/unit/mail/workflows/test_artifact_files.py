@@ -10,7 +10,7 @@ import pytest
 
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.workflows import artifact_files
-from switchboard_mcp.mail.workflows.artifact_files import look, write_record
+from switchboard_mcp.mail.workflows.artifact_files import scan, write_record
 from switchboard_mcp.mail.workflows.definitions import WorkflowArtifact
 
 
@@ -18,7 +18,7 @@ def test_a_file_is_found_with_its_hash_however_large_its_parts_are(tmp_path: Pat
     content = os.urandom(3 * 1024 * 1024 + 1)
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "c.bin").write_bytes(content)
-    found = look(str(tmp_path), ["a/b/c.bin", "a/b/c.bin", "a/x"])
+    found = scan(str(tmp_path), ["a/b/c.bin", "a/b/c.bin", "a/x"])
     digest = hashlib.sha256(content).hexdigest()
     assert found == {
         "a/b/c.bin": WorkflowArtifact("a/b/c.bin", digest, len(content)),
@@ -31,14 +31,14 @@ def test_a_file_that_is_too_large_or_a_part_that_is_no_folder_is_told(
 ) -> None:
     monkeypatch.setattr(artifact_files, "MAX_BYTES", 3)
     (tmp_path / "a").write_text("four")
-    found = look(str(tmp_path), ["a", "a/b"])
+    found = scan(str(tmp_path), ["a", "a/b"])
     assert found["a"] == "it is larger than 3 bytes"
     assert found["a/b"] == "it cannot be read: Not a directory"
 
 
 @pytest.mark.parametrize("path", ["../a", "/etc/hostname", ".switchboard/seal.key", "a/../../b", "./a"])
 def test_nothing_outside_is_looked_at(tmp_path: Path, path: str) -> None:
-    assert look(str(tmp_path), [path]) == {path: "it is not inside the workspace"}
+    assert scan(str(tmp_path), [path]) == {path: "it is not inside the workspace"}
 
 
 def test_a_file_that_grows_while_it_is_read_is_not_taken(
@@ -55,7 +55,7 @@ def test_a_file_that_grows_while_it_is_read_is_not_taken(
         return data if len(data) < 6 else b""
 
     monkeypatch.setattr(os, "read", slow)
-    assert look(str(tmp_path), ["a"]) == {"a": "it was being written meanwhile"}
+    assert scan(str(tmp_path), ["a"]) == {"a": "it was being written meanwhile"}
 
 
 def test_a_record_takes_the_place_of_an_earlier_one_and_leaves_nothing_else(tmp_path: Path) -> None:

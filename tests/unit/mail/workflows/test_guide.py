@@ -10,7 +10,7 @@ from msgspec.structs import fields
 from switchboard_mcp.errors import KINDS
 from switchboard_mcp.mail.tools.table import TOOLS
 from switchboard_mcp.mail.workflows.definitions import Definition, Phase
-from switchboard_mcp.mail.workflows.engine import KEPT
+from switchboard_mcp.mail.workflows.engine import MAX_ENDED_RUNS
 from switchboard_mcp.mail.workflows.library import available
 
 GUIDE = (Path(__file__).parents[4] / "docs" / "workflows.md").read_text(encoding="utf-8")
@@ -42,4 +42,4 @@ def test_failures_and_tools_it_speaks_of_exist() -> None:
 
 
 def test_as_many_as_it_says_stay_in_the_state() -> None:
-    assert (KEPT, "the last twenty" in GUIDE) == (20, True)
+    assert (MAX_ENDED_RUNS, "the last twenty" in GUIDE) == (20, True)

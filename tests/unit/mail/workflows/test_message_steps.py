@@ -49,7 +49,7 @@ class Village:
         return receipt
 
     async def run(self, id: str) -> Any:
-        return engine.find(await engine.caught_up(self.post), "", id)
+        return engine.find(await engine.send_pending_notices(self.post), "", id)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.workflows.definitions import Definition, WorkflowRun
-from switchboard_mcp.mail.workflows.rules import MessageFacts, RunMembership, admit, faults, fill
+from switchboard_mcp.mail.workflows.rules import MessageFacts, RunMembership, match_message, definition_errors, assign_parts
 
 AT, DUE, LATE = "2026-01-01T00:00:00.000Z", "2026-01-02T00:00:00.000Z", "2026-01-03T00:00:00.000Z"
 WRITE = {"name": "write", "by": "author", "does": "w"}
@@ -51,12 +51,12 @@ def definition(**more: Any) -> Definition:
     ],
 )
 def test_a_fault_of_a_definition_is_told_with_its_key(more: dict[str, Any], key: str, told: str) -> None:
-    found = {fault.key: fault.message for fault in faults(definition(**more))}
+    found = {fault.key: fault.message for fault in definition_errors(definition(**more))}
     assert told in found[key]
 
 
 def test_a_sound_definition_has_no_faults() -> None:
-    assert faults(definition()) == []
+    assert definition_errors(definition()) == []
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_sound_definition_has_no_faults() -> None:
 def test_parts_go_to_who_is_named_then_by_role_then_to_the_starter(
     given: dict[str, str], roles: dict[str, str], starter: str, parts: dict[str, str]
 ) -> None:
-    assert fill(definition(), given, roles, starter) == parts
+    assert assign_parts(definition(), given, roles, starter) == parts
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_parts_go_to_who_is_named_then_by_role_then_to_the_starter(
     ],
 )
 def test_parts_that_nobody_can_have_are_told(given: dict[str, str], roles: dict[str, str], told: str) -> None:
-    refused = fill(definition(), given, roles, "me")
+    refused = assign_parts(definition(), given, roles, "me")
     assert isinstance(refused, Failure)
     assert told in refused.message
 
@@ -140,7 +140,7 @@ def sending(
 def test_a_message_that_fits_the_phase_belongs_to_the_run(
     phase: str, letter: MessageFacts, role: str
 ) -> None:
-    assert admit([run(phase)], letter, AT) == RunMembership("r", phase, role)
+    assert match_message([run(phase)], letter, AT) == RunMembership("r", phase, role)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_message_that_fits_the_phase_belongs_to_the_run(
 def test_a_message_that_does_not_fit_is_refused(
     phase: str, letter: MessageFacts, code: str, told: str
 ) -> None:
-    refused = admit([run(phase)], letter, AT)
+    refused = match_message([run(phase)], letter, AT)
     assert isinstance(refused, Failure)
     assert refused.code == code
     assert told in refused.message
@@ -179,25 +179,25 @@ def test_a_message_that_does_not_fit_is_refused(
     ],
 )
 def test_other_messages_are_nobodys_business(letter: MessageFacts) -> None:
-    assert admit([run("look")], letter, AT) is None
+    assert match_message([run("look")], letter, AT) is None
 
 
 def test_who_has_waited_too_long_is_free_again() -> None:
-    assert admit([run()], sending("delegate_task", "eve", "bob"), LATE) is None
-    assert admit([run(status="finished")], sending("delegate_task", "eve", "bob"), AT) is None
+    assert match_message([run()], sending("delegate_task", "eve", "bob"), LATE) is None
+    assert match_message([run(status="finished")], sending("delegate_task", "eve", "bob"), AT) is None
 
 
 def test_nothing_belongs_to_a_run_that_is_over() -> None:
-    refused = admit([run(status="stopped")], sending("status_update", "bob", "ada", "r"), AT)
+    refused = match_message([run(status="stopped")], sending("status_update", "bob", "ada", "r"), AT)
     assert isinstance(refused, Failure)
     assert "is stopped" in refused.message
 
 
 def test_a_phase_may_take_verified_senders_only() -> None:
     strict = run("look", definition=definition(phases=[WRITE, {**LOOK, "verified": True}]))
-    dropped = admit([strict], sending("request_review", "ada", "bob", verified=False), AT)
+    dropped = match_message([strict], sending("request_review", "ada", "bob", verified=False), AT)
     assert isinstance(dropped, Failure)
     assert "verified senders only" in dropped.message
-    assert admit([strict], sending("request_review", "ada", "bob"), AT) == RunMembership(
+    assert match_message([strict], sending("request_review", "ada", "bob"), AT) == RunMembership(
         "r", "look", "reviewer"
     )

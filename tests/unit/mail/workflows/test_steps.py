@@ -19,9 +19,9 @@ from switchboard_mcp.mail.workflows.definitions import (
     Moment,
     WorkflowArtifact,
     WorkflowRun,
-    is_held,
+    is_active,
 )
-from switchboard_mcp.mail.workflows.steps import Complete, Event, Found, Lapse, Skip, StopRun, advance
+from switchboard_mcp.mail.workflows.steps import Complete, Event, ArtifactScan, Lapse, Skip, StopRun, advance
 
 AT, DUE, LATE = "2026-01-01T00:00:00.000Z", "2026-01-02T00:00:00.000Z", "2026-01-03T00:00:00.000Z"
 WHEN = Moment(AT, DUE)
@@ -64,11 +64,11 @@ def file(path: str, content: str = "x") -> WorkflowArtifact:
     return WorkflowArtifact(path, content, len(content))
 
 
-def found(*files: WorkflowArtifact) -> Found:
+def found(*files: WorkflowArtifact) -> ArtifactScan:
     return {each.path: each for each in files}
 
 
-def complete(phase: str, by: str, files: Found | None = None, **more: Any) -> Complete:
+def complete(phase: str, by: str, files: ArtifactScan | None = None, **more: Any) -> Complete:
     return Complete(phase=phase, by=by, when=WHEN, found=files or {}, **more)
 
 
@@ -237,9 +237,9 @@ def test_a_phase_takes_as_many_rounds_as_it_has() -> None:
 
 def test_a_run_holds_its_agents_until_it_is_due_or_over() -> None:
     run = new()
-    assert is_held(run, AT)
-    assert not is_held(run, DUE)
-    assert not is_held(after(run, StopRun(by="bob", when=WHEN, reason="r")), AT)
+    assert is_active(run, AT)
+    assert not is_active(run, DUE)
+    assert not is_active(after(run, StopRun(by="bob", when=WHEN, reason="r")), AT)
     lapsed = after(run, Lapse(when=Moment(LATE), reason="r"))
     assert lapsed.status == "lapsed"
 
@@ -291,7 +291,7 @@ def test_no_sequence_of_events_skips_a_phase(sequence: list[Event]) -> None:
         if step.how in ("stopped", "lapsed"):
             assert step is run.steps[-1]
             break
-        assert step.to in DEFINITION.arrows(phase)
+        assert step.to in DEFINITION.transitions(phase)
         if step.how == "completed":
             assert step.by == run.agents[phase.by]
             assert len(step.artifacts) >= len(phase.artifacts)
