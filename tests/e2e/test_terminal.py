@@ -46,7 +46,9 @@ def desk(workspace: Path) -> Path:
 
 def with_post(workspace: Path, work: Callable[[MessageStore], Coroutine[Any, Any, T]]) -> T:
     async def run() -> T:
-        async with await MessageStore.open(str(workspace), rules=load_rules(str(workspace)), watch=False) as post:
+        async with await MessageStore.open(
+            str(workspace), rules=load_rules(str(workspace)), watch=False
+        ) as post:
             return await work(post)
 
     return asyncio.run(run())

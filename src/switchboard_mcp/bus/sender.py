@@ -210,7 +210,9 @@ class Outward:
         drained = {node for node in {homes[agent] for agent, _ in late} if await self._has_drained(node)}
         self._slips.update((slip, now) for slip in late if homes[slip[0]] not in drained)
         on_the_bus = {slip for slip, at in self._slips.items() if now - at < AGAIN_S}
-        due = await self._post.run(lambda tx: remote_outbox.pending_receipts(tx, homes, MOST_SLIPS, on_the_bus))
+        due = await self._post.run(
+            lambda tx: remote_outbox.pending_receipts(tx, homes, MOST_SLIPS, on_the_bus)
+        )
         if not due:
             return False
         await self._wire.ship([(homes[slip.agent], self._receipt(slip)) for slip in due])

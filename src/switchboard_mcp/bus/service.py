@@ -24,7 +24,7 @@ async def join(program: ServerApp, settings: BusSettings, log: Log, audit: str =
     desk = program
     if not isinstance(desk, MailServer):
         return
-    post = await desk.post()
+    post = await desk.store()
     me = await post.run(nodes.identify)
     try:
         asking, carrying = BusClient(settings, answer_within_s=NAME_WITHIN_S), BusClient(settings)

@@ -133,7 +133,9 @@ def _parents_by_ps() -> dict[int, int]:
     import subprocess
 
     try:
-        output = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, timeout=5, check=True).stdout
+        output = subprocess.run(
+            ["ps", "-axo", "pid=,ppid="], capture_output=True, timeout=5, check=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return {}
     rows = (line.split() for line in output.splitlines())

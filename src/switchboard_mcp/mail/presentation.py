@@ -86,15 +86,15 @@ def _optional_fields(message: MailMessage) -> dict[str, object]:
     return view
 
 
-async def describe_agents(desk: MailServer) -> list[dict[str, object]]:
+async def describe_agents(server: MailServer) -> list[dict[str, object]]:
     """Everybody, as a desk knows them."""
-    return await list_agents(await desk.post(), desk.presence, desk.starving_s)
+    return await list_agents(await server.store(), server.presence, server.starving_s)
 
 
-async def list_agents(post: MessageStore, presence: Presence, starving_s: float) -> list[dict[str, object]]:
+async def list_agents(store: MessageStore, presence: Presence, starving_s: float) -> list[dict[str, object]]:
     """Every agent: those with an entry in the state, and those who only have an inbox."""
-    state = await post.state()
-    known = {name: Agent(kind="chat", interface="files") for name in await post.agents()}
+    state = await store.state()
+    known = {name: Agent(kind="chat", interface="files") for name in await store.agents()}
     known |= agent_registry.agents(state)
     teams = agent_registry.teams(state)
     found = await asyncio.to_thread(_agent_views, presence, known, starving_s)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from switchboard_mcp.errors import failure
 from switchboard_mcp.inprocess.server_app import Resource
-from switchboard_mcp.mail.presentation import summary_view, describe_agents
+from switchboard_mcp.mail.presentation import describe_agents, summary_view
 from switchboard_mcp.mail.store.store import MailboxChange
 
 if TYPE_CHECKING:
@@ -49,33 +49,39 @@ def is_affected(change: MailboxChange, uri: str, agent: str) -> bool:
     return change.kind == "state" and (uri == AGENTS or uri.startswith(WORKFLOW))
 
 
-async def read(seat: AgentSession, uri: str) -> object:
+async def read(session: AgentSession, uri: str) -> object:
     """What a resource holds; None where there is no such."""
     if uri == AGENTS:
-        return {"agents": await describe_agents(seat.desk)}
+        return {"agents": await describe_agents(session.server)}
     if uri.startswith(INBOX):
-        agent = await seat.agent()
+        agent = await session.agent()
         if uri != INBOX + agent:
             message = f"You are '{agent}'; '{uri}' is for another's eyes."
             return failure("mail_identity", message, hint=f"Read {INBOX}{agent}.")
-        seat.desk.note_notified(agent)
-        return await read_inbox(seat.desk, agent)
+        session.server.note_notified(agent)
+        return await read_inbox(session.server, agent)
     if uri.startswith(WORKFLOW):
-        return await _workflow(seat.desk, uri.removeprefix(WORKFLOW))
+        return await _workflow(session.server, uri.removeprefix(WORKFLOW))
     return None
 
 
-async def _workflow(desk: MailServer, agent: str) -> dict[str, object]:
+async def _workflow(server: MailServer, agent: str) -> dict[str, object]:
     from switchboard_mcp.mail.workflows.engine import run_of  # Only where somebody looks.
     from switchboard_mcp.mail.workflows.notices import run_view
 
-    run = run_of(await (await desk.post()).state(), agent)
+    run = run_of(await (await server.store()).state(), agent)
     return {"agent": agent, "workflow": None if run is None else run_view(run, agent)}
 
 
-async def read_inbox(desk: MailServer, agent: str, limit: int = MAX_MESSAGES, after: int = 0) -> dict[str, object]:
+async def read_inbox(
+    server: MailServer, agent: str, limit: int = MAX_MESSAGES, after: int = 0
+) -> dict[str, object]:
     """What waits for an agent, each message in brief."""
-    post = await desk.post()
-    messages = await post.peek(agent, limit=limit, after=after)
-    waiting = await asyncio.to_thread(desk.presence.unclaimed, agent, desk.starving_s)
-    return {"agent": agent, "unread": waiting.unread, "messages": [summary_view(message) for message in messages]}
+    store = await server.store()
+    messages = await store.peek(agent, limit=limit, after=after)
+    waiting = await asyncio.to_thread(server.presence.unclaimed, agent, server.starving_s)
+    return {
+        "agent": agent,
+        "unread": waiting.unread,
+        "messages": [summary_view(message) for message in messages],
+    }

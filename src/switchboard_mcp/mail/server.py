@@ -63,7 +63,7 @@ class MailServer:
         self.starving_s = settings.starving_ms / 1000
         self._keep_s = settings.keep_days * DAY_S
         self._pruned_at = -DAY_S
-        self.seats: list[AgentSession] = []
+        self.sessions: list[AgentSession] = []
         self.reserved = frozenset(
             map(agent_name, (*reserved, OVERSEER))
         )  # for those who have a token of that name
@@ -73,7 +73,7 @@ class MailServer:
         self._workspace = workspace
         self._log = log
         self._start_task = start_task
-        self._post: MessageStore | None = None
+        self._store: MessageStore | None = None
         self._opening = asyncio.Lock()
         self._unsubscribe: Callable[[], None] | None = None
         self._maintenance: asyncio.Task[None] | None = None
@@ -88,25 +88,25 @@ class MailServer:
 
         return TOOLS
 
-    async def sit(self, voice: Notifier, caller: ClientIdentity) -> AgentSession:
+    async def sit(self, notifier: Notifier, caller: ClientIdentity) -> AgentSession:
         """One more client."""
-        seat = AgentSession(self, voice, caller)
-        self.seats.append(seat)
-        return seat
+        session = AgentSession(self, notifier, caller)
+        self.sessions.append(session)
+        return session
 
-    async def post(self) -> MessageStore:
+    async def store(self) -> MessageStore:
         """The store, opened once. Where it cannot be opened, every try says why."""
         async with self._opening:
             if self._closed:
                 raise refused("shutting_down", "Switchboard is stopping; the mail desk with it.")
-            if self._post is None:
-                post = await MessageStore.open(
+            if self._store is None:
+                store = await MessageStore.open(
                     self._workspace, rules=load_rules(self._workspace), report=self._on_delivery
                 )
-                self._post = post
-                self._unsubscribe = post.subscribe(self._on_change)
+                self._store = store
+                self._unsubscribe = store.subscribe(self._on_change)
                 self._maintenance = self._start_task(self._maintain())
-            return self._post
+            return self._store
 
     async def close(self) -> None:
         """All clients have gone."""
@@ -116,20 +116,20 @@ class MailServer:
                 self._maintenance.cancel()
             if self._unsubscribe is not None:
                 self._unsubscribe()
-            if self._post is not None:
-                post, self._post = self._post, None
-                await post.close()
+            if self._store is not None:
+                store, self._store = self._store, None
+                await store.close()
 
     def take_over(self, agent: str, newcomer: AgentSession) -> PresenceLock | None:
         """Whoever was this agent in this process is it no longer; what it held is handed on."""
-        for seat in self.seats:
-            if seat is not newcomer and seat.named == agent and not seat.caller.principal:
-                return seat.release_name()
+        for session in self.sessions:
+            if session is not newcomer and session.name == agent and not session.caller.principal:
+                return session.release_name()
         return None
 
     def has_other_session(self, agent: str, newcomer: AgentSession) -> bool:
         """Whether another client of the same principal is here: then both are the one agent."""
-        return any(seat is not newcomer and seat.named == agent for seat in self.seats)
+        return any(session is not newcomer and session.name == agent for session in self.sessions)
 
     async def delivery_warning(self, recipient: str) -> str:
         """What a sender should know of a recipient that may not read this soon; looked at now and then."""
@@ -154,8 +154,8 @@ class MailServer:
 
     def _on_change(self, change: MailboxChange) -> None:
         """Something is new in the files, by whomever."""
-        for seat in self.seats:
-            seat.on_change(change)
+        for session in self.sessions:
+            session.on_change(change)
 
     def _on_delivery(self, delivery: Delivery) -> None:
         """A dropped file was taken or not."""
@@ -171,7 +171,7 @@ class MailServer:
         from switchboard_mcp.mail.workflows.engine import send_pending_notices
 
         try:
-            await send_pending_notices(await self.post())
+            await send_pending_notices(await self.store())
         except SwitchboardError as problem:
             self._log.warning("mail.look_failed", problem=problem.failure.message)
 
@@ -194,28 +194,30 @@ class MailServer:
         from switchboard_mcp.mail.store.maintenance.retention import prune
 
         self._pruned_at = now
-        done = await prune(await self.post(), self._keep_s)
+        done = await prune(await self.store(), self._keep_s)
         if done.messages:
             self._log.info("mail.pruned", messages=done.messages, receipts=done.receipts)
 
     async def _warn_unread(self) -> None:
-        post = await self.post()
-        for agent in await post.agents():
+        store = await self.store()
+        for agent in await store.agents():
             waiting = await asyncio.to_thread(self.presence.unclaimed, agent, self.starving_s)
             if not waiting.starving:
                 self._warned.pop(agent, None)
                 continue
-            messages = await post.peek(agent, limit=20)
+            messages = await store.peek(agent, limit=20)
             if not messages or self._warned.get(agent) == messages[0].message.id:
                 continue
             senders = {message.message.sender for message in messages}
-            concerned = [seat for seat in self.seats if seat.named in senders or seat.named == agent]
+            concerned = [
+                session for session in self.sessions if session.name in senders or session.name == agent
+            ]
             if concerned:
                 self._warned[agent] = messages[0].message.id
                 text = unread_warning(agent, waiting)
                 self._log.warning("mail.starving", agent=agent, unread=waiting.unread, problem=text)
-                for seat in concerned:
-                    seat.voice.say("warning", text)
+                for session in concerned:
+                    session.notifier.say("warning", text)
 
 
 def unread_warning(agent: str, waiting: UnclaimedMail) -> str:

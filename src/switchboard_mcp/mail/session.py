@@ -33,11 +33,11 @@ MAX_FENCES = 1_000
 class AgentSession:
     """One client. Is a `program.Sitting`. `named` is the agent it is, empty before it has said so."""
 
-    def __init__(self, desk: MailServer, voice: Notifier, caller: ClientIdentity) -> None:
-        self.desk = desk
-        self.voice = voice
+    def __init__(self, server: MailServer, notifier: Notifier, caller: ClientIdentity) -> None:
+        self.server = server
+        self.notifier = notifier
         self.caller = caller
-        self.named = ""
+        self.name = ""
         self.fences: dict[str, int] = {}  # of what it has claimed last, by message
         self._lock: PresenceLock | None = None
         self._replaced = False
@@ -47,12 +47,12 @@ class AgentSession:
 
     async def agent(self) -> str:
         """Who the client is; refused where nobody knows."""
-        if not self.named and self.caller.principal:
+        if not self.name and self.caller.principal:
             await self.register(self.caller.principal, kind="chat", interface="http")
-        if not self.named:
+        if not self.name:
             raise SwitchboardError(self._not_registered())
         await self._record_activity()
-        return self.named
+        return self.name
 
     async def register(self, written: str, **details: object) -> agent_registry.Agent:
         """Be the agent of this name from now on."""
@@ -61,14 +61,14 @@ class AgentSession:
             refusal = self._refusal(name)
             if refusal is not None:
                 raise SwitchboardError(refusal)
-            post = await self.desk.post()
-            if self.named != name:
-                async with self.desk.registration_lock:
+            store = await self.server.store()
+            if self.name != name:
+                async with self.server.registration_lock:
                     await self._acquire_name(name)
-            await post.register(name)
+            await store.register(name)
             self._active_at = 0.0
             host = location.host_of(os.environ)
-            return await post.update(
+            return await store.update(
                 agent_registry.register(name, seenAt=agent_registry.now(), host=host, **details)
             )
 
@@ -79,7 +79,7 @@ class AgentSession:
             message = f"Your token is that of '{principal}'; you cannot be '{name}'."
             hint = f"Register as '{agent_name(principal)}', or use the token of '{name}' (http.tokens)."
             return failure("mail_identity", message, hint=hint)
-        if not principal and name in self.desk.reserved:
+        if not principal and name in self.server.reserved:
             message = f"'{name}' has a token of its own (http.tokens), which this connection does not have."
             return failure(
                 "mail_identity", message, hint="Register under another name, or connect with that token."
@@ -88,37 +88,37 @@ class AgentSession:
             message = f"Requests without a session cannot be told apart, so nobody is '{name}' here."
             hint = f"Connect with a token of your own (http.tokens has one for '{name}'), or with a session."
             return failure("mail_identity", message, hint=hint)
-        if self.named and self.named != name:
-            message = f"This connection is '{self.named}'; it cannot be '{name}' too."
+        if self.name and self.name != name:
+            message = f"This connection is '{self.name}'; it cannot be '{name}' too."
             return failure(
                 "mail_identity", message, hint="One connection is one agent: connect anew for another."
             )
         return None
 
     async def _acquire_name(self, name: str) -> None:
-        desk = self.desk
-        if self.caller.principal and desk.has_other_session(name, self):
-            self.named = name
+        server = self.server
+        if self.caller.principal and server.has_other_session(name, self):
+            self.name = name
             return
-        node = await desk.find_remote(name) if desk.find_remote is not None else ""
+        node = await server.find_remote(name) if server.find_remote is not None else ""
         if node:
             message = f"'{name}' lives on another machine (node {node})."
             raise refused("mail_name_taken", message)
         try:
-            hold = desk.take_over(name, self) or await asyncio.to_thread(desk.presence.acquire, name)
+            hold = server.take_over(name, self) or await asyncio.to_thread(server.presence.acquire, name)
         except OSError as problem:
             message = f"'{name}' cannot be locked in {FOLDER}/{presence.FOLDER}: {problem.strerror}."
             raise refused("mail_not_stored", message) from None
         if hold is None:
             message = f"'{name}' is connected already, by another process."
             raise refused("mail_name_taken", message)
-        self.named, self._lock, self._replaced = name, hold, False
-        desk.delivery_warnings.pop(name, None)
+        self.name, self._lock, self._replaced = name, hold, False
+        server.delivery_warnings.pop(name, None)
 
     def release_name(self) -> PresenceLock | None:
         """Another connection is this agent now."""
         hold, self._lock = self._lock, None
-        self.named, self._replaced = "", True
+        self.name, self._replaced = "", True
         self.fences.clear()
         return hold
 
@@ -145,19 +145,19 @@ class AgentSession:
     def on_change(self, change: MailboxChange) -> None:
         """Something has changed: tell the client what it follows of it."""
         for uri in self._subscribed:
-            if resources.is_affected(change, uri, self.named):
-                self.voice.updated(uri)
+            if resources.is_affected(change, uri, self.name):
+                self.notifier.updated(uri)
                 if change.kind == "inbox":
-                    self.desk.note_notified(self.named)
+                    self.server.note_notified(self.name)
 
     async def leave(self) -> None:
         """The client has gone."""
-        if self in self.desk.seats:
-            self.desk.seats.remove(self)
-        self.desk.delivery_warnings.pop(self.named, None)
+        if self in self.server.sessions:
+            self.server.sessions.remove(self)
+        self.server.delivery_warnings.pop(self.name, None)
         hold, self._lock = self._lock, None
         if hold is not None:
-            heir = next((seat for seat in self.desk.seats if seat.named == self.named), None)
+            heir = next((session for session in self.server.sessions if session.name == self.name), None)
             if heir is not None:
                 heir._lock = hold  # another session of the same principal
             else:
@@ -167,14 +167,14 @@ class AgentSession:
     async def _record_departure(self) -> None:
         """Leave a note in the state, by which the others hear of it."""
         with suppress(SwitchboardError):
-            post = await self.desk.post()
-            await post.update(agent_registry.register(self.named, seenAt=agent_registry.now()))
+            store = await self.server.store()
+            await store.update(agent_registry.register(self.name, seenAt=agent_registry.now()))
 
     async def _record_activity(self) -> None:
         now = asyncio.get_running_loop().time()
         if now - self._active_at >= ACTIVITY_S:
             self._active_at = now
-            await asyncio.to_thread(self.desk.presence.record_activity, self.named)
+            await asyncio.to_thread(self.server.presence.record_activity, self.name)
 
     def _not_registered(self) -> Failure:
         if not self.caller.one:

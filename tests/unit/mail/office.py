@@ -130,8 +130,8 @@ class Lines:
 class Office:
     """A desk, and how one comes to it."""
 
-    def __init__(self, desk: MailServer, menu: ToolTable, tasks: asyncio.TaskGroup, log: Lines) -> None:
-        self.desk = desk
+    def __init__(self, server: MailServer, menu: ToolTable, tasks: asyncio.TaskGroup, log: Lines) -> None:
+        self.server = server
         self.log = log
         self._menu = menu
         self._tasks = tasks
@@ -166,13 +166,13 @@ async def office(
         def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
             return tasks.create_task(work)
 
-        desk = MailServer(
+        server = MailServer(
             str(workspace), settings or MailSettings(enabled=True), Log(write=log.add), start, reserved
         )
-        opened = Office(desk, ToolTable(desk, "1"), tasks, log)
+        opened = Office(server, ToolTable(server, "1"), tasks, log)
         try:
             yield opened
         finally:
             for client in opened.clients:
                 await client.leave()
-            await desk.close()
+            await server.close()

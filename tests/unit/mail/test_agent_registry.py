@@ -76,13 +76,17 @@ def test_a_composite_team_is_one_agent_in_several_roles() -> None:
     assert refusal(lambda: agent_registry.addressees(held, "solo", "lead", "ada")).code == "mail_team_unknown"
     several = refusal(lambda: agent_registry.create_team("ada", "x", ["a", "b"], ["tester"]))
     assert several.code == "mail_team_invalid"
-    assert refusal(lambda: agent_registry.create_team("ada", "x", ["a"], ["boss"])).code == "mail_role_unknown"
+    assert (
+        refusal(lambda: agent_registry.create_team("ada", "x", ["a"], ["boss"])).code == "mail_role_unknown"
+    )
 
 
 def test_a_team_is_changed_by_who_made_it_or_the_lead() -> None:
     held = state(ada="lead", bob="", cy="")
     agent_registry.create_team("bob", "core", ["bob"], [])(held)
-    assert refusal(lambda: agent_registry.create_team("cy", "core", ["cy"], [])(held)).code == "mail_forbidden"
+    assert (
+        refusal(lambda: agent_registry.create_team("cy", "core", ["cy"], [])(held)).code == "mail_forbidden"
+    )
     agent_registry.create_team("ada", "core", ["cy"], [])(held)
     assert agent_registry.find_team(held, "core").members == ["cy"]
 

@@ -71,8 +71,8 @@ def test_rows_that_make_no_sense_hold_nothing() -> None:
 
 
 async def test_agents_learn_by_the_tools_who_is_at_it(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk, office(tmp_path) as other:
-        ada, bob = await desk.agent("ada"), await other.agent("bob")
+    async with office(tmp_path) as server, office(tmp_path) as other:
+        ada, bob = await server.agent("ada"), await other.agent("bob")
         mine = await ada.call("reserve_paths", paths=["src/**"], minutes=5, reason="cache")
         assert [row["path"] for row in mine["yours"]] == ["src/**"]
         clash = await bob.failure("reserve_paths", paths=["src/mail/post.py"])

@@ -14,8 +14,8 @@ from tests.unit.mail.office import office
 
 
 async def test_nobody_sends_or_reads_before_it_has_said_who_it_is(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        client = await desk.client()
+    async with office(tmp_path) as server:
+        client = await server.client()
         for tool, arguments in {
             "check_inbox": {},
             "claim_messages": {},
@@ -28,8 +28,8 @@ async def test_nobody_sends_or_reads_before_it_has_said_who_it_is(tmp_path: Path
 
 
 async def test_one_connection_is_one_agent(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        client = await desk.agent("Coder 1")
+    async with office(tmp_path) as server:
+        client = await server.agent("Coder 1")
         assert (await client.call("register_terminal", name="coder-1", pid=1))["name"] == "coder-1"
         problem = await client.failure("register_chat_agent", name="coder 2")
         assert problem["code"] == "mail_identity"
@@ -38,15 +38,15 @@ async def test_one_connection_is_one_agent(tmp_path: Path) -> None:
 
 
 async def test_a_name_that_can_be_no_folder_is_refused(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        client = await desk.client()
+    async with office(tmp_path) as server:
+        client = await server.client()
         for name in ("../up", "a/b", "ä", ".", "a\u0000b"):
             assert (await client.failure("register_chat_agent", name=name))["code"] == "mail_name_invalid"
 
 
 async def test_a_sender_that_is_another_is_refused_and_nothing_sent(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada, bob = await desk.agent("ada"), await desk.agent("bob")
+    async with office(tmp_path) as server:
+        ada, bob = await server.agent("ada"), await server.agent("bob")
         said = {"recipient": "bob", "action": "status_update", "payload": "p"}
         assert (await ada.failure("send_message", sender="bob", **said))["code"] == "mail_identity"
         assert (await bob.call("check_inbox"))["unread"] == 0
@@ -56,8 +56,8 @@ async def test_a_sender_that_is_another_is_refused_and_nothing_sent(tmp_path: Pa
 
 
 async def test_a_name_is_taken_while_another_process_is_that_agent(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk, office(tmp_path) as other:
-        ada = await desk.agent("ada")
+    async with office(tmp_path) as server, office(tmp_path) as other:
+        ada = await server.agent("ada")
         late = await other.client()
         assert (await late.failure("register_chat_agent", name="ada"))["code"] == "mail_name_taken"
         await ada.leave()
@@ -67,9 +67,9 @@ async def test_a_name_is_taken_while_another_process_is_that_agent(tmp_path: Pat
 async def test_in_one_process_the_later_connection_is_the_agent_and_the_earlier_is_told(
     tmp_path: Path,
 ) -> None:
-    async with office(tmp_path) as desk:
-        earlier = await desk.agent("ada")
-        later = await desk.agent("ada")
+    async with office(tmp_path) as server:
+        earlier = await server.agent("ada")
+        later = await server.agent("ada")
         problem = await earlier.failure("check_inbox")
         assert problem["code"] == "mail_not_registered"
         assert "Another connection" in problem["message"]
@@ -80,13 +80,13 @@ async def test_in_one_process_the_later_connection_is_the_agent_and_the_earlier_
 
 
 async def test_a_token_of_ones_own_is_ones_name(tmp_path: Path) -> None:
-    async with office(tmp_path, reserved=("Ada",)) as desk:
-        ada, again = await desk.client("Ada"), await desk.client("Ada")
+    async with office(tmp_path, reserved=("Ada",)) as server:
+        ada, again = await server.client("Ada"), await server.client("Ada")
         assert (await ada.call("check_inbox"))["agent"] == "ada"
         assert (await again.call("register_chat_agent", name="ada"))["name"] == "ada"
         problem = await ada.failure("register_chat_agent", name="bob")
         assert problem["code"] == "mail_identity"
-        stranger = await desk.client()
+        stranger = await server.client()
         assert (await stranger.failure("register_chat_agent", name="ada"))["code"] == "mail_identity"
         await ada.leave()
         assert (await again.call("check_inbox"))["agent"] == "ada"
@@ -95,8 +95,8 @@ async def test_a_token_of_ones_own_is_ones_name(tmp_path: Path) -> None:
 
 
 async def test_hosts_that_cannot_be_told_apart_are_nobody(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        anybody = await desk.client(one=False)
+    async with office(tmp_path) as server:
+        anybody = await server.client(one=False)
         assert (await anybody.failure("register_chat_agent", name="ada"))["code"] == "mail_identity"
         problem = await anybody.failure("check_inbox")
         assert problem["code"] == "mail_identity"
@@ -104,8 +104,8 @@ async def test_hosts_that_cannot_be_told_apart_are_nobody(tmp_path: Path) -> Non
 
 
 async def test_new_mail_is_told_to_its_agent_and_to_nobody_else(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada, bob = await desk.agent("ada"), await desk.agent("bob")
+    async with office(tmp_path) as server:
+        ada, bob = await server.agent("ada"), await server.agent("bob")
         for client in (ada, bob):
             await client.ask("resources/subscribe", uri="switchboard://inbox/bob")
         await ada.call("send_message", recipient="bob", action="status_update", payload="hi")
@@ -119,8 +119,8 @@ async def test_new_mail_is_told_to_its_agent_and_to_nobody_else(tmp_path: Path) 
 
 
 async def test_mail_of_another_process_is_told_too(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk, office(tmp_path) as other:
-        bob = await desk.agent("bob")
+    async with office(tmp_path) as server, office(tmp_path) as other:
+        bob = await server.agent("bob")
         await bob.ask("resources/subscribe", uri="switchboard://inbox/bob")
         ada = await other.agent("ada")
         await ada.call("send_message", recipient="bob", action="status_update", payload="hi")
@@ -128,10 +128,10 @@ async def test_mail_of_another_process_is_told_too(tmp_path: Path) -> None:
 
 
 async def test_who_comes_and_what_they_are_at_is_told_to_those_who_follow(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada = await desk.agent("ada")
+    async with office(tmp_path) as server:
+        ada = await server.agent("ada")
         await ada.ask("resources/subscribe", uri="switchboard://agents")
-        bob = await desk.agent("bob")
+        bob = await server.agent("bob")
         await ada.next("notifications/resources/updated")
         await bob.call("set_status", status="blocked", note="no key")
         await ada.next("notifications/resources/updated")
@@ -144,16 +144,16 @@ async def test_who_comes_and_what_they_are_at_is_told_to_those_who_follow(tmp_pa
 
 
 async def test_the_workflow_of_another_is_followed_wherever_that_one_is(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk, office(tmp_path) as other:
-        ada = await desk.agent("ada")
+    async with office(tmp_path) as server, office(tmp_path) as other:
+        ada = await server.agent("ada")
         await ada.ask("resources/subscribe", uri="switchboard://workflow/bob")
         await other.agent("bob")
         assert (await ada.next("notifications/resources/updated"))["uri"] == "switchboard://workflow/bob"
 
 
 async def test_resources_nobody_has_are_unknown(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada = await desk.agent("ada")
+    async with office(tmp_path) as server:
+        ada = await server.agent("ada")
         assert (await ada.ask("resources/read", uri="switchboard://else"))["error"]["code"] == -32002
         assert (await ada.read("switchboard://workflow/ada"))["agent"] == "ada"
 
@@ -162,8 +162,8 @@ async def test_mail_that_waits_while_nobody_was_woken_is_warned_of_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("switchboard_mcp.mail.server.LOOK_AGAIN_S", 0.0)
-    async with office(tmp_path, MailSettings(enabled=True, starving_ms=400)) as desk:
-        ada, _ = await desk.agent("ada"), await desk.agent("bob")
+    async with office(tmp_path, MailSettings(enabled=True, starving_ms=400)) as server:
+        ada, _ = await server.agent("ada"), await server.agent("bob")
         await ada.call("send_message", recipient="bob", action="delegate_task", payload="p")
         inbox = tmp_path / ".switchboard" / "inbox" / "bob"
         (letter,) = inbox.glob("msg_*.json")
@@ -173,7 +173,7 @@ async def test_mail_that_waits_while_nobody_was_woken_is_warned_of_once(
         assert told["level"] == "warning"
         assert "'bob'" in told["data"]
         assert "nobody was woken" in told["data"]
-        assert desk.log.count(b"mail.starving") == 1
+        assert server.log.count(b"mail.starving") == 1
         agents = {entry["name"]: entry for entry in (await ada.call("list_agents"))["agents"]}
         assert agents["bob"]["starving"] is True
         again = await ada.call("send_message", recipient="bob", action="delegate_task", payload="p")
@@ -182,8 +182,8 @@ async def test_mail_that_waits_while_nobody_was_woken_is_warned_of_once(
 
 async def test_a_desk_that_cannot_be_opened_says_why_and_lives(tmp_path: Path) -> None:
     (tmp_path / ".switchboard").write_text("a file where the folder should be")
-    async with office(tmp_path) as desk:
-        client = await desk.client()
+    async with office(tmp_path) as server:
+        client = await server.client()
         problem = await client.failure("register_chat_agent", name="ada")
         assert problem["code"].startswith("mail_")
         assert ".switchboard" in problem["message"]
@@ -192,17 +192,17 @@ async def test_a_desk_that_cannot_be_opened_says_why_and_lives(tmp_path: Path) -
 
 
 async def test_a_dropped_file_that_is_no_message_is_logged(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada = await desk.agent("ada")
+    async with office(tmp_path) as server:
+        ada = await server.agent("ada")
         (tmp_path / ".switchboard" / "inbox" / "ada" / "msg_1_x.json").write_text("{")
-        await (await desk.desk.post()).deliver("ada")
+        await (await server.server.store()).deliver("ada")
         assert (await ada.call("check_inbox"))["messages"] == []
-        await desk.log.until(b"mail.refused")
+        await server.log.until(b"mail.refused")
 
 
 async def test_what_is_dropped_as_a_file_has_the_persona_and_is_marked_unverified(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada = await desk.agent("ada")
+    async with office(tmp_path) as server:
+        ada = await server.agent("ada")
         await ada.call("assign_role", role="tester")
         draft = {
             "id": f"msg_{time.time_ns() // 1000}_drop",

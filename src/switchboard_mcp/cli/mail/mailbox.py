@@ -95,9 +95,7 @@ class Mailbox(Struct):
 
     async def find_id(self, agent: str, given: str) -> str:
         """A message's id from what was typed: all of it, or some of its last characters that only one has."""
-        return chosen(
-            given, await self.post.run(lambda tx: message_lookup.ids(tx, agent)), f"'{agent}'"
-        )
+        return chosen(given, await self.post.run(lambda tx: message_lookup.ids(tx, agent)), f"'{agent}'")
 
     async def held_id(self, agent: str) -> str:
         """The one message that the agent has claimed."""
@@ -177,7 +175,9 @@ async def opened(asked: Invocation, folder: str, *, watch: bool) -> AsyncIterato
     config = read_config(source) if source else Config()
     agent = agent_of(asked) if hasattr(asked.given, "agent") else ""
     told: list[Delivery] = []
-    async with await MessageStore.open(folder, rules=load_rules(folder), watch=watch, report=told.append) as post:
+    async with await MessageStore.open(
+        folder, rules=load_rules(folder), watch=watch, report=told.append
+    ) as post:
         presence = Presence(os.path.join(folder, FOLDER))
         yield Mailbox(post, presence, folder, config, agent)
         if any(each.problem is None for each in told):

@@ -12,7 +12,7 @@ from switchboard_mcp.cli.mail.show import ago
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.workflows import engine
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
-from switchboard_mcp.mail.workflows.notices import history, definitions_view, run_view
+from switchboard_mcp.mail.workflows.notices import definitions_view, history, run_view
 
 STATUS_STYLES = {"running": "cyan", "finished": "green", "stopped": "yellow"}
 Step = Callable[..., Coroutine[Any, Any, engine.StepOutcome]]

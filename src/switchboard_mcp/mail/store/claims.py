@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
-from switchboard_mcp.mail.messages import Acked, Claimed, Delivery, Draft, DeliveryRule, MailMessage, Outcome
+from switchboard_mcp.mail.messages import Acked, Claimed, Delivery, DeliveryRule, Draft, MailMessage, Outcome
 from switchboard_mcp.mail.store import (
     dead_letter_reasons,
     dead_letters,
@@ -66,7 +66,9 @@ def claim(
     tx: Transaction, agent: str, inbox: Inbox, limit: int, lease_s: float, ids: frozenset[str] | None
 ) -> list[Claimed]:
     """Take what is next. A claim need not be on the disk: after a power cut nobody holds anything."""
-    candidates = [entry for entry in in_claim_order(inbox) if ids is None or entry.stem.id in ids][: max(0, limit)]
+    candidates = [entry for entry in in_claim_order(inbox) if ids is None or entry.stem.id in ids][
+        : max(0, limit)
+    ]
     if not candidates:
         return []
     source, target = tx.folder("inbox", agent), tx.folder("claimed", agent, make=True)
@@ -163,7 +165,9 @@ def _find_held(tx: Transaction, agent: str, message_id: str, fence: int) -> Mess
 
 def claim_lost(message_id: str) -> SwitchboardError:
     """The message is not, or no longer, held with this fence."""
-    message = f"The claim on '{message_id}' has ended: it expired, was settled, or another claim came after it."
+    message = (
+        f"The claim on '{message_id}' has ended: it expired, was settled, or another claim came after it."
+    )
     return refused("mail_lease_lost", message)
 
 

@@ -20,8 +20,8 @@ from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import (
     MessageFile,
     Outcome,
-    parse_foreign_name,
     parse,
+    parse_foreign_name,
     receipt_name,
     settled_name,
     waiting_name,

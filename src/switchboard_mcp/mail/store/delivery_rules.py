@@ -18,4 +18,8 @@ def load_rules(workspace: str) -> list[DeliveryRule]:
     """The rules of a workspace."""
     folder = os.path.join(workspace, FOLDER)
     # Workflows first: they say in which role the recipient is asked, and personas are chosen by that.
-    return [registry.delivery_rule(folder), delivery_rule.delivery_rule(folder), personas.delivery_rule(folder)]
+    return [
+        registry.delivery_rule(folder),
+        delivery_rule.delivery_rule(folder),
+        personas.delivery_rule(folder),
+    ]

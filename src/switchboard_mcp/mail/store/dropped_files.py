@@ -114,7 +114,9 @@ def _changed(tx: Transaction, agent: str, name: str) -> float:
     return 0.0 if found is None else found
 
 
-def _deliver_one(tx: Transaction, agent: str, name: str, rules: Sequence[DeliveryRule]) -> Job[Delivery | None]:
+def _deliver_one(
+    tx: Transaction, agent: str, name: str, rules: Sequence[DeliveryRule]
+) -> Job[Delivery | None]:
     """One dropped file; None where it has to be looked at again later."""
     inbox = tx.folder("inbox", agent)
     found = file_operations.read(inbox, name, signing.MAX_FILE_BYTES)
@@ -140,7 +142,9 @@ def _accept(
 ) -> Job[Delivery | None]:
     inbox = tx.folder("inbox", agent)
     if _is_id_taken(tx, agent, name, message.id):
-        problem = failure("mail_message_invalid", f"'{message.id}' is the id of another message to '{agent}'.")
+        problem = failure(
+            "mail_message_invalid", f"'{message.id}' is the id of another message to '{agent}'."
+        )
         return (yield from _dead_letter(tx, agent, name, problem, data))
     try:
         outgoing = OutgoingMessage(tx, message, rules, drop_id=message.id)

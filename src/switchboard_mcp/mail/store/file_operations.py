@@ -37,7 +37,9 @@ _renameat2 = getattr(_libc, "renameat2", None)
 def _load_syncfs() -> Callable[[int], int] | None:
     """`syncfs`, where it tells of errors: since Linux 5.8."""
     release = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    reports_errors = sys.platform == "linux" and release is not None and (int(release[1]), int(release[2])) >= (5, 8)
+    reports_errors = (
+        sys.platform == "linux" and release is not None and (int(release[1]), int(release[2])) >= (5, 8)
+    )
     found: Callable[[int], int] | None = getattr(_libc, "syncfs", None) if reports_errors else None
     return found
 
@@ -293,7 +295,9 @@ def failure_for(problem: OSError, path: str) -> Failure:
         return failure("mail_not_stored", message, hint="Make the folder writable, then try again.")
     if code in (errno.ENOENT, errno.ESTALE):
         message = f"Something in {path} has vanished: {problem.filename or 'a folder'}."
-        return failure("mail_not_stored", message, hint="Put the folder back, or start anew with an empty one.")
+        return failure(
+            "mail_not_stored", message, hint="Put the folder back, or start anew with an empty one."
+        )
     if code in (errno.ELOOP, errno.ENOTDIR):
         message = f"{path} holds a link or a file where a folder must be: {problem.filename or 'unknown'}."
         return failure("mail_unsafe", message)

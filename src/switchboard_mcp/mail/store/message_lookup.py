@@ -134,7 +134,9 @@ def load(tx: Transaction, agent: str, entry: MessageFile) -> StoredMessage | Non
     if isinstance(message, file_operations.RejectedFile):
         return None
     why = (
-        dead_letter_reasons.read_reason(tx, agent, str(entry.stem)).reason if entry.place == "deadletter" else ""
+        dead_letter_reasons.read_reason(tx, agent, str(entry.stem)).reason
+        if entry.place == "deadletter"
+        else ""
     )
     return StoredMessage(
         message=message,

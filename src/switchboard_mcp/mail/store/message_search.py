@@ -37,7 +37,8 @@ def search(tx: Transaction, agent: str, criteria: SearchQuery) -> list[StoredMes
     messages = [
         message
         for message in message_lookup.load_all(tx, agent, found[:MAX_SEARCHED])
-        if criteria.sender in (None, message.message.sender) and criteria.action in (None, message.message.action)
+        if criteria.sender in (None, message.message.sender)
+        and criteria.action in (None, message.message.action)
     ]
     if criteria.query.strip():
         texts = [(f"{each.message.sender} {each.message.action}", each.message.payload) for each in messages]

@@ -15,8 +15,8 @@ from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail.messages import (
     MAX_ATTACHMENT_BYTES,
     MAX_PAYLOAD_BYTES,
-    Draft,
     DeliveryRule,
+    Draft,
     MailMessage,
     Sent,
 )

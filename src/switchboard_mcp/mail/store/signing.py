@@ -44,7 +44,9 @@ def verify(key: bytes, stem: Stem, agent: str, data: bytes) -> MailMessage | Non
     if message is None or message.id != stem.id or message.recipient != agent:
         return None
     signature = message.metadata.pop("seal", None)
-    if not isinstance(signature, str) or not compare_digest(signature.encode(), _signature(key, stem, message).encode()):
+    if not isinstance(signature, str) or not compare_digest(
+        signature.encode(), _signature(key, stem, message).encode()
+    ):
         return None
     return message
 

@@ -18,8 +18,8 @@ from switchboard_mcp.mail.messages import (
     Acked,
     Claimed,
     Delivery,
-    Draft,
     DeliveryRule,
+    Draft,
     MailMessage,
     Outcome,
     Receipt,
@@ -59,7 +59,10 @@ class MessageStore:
     """The store of one workspace. `async with await Post.open(folder) as post: …`."""
 
     def __init__(
-        self, directory: StoreDirectory, rules: Sequence[DeliveryRule], report: Callable[[Delivery], None] | None
+        self,
+        directory: StoreDirectory,
+        rules: Sequence[DeliveryRule],
+        report: Callable[[Delivery], None] | None,
     ) -> None:
         """Use `open`."""
         self._directory = directory
@@ -100,7 +103,9 @@ class MessageStore:
         except SwitchboardError:
             pass  # A folder that cannot be written can still be read.
         if watch:
-            store._sweeper = Sweeper(directory.path, store._writer, store._rules, store._report_deliveries, store._notify_listeners)
+            store._sweeper = Sweeper(
+                directory.path, store._writer, store._rules, store._report_deliveries, store._notify_listeners
+            )
             store._sweeper.start()
         return store
 

@@ -185,7 +185,9 @@ def _bind(found: socket.socket, folder: int, name: str) -> None:
         os.close(here)
 
 
-async def serve(control_socket: socket.socket, status: Callable[[], dict[str, Any]], look: Callable[[], None]) -> None:
+async def serve(
+    control_socket: socket.socket, status: Callable[[], dict[str, Any]], look: Callable[[], None]
+) -> None:
     """Answer at the door until cancelled."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -229,7 +231,9 @@ def refusal(
         hint = "Send it with the mail tools, or with `switchboard mail send` while no other program is that agent."
         return failure("mail_forbidden", message, hint=hint)
     if role != "lead" and sender != OVERSEER:
-        message = f"Only leads may type into terminal '{recipient}'; '{sender}' is {role or 'without a role'}."
+        message = (
+            f"Only leads may type into terminal '{recipient}'; '{sender}' is {role or 'without a role'}."
+        )
         return failure("mail_forbidden", message)
     return None
 

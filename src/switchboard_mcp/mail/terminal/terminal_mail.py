@@ -50,8 +50,8 @@ class Keys(Protocol):
 class TerminalMail:
     """See the module."""
 
-    def __init__(self, post: MessageStore, place: TerminalLease, entry: TerminalEntry, keys: Keys) -> None:
-        self._post = post
+    def __init__(self, store: MessageStore, place: TerminalLease, entry: TerminalEntry, keys: Keys) -> None:
+        self._store = store
         self._place = place
         self._name = place.name
         self._entry = entry
@@ -63,11 +63,11 @@ class TerminalMail:
 
     async def prepare(self) -> int:
         """Note what is there already; how much of it is unread."""
-        earlier = await self._post.search(
+        earlier = await self._store.search(
             self._name, action="execute", places=("inbox", "claimed"), limit=MAX_MESSAGES
         )
         self._before = {stored.message.id for stored in earlier}
-        waiting = await self._post.peek(self._name, limit=MAX_MESSAGES)
+        waiting = await self._store.peek(self._name, limit=MAX_MESSAGES)
         self._seen = {stored.message.id for stored in waiting}
         return len(waiting)
 
@@ -77,7 +77,7 @@ class TerminalMail:
 
     async def run(self) -> None:
         """Ring and type until cancelled."""
-        stop = self._post.subscribe(self._on_change)
+        stop = self._store.subscribe(self._on_change)
         try:
             while True:
                 try:
@@ -94,7 +94,7 @@ class TerminalMail:
             self._news.set()
 
     async def _process_inbox(self) -> None:
-        messages = await self._post.peek(self._name, limit=MAX_MESSAGES)
+        messages = await self._store.peek(self._name, limit=MAX_MESSAGES)
         orders = [
             each
             for each in messages
@@ -111,7 +111,7 @@ class TerminalMail:
 
     async def _execute(self, stored: StoredMessage) -> None:
         message = stored.message
-        taken = await self._post.claim(self._name, ids=[message.id], lease_s=PATIENCE_S * 2)
+        taken = await self._store.claim(self._name, ids=[message.id], lease_s=PATIENCE_S * 2)
         if not taken:
             return  # Another program of this agent was quicker.
         # Should it come back, because it could not be settled, it is not typed a second time.
@@ -121,13 +121,13 @@ class TerminalMail:
         summary = f"Not typed: {reason}." if reason else f"Typed into terminal '{self._name}'."
         if reason:
             self._log({"outcome": "rejected", "id": message.id, "from": message.sender, "why": reason})
-        await self._post.ack(self._name, message.id, fence=taken[0].fence, outcome=outcome, summary=summary)
+        await self._store.ack(self._name, message.id, fence=taken[0].fence, outcome=outcome, summary=summary)
 
     async def _type(self, stored: StoredMessage) -> str:
         """Type it; or why not."""
         message = stored.message
         role = (
-            agent_registry.agents(await self._post.state()).get(message.sender, agent_registry.Agent()).role
+            agent_registry.agents(await self._store.state()).get(message.sender, agent_registry.Agent()).role
         )
         problem = refusal(self._name, self._entry, verified=stored.verified, sender=message.sender, role=role)
         if problem is not None:

@@ -59,72 +59,72 @@ class CreateTeam(MailToolArgs, kw_only=True):
     ] = []
 
 
-async def register_terminal(seat: AgentSession, asked: RegisterTerminal, request: ToolRequest) -> object:
+async def register_terminal(session: AgentSession, args: RegisterTerminal, request: ToolRequest) -> object:
     """A terminal says who it is."""
-    agent = await seat.register(
-        asked.name, kind="terminal", pid=asked.pid, purpose=asked.purpose, styling=asked.styling
+    agent = await session.register(
+        args.name, kind="terminal", pid=args.pid, purpose=args.purpose, styling=args.styling
     )
-    return await _welcome(seat, agent)
+    return await _welcome(session, agent)
 
 
-async def register_chat_agent(seat: AgentSession, asked: RegisterChatAgent, request: ToolRequest) -> object:
+async def register_chat_agent(session: AgentSession, args: RegisterChatAgent, request: ToolRequest) -> object:
     """A chat agent says who it is."""
-    agent = await seat.register(
-        asked.name, kind="chat", interface=asked.interface, capabilities=asked.capabilities
+    agent = await session.register(
+        args.name, kind="chat", interface=args.interface, capabilities=args.capabilities
     )
-    return await _welcome(seat, agent)
+    return await _welcome(session, agent)
 
 
-async def _welcome(seat: AgentSession, agent: Agent) -> object:
-    name = await seat.agent()
-    waiting = await asyncio.to_thread(seat.desk.presence.unclaimed, name, seat.desk.starving_s)
+async def _welcome(session: AgentSession, agent: Agent) -> object:
+    name = await session.agent()
+    waiting = await asyncio.to_thread(session.server.presence.unclaimed, name, session.server.starving_s)
     view: dict[str, object] = {"name": name, "unread": waiting.unread, "inbox": f"switchboard://inbox/{name}"}
     if agent.role:
         view["role"] = agent.role
-        view["persona"] = (await asyncio.to_thread(seat.desk.personas.for_role, agent.role)).text
+        view["persona"] = (await asyncio.to_thread(session.server.personas.for_role, agent.role)).text
     return view
 
 
-async def list_agents(seat: AgentSession, asked: ListAgents, request: ToolRequest) -> object:
+async def list_agents(session: AgentSession, args: ListAgents, request: ToolRequest) -> object:
     """Who there is. Anybody may ask."""
-    found = await describe_agents(seat.desk)
-    if asked.role is not None:
-        role = agent_registry.require_role(asked.role)
+    found = await describe_agents(session.server)
+    if args.role is not None:
+        role = agent_registry.require_role(args.role)
         found = [entry for entry in found if entry.get("role") == role]
-    if asked.team is not None:
-        team = agent_registry.find_team(await (await seat.desk.post()).state(), asked.team)
+    if args.team is not None:
+        team = agent_registry.find_team(await (await session.server.store()).state(), args.team)
         found = [entry for entry in found if entry["name"] in team.members]
-    return {"you": seat.named or None, "agents": found}
+    return {"you": session.name or None, "agents": found}
 
 
-async def set_status(seat: AgentSession, asked: SetStatus, request: ToolRequest) -> object:
+async def set_status(session: AgentSession, args: SetStatus, request: ToolRequest) -> object:
     """What one is at, for others to see."""
-    name = await seat.agent()
-    await (await seat.desk.post()).update(agent_registry.set_status(name, asked.status, asked.note))
-    return {"name": name, "status": asked.status, "note": asked.note}
+    name = await session.agent()
+    await (await session.server.store()).update(agent_registry.set_status(name, args.status, args.note))
+    return {"name": name, "status": args.status, "note": args.note}
 
 
-async def assign_role(seat: AgentSession, asked: AssignRole, request: ToolRequest) -> object:
+async def assign_role(session: AgentSession, args: AssignRole, request: ToolRequest) -> object:
     """Give a role, and say which persona comes with it."""
-    name = await seat.agent()
-    post = await seat.desk.post()
-    agent = agent_registry.parse_name(asked.agent) if asked.agent else name
-    agent_registry.require_agent(agent, await post.agents())
-    role = await post.update(agent_registry.assign_role(name, agent, asked.role))
-    persona = await asyncio.to_thread(seat.desk.personas.for_role, role)
+    name = await session.agent()
+    store = await session.server.store()
+    agent = agent_registry.parse_name(args.agent) if args.agent else name
+    agent_registry.require_agent(agent, await store.agents())
+    role = await store.update(agent_registry.assign_role(name, agent, args.role))
+    persona = await asyncio.to_thread(session.server.personas.for_role, role)
     return {"agent": agent, "role": role, "persona": persona.text, "personaFile": persona.file}
 
 
-async def create_team(seat: AgentSession, asked: CreateTeam, request: ToolRequest) -> object:
+async def create_team(session: AgentSession, args: CreateTeam, request: ToolRequest) -> object:
     """Make or replace a team."""
-    name = await seat.agent()
-    post = await seat.desk.post()
-    members = [agent_registry.parse_name(member) for member in asked.members]
-    known = await post.agents()
+    name = await session.agent()
+    store = await session.server.store()
+    members = [agent_registry.parse_name(member) for member in args.members]
+    known = await store.agents()
     for member in members:
         agent_registry.require_agent(member, known)
-    team = agent_registry.parse_name(asked.team)
-    made = await post.update(agent_registry.create_team(name, team, members, asked.roles))
+    team = agent_registry.parse_name(args.team)
+    made = await store.update(agent_registry.create_team(name, team, members, args.roles))
     view = {"team": team, "kind": made.kind, "members": made.members}
     return {**view, "roles": made.roles} if made.roles else view
 

@@ -11,7 +11,7 @@ from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.inprocess.server_app import ToolRequest, ToolSpec
 from switchboard_mcp.mail import agent_registry, resources
 from switchboard_mcp.mail.messages import Action, Draft, Outcome, Priority, Sent
-from switchboard_mcp.mail.presentation import summary_view, message_view, claimed_view
+from switchboard_mcp.mail.presentation import claimed_view, message_view, summary_view
 from switchboard_mcp.mail.roles import read_role
 from switchboard_mcp.mail.session import AgentSession
 from switchboard_mcp.mail.tools.agents import MailToolArgs
@@ -103,32 +103,32 @@ class SearchMessages(MailToolArgs, kw_only=True):
     limit: Count = 20
 
 
-async def send_message(seat: AgentSession, asked: SendMessage, request: ToolRequest) -> object:
+async def send_message(session: AgentSession, args: SendMessage, request: ToolRequest) -> object:
     """One message to one agent; answered when it is stored."""
-    sender = await seat.agent()
-    seat.check_sender(sender, asked.sender)
-    post = await seat.desk.post()
-    recipient = asked.recipient
+    sender = await session.agent()
+    session.check_sender(sender, args.sender)
+    store = await session.server.store()
+    recipient = args.recipient
     if read_role(recipient) is not None:
-        recipient = agent_registry.resolve_recipient(await post.state(), recipient)
-    sent = await post.send(asked.draft(), sender=sender, recipient=recipient)
-    if "completes" in asked.metadata:
-        await seat.desk.send_workflow_notices()
+        recipient = agent_registry.resolve_recipient(await store.state(), recipient)
+    sent = await store.send(args.draft(), sender=sender, recipient=recipient)
+    if "completes" in args.metadata:
+        await session.server.send_workflow_notices()
     view = _sent_view(sent)
-    warning = await seat.desk.delivery_warning(sent.recipient)
+    warning = await session.server.delivery_warning(sent.recipient)
     return {**view, "warning": warning} if warning else view
 
 
-async def send_team_message(seat: AgentSession, asked: SendTeamMessage, request: ToolRequest) -> object:
+async def send_team_message(session: AgentSession, args: SendTeamMessage, request: ToolRequest) -> object:
     """The same message to the members of a team, each stored or refused on its own."""
-    sender = await seat.agent()
-    seat.check_sender(sender, asked.sender)
-    post = await seat.desk.post()
-    team = agent_registry.parse_name(asked.team)
-    chosen = agent_registry.addressees(await post.state(), team, asked.role, sender)
+    sender = await session.agent()
+    session.check_sender(sender, args.sender)
+    store = await session.server.store()
+    team = agent_registry.parse_name(args.team)
+    chosen = agent_registry.addressees(await store.state(), team, args.role, sender)
     played = chosen[0].role
-    draft = asked.draft(team=team, metadata={"role": played} if played else {})
-    outcomes = await post.send_to_many(
+    draft = args.draft(team=team, metadata={"role": played} if played else {})
+    outcomes = await store.send_to_many(
         draft, sender=sender, recipients=[addressee.agent for addressee in chosen]
     )
     sent = [_sent_view(outcome) for outcome in outcomes if isinstance(outcome, Sent)]
@@ -148,79 +148,79 @@ def _sent_view(sent: Sent) -> dict[str, object]:
     return {**view, "duplicate": True} if sent.duplicate else view
 
 
-async def check_inbox(seat: AgentSession, asked: CheckInbox, request: ToolRequest) -> object:
+async def check_inbox(session: AgentSession, args: CheckInbox, request: ToolRequest) -> object:
     """Look, and consume nothing."""
-    agent = await seat.agent()
-    seat.desk.note_notified(agent)
-    if asked.id is not None:
-        letter = await (await seat.desk.post()).read(agent, asked.id)
+    agent = await session.agent()
+    session.server.note_notified(agent)
+    if args.id is not None:
+        letter = await (await session.server.store()).read(agent, args.id)
         return {"place": letter.place, **message_view(letter.message)}
-    return await resources.read_inbox(seat.desk, agent, asked.limit, asked.after)
+    return await resources.read_inbox(session.server, agent, args.limit, args.after)
 
 
-async def wait_for_mail(seat: AgentSession, asked: WaitForMail, request: ToolRequest) -> object:
+async def wait_for_mail(session: AgentSession, args: WaitForMail, request: ToolRequest) -> object:
     """Wait until there is something, in slices, so that whoever waits hears that we are at it."""
-    agent = await seat.agent()
-    post = await seat.desk.post()
+    agent = await session.agent()
+    store = await session.server.store()
     loop = asyncio.get_running_loop()
     began = loop.time()
     while True:
         waited = loop.time() - began
         if waited > 0.001:
-            request.progress(round(waited, 3), asked.seconds, f"Waiting for mail to '{agent}'")
-        await seat.agent()  # still here, and still itself
-        left = asked.seconds - waited
-        letters = await post.wait(agent, max(0.0, min(TICK_S, left)), after=asked.after)
+            request.progress(round(waited, 3), args.seconds, f"Waiting for mail to '{agent}'")
+        await session.agent()  # still here, and still itself
+        left = args.seconds - waited
+        letters = await store.wait(agent, max(0.0, min(TICK_S, left)), after=args.after)
         if letters or left <= TICK_S:
             break
     if letters:
-        seat.desk.note_notified(agent)
+        session.server.note_notified(agent)
     return {"agent": agent, "messages": [summary_view(letter) for letter in letters]}
 
 
-async def claim_messages(seat: AgentSession, asked: ClaimMessages, request: ToolRequest) -> object:
+async def claim_messages(session: AgentSession, args: ClaimMessages, request: ToolRequest) -> object:
     """Take messages for a time."""
-    agent = await seat.agent()
-    seat.desk.note_notified(agent)
-    post = await seat.desk.post()
-    claimed = await post.claim(agent, limit=asked.max, lease_s=float(asked.lease_seconds))
-    seat.remember_claims(claimed)
+    agent = await session.agent()
+    session.server.note_notified(agent)
+    store = await session.server.store()
+    claimed = await store.claim(agent, limit=args.max, lease_s=float(args.lease_seconds))
+    session.remember_claims(claimed)
     return {"messages": [claimed_view(one) for one in claimed]}
 
 
-async def ack_message(seat: AgentSession, asked: AckMessage, request: ToolRequest) -> object:
+async def ack_message(session: AgentSession, args: AckMessage, request: ToolRequest) -> object:
     """Settle a message that one has claimed."""
-    agent = await seat.agent()
-    fence = asked.fence or seat.fences.get(asked.id)
+    agent = await session.agent()
+    fence = args.fence or session.fences.get(args.id)
     if fence is None:
-        message = f"Message '{asked.id}' was not claimed over this connection."
+        message = f"Message '{args.id}' was not claimed over this connection."
         hint = "Claim it first, or give the `fence` that claim_messages told."
         return failure("mail_lease_lost", message, hint=hint)
-    acked = await (await seat.desk.post()).ack(
+    acked = await (await session.server.store()).ack(
         agent,
-        asked.id,
+        args.id,
         fence=fence,
-        outcome=asked.outcome,
-        summary=asked.summary,
-        result=asked.result,
+        outcome=args.outcome,
+        summary=args.summary,
+        result=args.result,
     )
     told_of = {"id": acked.id, "outcome": acked.outcome, "receipt": acked.receipt.status}
     return {**told_of, "result": _sent_view(acked.result)} if acked.result is not None else told_of
 
 
-async def get_receipts(seat: AgentSession, asked: GetReceipts, request: ToolRequest) -> object:
+async def get_receipts(session: AgentSession, args: GetReceipts, request: ToolRequest) -> object:
     """What became of what one has sent."""
-    agent = await seat.agent()
-    found = await (await seat.desk.post()).receipts(agent, ids=asked.ids or None, limit=asked.limit)
+    agent = await session.agent()
+    found = await (await session.server.store()).receipts(agent, ids=args.ids or None, limit=args.limit)
     return {"receipts": found}
 
 
-async def search_messages(seat: AgentSession, asked: SearchMessages, request: ToolRequest) -> object:
+async def search_messages(session: AgentSession, args: SearchMessages, request: ToolRequest) -> object:
     """Look through one's own messages."""
-    agent = await seat.agent()
-    places = (asked.place,) if asked.place else ("inbox", "claimed", "archive")
-    found = await (await seat.desk.post()).search(
-        agent, asked.query, sender=asked.sender, action=asked.action, places=places, limit=asked.limit
+    agent = await session.agent()
+    places = (args.place,) if args.place else ("inbox", "claimed", "archive")
+    found = await (await session.server.store()).search(
+        agent, args.query, sender=args.sender, action=args.action, places=places, limit=args.limit
     )
     return {"messages": [summary_view(letter) for letter in found]}
 

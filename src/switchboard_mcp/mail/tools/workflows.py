@@ -62,76 +62,76 @@ class ReleasePaths(MailToolArgs, kw_only=True):
     paths: Annotated[list[str] | None, Meta(description="All of yours when left out.")] = None
 
 
-async def start_workflow(seat: AgentSession, asked: StartWorkflow, request: ToolRequest) -> object:
+async def start_workflow(session: AgentSession, args: StartWorkflow, request: ToolRequest) -> object:
     """Begin one."""
-    agent = await seat.agent()
+    agent = await session.agent()
     moved = await engine.start(
-        await seat.desk.post(), agent, asked.workflow, agents=asked.agents, subject=asked.subject
+        await session.server.store(), agent, args.workflow, agents=args.agents, subject=args.subject
     )
     return _outcome_view(moved, agent)
 
 
-async def get_workflow_state(seat: AgentSession, asked: GetWorkflowState, request: ToolRequest) -> object:
+async def get_workflow_state(session: AgentSession, args: GetWorkflowState, request: ToolRequest) -> object:
     """How one stands; for who is in none, what there is to start. Anybody may ask."""
-    post = await seat.desk.post()
-    state = await engine.send_pending_notices(post)
-    if asked.workflow is not None:
-        return run_view(engine.find(state, seat.named, asked.workflow), seat.named)
-    agent = agent_registry.parse_name(asked.agent) if asked.agent else await seat.agent()
+    store = await session.server.store()
+    state = await engine.send_pending_notices(store)
+    if args.workflow is not None:
+        return run_view(engine.find(state, session.name, args.workflow), session.named)
+    agent = agent_registry.parse_name(args.agent) if args.agent else await session.agent()
     run = engine.run_of(state, agent)
     if run is not None:
-        return run_view(run, seat.named)
+        return run_view(run, session.name)
     return {
         "agent": agent,
         "workflow": None,
         "started": [run.id for run in engine.runs(state).values() if run.started_by == agent],
-        "available": definitions_view(await engine.definitions(post)),
+        "available": definitions_view(await engine.definitions(store)),
     }
 
 
 async def complete_workflow_phase(
-    seat: AgentSession, asked: CompleteWorkflowPhase, request: ToolRequest
+    session: AgentSession, args: CompleteWorkflowPhase, request: ToolRequest
 ) -> object:
     """End the phase, or skip it."""
-    agent = await seat.agent()
-    post = await seat.desk.post()
-    workflow, onward = asked.workflow or "", asked.next or ""
-    if asked.skip_reason is not None:
-        moved = await engine.skip(post, agent, asked.phase, asked.skip_reason, workflow=workflow, next=onward)
+    agent = await session.agent()
+    store = await session.server.store()
+    workflow, onward = args.workflow or "", args.next or ""
+    if args.skip_reason is not None:
+        moved = await engine.skip(store, agent, args.phase, args.skip_reason, workflow=workflow, next=onward)
     else:
         moved = await engine.complete(
-            post,
+            store,
             agent,
-            asked.phase,
+            args.phase,
             workflow=workflow,
             next=onward,
-            artifacts=asked.artifacts,
-            note=asked.note,
+            artifacts=args.artifacts,
+            note=args.note,
         )
     return _outcome_view(moved, agent)
 
 
-async def stop_workflow(seat: AgentSession, asked: StopWorkflow, request: ToolRequest) -> object:
+async def stop_workflow(session: AgentSession, args: StopWorkflow, request: ToolRequest) -> object:
     """End it before its time."""
-    agent = await seat.agent()
-    moved = await engine.stop(await seat.desk.post(), agent, asked.reason, workflow=asked.workflow or "")
+    agent = await session.agent()
+    moved = await engine.stop(await session.server.store(), agent, args.reason, workflow=args.workflow or "")
     return _outcome_view(moved, agent)
 
 
-async def reserve_paths(seat: AgentSession, asked: ReservePaths, request: ToolRequest) -> object:
+async def reserve_paths(session: AgentSession, args: ReservePaths, request: ToolRequest) -> object:
     """Tell the others what one works on."""
-    agent = await seat.agent()
-    post = await seat.desk.post()
-    own = await post.update(reservations.reserve(agent, asked.paths, asked.minutes, asked.reason))
-    others = reservations.current(await post.state(), agent_registry.now())
+    agent = await session.agent()
+    store = await session.server.store()
+    own = await store.update(reservations.reserve(agent, args.paths, args.minutes, args.reason))
+    others = reservations.current(await store.state(), agent_registry.now())
     return {"yours": own, "others": [row for row in others if row.holder != agent]}
 
 
-async def release_paths(seat: AgentSession, asked: ReleasePaths, request: ToolRequest) -> object:
+async def release_paths(session: AgentSession, args: ReleasePaths, request: ToolRequest) -> object:
     """Tell the others that one is done there."""
-    agent = await seat.agent()
-    post = await seat.desk.post()
-    return {"released": await post.update(reservations.release(agent, asked.paths))}
+    agent = await session.agent()
+    store = await session.server.store()
+    return {"released": await store.update(reservations.release(agent, args.paths))}
 
 
 def _outcome_view(moved: engine.StepOutcome, agent: str) -> dict[str, object]:

@@ -112,4 +112,6 @@ def write_record(desk_folder: str, name: str, data: bytes) -> None:
         finally:
             os.close(folder)
     except OSError as problem:
-        raise SwitchboardError(file_operations.failure_for(problem, os.path.join(desk_folder, REVIEWS))) from None
+        raise SwitchboardError(
+            file_operations.failure_for(problem, os.path.join(desk_folder, REVIEWS))
+        ) from None

@@ -25,7 +25,7 @@ from switchboard_mcp.mail.workflows import notices
 from switchboard_mcp.mail.workflows.artifact_files import scan
 from switchboard_mcp.mail.workflows.definitions import Definition, Moment, WorkflowRun, is_active
 from switchboard_mcp.mail.workflows.library import available
-from switchboard_mcp.mail.workflows.rules import busy_failure, assign_parts
+from switchboard_mcp.mail.workflows.rules import assign_parts, busy_failure
 from switchboard_mcp.mail.workflows.steps import Complete, Event, Lapse, Skip, StopRun, advance
 from switchboard_mcp.suites.fuzzy import nearest
 
@@ -83,13 +83,13 @@ def find(state: State, agent: str, workflow: str = "") -> WorkflowRun:
     return own
 
 
-async def definitions(post: MessageStore) -> dict[str, Definition | Failure]:
+async def definitions(store: MessageStore) -> dict[str, Definition | Failure]:
     """What can be started here, or what is wrong with it."""
-    return await asyncio.to_thread(available, post.path)
+    return await asyncio.to_thread(available, store.path)
 
 
 async def start(
-    post: MessageStore,
+    store: MessageStore,
     by: str,
     name: str,
     *,
@@ -101,8 +101,8 @@ async def start(
 
     Here as below, `by` is `verified` where the caller knows it from the connection; else the step is marked.
     """
-    definition = await _definition(post, name)
-    known = await post.agents()
+    definition = await _definition(store, name)
+    known = await store.agents()
     assigned = {part: agent_registry.parse_name(agent) for part, agent in (agents or {}).items()}
     for agent in assigned.values():
         agent_registry.require_agent(agent, known)
@@ -129,13 +129,13 @@ async def start(
         _store_run(state, run)
         return run
 
-    moved = await _send_notices(post, await post.update(change))
-    await send_pending_notices(post)  # of runs that have lapsed by it
+    moved = await _send_notices(store, await store.update(change))
+    await send_pending_notices(store)  # of runs that have lapsed by it
     return moved
 
 
 async def complete(
-    post: MessageStore,
+    store: MessageStore,
     by: str,
     phase: str,
     *,
@@ -148,9 +148,9 @@ async def complete(
     """The phase is done; without a name, the one it is in. Its artifacts are looked at now; those that only a pattern
     names are in `artifacts`.
     """
-    run = find(await send_pending_notices(post), by, workflow)
+    run = find(await send_pending_notices(store), by, workflow)
     named = parse_artifacts(artifacts)
-    found = await asyncio.to_thread(scan, os.path.dirname(post.path), [*run.scan_paths(), *named])
+    found = await asyncio.to_thread(scan, os.path.dirname(store.path), [*run.scan_paths(), *named])
     done = Complete(
         phase=phase or run.phase,
         by=by,
@@ -161,11 +161,11 @@ async def complete(
         note=note,
         verified=verified,
     )
-    return await _move(post, run, done)
+    return await _move(store, run, done)
 
 
 async def skip(
-    post: MessageStore,
+    store: MessageStore,
     by: str,
     phase: str,
     reason: str,
@@ -175,7 +175,7 @@ async def skip(
     verified: bool = True,
 ) -> StepOutcome:
     """The phase is left out, for a reason that is recorded."""
-    state = await send_pending_notices(post)
+    state = await send_pending_notices(store)
     run = find(state, by, workflow)
     left_out = Skip(
         phase=phase or run.phase,
@@ -186,30 +186,30 @@ async def skip(
         leads=is_lead(state, by),
         verified=verified,
     )
-    return await _move(post, run, left_out)
+    return await _move(store, run, left_out)
 
 
 async def stop(
-    post: MessageStore, by: str, reason: str, *, workflow: str = "", verified: bool = True
+    store: MessageStore, by: str, reason: str, *, workflow: str = "", verified: bool = True
 ) -> StepOutcome:
     """End a workflow before its time, for a reason that is recorded."""
-    state = await send_pending_notices(post)
+    state = await send_pending_notices(store)
     run = find(state, by, workflow)
     ended = StopRun(by=by, when=moment(0), reason=reason, leads=is_lead(state, by), verified=verified)
-    return await _move(post, run, ended)
+    return await _move(store, run, ended)
 
 
-async def send_pending_notices(post: MessageStore) -> State:
+async def send_pending_notices(store: MessageStore) -> State:
     """The state, after telling what a process that died had left untold."""
-    state = await post.state()
+    state = await store.state()
     for run in runs(state).values():
         if run.told < len(run.steps):
-            await _send_notices(post, run)
+            await _send_notices(store, run)
     return state
 
 
-async def _move(post: MessageStore, run: WorkflowRun, event: Event) -> StepOutcome:
-    return await _send_notices(post, await post.update(state_change(run, event)))
+async def _move(store: MessageStore, run: WorkflowRun, event: Event) -> StepOutcome:
+    return await _send_notices(store, await store.update(state_change(run, event)))
 
 
 def state_change(seen: WorkflowRun, event: Event) -> Callable[[State], WorkflowRun]:
@@ -229,8 +229,8 @@ def state_change(seen: WorkflowRun, event: Event) -> Callable[[State], WorkflowR
     return change
 
 
-async def _send_notices(post: MessageStore, run: WorkflowRun) -> StepOutcome:
-    warnings = await notices.send_notices(post, run)
+async def _send_notices(store: MessageStore, run: WorkflowRun) -> StepOutcome:
+    warnings = await notices.send_notices(store, run)
 
     def change(state: State) -> None:
         now = runs(state).get(run.id)
@@ -238,7 +238,7 @@ async def _send_notices(post: MessageStore, run: WorkflowRun) -> StepOutcome:
             _store_run(state, msgspec.structs.replace(now, told=len(run.steps)))
         _drop_oldest(state)
 
-    await post.update(change)
+    await store.update(change)
     return StepOutcome(run, warnings)
 
 
@@ -263,8 +263,8 @@ def _require_free(state: State, agent: str, when: Moment) -> None:
     _store_run(state, lapsed)
 
 
-async def _definition(post: MessageStore, name: str) -> Definition:
-    known = await definitions(post)
+async def _definition(store: MessageStore, name: str) -> Definition:
+    known = await definitions(store)
     found = known.get(name)
     if found is None:
         message = f"There is no workflow called '{name[:80]}'; there are {', '.join(sorted(known))}."

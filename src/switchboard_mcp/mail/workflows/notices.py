@@ -23,7 +23,7 @@ def record_name(run: WorkflowRun) -> str:
     return f"{run.id}.json"
 
 
-async def send_notices(post: MessageStore, run: WorkflowRun) -> list[str]:
+async def send_notices(store: MessageStore, run: WorkflowRun) -> list[str]:
     """Tell those concerned how a run stands now; what could not be told or kept."""
     last = run.steps[-1] if run.steps else None
     teller = (last.by if last else "") or run.started_by
@@ -36,36 +36,36 @@ async def send_notices(post: MessageStore, run: WorkflowRun) -> list[str]:
         draft = Draft(
             action=phase.ask, payload=turn_notice(run), metadata={"workflow": run.id}, idempotency_key=key
         )
-        return await _send_all(post, draft, teller, [run.actor], verified)
-    warnings = await _store_record(post, run)
+        return await _send_all(store, draft, teller, [run.actor], verified)
+    warnings = await _store_record(store, run)
     metadata = {"workflowRecord": f".switchboard/reviews/{record_name(run)}"}
     text = f"{_title(run)} is {run.status}.\n{history(run)}"
     news = Draft(action="status_update", payload=text, metadata=metadata, idempotency_key=key)
     others = sorted(run.members - {teller, run.started_by})
-    warnings += await _send_all(post, news, teller, others, verified)
+    warnings += await _send_all(store, news, teller, others, verified)
     if run.started_by != teller:
         # Whoever had it started is waiting for how it ends.
         result = msgspec.structs.replace(news, action="submit_result")
-        warnings += await _send_all(post, result, teller, [run.started_by], verified)
+        warnings += await _send_all(store, result, teller, [run.started_by], verified)
     return warnings
 
 
 async def _send_all(
-    post: MessageStore, draft: Draft, sender: str, recipients: list[str], verified: bool
+    store: MessageStore, draft: Draft, sender: str, recipients: list[str], verified: bool
 ) -> list[str]:
     warnings = []
     for recipient in recipients:
         try:
-            await post.send(draft, sender=sender, recipient=recipient, verified=verified)
+            await store.send(draft, sender=sender, recipient=recipient, verified=verified)
         except SwitchboardError as problem:
             warnings.append(f"'{recipient}' could not be told: {problem.failure.message}")
     return warnings
 
 
-async def _store_record(post: MessageStore, run: WorkflowRun) -> list[str]:
+async def _store_record(store: MessageStore, run: WorkflowRun) -> list[str]:
     record = msgspec.json.format(msgspec.json.encode({"workflow": run, "version": 1}), indent=2) + b"\n"
     try:
-        await asyncio.to_thread(write_record, post.path, record_name(run), record)
+        await asyncio.to_thread(write_record, store.path, record_name(run), record)
     except SwitchboardError as problem:
         return [f"The record could not be written: {problem.failure.message}"]
     return []

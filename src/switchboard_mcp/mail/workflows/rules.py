@@ -14,7 +14,14 @@ from msgspec import Struct
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.mail.path_patterns import REVIEWS, artifact_path
 from switchboard_mcp.mail.roles import ROLES, read_role
-from switchboard_mcp.mail.workflows.definitions import END, Definition, Phase, WorkflowRun, fill_path, is_active
+from switchboard_mcp.mail.workflows.definitions import (
+    END,
+    Definition,
+    Phase,
+    WorkflowRun,
+    fill_path,
+    is_active,
+)
 
 # Among members these belong to their run even unnamed; results and news may concern anything.
 ASKS = frozenset({"delegate_task", "request_review"})
@@ -165,7 +172,9 @@ class RunMembership(Struct, frozen=True):
     """Whether the step that it tells of has been taken."""
 
 
-def match_message(runs: Collection[WorkflowRun], sending: MessageFacts, at: str) -> RunMembership | Failure | None:
+def match_message(
+    runs: Collection[WorkflowRun], sending: MessageFacts, at: str
+) -> RunMembership | Failure | None:
     """What a message is to the runs there are; None where it is none of theirs. A failure refuses it."""
     if sending.workflow is not None:
         run = next((run for run in runs if run.id == sending.workflow), None)
@@ -186,8 +195,12 @@ def match_message(runs: Collection[WorkflowRun], sending: MessageFacts, at: str)
 
 def busy_failure(run: WorkflowRun, agent: str, so: str) -> Failure:
     """An agent is held by a run: by which, in which phase, until when."""
-    message = f"'{agent}' is in workflow '{run.id}' and {so}. It is in phase '{run.phase}' ('{run.actor}' acts)"
-    return failure("mail_agent_busy", f"{message}, and holds '{agent}' until it ends, at the latest {run.due}.")
+    message = (
+        f"'{agent}' is in workflow '{run.id}' and {so}. It is in phase '{run.phase}' ('{run.actor}' acts)"
+    )
+    return failure(
+        "mail_agent_busy", f"{message}, and holds '{agent}' until it ends, at the latest {run.due}."
+    )
 
 
 def _match_run(run: WorkflowRun, sending: MessageFacts) -> RunMembership | Failure:

@@ -16,18 +16,18 @@ from switchboard_mcp.mail.store.store import MessageStore
 from tests.unit.mail.office import Hours
 
 
-async def dead(post: MessageStore) -> list[DeadLetter]:
-    return await post.run(lambda tx: dead_letters.list_dead_letters(tx, "coder"))
+async def dead(store: MessageStore) -> list[DeadLetter]:
+    return await store.run(lambda tx: dead_letters.list_dead_letters(tx, "coder"))
 
 
-async def requeue(post: MessageStore, dead_id: str) -> None:
-    await post.run(lambda tx: dead_letters.requeue(tx, "coder", dead_id))
+async def requeue(store: MessageStore, dead_id: str) -> None:
+    await store.run(lambda tx: dead_letters.requeue(tx, "coder", dead_id))
 
 
-async def fail_for_ever(post: MessageStore, hours: Hours) -> list[int]:
+async def fail_for_ever(store: MessageStore, hours: Hours) -> list[int]:
     """Claim and never settle, as long as there is something; which delivery each was."""
     deliveries = []
-    while taken := await post.claim("coder", lease_s=60):
+    while taken := await store.claim("coder", lease_s=60):
         deliveries += [one.deliveries for one in taken]
         hours.passed += 1
     return deliveries
@@ -39,90 +39,90 @@ async def test_a_message_that_nobody_settles_becomes_a_dead_letter_and_its_sende
     hours, told = Hours(), list[Delivery]()
     async with await MessageStore.open(
         str(workspace), watch=False, clocks=hours.clocks(), report=told.append
-    ) as post:
-        await post.register("coder")
-        sent = await post.send(Draft(action="delegate_task", payload="x"), sender="lead", recipient="coder")
-        assert await fail_for_ever(post, hours) == list(range(1, MAX_RETURNS + 2))
-        (letter,) = await dead(post)
+    ) as store:
+        await store.register("coder")
+        sent = await store.send(Draft(action="delegate_task", payload="x"), sender="lead", recipient="coder")
+        assert await fail_for_ever(store, hours) == list(range(1, MAX_RETURNS + 2))
+        (letter,) = await dead(store)
         assert (letter.id, letter.reason) == (sent.id, "It was claimed 5 times and never settled.")
-        (receipt,) = await post.receipts("lead", ids=[sent.id])
+        (receipt,) = await store.receipts("lead", ids=[sent.id])
         assert (receipt.status, receipt.error) == ("failed", letter.reason)
         assert [each.id for each in told if each.problem] == [sent.id]
-        assert (await post.verify()).sound
+        assert (await store.verify()).sound
 
 
 async def test_while_it_came_back_it_is_one_message_under_its_id(workspace: Path) -> None:
     hours = Hours()
-    async with await MessageStore.open(str(workspace), watch=False, clocks=hours.clocks()) as post:
-        await post.register("coder")
+    async with await MessageStore.open(str(workspace), watch=False, clocks=hours.clocks()) as store:
+        await store.register("coder")
         said = Draft(action="delegate_task", payload="x", idempotency_key="k")
-        sent = await post.send(said, sender="lead", recipient="coder")
-        await post.claim("coder", lease_s=60)
+        sent = await store.send(said, sender="lead", recipient="coder")
+        await store.claim("coder", lease_s=60)
         hours.passed += 1
-        await post.run(lambda tx: None)
-        (taken,) = await post.claim("coder")
-        await post.release("coder", sent.id, fence=taken.fence)
-        assert (await post.send(said, sender="lead", recipient="coder")).duplicate
-        assert (await post.read("coder", sent.id)).place == "inbox"
-        (again,) = await post.claim("coder")
+        await store.run(lambda tx: None)
+        (taken,) = await store.claim("coder")
+        await store.release("coder", sent.id, fence=taken.fence)
+        assert (await store.send(said, sender="lead", recipient="coder")).duplicate
+        assert (await store.read("coder", sent.id)).place == "inbox"
+        (again,) = await store.claim("coder")
         assert again.deliveries == 2, "who gives a message back has not failed"
-        assert (await post.ack("coder", sent.id, fence=again.fence)).outcome == "done"
-        assert (await post.verify()).sound
+        assert (await store.ack("coder", sent.id, fence=again.fence)).outcome == "done"
+        assert (await store.verify()).sound
 
 
 async def test_a_dead_letter_that_is_put_back_is_as_new(workspace: Path) -> None:
     hours = Hours()
-    async with await MessageStore.open(str(workspace), watch=False, clocks=hours.clocks()) as post:
-        await post.register("coder")
-        sent = await post.send(Draft(action="delegate_task", payload="x"), sender="lead", recipient="coder")
-        await fail_for_ever(post, hours)
-        await requeue(post, sent.id)
-        assert await dead(post) == []
+    async with await MessageStore.open(str(workspace), watch=False, clocks=hours.clocks()) as store:
+        await store.register("coder")
+        sent = await store.send(Draft(action="delegate_task", payload="x"), sender="lead", recipient="coder")
+        await fail_for_ever(store, hours)
+        await requeue(store, sent.id)
+        assert await dead(store) == []
         assert list((workspace / ".switchboard" / "deadletter" / "coder").iterdir()) == []
-        assert [each.status for each in await post.receipts("lead", ids=[sent.id])] == ["delivered"]
-        (taken,) = await post.claim("coder")
+        assert [each.status for each in await store.receipts("lead", ids=[sent.id])] == ["delivered"]
+        (taken,) = await store.claim("coder")
         assert (taken.message.id, taken.deliveries) == (sent.id, 1)
-        await post.ack("coder", sent.id, fence=taken.fence)
-        assert [each.status for each in await post.receipts("lead", ids=[sent.id])] == ["done"]
+        await store.ack("coder", sent.id, fence=taken.fence)
+        assert [each.status for each in await store.receipts("lead", ids=[sent.id])] == ["done"]
         with pytest.raises(SwitchboardError, match="has no dead letter"):
-            await requeue(post, sent.id)
+            await requeue(store, sent.id)
 
 
 async def test_what_was_to_be_typed_is_not_put_back(workspace: Path) -> None:
-    async with await MessageStore.open(str(workspace), watch=False) as post:
-        await post.register("coder")
-        sent = await post.send(Draft(action="execute", payload="ls"), sender="lead", recipient="coder")
-        await post.ack("coder", sent.id, outcome="rejected")
+    async with await MessageStore.open(str(workspace), watch=False) as store:
+        await store.register("coder")
+        sent = await store.send(Draft(action="execute", payload="ls"), sender="lead", recipient="coder")
+        await store.ack("coder", sent.id, outcome="rejected")
         with pytest.raises(SwitchboardError, match="is not typed later"):
-            await requeue(post, sent.id)
-        assert [each.id for each in await dead(post)] == [sent.id]
+            await requeue(store, sent.id)
+        assert [each.id for each in await dead(store)] == [sent.id]
 
 
 async def test_a_refused_file_that_is_put_back_is_looked_at_again(workspace: Path) -> None:
-    async with await MessageStore.open(str(workspace), watch=False) as post:
-        await post.register("coder")
+    async with await MessageStore.open(str(workspace), watch=False) as store:
+        await store.register("coder")
         inbox = workspace / ".switchboard" / "inbox" / "coder"
         said = {"id": "msg_a", "action": "status_update", "sender": "lead", "payload": "x"}
         (inbox / "msg_a.json").write_text(json.dumps({**said, "recipient": "tester"}))
         (inbox / "msg_a.json").touch()
-        while not (found := await dead(post)):
-            await post.deliver()
+        while not (found := await dead(store)):
+            await store.deliver()
         assert "`recipient` is 'tester'" in found[0].reason
         file = workspace / ".switchboard" / found[0].file
         with pytest.raises(SwitchboardError, match="`recipient` is 'tester'") as still:
-            await requeue(post, found[0].id)
+            await requeue(store, found[0].id)
         assert str(file) in (still.value.failure.hint or "")
-        assert await dead(post) == found
+        assert await dead(store) == found
         file.write_text(json.dumps({**said, "recipient": "coder"}))
-        await requeue(post, found[0].id)
-        assert [each.message.id for each in await post.peek("coder")] == ["msg_a"]
-        assert [each.status for each in await post.receipts("lead", ids=["msg_a"])] == ["delivered"]
-        assert await dead(post) == []
+        await requeue(store, found[0].id)
+        assert [each.message.id for each in await store.peek("coder")] == ["msg_a"]
+        assert [each.status for each in await store.receipts("lead", ids=["msg_a"])] == ["delivered"]
+        assert await dead(store) == []
 
 
 async def test_a_file_that_is_named_like_no_message_is_not_put_back(workspace: Path) -> None:
-    async with await MessageStore.open(str(workspace), watch=False) as post:
-        await post.register("coder")
+    async with await MessageStore.open(str(workspace), watch=False) as store:
+        await store.register("coder")
         folder = workspace / ".switchboard" / "deadletter" / "coder"
         await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True)
         said = {
@@ -134,4 +134,4 @@ async def test_a_file_that_is_named_like_no_message_is_not_put_back(workspace: P
         }
         (folder / "foreign_1794763083554934_notes.txt").write_text(json.dumps(said))
         with pytest.raises(SwitchboardError, match=r"'notes\.txt' is not msg_"):
-            await requeue(post, "foreign_1794763083554934_notes.txt")
+            await requeue(store, "foreign_1794763083554934_notes.txt")

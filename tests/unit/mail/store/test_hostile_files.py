@@ -58,7 +58,7 @@ def picture(folder: Path) -> dict[str, tuple[bytes, int, int]]:
 
 
 @pytest_asyncio.fixture
-async def post(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MessageStore]:
+async def store(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MessageStore]:
     # Nothing here is still being written.
     monkeypatch.setattr(dropped_files, "SETTLE_S", 0.0)
     async with await MessageStore.open(str(workspace), watch=False) as opened:
@@ -77,17 +77,17 @@ NAMES = ["", " ", ".", "..", "../coder", "a/b", "a\\b", "coder\0", "coder\n", " 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_name_outside_the_allowlist_is_refused_everywhere(
-    post: MessageStore, name: str, workspace: Path
+    store: MessageStore, name: str, workspace: Path
 ) -> None:
     before = picture(workspace)
     for asked in (
-        post.send(draft(), sender="lead", recipient=name),
-        post.send(draft(), sender=name, recipient="coder"),
-        post.register(name),
-        post.peek(name),
-        post.claim(name),
-        post.ack(name, "msg_1", fence=1),
-        post.receipts(name),
+        store.send(draft(), sender="lead", recipient=name),
+        store.send(draft(), sender=name, recipient="coder"),
+        store.register(name),
+        store.peek(name),
+        store.claim(name),
+        store.ack(name, "msg_1", fence=1),
+        store.receipts(name),
     ):
         with pytest.raises(SwitchboardError) as refused:
             await asked
@@ -96,12 +96,12 @@ async def test_a_name_outside_the_allowlist_is_refused_everywhere(
 
 
 @pytest.mark.parametrize("message_id", ["../../../etc/passwd", "msg_*", "", "msg_a.b", "x" * 5000])
-async def test_an_id_is_never_a_path(post: MessageStore, message_id: str) -> None:
-    for asked in (post.read("coder", message_id), post.ack("coder", message_id)):
+async def test_an_id_is_never_a_path(store: MessageStore, message_id: str) -> None:
+    for asked in (store.read("coder", message_id), store.ack("coder", message_id)):
         with pytest.raises(SwitchboardError) as refused:
             await asked
         assert refused.value.failure.code == "mail_not_found"
-    assert await post.receipts("lead", ids=[message_id]) == []
+    assert await store.receipts("lead", ids=[message_id]) == []
 
 
 def symlink(target: Path, outside: Path) -> None:
@@ -154,7 +154,7 @@ def foreign_owner(target: Path, outside: Path) -> None:
 )
 @pytest.mark.parametrize("name", ["msg_evil.json", "msg_0000000000000001_0123456789abcdef.json", "notes.txt"])
 async def test_what_is_no_plain_file_of_ours_becomes_a_dead_letter_and_is_not_followed(
-    post: MessageStore,
+    store: MessageStore,
     workspace: Path,
     outside: Path,
     make: Callable[[Path, Path], None],
@@ -163,10 +163,10 @@ async def test_what_is_no_plain_file_of_ours_becomes_a_dead_letter_and_is_not_fo
 ) -> None:
     make(inbox(workspace) / name, outside)
     before = picture(outside)
-    (told,) = await post.deliver("coder")
+    (told,) = await store.deliver("coder")
     assert told.problem is not None
     assert reason in told.problem.message
-    assert await post.peek("coder") == []
+    assert await store.peek("coder") == []
     assert list(inbox(workspace).iterdir()) == []
     assert picture(outside) == before
     dead = sorted(path.name for path in (workspace / ".switchboard" / "deadletter" / "coder").iterdir())
@@ -199,89 +199,89 @@ async def test_what_is_no_plain_file_of_ours_becomes_a_dead_letter_and_is_not_fo
     ids=lambda value: value if isinstance(value, str) else "",
 )
 async def test_a_malformed_message_becomes_a_dead_letter_with_the_reason(
-    post: MessageStore, workspace: Path, data: bytes, reason: str
+    store: MessageStore, workspace: Path, data: bytes, reason: str
 ) -> None:
     (inbox(workspace) / "msg_bad.json").write_bytes(data)
-    (told,) = await post.deliver("coder")
+    (told,) = await store.deliver("coder")
     assert told.problem is not None
     assert reason in told.problem.message
     (why,) = (workspace / ".switchboard" / "deadletter" / "coder").glob("*.reason.json")
     assert json.loads(why.read_text())["reason"] == told.problem.message
-    assert (await post.verify()).sound
+    assert (await store.verify()).sound
 
 
-async def test_the_sender_of_a_refused_file_hears_why(post: MessageStore, workspace: Path) -> None:
+async def test_the_sender_of_a_refused_file_hears_why(store: MessageStore, workspace: Path) -> None:
     (inbox(workspace) / "msg_bad.json").write_bytes(said(id="msg_bad", action="rm"))
-    await post.deliver()
-    (receipt,) = await post.receipts("lead")
+    await store.deliver()
+    (receipt,) = await store.receipts("lead")
     assert (receipt.in_reply_to, receipt.status) == ("msg_bad", "refused")
     assert "action" in str(receipt.error)
     (inbox(workspace) / "msg_bad.json").write_bytes(said(id="msg_bad"))
-    await post.deliver()
-    (receipt,) = await post.receipts("lead")
+    await store.deliver()
+    (receipt,) = await store.receipts("lead")
     assert receipt.status == "delivered", "a corrected one is welcome"
 
 
 async def test_a_file_that_is_still_being_written_is_left_alone(
-    post: MessageStore, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    store: MessageStore, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dropped_files, "SETTLE_S", 1000.0)
     slow = inbox(workspace) / "msg_slow.json"
     slow.write_bytes(said(id="msg_slow")[:20])
     (inbox(workspace) / ".hidden").write_bytes(b"{")
     (inbox(workspace) / "msg_half.json.tmp").write_bytes(b"{")
-    assert await post.deliver() == []
+    assert await store.deliver() == []
     slow.write_bytes(said(id="msg_slow"))
-    (told,) = await post.deliver()
+    (told,) = await store.deliver()
     assert told.id == "msg_slow"
 
 
-async def test_who_says_to_be_verified_is_not(post: MessageStore, workspace: Path) -> None:
+async def test_who_says_to_be_verified_is_not(store: MessageStore, workspace: Path) -> None:
     claim = {"verified": True, "seal": "0" * 32}
     native = "msg_1700000000000000_0123456789abcdef"
     (inbox(workspace) / f"{native}.json").write_bytes(said(id=native, metadata=claim))
-    (letter,) = await post.peek("coder")
+    (letter,) = await store.peek("coder")
     assert letter.message.id == native
     assert letter.verified is False
     assert letter.message.verified is False
 
 
 async def test_a_sealed_message_cannot_be_played_to_somebody_else(
-    post: MessageStore, workspace: Path
+    store: MessageStore, workspace: Path
 ) -> None:
-    sent = await post.send(draft(), sender="lead", recipient="coder")
+    sent = await store.send(draft(), sender="lead", recipient="coder")
     original = inbox(workspace) / f"{sent.id}.json"
     for copy in (workspace / ".switchboard/inbox/lead" / original.name, original.with_name("msg_2_b.json")):
         copy.write_bytes(original.read_bytes())
-    assert await post.peek("lead") == []
-    found = await post.peek("coder")
+    assert await store.peek("lead") == []
+    found = await store.peek("coder")
     assert sorted(each.verified for each in found) in ([True], [False, True])
     assert [each.message.id for each in found if each.verified] == [sent.id]
 
 
 async def test_a_message_that_is_changed_after_delivery_is_no_longer_verified(
-    post: MessageStore, workspace: Path
+    store: MessageStore, workspace: Path
 ) -> None:
-    sent = await post.send(draft("pay 1"), sender="lead", recipient="coder")
+    sent = await store.send(draft("pay 1"), sender="lead", recipient="coder")
     path = inbox(workspace) / f"{sent.id}.json"
-    assert [each.verified for each in await post.peek("coder")] == [True]
+    assert [each.verified for each in await store.peek("coder")] == [True]
     path.write_bytes(path.read_bytes().replace(b"pay 1", b"pay 9"))
-    taken = await post.claim("coder")
+    taken = await store.claim("coder")
     assert [each.verified for each in taken] == [False]
 
 
 async def test_an_inbox_that_leads_elsewhere_is_not_written_to(
-    post: MessageStore, workspace: Path, outside: Path
+    store: MessageStore, workspace: Path, outside: Path
 ) -> None:
     (workspace / ".switchboard" / "inbox" / "mole").symlink_to(outside, target_is_directory=True)
     before = picture(outside)
     with pytest.raises(SwitchboardError) as refused:
-        await post.send(draft(), sender="lead", recipient="mole")
+        await store.send(draft(), sender="lead", recipient="mole")
     assert refused.value.failure.code == "mail_unsafe"
-    assert "mole" not in await post.agents()
-    await post.deliver()
-    await post.repair()
-    told = [finding.path for finding in (await post.verify()).findings]
+    assert "mole" not in await store.agents()
+    await store.deliver()
+    await store.repair()
+    told = [finding.path for finding in (await store.verify()).findings]
     assert "inbox/mole" in told
     assert picture(outside) == before
 
@@ -290,8 +290,8 @@ async def test_an_inbox_that_leads_elsewhere_is_not_written_to(
 async def test_a_folder_of_the_desk_that_leads_elsewhere_is_not_followed(
     workspace: Path, outside: Path, place: str
 ) -> None:
-    async with await MessageStore.open(str(workspace), watch=False) as post:
-        await post.register("coder")
+    async with await MessageStore.open(str(workspace), watch=False) as store:
+        await store.register("coder")
     (workspace / ".switchboard" / place).rename(workspace / "moved")
     (workspace / ".switchboard" / place).symlink_to(outside, target_is_directory=True)
     before = picture(outside)
@@ -312,16 +312,16 @@ async def refusals(workspace: Path) -> list[str]:
             told.append(refused.failure.code)
             return None
 
-    post = await attempt(MessageStore.open(str(workspace), watch=False))
-    if not isinstance(post, MessageStore):
+    store = await attempt(MessageStore.open(str(workspace), watch=False))
+    if not isinstance(store, MessageStore):
         return told
-    async with post:
-        sent = await attempt(post.send(draft(), sender="lead", recipient="coder"))
-        await attempt(post.claim("coder"))
-        await attempt(post.ack("coder", sent.id if isinstance(sent, Sent) else "msg_1", outcome="rejected"))
-        await attempt(post.receipts("lead"))
-        await attempt(post.repair())
-        await attempt(post.verify())
+    async with store:
+        sent = await attempt(store.send(draft(), sender="lead", recipient="coder"))
+        await attempt(store.claim("coder"))
+        await attempt(store.ack("coder", sent.id if isinstance(sent, Sent) else "msg_1", outcome="rejected"))
+        await attempt(store.receipts("lead"))
+        await attempt(store.repair())
+        await attempt(store.verify())
     return told
 
 
@@ -339,19 +339,19 @@ async def test_a_tree_that_is_a_link_or_open_to_others_is_refused(workspace: Pat
         await MessageStore.open(str(workspace))
 
 
-async def test_folders_that_differ_in_case_are_not_agents(post: MessageStore, workspace: Path) -> None:
+async def test_folders_that_differ_in_case_are_not_agents(store: MessageStore, workspace: Path) -> None:
     (workspace / ".switchboard" / "inbox" / "Coder").mkdir(mode=0o700)
     (workspace / ".switchboard" / "inbox" / "Coder" / "msg_x.json").write_bytes(said())
-    sent = await post.send(draft(), sender="LEAD", recipient="Coder")
+    sent = await store.send(draft(), sender="LEAD", recipient="Coder")
     assert sent.recipient == "coder"
-    assert await post.agents() == ["coder", "lead"]
-    await post.deliver()
-    assert [each.message.id for each in await post.peek("CODER")] == [sent.id]
-    assert "inbox/Coder" in [finding.path for finding in (await post.verify()).findings]
+    assert await store.agents() == ["coder", "lead"]
+    await store.deliver()
+    assert [each.message.id for each in await store.peek("CODER")] == [sent.id]
+    assert "inbox/Coder" in [finding.path for finding in (await store.verify()).findings]
 
 
-async def test_the_tree_is_for_its_owner_alone(post: MessageStore, workspace: Path) -> None:
-    await post.send(draft(), sender="lead", recipient="coder")
+async def test_the_tree_is_for_its_owner_alone(store: MessageStore, workspace: Path) -> None:
+    await store.send(draft(), sender="lead", recipient="coder")
     modes = {path: mode & 0o777 for path, (_, _, mode) in picture(workspace / ".switchboard").items()}
     assert {path: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
 
@@ -370,11 +370,11 @@ async def test_a_file_system_without_locks_is_named_at_once(
 async def test_every_dropped_file_is_reported(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dropped_files, "SETTLE_S", 0.0)
     told: list[Delivery] = []
-    async with await MessageStore.open(str(workspace), watch=False, report=told.append) as post:
-        await post.register("coder")
+    async with await MessageStore.open(str(workspace), watch=False, report=told.append) as store:
+        await store.register("coder")
         (inbox(workspace) / "msg_a.json").write_bytes(said(id="msg_a"))
         (inbox(workspace) / "msg_b.json").write_bytes(b"no")
-        await post.peek("coder")
+        await store.peek("coder")
     assert {each.file: each.problem is None for each in told} == {"msg_a.json": True, "msg_b.json": False}
 
 
@@ -384,19 +384,19 @@ async def test_every_dropped_file_is_reported(workspace: Path, monkeypatch: pyte
     [{"sender": "../../../outside"}, {"id": "msg_/../../../../outside/x"}, {"recipient": "../../../outside"}],
 )
 async def test_a_message_that_was_changed_leads_nobody_out_of_the_tree(
-    post: MessageStore, workspace: Path, outside: Path, changes: dict[str, str], claimed: bool
+    store: MessageStore, workspace: Path, outside: Path, changes: dict[str, str], claimed: bool
 ) -> None:
-    sent = await post.send(draft(), sender="lead", recipient="coder")
-    (taken,) = await post.claim("coder")
+    sent = await store.send(draft(), sender="lead", recipient="coder")
+    (taken,) = await store.claim("coder")
     if not claimed:
-        await post.ack("coder", sent.id, fence=taken.fence)
+        await store.ack("coder", sent.id, fence=taken.fence)
     (file,) = (workspace / ".switchboard" / ("claimed" if claimed else "archive") / "coder").iterdir()
     file.write_bytes(json.dumps(json.loads(file.read_bytes()) | changes).encode())
     before = picture(outside)
     if claimed:
         with pytest.raises(SwitchboardError, match="has ended"):
-            await post.ack("coder", sent.id, fence=taken.fence)
-    await post.repair()
-    await prune(post, 0)
+            await store.ack("coder", sent.id, fence=taken.fence)
+    await store.repair()
+    await prune(store, 0)
     assert picture(outside) == before
     assert file.exists()

@@ -18,15 +18,15 @@ from switchboard_mcp.mail.store.store import MessageStore
 
 
 @pytest_asyncio.fixture
-async def post(tmp_path: Path) -> AsyncIterator[MessageStore]:
+async def store(tmp_path: Path) -> AsyncIterator[MessageStore]:
     async with await MessageStore.open(str(tmp_path), watch=False) as opened:
         await opened.register("far")
         await opened.send(Draft(action="status_update", payload="p"), sender="near", recipient="far")
         yield opened
 
 
-def is_locked(post: MessageStore, agent: str) -> bool:
-    descriptor = os.open(os.path.join(post.path, "locks", f"{agent}.lock"), os.O_RDWR)
+def is_locked(store: MessageStore, agent: str) -> bool:
+    descriptor = os.open(os.path.join(store.path, "locks", f"{agent}.lock"), os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -40,20 +40,20 @@ def is_locked(post: MessageStore, agent: str) -> bool:
     ("move", "place"), [(remote_outbox.archive_shipped, "archive"), (remote_outbox.return_to_inbox, "inbox")]
 )
 async def test_what_is_on_its_way_is_moved_under_its_readers_lock(
-    post: MessageStore,
+    store: MessageStore,
     monkeypatch: pytest.MonkeyPatch,
     move: Callable[[Transaction, Iterable[MessageInTransit]], None],
     place: str,
 ) -> None:
-    taken = await post.run(lambda tx: remote_outbox.ship(tx, ["far"], "0" * 12, 1, 10, 1_000_000))
+    taken = await store.run(lambda tx: remote_outbox.ship(tx, ["far"], "0" * 12, 1, 10, 1_000_000))
     seen: list[bool] = []
     before = file_operations.move
 
     def watched(folder: int, name: str, target_folder: int, target: str) -> None:
-        seen.append(is_locked(post, "far"))
+        seen.append(is_locked(store, "far"))
         before(folder, name, target_folder, target)
 
     monkeypatch.setattr(file_operations, "move", watched)
-    await post.run(lambda tx: move(tx, [parcel.shipped for parcel in taken]))
+    await store.run(lambda tx: move(tx, [parcel.shipped for parcel in taken]))
     assert seen == [True]
-    assert (await post.verify()).counts[place] == 1
+    assert (await store.verify()).counts[place] == 1

@@ -28,7 +28,7 @@ def draft(payload: str = "hello", **more: object) -> Draft:
 
 
 @pytest_asyncio.fixture
-async def post(workspace: Path) -> AsyncIterator[MessageStore]:
+async def store(workspace: Path) -> AsyncIterator[MessageStore]:
     async with await MessageStore.open(str(workspace), watch=False) as opened:
         for name in ("lead", "coder 1", "reviewer"):
             await opened.register(name)
@@ -51,10 +51,10 @@ def names(folder: Path) -> list[str]:
 
 class TestSending:
     async def test_a_message_is_a_file_with_the_keys_of_the_protocol(
-        self, post: MessageStore, workspace: Path
+        self, store: MessageStore, workspace: Path
     ) -> None:
         said = draft("do it", reply_to="msg_0", team="t", metadata={"a": 1}, priority="high")
-        sent = await post.send(said, sender="lead", recipient="coder 1")
+        sent = await store.send(said, sender="lead", recipient="coder 1")
         message = json.loads((tree(workspace) / "inbox" / "coder-1" / f"{sent.id}.json").read_text())
         seal = message["metadata"].pop("seal")
         assert len(seal) == 32
@@ -72,9 +72,9 @@ class TestSending:
         }
 
     async def test_its_receipt_is_a_file_with_the_keys_of_the_protocol(
-        self, post: MessageStore, workspace: Path
+        self, store: MessageStore, workspace: Path
     ) -> None:
-        sent = await post.send(draft(), sender="lead", recipient="coder-1")
+        sent = await store.send(draft(), sender="lead", recipient="coder-1")
         receipt = json.loads((tree(workspace) / "outbox" / "lead" / f"receipt_{sent.id}.json").read_text())
         assert receipt.pop("processedAt").endswith("Z")
         assert receipt == {
@@ -85,41 +85,41 @@ class TestSending:
             "error": None,
         }
 
-    async def test_an_unknown_recipient_is_an_error_with_the_nearest_names(self, post: MessageStore) -> None:
-        problem = await refused(post.send(draft(), sender="lead", recipient="codr-1"))
+    async def test_an_unknown_recipient_is_an_error_with_the_nearest_names(self, store: MessageStore) -> None:
+        problem = await refused(store.send(draft(), sender="lead", recipient="codr-1"))
         assert problem.code == "mail_recipient_unknown"
         assert problem.nearest == ["coder-1"]
 
-    async def test_many_are_answered_each_on_its_own(self, post: MessageStore) -> None:
-        answers = await post.send_to_many(
+    async def test_many_are_answered_each_on_its_own(self, store: MessageStore) -> None:
+        answers = await store.send_to_many(
             draft(), sender="lead", recipients=["coder 1", "nobody", "reviewer"]
         )
         assert [type(each) for each in answers] == [Sent, Failure, Sent]
 
-    async def test_what_ends_a_phase_goes_to_one_reader(self, post: MessageStore) -> None:
+    async def test_what_ends_a_phase_goes_to_one_reader(self, store: MessageStore) -> None:
         said = draft(metadata={"workflow": "w", "completes": "review"})
-        told = await refused(post.send_to_many(said, sender="lead", recipients=["coder 1", "reviewer"]))
+        told = await refused(store.send_to_many(said, sender="lead", recipients=["coder 1", "reviewer"]))
         assert told.message == "A letter that ends a phase goes to one reader."
 
-    async def test_the_same_key_is_one_message_wherever_it_is_by_now(self, post: MessageStore) -> None:
+    async def test_the_same_key_is_one_message_wherever_it_is_by_now(self, store: MessageStore) -> None:
         said = draft(idempotency_key="k")
-        first = await post.send(said, sender="lead", recipient="coder-1")
+        first = await store.send(said, sender="lead", recipient="coder-1")
         answers = await asyncio.gather(
-            *(post.send(said, sender="lead", recipient="coder-1") for _ in range(5))
+            *(store.send(said, sender="lead", recipient="coder-1") for _ in range(5))
         )
         assert {(each.id, each.duplicate) for each in answers} == {(first.id, True)}
-        (taken,) = await post.claim("coder-1")
-        assert (await post.send(said, sender="lead", recipient="coder-1")).id == first.id
-        await post.ack("coder-1", first.id, fence=taken.fence)
-        assert (await post.send(said, sender="lead", recipient="coder-1")).id == first.id
-        assert (await post.send(said, sender="reviewer", recipient="coder-1")).duplicate is False
-        assert (await post.verify()).counts["inbox"] == 1
+        (taken,) = await store.claim("coder-1")
+        assert (await store.send(said, sender="lead", recipient="coder-1")).id == first.id
+        await store.ack("coder-1", first.id, fence=taken.fence)
+        assert (await store.send(said, sender="lead", recipient="coder-1")).id == first.id
+        assert (await store.send(said, sender="reviewer", recipient="coder-1")).duplicate is False
+        assert (await store.verify()).counts["inbox"] == 1
 
     async def test_a_retry_is_a_duplicate_whatever_the_gates_say_by_now(
-        self, post: MessageStore, workspace: Path
+        self, store: MessageStore, workspace: Path
     ) -> None:
         said = draft(idempotency_key="k")
-        first = await post.send(said, sender="lead", recipient="coder-1")
+        first = await store.send(said, sender="lead", recipient="coder-1")
         never = failure("mail_message_invalid", "Not any more.")
         async with await MessageStore.open(
             str(workspace), watch=False, rules=[lambda message: never]
@@ -129,63 +129,65 @@ class TestSending:
             assert await refused(closed.send(draft(), sender="lead", recipient="coder-1")) == never
 
     async def test_a_large_payload_goes_as_an_attachment_with_its_hash(
-        self, post: MessageStore, workspace: Path
+        self, store: MessageStore, workspace: Path
     ) -> None:
         text = "ä" * 600_000
-        sent = await post.send(draft(text), sender="lead", recipient="coder-1")
-        (letter,) = await post.peek("coder-1")
+        sent = await store.send(draft(text), sender="lead", recipient="coder-1")
+        (letter,) = await store.peek("coder-1")
         assert len(letter.message.payload) < 3_000
         record = letter.message.metadata["attachment"]
         assert record["bytes"] == 1_200_000
         assert (tree(workspace) / record["file"]).read_text() == text
-        assert (await post.attachment(letter.message)).decode() == text
+        assert (await store.attachment(letter.message)).decode() == text
         (tree(workspace) / record["file"]).write_text("other")
-        problem = await refused(post.attachment(letter.message))
+        problem = await refused(store.attachment(letter.message))
         assert "changed" in problem.message
         assert sent.id == letter.message.id
 
-    async def test_what_cannot_be_a_message_is_refused(self, post: MessageStore) -> None:
+    async def test_what_cannot_be_a_message_is_refused(self, store: MessageStore) -> None:
         for wrong in (
             draft(idempotency_key=""),
             draft(ack_by="soon"),
             draft("\ud800"),
             draft(metadata={"a": object()}),
         ):
-            problem = await refused(post.send(wrong, sender="lead", recipient="coder-1"))
+            problem = await refused(store.send(wrong, sender="lead", recipient="coder-1"))
             assert problem.code == "mail_message_invalid"
         too_much = draft(metadata={"a": "x" * 70_000})
         assert (
-            await refused(post.send(too_much, sender="lead", recipient="coder-1"))
+            await refused(store.send(too_much, sender="lead", recipient="coder-1"))
         ).code == "mail_too_large"
-        assert await post.peek("coder-1") == []
+        assert await store.peek("coder-1") == []
 
-    async def test_reserved_keys_are_the_desks(self, post: MessageStore) -> None:
+    async def test_reserved_keys_are_the_desks(self, store: MessageStore) -> None:
         said = draft(
             metadata={"verified": False, "seal": "x", "attachment": {"file": "/etc/passwd"}, "mine": 1}
         )
-        await post.send(said, sender="lead", recipient="coder-1")
-        (letter,) = await post.peek("coder-1")
+        await store.send(said, sender="lead", recipient="coder-1")
+        (letter,) = await store.peek("coder-1")
         assert letter.message.metadata == {"mine": 1, "verified": True}
 
     async def test_a_closed_desk_accepts_nothing(self, workspace: Path) -> None:
-        post = await MessageStore.open(str(workspace), watch=False)
-        await post.register("coder")
-        await post.close()
-        assert (await refused(post.send(draft(), sender="lead", recipient="coder"))).code == "shutting_down"
+        store = await MessageStore.open(str(workspace), watch=False)
+        await store.register("coder")
+        await store.close()
+        assert (await refused(store.send(draft(), sender="lead", recipient="coder"))).code == "shutting_down"
         assert names(tree(workspace) / "tmp") == []
 
     async def test_nothing_is_accepted_after_the_folder_has_vanished(
-        self, post: MessageStore, workspace: Path
+        self, store: MessageStore, workspace: Path
     ) -> None:
         tree(workspace).rename(workspace / "elsewhere")
-        problem = await refused(post.send(draft(), sender="lead", recipient="coder-1"))
+        problem = await refused(store.send(draft(), sender="lead", recipient="coder-1"))
         assert problem.code == "mail_not_stored"
         assert "has vanished" in problem.message
         assert names(workspace / "elsewhere" / "inbox" / "coder-1") == []
         (workspace / "elsewhere").rename(tree(workspace))
-        await post.send(draft(), sender="lead", recipient="coder-1")
+        await store.send(draft(), sender="lead", recipient="coder-1")
 
-    async def test_a_fault_in_a_gate_is_that_senders_alone(self, post: MessageStore, workspace: Path) -> None:
+    async def test_a_fault_in_a_gate_is_that_senders_alone(
+        self, store: MessageStore, workspace: Path
+    ) -> None:
         def gate(message: MailMessage) -> MailMessage:
             if message.payload == "bad":
                 raise ZeroDivisionError
@@ -201,61 +203,63 @@ class TestSending:
 
 
 class TestReading:
-    async def test_looking_consumes_nothing(self, post: MessageStore, workspace: Path) -> None:
-        sent = await post.send(draft(), sender="lead", recipient="coder-1")
+    async def test_looking_consumes_nothing(self, store: MessageStore, workspace: Path) -> None:
+        sent = await store.send(draft(), sender="lead", recipient="coder-1")
         before = names(tree(workspace) / "inbox" / "coder-1")
         for _ in range(3):
-            assert [each.message.id for each in await post.peek("coder-1")] == [sent.id]
-            assert (await post.read("coder-1", sent.id)).place == "inbox"
+            assert [each.message.id for each in await store.peek("coder-1")] == [sent.id]
+            assert (await store.read("coder-1", sent.id)).place == "inbox"
         assert names(tree(workspace) / "inbox" / "coder-1") == before
 
-    async def test_a_message_can_be_read_wherever_it_is(self, post: MessageStore) -> None:
-        sent = await post.send(draft(), sender="lead", recipient="coder-1")
-        (taken,) = await post.claim("coder-1")
-        assert (await post.read("coder-1", sent.id)).place == "claimed"
-        await post.ack("coder-1", sent.id, fence=taken.fence, outcome="rejected", summary="No.")
-        letter = await post.read("coder-1", sent.id)
+    async def test_a_message_can_be_read_wherever_it_is(self, store: MessageStore) -> None:
+        sent = await store.send(draft(), sender="lead", recipient="coder-1")
+        (taken,) = await store.claim("coder-1")
+        assert (await store.read("coder-1", sent.id)).place == "claimed"
+        await store.ack("coder-1", sent.id, fence=taken.fence, outcome="rejected", summary="No.")
+        letter = await store.read("coder-1", sent.id)
         assert (letter.place, letter.outcome, letter.reason) == ("deadletter", "rejected", "No.")
 
-    async def test_seen_ones_can_be_left_out(self, post: MessageStore) -> None:
-        sent = [await post.send(draft(), sender="lead", recipient="coder-1") for _ in range(3)]
-        found = await post.peek("coder-1", exclude={sent[0].id, sent[2].id})
+    async def test_seen_ones_can_be_left_out(self, store: MessageStore) -> None:
+        sent = [await store.send(draft(), sender="lead", recipient="coder-1") for _ in range(3)]
+        found = await store.peek("coder-1", exclude={sent[0].id, sent[2].id})
         assert [each.message.id for each in found] == [sent[1].id]
-        after = (await post.peek("coder-1"))[0].order
-        assert len(await post.peek("coder-1", after=after)) == 2
-        assert len(await post.peek("coder-1", limit=2)) == 2
+        after = (await store.peek("coder-1"))[0].order
+        assert len(await store.peek("coder-1", after=after)) == 2
+        assert len(await store.peek("coder-1", limit=2)) == 2
 
-    async def test_search_ranks_words_and_filters(self, post: MessageStore) -> None:
+    async def test_search_ranks_words_and_filters(self, store: MessageStore) -> None:
         for text in ("fix the parser", "write docs", "parser parser"):
-            await post.send(draft(text), sender="lead", recipient="coder-1")
-        await post.send(draft("parser"), sender="reviewer", recipient="coder-1")
-        found = await post.search("coder-1", "parser", sender="lead")
+            await store.send(draft(text), sender="lead", recipient="coder-1")
+        await store.send(draft("parser"), sender="reviewer", recipient="coder-1")
+        found = await store.search("coder-1", "parser", sender="lead")
         assert [each.message.payload for each in found] == ["parser parser", "fix the parser"]
-        assert [each.message.sender for each in await post.search("coder-1", limit=1)] == ["reviewer"]
-        assert await post.search("coder-1", action="execute") == []
+        assert [each.message.sender for each in await store.search("coder-1", limit=1)] == ["reviewer"]
+        assert await store.search("coder-1", action="execute") == []
 
-    async def test_receipts_come_newest_first(self, post: MessageStore) -> None:
-        one = await post.send(draft(), sender="lead", recipient="coder-1")
-        two = await post.send(draft(), sender="lead", recipient="reviewer")
-        assert {each.in_reply_to for each in await post.receipts("lead")} == {one.id, two.id}
-        assert [each.in_reply_to for each in await post.receipts("lead", ids=[one.id])] == [one.id]
-        assert len(await post.receipts("lead", limit=1)) == 1
+    async def test_receipts_come_newest_first(self, store: MessageStore) -> None:
+        one = await store.send(draft(), sender="lead", recipient="coder-1")
+        two = await store.send(draft(), sender="lead", recipient="reviewer")
+        assert {each.in_reply_to for each in await store.receipts("lead")} == {one.id, two.id}
+        assert [each.in_reply_to for each in await store.receipts("lead", ids=[one.id])] == [one.id]
+        assert len(await store.receipts("lead", limit=1)) == 1
 
 
 class TestClaims:
-    async def test_a_claimed_message_is_nobody_elses(self, post: MessageStore, workspace: Path) -> None:
-        await post.send(draft(), sender="lead", recipient="coder-1")
+    async def test_a_claimed_message_is_nobody_elses(self, store: MessageStore, workspace: Path) -> None:
+        await store.send(draft(), sender="lead", recipient="coder-1")
         async with await MessageStore.open(str(workspace), watch=False) as other:
-            taken = await asyncio.gather(*(each.claim("coder-1") for each in (post, other) for _ in range(5)))
+            taken = await asyncio.gather(
+                *(each.claim("coder-1") for each in (store, other) for _ in range(5))
+            )
         assert sum(map(len, taken)) == 1
-        assert await post.peek("coder-1") == []
+        assert await store.peek("coder-1") == []
 
-    async def test_urgent_ones_come_first_but_no_sender_overtakes_itself(self, post: MessageStore) -> None:
-        await post.send(draft("l1", priority="low"), sender="lead", recipient="coder-1")
-        await post.send(draft("r1"), sender="reviewer", recipient="coder-1")
-        await post.send(draft("l2", priority="urgent"), sender="lead", recipient="coder-1")
-        await post.send(draft("r2", priority="high"), sender="reviewer", recipient="coder-1")
-        taken = await post.claim("coder-1", limit=10)
+    async def test_urgent_ones_come_first_but_no_sender_overtakes_itself(self, store: MessageStore) -> None:
+        await store.send(draft("l1", priority="low"), sender="lead", recipient="coder-1")
+        await store.send(draft("r1"), sender="reviewer", recipient="coder-1")
+        await store.send(draft("l2", priority="urgent"), sender="lead", recipient="coder-1")
+        await store.send(draft("r2", priority="high"), sender="reviewer", recipient="coder-1")
+        taken = await store.claim("coder-1", limit=10)
         assert [each.message.payload for each in taken] == ["l1", "l2", "r1", "r2"]
         assert [each.fence for each in taken] == sorted({each.fence for each in taken})
 
@@ -263,62 +267,62 @@ class TestClaims:
         skew = [0.0]
         base = system_clocks()
         clocks = Clocks(base.boot, base.microseconds, lambda: base.uptime_ms() + int(skew[0] * 1000))
-        async with await MessageStore.open(str(workspace), watch=False, clocks=clocks) as post:
-            await post.register("coder")
+        async with await MessageStore.open(str(workspace), watch=False, clocks=clocks) as store:
+            await store.register("coder")
             for text in ("1", "2"):
-                await post.send(draft(text), sender="lead", recipient="coder")
-            (taken,) = await post.claim("coder", lease_s=60)
+                await store.send(draft(text), sender="lead", recipient="coder")
+            (taken,) = await store.claim("coder", lease_s=60)
             skew[0] = 59
-            renewed = await post.renew("coder", taken.message.id, fence=taken.fence, lease_s=60)
+            renewed = await store.renew("coder", taken.message.id, fence=taken.fence, lease_s=60)
             assert renewed.fence == taken.fence
             skew[0] = 118
-            assert [each.message.payload for each in await post.claim("coder", limit=5)] == ["2"]
+            assert [each.message.payload for each in await store.claim("coder", limit=5)] == ["2"]
             skew[0] = 120
-            (again,) = await post.claim("coder", limit=5)
+            (again,) = await store.claim("coder", limit=5)
             assert again.message.id == taken.message.id
             assert again.fence > taken.fence
             for stale in (
-                post.ack("coder", taken.message.id, fence=taken.fence),
-                post.renew("coder", taken.message.id, fence=taken.fence),
-                post.release("coder", taken.message.id, fence=taken.fence),
+                store.ack("coder", taken.message.id, fence=taken.fence),
+                store.renew("coder", taken.message.id, fence=taken.fence),
+                store.release("coder", taken.message.id, fence=taken.fence),
             ):
                 assert (await refused(stale)).code == "mail_lease_lost"
-            await post.ack("coder", taken.message.id, fence=again.fence)
+            await store.ack("coder", taken.message.id, fence=again.fence)
 
-    async def test_a_released_message_waits_in_its_old_place(self, post: MessageStore) -> None:
-        first = await post.send(draft("1"), sender="lead", recipient="coder-1")
-        await post.send(draft("2"), sender="lead", recipient="coder-1")
-        (taken,) = await post.claim("coder-1", ids=[first.id])
-        await post.release("coder-1", first.id, fence=taken.fence)
-        assert [each.message.payload for each in await post.peek("coder-1")] == ["1", "2"]
+    async def test_a_released_message_waits_in_its_old_place(self, store: MessageStore) -> None:
+        first = await store.send(draft("1"), sender="lead", recipient="coder-1")
+        await store.send(draft("2"), sender="lead", recipient="coder-1")
+        (taken,) = await store.claim("coder-1", ids=[first.id])
+        await store.release("coder-1", first.id, fence=taken.fence)
+        assert [each.message.payload for each in await store.peek("coder-1")] == ["1", "2"]
 
     async def test_the_same_acknowledgement_twice_is_answered_twice_and_sends_one_result(
-        self, post: MessageStore
+        self, store: MessageStore
     ) -> None:
-        await post.send(draft(), sender="lead", recipient="coder-1")
-        (taken,) = await post.claim("coder-1")
+        await store.send(draft(), sender="lead", recipient="coder-1")
+        (taken,) = await store.claim("coder-1")
         for _ in range(2):
-            await post.ack("coder-1", taken.message.id, fence=taken.fence, result="here")
-        (result,) = await post.peek("lead")
+            await store.ack("coder-1", taken.message.id, fence=taken.fence, result="here")
+        (result,) = await store.peek("lead")
         assert result.message.action == "submit_result"
         assert (result.message.reply_to, result.message.payload) == (taken.message.id, "here")
-        other = post.ack("coder-1", taken.message.id, fence=taken.fence, outcome="failed")
+        other = store.ack("coder-1", taken.message.id, fence=taken.fence, outcome="failed")
         assert (await refused(other)).code == "mail_lease_lost"
 
-    async def test_the_outcome_reaches_the_receipt(self, post: MessageStore) -> None:
-        sent = await post.send(draft(), sender="lead", recipient="coder-1")
-        (taken,) = await post.claim("coder-1")
-        await post.ack("coder-1", sent.id, fence=taken.fence, outcome="failed", summary="It broke.")
-        (receipt,) = await post.receipts("lead", ids=[sent.id])
+    async def test_the_outcome_reaches_the_receipt(self, store: MessageStore) -> None:
+        sent = await store.send(draft(), sender="lead", recipient="coder-1")
+        (taken,) = await store.claim("coder-1")
+        await store.ack("coder-1", sent.id, fence=taken.fence, outcome="failed", summary="It broke.")
+        (receipt,) = await store.receipts("lead", ids=[sent.id])
         assert (receipt.status, receipt.summary, receipt.error) == ("failed", "It broke.", "It broke.")
 
     async def test_a_result_that_a_killed_process_has_sent_is_certain_when_it_is_answered(
-        self, post: MessageStore, workspace: Path, monkeypatch: pytest.MonkeyPatch
+        self, store: MessageStore, workspace: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        sent = await post.send(draft(), sender="lead", recipient="coder-1")
-        (taken,) = await post.claim("coder-1")
+        sent = await store.send(draft(), sender="lead", recipient="coder-1")
+        (taken,) = await store.claim("coder-1")
         said = draft("r", idempotency_key=f"result of {sent.id} {taken.fence}")
-        before = await post.send(said, sender="coder-1", recipient="lead")
+        before = await store.send(said, sender="coder-1", recipient="lead")
         synced: set[int] = set()
         sync = fsync.FsyncBatcher.sync
 
@@ -327,17 +331,17 @@ class TestClaims:
             return sync(self, descriptors)
 
         monkeypatch.setattr(fsync.FsyncBatcher, "sync", watched)
-        acked = await post.ack("coder-1", sent.id, fence=taken.fence, result="r")
+        acked = await store.ack("coder-1", sent.id, fence=taken.fence, result="r")
         assert acked.result is not None
         assert (acked.result.id, acked.result.duplicate) == (before.id, True)
         assert (tree(workspace) / "inbox" / "lead").stat().st_ino in synced
 
     async def test_to_settle_a_message_no_folder_of_many_is_listed(
-        self, post: MessageStore, workspace: Path, monkeypatch: pytest.MonkeyPatch
+        self, store: MessageStore, workspace: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for number in range(3):
-            await post.send(draft(str(number)), sender="lead", recipient="coder 1")
-        mine, other = await post.claim("coder 1", limit=2)
+            await store.send(draft(str(number)), sender="lead", recipient="coder 1")
+        mine, other = await store.claim("coder 1", limit=2)
         listed: list[str] = []
 
         def noting(list_folder: Callable[[int], list[T]]) -> Callable[[int], list[T]]:
@@ -349,7 +353,7 @@ class TestClaims:
 
         monkeypatch.setattr(file_operations, "names", noting(file_operations.names))
         monkeypatch.setattr(file_operations, "entries", noting(file_operations.entries))
-        await post.ack("coder 1", mine.message.id, fence=mine.fence, result="done")
+        await store.ack("coder 1", mine.message.id, fence=mine.fence, result="done")
         assert listed == []
         async with await MessageStore.open(str(workspace), watch=False) as elsewhere:
             listed.clear()
@@ -357,22 +361,22 @@ class TestClaims:
         assert listed == ["claimed"]
 
     async def test_what_another_process_has_moved_is_found_all_the_same(
-        self, post: MessageStore, workspace: Path
+        self, store: MessageStore, workspace: Path
     ) -> None:
-        sent = await post.send(draft(), sender="lead", recipient="coder 1")
-        (held,) = await post.claim("coder 1")
+        sent = await store.send(draft(), sender="lead", recipient="coder 1")
+        (held,) = await store.claim("coder 1")
         async with await MessageStore.open(str(workspace), watch=False) as elsewhere:
             await elsewhere.release("coder 1", sent.id)
-            assert (await post.read("coder 1", sent.id)).place == "inbox"
+            assert (await store.read("coder 1", sent.id)).place == "inbox"
             (again,) = await elsewhere.claim("coder 1")
-        assert (await refused(post.ack("coder 1", sent.id, fence=held.fence))).code == "mail_lease_lost"
-        assert (await post.ack("coder 1", sent.id, fence=again.fence)).outcome == "done"
+        assert (await refused(store.ack("coder 1", sent.id, fence=held.fence))).code == "mail_lease_lost"
+        assert (await store.ack("coder 1", sent.id, fence=again.fence)).outcome == "done"
 
-    async def test_a_person_settles_without_a_fence(self, post: MessageStore) -> None:
-        sent = await post.send(draft(), sender="lead", recipient="coder-1")
-        await post.ack("coder-1", sent.id)
-        assert (await post.read("coder-1", sent.id)).place == "archive"
-        assert (await refused(post.ack("coder-1", "msg_none"))).code == "mail_not_found"
+    async def test_a_person_settles_without_a_fence(self, store: MessageStore) -> None:
+        sent = await store.send(draft(), sender="lead", recipient="coder-1")
+        await store.ack("coder-1", sent.id)
+        assert (await store.read("coder-1", sent.id)).place == "archive"
+        assert (await refused(store.ack("coder-1", "msg_none"))).code == "mail_not_found"
 
     async def test_the_order_survives_a_clock_that_is_set_back(self, workspace: Path) -> None:
         base = system_clocks()
@@ -380,11 +384,11 @@ class TestClaims:
         clocks = Clocks(base.boot, lambda: base.microseconds() + skew[0], base.uptime_ms)
         for number, step in enumerate((0, -86_400_000_000, -172_800_000_000, 5_000_000)):
             skew[0] = step
-            async with await MessageStore.open(str(workspace), watch=False, clocks=clocks) as post:
-                await post.register("coder")
-                await post.send(draft(str(number)), sender="lead", recipient="coder")
-        async with await MessageStore.open(str(workspace), watch=False) as post:
-            assert [each.message.payload for each in await post.peek("coder")] == ["0", "1", "2", "3"]
+            async with await MessageStore.open(str(workspace), watch=False, clocks=clocks) as store:
+                await store.register("coder")
+                await store.send(draft(str(number)), sender="lead", recipient="coder")
+        async with await MessageStore.open(str(workspace), watch=False) as store:
+            assert [each.message.payload for each in await store.peek("coder")] == ["0", "1", "2", "3"]
 
 
 class TestDroppedFiles:
@@ -401,44 +405,44 @@ class TestDroppedFiles:
         (folder / f".{name}").rename(folder / f"{name}.json")
 
     async def test_they_are_delivered_in_order_with_receipts_and_marked(
-        self, post: MessageStore, workspace: Path
+        self, store: MessageStore, workspace: Path
     ) -> None:
         for number in (3, 1, 2):
             self.drop(workspace, f"msg_{number}", priority="normal", idempotencyKey=f"k{number}")
-        found = await post.peek("coder-1")
+        found = await store.peek("coder-1")
         assert [each.message.id for each in found] == ["msg_3", "msg_1", "msg_2"]
         assert not any(each.verified for each in found)
-        assert {each.in_reply_to for each in await post.receipts("shell")} == {"msg_1", "msg_2", "msg_3"}
+        assert {each.in_reply_to for each in await store.receipts("shell")} == {"msg_1", "msg_2", "msg_3"}
 
-    async def test_the_same_id_twice_is_one_message(self, post: MessageStore, workspace: Path) -> None:
+    async def test_the_same_id_twice_is_one_message(self, store: MessageStore, workspace: Path) -> None:
         self.drop(workspace)
-        (taken,) = await post.claim("coder-1")
+        (taken,) = await store.claim("coder-1")
         self.drop(workspace)
-        assert await post.claim("coder-1") == []
-        await post.ack("coder-1", "msg_1", fence=taken.fence)
+        assert await store.claim("coder-1") == []
+        await store.ack("coder-1", "msg_1", fence=taken.fence)
         self.drop(workspace)
-        assert await post.peek("coder-1") == []
-        assert (await post.verify()).sound
+        assert await store.peek("coder-1") == []
+        assert (await store.verify()).sound
 
-    async def test_nobody_uses_up_the_keys_of_another(self, post: MessageStore, workspace: Path) -> None:
+    async def test_nobody_uses_up_the_keys_of_another(self, store: MessageStore, workspace: Path) -> None:
         self.drop(workspace, sender="lead", idempotencyKey="k")
-        await post.deliver()
-        sent = await post.send(draft(idempotency_key="k"), sender="lead", recipient="coder-1")
+        await store.deliver()
+        sent = await store.send(draft(idempotency_key="k"), sender="lead", recipient="coder-1")
         assert sent.duplicate is False
 
     async def test_the_id_of_another_message_is_refused_and_its_receipt_stays(
-        self, post: MessageStore, workspace: Path
+        self, store: MessageStore, workspace: Path
     ) -> None:
-        sent = await post.send(draft(), sender="lead", recipient="coder-1")
+        sent = await store.send(draft(), sender="lead", recipient="coder-1")
         self.drop(workspace, "msg_2", id=sent.id, sender="lead")
-        (told,) = await post.deliver()
+        (told,) = await store.deliver()
         assert told.problem is not None
         assert sent.id in told.problem.message
-        assert [each.message.payload for each in await post.peek("coder-1")] == ["hello"]
-        assert [each.status for each in await post.receipts("lead", ids=[sent.id])] == ["delivered"]
-        assert (await post.verify()).sound
+        assert [each.message.payload for each in await store.peek("coder-1")] == ["hello"]
+        assert [each.status for each in await store.receipts("lead", ids=[sent.id])] == ["delivered"]
+        assert (await store.verify()).sound
 
-    async def test_the_gates_hold_for_them_too(self, post: MessageStore, workspace: Path) -> None:
+    async def test_the_gates_hold_for_them_too(self, store: MessageStore, workspace: Path) -> None:
         def gate(message: MailMessage) -> MailMessage | Failure:
             if message.payload == "x":
                 return failure("mail_message_invalid", "Not now.")
@@ -453,18 +457,18 @@ class TestDroppedFiles:
             assert problem.message == "Not now."
         assert told["msg_2.json"] is None
         assert told["msg_1.json"] is not None
-        assert [each.error for each in await post.receipts("shell", ids=["msg_1"])] == ["Not now."]
-        assert [each.message.persona for each in await post.peek("coder-1")] == ["You are a coder."]
+        assert [each.error for each in await store.receipts("shell", ids=["msg_1"])] == ["Not now."]
+        assert [each.message.persona for each in await store.peek("coder-1")] == ["You are a coder."]
 
-    async def test_an_agent_may_archive_by_hand(self, post: MessageStore, workspace: Path) -> None:
-        sent = await post.send(draft(), sender="lead", recipient="coder-1")
+    async def test_an_agent_may_archive_by_hand(self, store: MessageStore, workspace: Path) -> None:
+        sent = await store.send(draft(), sender="lead", recipient="coder-1")
         (tree(workspace) / "archive" / "coder-1").mkdir(mode=0o700)
         os.rename(
             tree(workspace) / "inbox" / "coder-1" / f"{sent.id}.json",
             tree(workspace) / "archive" / "coder-1" / f"{sent.id}.json",
         )
-        assert (await post.verify()).sound
-        assert (await post.read("coder-1", sent.id)).place == "archive"
+        assert (await store.verify()).sound
+        assert (await store.read("coder-1", sent.id)).place == "archive"
 
 
 @pytest.fixture(params=["inotify", "poll"])
@@ -481,41 +485,41 @@ class TestWaking:
         self, workspace: Path, watching: str
     ) -> None:
         async with (
-            await MessageStore.open(str(workspace)) as post,
+            await MessageStore.open(str(workspace)) as store,
             await MessageStore.open(str(workspace), watch=False) as other,
         ):
-            await post.register("coder")
-            waiting = asyncio.ensure_future(post.wait("coder", 20))
+            await store.register("coder")
+            waiting = asyncio.ensure_future(store.wait("coder", 20))
             await asyncio.sleep(0)
             sent = await other.send(draft(), sender="lead", recipient="coder")
             assert [each.message.id for each in await waiting] == [sent.id]
-            assert await post.wait("coder", 0.01, exclude=[sent.id]) == []
+            assert await store.wait("coder", 0.01, exclude=[sent.id]) == []
 
     async def test_dropped_files_are_delivered_by_whoever_watches(
         self, workspace: Path, watching: str
     ) -> None:
         heard = asyncio.Event()
-        async with await MessageStore.open(str(workspace), report=lambda told: heard.set()) as post:
-            await post.register("coder-1")
+        async with await MessageStore.open(str(workspace), report=lambda told: heard.set()) as store:
+            await store.register("coder-1")
             TestDroppedFiles().drop(workspace)
             async with asyncio.timeout(20):
                 await heard.wait()
-            assert [each.in_reply_to for each in await post.receipts("shell")] == ["msg_1"]
+            assert [each.in_reply_to for each in await store.receipts("shell")] == ["msg_1"]
 
     async def test_a_half_written_file_is_delivered_when_it_is_whole(
         self, workspace: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(dropped_files, "SETTLE_S", 30.0)
-        async with await MessageStore.open(str(workspace)) as post:
-            await post.register("coder")
+        async with await MessageStore.open(str(workspace)) as store:
+            await store.register("coder")
             path = tree(workspace) / "inbox" / "coder" / "msg_1.json"
             said = json.dumps(
                 {"action": "status_update", "sender": "s", "recipient": "coder", "payload": "x"}
             )
             path.write_text(said[:30])
-            assert await post.wait("coder", 0.05) == []
+            assert await store.wait("coder", 0.05) == []
             path.write_text(said)
-            assert [each.message.id for each in await post.wait("coder", 20)] == ["msg_1"]
+            assert [each.message.id for each in await store.wait("coder", 20)] == ["msg_1"]
 
     async def test_listeners_hear_of_mail_receipts_and_state(self, workspace: Path, watching: str) -> None:
         changes: set[tuple[str, str]] = set()
@@ -526,12 +530,12 @@ class TestWaking:
             if {("inbox", "coder"), ("outbox", "lead"), ("state", "")} <= changes:
                 enough.set()
 
-        async with await MessageStore.open(str(workspace)) as post:
-            stop = post.subscribe(hear)
-            await post.register("coder")
-            await post.register("lead")
-            await post.send(draft(), sender="lead", recipient="coder")
-            await post.update(lambda now: now.update(a=1))
+        async with await MessageStore.open(str(workspace)) as store:
+            stop = store.subscribe(hear)
+            await store.register("coder")
+            await store.register("lead")
+            await store.send(draft(), sender="lead", recipient="coder")
+            await store.update(lambda now: now.update(a=1))
             async with asyncio.timeout(20):
                 await enough.wait()
             stop()
@@ -541,97 +545,99 @@ class TestWaking:
         self, workspace: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(watcher, "POLL_S", 0.02)
-        async with await MessageStore.open(str(workspace)) as post:
-            await post.register("coder")
+        async with await MessageStore.open(str(workspace)) as store:
+            await store.register("coder")
             shutil.rmtree(tree(workspace))
             async with await MessageStore.open(str(workspace), watch=False) as other:
                 await other.register("coder")
-                waiting = asyncio.ensure_future(post.wait("coder", 20))
+                waiting = asyncio.ensure_future(store.wait("coder", 20))
                 await asyncio.sleep(0)
                 await other.send(draft("after"), sender="lead", recipient="coder")
                 assert [each.message.payload for each in await waiting] == ["after"]
 
 
 class TestState:
-    async def test_changes_of_many_processes_are_all_kept(self, post: MessageStore, workspace: Path) -> None:
+    async def test_changes_of_many_processes_are_all_kept(self, store: MessageStore, workspace: Path) -> None:
         def count(now: dict[str, int]) -> int:
             now["count"] = now.get("count", 0) + 1
             return now["count"]
 
         async with await MessageStore.open(str(workspace), watch=False) as other:
-            answers = await asyncio.gather(*(each.update(count) for _ in range(20) for each in (post, other)))
+            answers = await asyncio.gather(
+                *(each.update(count) for _ in range(20) for each in (store, other))
+            )
         assert sorted(answers) == list(range(1, 41))
-        assert (await post.state())["count"] == 40
+        assert (await store.state())["count"] == 40
 
     async def test_an_unreadable_state_is_set_aside_and_made_anew(
-        self, post: MessageStore, workspace: Path
+        self, store: MessageStore, workspace: Path
     ) -> None:
-        await post.update(lambda now: now.update(teams={"t": ["coder-1"]}))
-        await post.update(lambda now: now.update(note=1))
+        await store.update(lambda now: now.update(teams={"t": ["coder-1"]}))
+        await store.update(lambda now: now.update(note=1))
         (tree(workspace) / "state.json").write_bytes(b'{"teams": {')
-        found = await post.state()
+        found = await store.state()
         assert found["teams"] == {"t": ["coder-1"]}
         assert set(found["agents"]) == {"coder-1", "lead", "reviewer"}
         (aside,) = tree(workspace).glob("state.unreadable.*")
         assert aside.read_bytes() == b'{"teams": {'
 
-    async def test_a_change_that_fails_leaves_the_file_as_it_was(self, post: MessageStore) -> None:
+    async def test_a_change_that_fails_leaves_the_file_as_it_was(self, store: MessageStore) -> None:
         def change(now: dict[str, int]) -> None:
             now["a"] = 2
             raise KeyError("no")
 
-        await post.update(lambda now: now.update(a=1))
+        await store.update(lambda now: now.update(a=1))
         with pytest.raises(KeyError):
-            await post.update(change)
-        assert (await post.state())["a"] == 1
+            await store.update(change)
+        assert (await store.state())["a"] == 1
 
 
 class TestVerify:
     async def test_a_message_that_is_gone_or_twice_there_or_torn_is_told(
-        self, post: MessageStore, workspace: Path
+        self, store: MessageStore, workspace: Path
     ) -> None:
-        sent = [await post.send(draft(), sender="lead", recipient="coder-1") for _ in range(4)]
-        assert (await post.verify()).sound
+        sent = [await store.send(draft(), sender="lead", recipient="coder-1") for _ in range(4)]
+        assert (await store.verify()).sound
         inbox, archive = tree(workspace) / "inbox" / "coder-1", tree(workspace) / "archive" / "coder-1"
         archive.mkdir(mode=0o700)
         (inbox / f"{sent[0].id}.json").unlink()
         shutil.copy(inbox / f"{sent[1].id}.json", archive / f"{sent[1].id}.json")
         os.rename(inbox / f"{sent[2].id}.json", archive / f"{sent[2].id}.json")
         (archive / f"{sent[2].id}.json").write_bytes(b'{"id"')
-        verdict = await post.verify()
+        verdict = await store.verify()
         assert not verdict.sound
         broken = {(finding.kind, finding.id) for finding in verdict.findings if finding.kind != "foreign"}
         assert broken == {("lost", sent[0].id), ("doubled", sent[1].id), ("torn", sent[2].id)}
 
     async def test_what_was_dropped_and_is_not_delivered_yet_is_told_as_that(
-        self, post: MessageStore, workspace: Path
+        self, store: MessageStore, workspace: Path
     ) -> None:
         inbox = tree(workspace) / "inbox" / "coder-1"
         for name in ("msg_a.json", "notes.txt"):
             (inbox / name).write_text("{}")
-        verdict = await post.verify()
+        verdict = await store.verify()
         assert verdict.sound
         told = sorted(finding.message for finding in verdict.findings)
         assert "is not delivered yet" in told[0]
         assert "will be set aside" in told[1]
 
     async def test_repair_writes_missing_receipts_and_takes_leftovers_away(
-        self, post: MessageStore, workspace: Path
+        self, store: MessageStore, workspace: Path
     ) -> None:
-        sent = await post.send(draft(), sender="lead", recipient="coder-1")
+        sent = await store.send(draft(), sender="lead", recipient="coder-1")
         (tree(workspace) / "outbox" / "lead" / f"receipt_{sent.id}.json").unlink()
         (tree(workspace) / "tmp" / "abcdef.7").write_text("left")
         (tree(workspace) / "deadletter" / "coder-1").mkdir(mode=0o700)
         (tree(workspace) / "deadletter" / "coder-1" / "foreign_0000000000000001.reason.json").write_text("{}")
-        kinds = {finding.kind for finding in await post.repair()}
+        kinds = {finding.kind for finding in await store.repair()}
         assert kinds == {"receipt_missing", "temporary"}
-        assert await post.repair() == []
-        assert [each.status for each in await post.receipts("lead")] == ["delivered"]
+        assert await store.repair() == []
+        assert [each.status for each in await store.receipts("lead")] == ["delivered"]
 
     async def test_a_lost_seal_makes_messages_unverified_but_loses_none(
-        self, post: MessageStore, workspace: Path
+        self, store: MessageStore, workspace: Path
     ) -> None:
-        sent = await post.send(draft(), sender="lead", recipient="coder-1")
+        sent = await store.send(draft(), sender="lead", recipient="coder-1")
         (tree(workspace) / "seal.key").unlink()
         async with await MessageStore.open(str(workspace), watch=False) as other:
             (letter,) = await other.peek("coder-1")

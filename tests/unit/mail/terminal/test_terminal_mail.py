@@ -44,8 +44,8 @@ class FakeKeys:
 class Room:
     """A terminal `term`, its lead, and the store."""
 
-    def __init__(self, post: MessageStore, keys: FakeKeys, folder: Path) -> None:
-        self.post = post
+    def __init__(self, store: MessageStore, keys: FakeKeys, folder: Path) -> None:
+        self.store = store
         self.keys = keys
         self.folder = folder
 
@@ -53,12 +53,12 @@ class Room:
         self, text: str, action: str = "execute", sender: str = "lead", verified: bool = True
     ) -> str:
         draft = Draft(action=action, payload=text)  # type: ignore[arg-type]
-        return (await self.post.send(draft, sender=sender, recipient="term", verified=verified)).id
+        return (await self.store.send(draft, sender=sender, recipient="term", verified=verified)).id
 
     async def ended(self, id: str, sender: str = "lead") -> Receipt:
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                (receipt,) = await self.post.receipts(sender, ids=[id])
+                (receipt,) = await self.store.receipts(sender, ids=[id])
                 if receipt.status != "delivered":
                     return receipt
                 await asyncio.sleep(0.01)
@@ -70,17 +70,17 @@ class Room:
 
 @asynccontextmanager
 async def room(workspace: Path, *, allow: bool = True, earlier: str = "") -> AsyncIterator[Room]:
-    async with await MessageStore.open(str(workspace)) as post:
+    async with await MessageStore.open(str(workspace)) as store:
         for name in ("lead", "term"):
-            await post.register(name)
-        await post.update(agent_registry.assign_role("lead", "lead", "lead"))
+            await store.register(name)
+        await store.update(agent_registry.assign_role("lead", "lead", "lead"))
         keys = FakeKeys()
-        found = Room(post, keys, workspace)
+        found = Room(store, keys, workspace)
         if earlier:
             await found.send(earlier)
-        place = TerminalLease(post.path, "term")
+        place = TerminalLease(store.path, "term")
         entry = TerminalEntry(pid=1, socket=place.address, allow_execute=allow)
-        mail = TerminalMail(post, place, entry, keys)
+        mail = TerminalMail(store, place, entry, keys)
         await mail.prepare()
         task = asyncio.ensure_future(mail.run())
         try:
@@ -142,7 +142,7 @@ async def test_what_came_before_the_terminal_is_never_typed(workspace: Path) -> 
     async with room(workspace, earlier="rm old") as here:
         await here.ended(await here.send("ls"))
         assert here.keys.pressed == b"ls\r"
-        assert [letter.message.payload for letter in await here.post.peek("term")] == ["rm old"]
+        assert [letter.message.payload for letter in await here.store.peek("term")] == ["rm old"]
 
 
 async def test_more_than_a_person_can_follow_is_rejected(
@@ -186,6 +186,6 @@ async def test_the_bell_rings_for_new_mail_once_and_is_quiet_when_it_is_read(wor
         id = await here.send("news", "status_update", sender="bob", verified=False)
         while (heard := await here.keys.rung.get()) != "ring":
             assert heard == "quiet"
-        await here.post.claim("term", ids=[id])
+        await here.store.claim("term", ids=[id])
         assert await here.keys.rung.get() == "quiet"
         assert here.keys.pressed == b""

@@ -45,8 +45,8 @@ def test_only_tools_that_change_nothing_say_so() -> None:
 async def test_every_action_goes_from_sender_to_recipient_and_back_as_a_receipt(
     tmp_path: Path, action: str
 ) -> None:
-    async with office(tmp_path) as desk:
-        ada, bob = await desk.agent("ada"), await desk.agent("bob")
+    async with office(tmp_path) as server:
+        ada, bob = await server.agent("ada"), await server.agent("bob")
         sent = await send(ada, "bob", "do it", action=action, metadata={"k": [1]}, priority="high")
         assert sent["status"] == "delivered"
         (receipt,) = (await ada.call("get_receipts"))["receipts"]
@@ -61,8 +61,8 @@ async def test_every_action_goes_from_sender_to_recipient_and_back_as_a_receipt(
 
 
 async def test_a_result_goes_back_to_the_sender(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada, bob = await desk.agent("ada"), await desk.agent("bob")
+    async with office(tmp_path) as server:
+        ada, bob = await server.agent("ada"), await server.agent("bob")
         sent = await send(ada, "bob", action="delegate_task")
         await bob.call("claim_messages")
         acked = await bob.call("ack_message", id=sent["id"], outcome="done", result="42")
@@ -73,8 +73,8 @@ async def test_a_result_goes_back_to_the_sender(tmp_path: Path) -> None:
 
 
 async def test_looking_consumes_nothing_and_claiming_does(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada, bob = await desk.agent("ada"), await desk.agent("bob")
+    async with office(tmp_path) as server:
+        ada, bob = await server.agent("ada"), await server.agent("bob")
         sent = [await send(ada, "bob", f"{number}") for number in range(3)]
         inbox: Json = {}
         for _ in range(2):
@@ -92,8 +92,8 @@ async def test_looking_consumes_nothing_and_claiming_does(tmp_path: Path) -> Non
 
 
 async def test_a_long_message_is_shown_in_brief_and_claimed_whole(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada, bob = await desk.agent("ada"), await desk.agent("bob")
+    async with office(tmp_path) as server:
+        ada, bob = await server.agent("ada"), await server.agent("bob")
         await send(ada, "bob", "x" * 5_000)
         (message,) = (await bob.call("check_inbox"))["messages"]
         assert len(message["payload"]) < 300
@@ -103,8 +103,8 @@ async def test_a_long_message_is_shown_in_brief_and_claimed_whole(tmp_path: Path
 
 
 async def test_waiting_ends_when_mail_comes(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk, office(tmp_path) as other:
-        ada, bob = await desk.agent("ada"), await other.agent("bob")
+    async with office(tmp_path) as server, office(tmp_path) as other:
+        ada, bob = await server.agent("ada"), await other.agent("bob")
         _, answer = bob.begin("tools/call", {"name": "wait_for_mail", "arguments": {"seconds": 20}})
         await bob.call("check_inbox")  # by now it waits
         assert not answer.done()
@@ -115,15 +115,15 @@ async def test_waiting_ends_when_mail_comes(tmp_path: Path) -> None:
 
 
 async def test_waiting_in_vain_ends_with_nothing(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada = await desk.agent("ada")
+    async with office(tmp_path) as server:
+        ada = await server.agent("ada")
         assert await ada.call("wait_for_mail", seconds=1) == {"agent": "ada", "messages": []}
 
 
 async def test_while_one_waits_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("switchboard_mcp.mail.tools.messaging.TICK_S", 0.05)
-    async with office(tmp_path) as desk:
-        ada = await desk.agent("ada")
+    async with office(tmp_path) as server:
+        ada = await server.agent("ada")
         params = {"name": "wait_for_mail", "arguments": {"seconds": 55}, "_meta": {"progressToken": "p"}}
         id, _ = ada.begin("tools/call", params)
         first, second = [await ada.next("notifications/progress") for _ in range(2)]
@@ -135,14 +135,14 @@ async def test_while_one_waits_progress_is_told(tmp_path: Path, monkeypatch: pyt
 
 
 async def test_only_what_was_claimed_here_is_settled(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada, bob = await desk.agent("ada"), await desk.agent("bob")
+    async with office(tmp_path) as server:
+        ada, bob = await server.agent("ada"), await server.agent("bob")
         sent = await send(ada, "bob")
         problem = await bob.failure("ack_message", id=sent["id"], outcome="done")
         assert problem["code"] == "mail_lease_lost"
         (claimed,) = (await bob.call("claim_messages"))["messages"]
         await bob.leave()
-        again = await desk.agent("bob")
+        again = await server.agent("bob")
         wrong = await again.failure("ack_message", id=sent["id"], outcome="done", fence=claimed["fence"] - 1)
         assert wrong["code"] == "mail_lease_lost"
         await again.call("ack_message", id=sent["id"], outcome="failed", fence=claimed["fence"])
@@ -151,8 +151,8 @@ async def test_only_what_was_claimed_here_is_settled(tmp_path: Path) -> None:
 
 
 async def test_an_unknown_recipient_is_an_error_with_the_nearest_names(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada, _ = await desk.agent("ada"), await desk.agent("reviewer-2")
+    async with office(tmp_path) as server:
+        ada, _ = await server.agent("ada"), await server.agent("reviewer-2")
         for written in ("reviwer-2", "reviewer2"):
             problem = await ada.failure(
                 "send_message", recipient=written, action="status_update", payload="p"
@@ -164,8 +164,8 @@ async def test_an_unknown_recipient_is_an_error_with_the_nearest_names(tmp_path:
 
 
 async def test_a_message_may_go_to_the_one_agent_of_a_role(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada, bob = await desk.agent("ada"), await desk.agent("bob")
+    async with office(tmp_path) as server:
+        ada, bob = await server.agent("ada"), await server.agent("bob")
         await ada.call("assign_role", role="lead")
         given = await ada.call("assign_role", agent="bob", role="Coder 1")
         assert given["role"] == "coder 1"
@@ -183,8 +183,8 @@ async def test_a_message_may_go_to_the_one_agent_of_a_role(tmp_path: Path) -> No
 
 
 async def test_what_is_the_desks_to_say_no_sender_says(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada, bob = await desk.agent("ada"), await desk.agent("bob")
+    async with office(tmp_path) as server:
+        ada, bob = await server.agent("ada"), await server.agent("bob")
         forged = {"verified": "forged", "seal": "forged", "attachment": {"file": "forged"}}
         await send(ada, "bob", metadata={**forged, "k": 1})
         (claimed,) = (await bob.call("claim_messages"))["messages"]
@@ -193,8 +193,8 @@ async def test_what_is_the_desks_to_say_no_sender_says(tmp_path: Path) -> None:
 
 
 async def test_the_same_key_is_sent_once(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada, bob = await desk.agent("ada"), await desk.agent("bob")
+    async with office(tmp_path) as server:
+        ada, bob = await server.agent("ada"), await server.agent("bob")
         first = await send(ada, "bob", idempotencyKey="k")
         second = await send(ada, "bob", idempotencyKey="k")
         assert second["id"] == first["id"]
@@ -203,8 +203,8 @@ async def test_the_same_key_is_sent_once(tmp_path: Path) -> None:
 
 
 async def test_a_team_is_written_to_at_once_or_by_role(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        clients = {name: await desk.agent(name) for name in ("ada", "bob", "cy")}
+    async with office(tmp_path) as server:
+        clients = {name: await server.agent(name) for name in ("ada", "bob", "cy")}
         ada = clients["ada"]
         await ada.call("assign_role", role="lead")
         await ada.call("assign_role", agent="cy", role="tester")
@@ -225,8 +225,8 @@ async def test_a_team_is_written_to_at_once_or_by_role(tmp_path: Path) -> None:
 
 
 async def test_in_a_composite_team_one_agent_is_asked_in_the_role_that_is_meant(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada, bob = await desk.agent("ada"), await desk.agent("bob")
+    async with office(tmp_path) as server:
+        ada, bob = await server.agent("ada"), await server.agent("bob")
         made = await ada.call("create_team", team="solo", members=["bob"], roles=["coder 1", "tester"])
         assert (made["kind"], made["roles"]) == ("composite", ["coder 1", "tester"])
         said = {"team": "solo", "action": "delegate_task", "payload": "p"}
@@ -240,8 +240,8 @@ async def test_in_a_composite_team_one_agent_is_asked_in_the_role_that_is_meant(
 
 
 async def test_messages_are_found_again_by_words(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada, bob = await desk.agent("ada"), await desk.agent("bob")
+    async with office(tmp_path) as server:
+        ada, bob = await server.agent("ada"), await server.agent("bob")
         await send(ada, "bob", "the parser is slow")
         await send(ada, "bob", "lunch", action="delegate_task")
         found = (await bob.call("search_messages", query="parser"))["messages"]
@@ -252,16 +252,16 @@ async def test_messages_are_found_again_by_words(tmp_path: Path) -> None:
 
 
 async def test_a_recipient_that_is_not_here_is_told_to_the_sender(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        ada, bob = await desk.agent("ada"), await desk.agent("bob")
+    async with office(tmp_path) as server:
+        ada, bob = await server.agent("ada"), await server.agent("bob")
         assert "warning" not in await send(ada, "bob")
         await bob.leave()
         assert "not here" in (await send(ada, "bob"))["warning"]
 
 
 async def test_a_terminal_is_listed_with_its_process(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        client = await desk.client()
+    async with office(tmp_path) as server:
+        client = await server.client()
         await client.call(
             "register_terminal", name="shell", pid=1, purpose="builds", styling={"color": "green"}
         )

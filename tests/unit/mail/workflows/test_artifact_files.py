@@ -66,16 +66,16 @@ def test_a_record_takes_the_place_of_an_earlier_one_and_leaves_nothing_else(tmp_
 
 
 def test_a_record_is_never_written_through_a_link(tmp_path: Path) -> None:
-    desk, outside = tmp_path / "desk", tmp_path / "outside"
-    desk.mkdir(mode=0o700)
+    server, outside = tmp_path / "desk", tmp_path / "outside"
+    server.mkdir(mode=0o700)
     outside.mkdir()
-    (desk / "reviews").symlink_to(outside)
+    (server / "reviews").symlink_to(outside)
     with pytest.raises(SwitchboardError):
-        write_record(str(desk), "r.json", b"1")
+        write_record(str(server), "r.json", b"1")
     assert list(outside.iterdir()) == []
-    (desk / "reviews").unlink()
-    (desk / "reviews").mkdir(mode=0o700)
+    (server / "reviews").unlink()
+    (server / "reviews").mkdir(mode=0o700)
     (outside / "file").write_text("theirs")
-    (desk / "reviews" / "r.json").symlink_to(outside / "file")
-    write_record(str(desk), "r.json", b"1")
+    (server / "reviews" / "r.json").symlink_to(outside / "file")
+    write_record(str(server), "r.json", b"1")
     assert (outside / "file").read_text() == "theirs"

@@ -39,8 +39,8 @@ async def mail_of(client: Client) -> list[Json]:
 class Board:
     """A lead, an author and a reviewer at one desk."""
 
-    def __init__(self, desk: Office, workspace: Path, lead: Client, ada: Client, bob: Client) -> None:
-        self.desk, self.workspace, self.lead, self.ada, self.bob = desk, workspace, lead, ada, bob
+    def __init__(self, server: Office, workspace: Path, lead: Client, ada: Client, bob: Client) -> None:
+        self.server, self.workspace, self.lead, self.ada, self.bob = server, workspace, lead, ada, bob
 
     async def start(self, workflow: str = "review", **more: Any) -> str:
         told = await self.lead.call(
@@ -62,10 +62,10 @@ class Board:
 
 @pytest.fixture
 async def board(tmp_path: Path) -> AsyncIterator[Board]:
-    async with office(tmp_path) as desk:
-        lead, ada, bob = [await desk.agent(name) for name in ("lead", "ada", "bob")]
+    async with office(tmp_path) as server:
+        lead, ada, bob = [await server.agent(name) for name in ("lead", "ada", "bob")]
         await lead.call("assign_role", role="lead")
-        yield Board(desk, tmp_path, lead, ada, bob)
+        yield Board(server, tmp_path, lead, ada, bob)
 
 
 async def test_a_review_goes_round_until_it_is_approved_and_everybody_is_told(board: Board) -> None:
@@ -217,12 +217,12 @@ async def test_of_many_who_lead_it_on_at_once_in_several_processes_one_does(boar
         await MessageStore.open(str(board.workspace), watch=False) as there,
     ):
         tries = [
-            *(engine.complete(post, "ada", "submit") for post in (here, there) for _ in range(4)),
-            *(engine.skip(post, "lead", "submit", "no time", workflow=id) for post in (here, there)),
+            *(engine.complete(store, "ada", "submit") for store in (here, there) for _ in range(4)),
+            *(engine.skip(store, "lead", "submit", "no time", workflow=id) for store in (here, there)),
         ]
         outcomes = await asyncio.gather(*tries, return_exceptions=True)
     assert sum(isinstance(outcome, engine.StepOutcome) for outcome in outcomes) == 1
-    run = engine.runs(await (await board.desk.desk.post()).state())[id]
+    run = engine.runs(await (await board.server.server.store()).state())[id]
     assert (run.phase, len(run.steps)) == ("review", 1)
     assert len(await mail_of(board.bob)) == 1
 
@@ -232,7 +232,7 @@ async def test_a_step_of_somebody_who_is_only_said_to_do_it_is_marked_wherever_i
 ) -> None:
     id = await board.start()
     write(board.workspace, review(id, "request-1"))
-    await engine.complete(await board.desk.desk.post(), "ada", "submit", verified=False)
+    await engine.complete(await board.server.server.store(), "ada", "submit", verified=False)
     (asked,) = await mail_of(board.bob)
     assert asked["verified"] is False
     assert "submit completed by ada (unverified)" in asked["payload"]
@@ -248,7 +248,7 @@ async def test_a_lead_without_a_part_may_lead_on_and_whose_turn_it_is_hears_it(b
 
 async def test_who_is_in_a_workflow_is_protected_from_other_tasks(board: Board) -> None:
     id = await board.start()
-    eve = await board.desk.agent("eve")
+    eve = await board.server.agent("eve")
     task = {"recipient": "bob", "action": "delegate_task", "payload": "p"}
     refused = await eve.failure("send_message", **task)
     assert refused["code"] == "mail_agent_busy"
@@ -302,13 +302,13 @@ async def test_files_dropped_into_an_inbox_meet_the_same_gates(board: Board) -> 
 
 async def test_a_workflow_in_which_nothing_happens_lets_its_agents_go(board: Board) -> None:
     id = await board.start()
-    eve = await board.desk.agent("eve")
-    post = await board.desk.desk.post()
+    eve = await board.server.agent("eve")
+    store = await board.server.server.store()
 
     def long_ago(state: State) -> None:
         state["workflows"][id]["due"] = "2020-01-01T00:00:00.000Z"
 
-    await post.update(long_ago)
+    await store.update(long_ago)
     await eve.call("send_message", recipient="bob", action="delegate_task", payload="p")
     # It goes on if somebody goes on with it…
     write(board.workspace, review(id, "request-1"))
@@ -316,7 +316,7 @@ async def test_a_workflow_in_which_nothing_happens_lets_its_agents_go(board: Boa
     busy = await eve.failure("start_workflow", workflow="hand-off", agents={"taker": "bob"})
     assert busy["code"] == "mail_agent_busy"
     # … and ends when one of its agents is wanted elsewhere.
-    await post.update(long_ago)
+    await store.update(long_ago)
     await eve.call("start_workflow", workflow="hand-off", agents={"taker": "bob"})
     over = await board.ada.call("get_workflow_state", workflow=id)
     assert over["status"] == "lapsed"
@@ -330,13 +330,13 @@ async def test_what_a_process_that_died_left_untold_is_told_once_by_who_looks_ne
     id = await board.start()
     write(board.workspace, review(id, "request-1"))
 
-    async def die(post: MessageStore, run: WorkflowRun) -> list[str]:
+    async def die(store: MessageStore, run: WorkflowRun) -> list[str]:
         raise RuntimeError("killed")
 
     with monkeypatch.context() as dying:
         dying.setattr(notices, "tell", die)
         with pytest.raises(RuntimeError):
-            await engine.complete(await board.desk.desk.post(), "ada", "submit")
+            await engine.complete(await board.server.server.store(), "ada", "submit")
     assert await mail_of(board.bob) == []
     again = await board.ada.failure("complete_workflow_phase", phase="submit")
     assert "is in phase 'review'" in again["message"]
@@ -354,8 +354,8 @@ async def test_runs_that_are_over_leave_the_state_and_stay_on_record(
     for _ in range(4):
         ids.append(await board.start())
         await board.lead.call("stop_workflow", reason="only a try")
-    post = await board.desk.desk.post()
-    assert list(engine.runs(await post.state())) == ids[2:]
+    store = await board.server.server.store()
+    assert list(engine.runs(await store.state())) == ids[2:]
     for id in ids:
         record = json.loads((board.workspace / ".switchboard" / "reviews" / f"{id}.json").read_bytes())
         assert record["workflow"]["steps"][-1]["reason"] == "only a try"
@@ -434,21 +434,21 @@ async def test_the_resource_of_an_agent_tells_its_workflow_and_its_changes(board
 
 
 async def test_the_gate_holds_where_the_state_has_become_unreadable(tmp_path: Path) -> None:
-    async with await MessageStore.open(str(tmp_path), rules=load_rules(str(tmp_path)), watch=False) as post:
+    async with await MessageStore.open(str(tmp_path), rules=load_rules(str(tmp_path)), watch=False) as store:
         for name in ("ada", "bob", "eve"):
-            await post.register(name)
-        await engine.start(post, "ada", "hand-off", agents={"taker": "bob"})
+            await store.register(name)
+        await engine.start(store, "ada", "hand-off", agents={"taker": "bob"})
     (tmp_path / ".switchboard" / "state.json").write_text("{")
     draft = Draft(action="delegate_task", payload="p")
-    async with await MessageStore.open(str(tmp_path), rules=load_rules(str(tmp_path)), watch=False) as post:
-        (sent,) = await post.send_to_many(draft, sender="eve", recipients=["bob"])
+    async with await MessageStore.open(str(tmp_path), rules=load_rules(str(tmp_path)), watch=False) as store:
+        (sent,) = await store.send_to_many(draft, sender="eve", recipients=["bob"])
     assert getattr(sent, "code", "") == "mail_agent_busy"
 
 
 async def test_bundled_definitions_are_sound_and_can_be_written_as_json(tmp_path: Path) -> None:
-    async with await MessageStore.open(str(tmp_path), watch=False) as post:
-        found = await engine.definitions(post)
+    async with await MessageStore.open(str(tmp_path), watch=False) as store:
+        found = await engine.definitions(store)
         assert set(found) == {"hand-off", "review", "challenge"}
         for name, definition in found.items():
             write(tmp_path, f".switchboard/workflows/{name}.json", msgspec.json.encode(definition).decode())
-        assert await engine.definitions(post) == found
+        assert await engine.definitions(store) == found

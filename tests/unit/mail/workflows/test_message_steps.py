@@ -21,13 +21,13 @@ from tests.unit.mail.office import office
 class Village:
     """A lead at a shell; an author and a reviewer with nothing but files."""
 
-    def __init__(self, post: MessageStore, workspace: Path) -> None:
-        self.post, self.workspace = post, workspace
+    def __init__(self, store: MessageStore, workspace: Path) -> None:
+        self.store, self.workspace = store, workspace
         self.count = 0
 
     async def start(self) -> str:
         agents = {"author": "ada", "reviewer": "bob"}
-        return (await engine.start(self.post, "lead", "review", agents=agents)).run.id
+        return (await engine.start(self.store, "lead", "review", agents=agents)).run.id
 
     def write(self, id: str, name: str) -> None:
         (self.workspace / ".switchboard" / "reviews" / f"{id}.{name}.md").write_text("words")
@@ -44,30 +44,32 @@ class Village:
     async def say(self, sender: str, metadata: dict[str, Any], action: str = "submit_result") -> Receipt:
         """What the receipt says of a letter."""
         id = self.drop(sender, metadata, action)
-        await self.post.deliver("lead")
-        (receipt,) = await self.post.receipts(sender, ids=[id])
+        await self.store.deliver("lead")
+        (receipt,) = await self.store.receipts(sender, ids=[id])
         return receipt
 
     async def run(self, id: str) -> Any:
-        return engine.find(await engine.send_pending_notices(self.post), "", id)
+        return engine.find(await engine.send_pending_notices(self.store), "", id)
 
 
 @pytest.fixture
 async def village(workspace: Path) -> AsyncIterator[Village]:
-    async with await MessageStore.open(str(workspace), rules=load_rules(str(workspace)), watch=False) as post:
+    async with await MessageStore.open(
+        str(workspace), rules=load_rules(str(workspace)), watch=False
+    ) as store:
         for name in ("lead", "ada", "bob"):
-            await post.register(name)
-        yield Village(post, workspace)
+            await store.register(name)
+        yield Village(store, workspace)
 
 
 async def test_a_whole_review_is_led_by_files(village: Village) -> None:
     id = await village.start()
-    (asked,) = await village.post.peek("ada")
+    (asked,) = await village.store.peek("ada")
     assert f'"metadata":{{"workflow":"{id}","completes":"submit"}}' in asked.message.payload
     village.write(id, "request-1")
     assert (await village.say("ada", {"workflow": id, "completes": "submit"})).status == "delivered"
     assert (await village.run(id)).actor == "bob"
-    (asked,) = await village.post.peek("bob")
+    (asked,) = await village.store.peek("bob")
     assert asked.message.action == "request_review"
     village.write(id, "review-1")
     said = {"workflow": id, "completes": "review", "next": "conclude", "artifacts": []}
@@ -81,7 +83,7 @@ async def test_a_whole_review_is_led_by_files(village: Village) -> None:
         ("conclude", "ada", True),
     ]
     assert run.steps[0].note == "as asked"
-    actions = [letter.message.action for letter in await village.post.peek("lead")]
+    actions = [letter.message.action for letter in await village.store.peek("lead")]
     assert actions == ["submit_result"] * 4, "three letters, and how it ended"
 
 
@@ -127,10 +129,10 @@ async def test_a_letter_that_is_delivered_again_after_a_crash_takes_no_second_st
     with monkeypatch.context() as dying:
         dying.setattr(sending.OutgoingMessage, "write", die)
         with pytest.raises(KeyError):
-            await village.post.deliver("lead")
+            await village.store.deliver("lead")
     for _ in range(2):
-        await village.post.deliver("lead")
-    (receipt,) = await village.post.receipts("ada", ids=[letter])
+        await village.store.deliver("lead")
+    (receipt,) = await village.store.receipts("ada", ids=[letter])
     assert receipt.status == "delivered"
     (step,) = (await village.run(id)).steps
     assert step.via == f"{letter} to lead"
@@ -143,22 +145,22 @@ async def test_the_id_of_a_letter_that_ended_a_phase_opens_no_other_way(
     id = await village.start()
     village.write(id, "request-1")
     letter = village.drop("ada", {"workflow": id, "completes": "submit"})
-    await village.post.deliver("lead")
+    await village.store.deliver("lead")
     more = {"id": letter, "sender": "ada", "recipient": "bob", "action": "delegate_task", "payload": "x"}
     file = village.workspace / ".switchboard" / "inbox" / "bob" / f"{letter}.json"
     file.write_text(json.dumps({**more, "metadata": {"workflow": id, **said}}))
-    (told,) = await village.post.deliver("bob")
+    (told,) = await village.store.deliver("bob")
     assert told.problem is not None
     assert told.problem.code == "mail_workflow_refused"
 
 
 async def test_a_server_tells_whose_turn_it_is_after_such_a_letter(tmp_path: Path) -> None:
-    async with office(tmp_path) as desk:
-        await desk.agent("lead")
-        bob = await desk.agent("bob")
-        post = await desk.desk.post()
-        await post.register("ada")
-        village = Village(post, tmp_path)
+    async with office(tmp_path) as server:
+        await server.agent("lead")
+        bob = await server.agent("bob")
+        store = await server.server.store()
+        await store.register("ada")
+        village = Village(store, tmp_path)
         id = await village.start()
         village.write(id, "request-1")
         waiting = asyncio.create_task(bob.call("wait_for_mail", seconds=20))
@@ -169,5 +171,5 @@ async def test_a_server_tells_whose_turn_it_is_after_such_a_letter(tmp_path: Pat
         said = {"workflow": id, "completes": "review", "next": "conclude"}
         letter = {"recipient": "lead", "action": "submit_result", "payload": "Good", "metadata": said}
         await bob.call("send_message", **letter)
-        assert [each.message.metadata["phase"] for each in await post.peek("ada")] == ["submit", "conclude"]
+        assert [each.message.metadata["phase"] for each in await store.peek("ada")] == ["submit", "conclude"]
         assert not (await village.run(id)).steps[-1].unverified

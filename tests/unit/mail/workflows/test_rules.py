@@ -9,7 +9,13 @@ import pytest
 
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.workflows.definitions import Definition, WorkflowRun
-from switchboard_mcp.mail.workflows.rules import MessageFacts, RunMembership, match_message, definition_errors, assign_parts
+from switchboard_mcp.mail.workflows.rules import (
+    MessageFacts,
+    RunMembership,
+    assign_parts,
+    definition_errors,
+    match_message,
+)
 
 AT, DUE, LATE = "2026-01-01T00:00:00.000Z", "2026-01-02T00:00:00.000Z", "2026-01-03T00:00:00.000Z"
 WRITE = {"name": "write", "by": "author", "does": "w"}

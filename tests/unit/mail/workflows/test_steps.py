@@ -21,7 +21,7 @@ from switchboard_mcp.mail.workflows.definitions import (
     WorkflowRun,
     is_active,
 )
-from switchboard_mcp.mail.workflows.steps import Complete, Event, ArtifactScan, Lapse, Skip, StopRun, advance
+from switchboard_mcp.mail.workflows.steps import ArtifactScan, Complete, Event, Lapse, Skip, StopRun, advance
 
 AT, DUE, LATE = "2026-01-01T00:00:00.000Z", "2026-01-02T00:00:00.000Z", "2026-01-03T00:00:00.000Z"
 WHEN = Moment(AT, DUE)

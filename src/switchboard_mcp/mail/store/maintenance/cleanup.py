@@ -31,9 +31,7 @@ def remove_stale_temp_files(tx: Transaction) -> list[StoreFinding]:
     """Take away the temporary files of processes that are no more: nobody holds their lock."""
     folder = tx.folder("tmp")
     names = file_operations.names(folder)
-    dead = {
-        writer for writer in {name.partition(".")[0] for name in names} if _is_dead(tx, folder, writer)
-    }
+    dead = {writer for writer in {name.partition(".")[0] for name in names} if _is_dead(tx, folder, writer)}
     done = []
     # The locks last, so that whoever is killed in the middle leaves the rest to be found.
     for name in sorted(names, key=lambda name: name.endswith(".lock")):
@@ -46,7 +44,9 @@ def remove_stale_temp_files(tx: Transaction) -> list[StoreFinding]:
                 continue  # A folder, for one: not ours.
             if not name.endswith(".lock"):
                 message = f"tmp/{name} was left by a process that has ended."
-                done.append(StoreFinding(kind="temporary", path=f"tmp/{name}", message=message, repaired=True))
+                done.append(
+                    StoreFinding(kind="temporary", path=f"tmp/{name}", message=message, repaired=True)
+                )
     return done
 
 

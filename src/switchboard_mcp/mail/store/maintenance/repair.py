@@ -94,7 +94,9 @@ def _restore_receipts(tx: Transaction, agent: str) -> list[StoreFinding]:
     return done
 
 
-def _rebuild_receipt(tx: Transaction, message: MailMessage, entry: MessageFile) -> Iterator[tuple[str, Receipt]]:
+def _rebuild_receipt(
+    tx: Transaction, message: MailMessage, entry: MessageFile
+) -> Iterator[tuple[str, Receipt]]:
     """The receipts that should be there and are not, by the names of their files."""
     at = tx.clocks.iso()
     first = receipts.read(tx, message.sender, message.id)
@@ -103,4 +105,7 @@ def _rebuild_receipt(tx: Transaction, message: MailMessage, entry: MessageFile) 
     dead = entry.place == "deadletter"
     reason = dead_letter_reasons.read_reason(tx, message.recipient, str(entry.stem)).reason if dead else ""
     if entry.outcome is not None and receipts.read(tx, message.sender, message.id, entry.outcome) is None:
-        yield receipt_name(message.id, entry.outcome), receipts.final_receipt(message, entry.outcome, reason, at)
+        yield (
+            receipt_name(message.id, entry.outcome),
+            receipts.final_receipt(message, entry.outcome, reason, at),
+        )

@@ -14,7 +14,14 @@ from msgspec import Struct
 from switchboard_mcp.mail.messages import OUTCOMES, MailMessage
 from switchboard_mcp.mail.store import file_operations, message_lookup, receipts, sending, signing
 from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, Place, parse, parse_receipt_name, receipt_name
+from switchboard_mcp.mail.store.filenames import (
+    PLACES,
+    MessageFile,
+    Place,
+    parse,
+    parse_receipt_name,
+    receipt_name,
+)
 from switchboard_mcp.mail.store.store import MessageStore
 
 # So many at once that nobody who sends meanwhile waits for long.
@@ -39,21 +46,21 @@ class Pruned(Struct, rename="camel", kw_only=True):
     bytes: int = 0
 
 
-async def prune(post: MessageStore, seconds: float) -> Pruned:
+async def prune(store: MessageStore, seconds: float) -> Pruned:
     """Take away what ended more than so many seconds ago, in steps between which others have their turn."""
-    until = await post.run(lambda tx: _ago(tx, seconds))
-    found = await post.run(lambda tx: find_prunable(tx, until))
+    until = await store.run(lambda tx: _ago(tx, seconds))
+    found = await store.run(lambda tx: find_prunable(tx, until))
     done = Pruned()
     for start in range(0, len(found), BATCH):
         some = found[start : start + BATCH]
-        await post.run(lambda tx, some=some: remove_messages(tx, some, done))  # type: ignore[misc]
-    await post.run(lambda tx: remove_leftovers(tx, until, done))
+        await store.run(lambda tx, some=some: remove_messages(tx, some, done))  # type: ignore[misc]
+    await store.run(lambda tx: remove_leftovers(tx, until, done))
     return done
 
 
-async def would_prune(post: MessageStore, seconds: float) -> Pruned:
+async def would_prune(store: MessageStore, seconds: float) -> Pruned:
     """How many messages that would be, without their receipts and attachments."""
-    found = await post.run(lambda tx: find_prunable(tx, _ago(tx, seconds)))
+    found = await store.run(lambda tx: find_prunable(tx, _ago(tx, seconds)))
     return Pruned(messages=len(found), bytes=sum(each.bytes for each in found))
 
 
