@@ -161,7 +161,7 @@ async def test_resources_nobody_has_are_unknown(tmp_path: Path) -> None:
 async def test_mail_that_waits_while_nobody_was_woken_is_warned_of_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("switchboard_mcp.mail.server.LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr("switchboard_mcp.mail.server.WARNING_CACHE_S", 0.0)
     async with office(tmp_path, MailSettings(enabled=True, starving_ms=400)) as server:
         ada, _ = await server.agent("ada"), await server.agent("bob")
         await ada.call("send_message", recipient="bob", action="delegate_task", payload="p")

@@ -130,7 +130,8 @@ def _returns_part(returns: int) -> str:
 
 def claimed_name(stem: Stem, lease: Lease, returns: int = 0) -> str:
     """The name while somebody holds it."""
-    return f"{stem}{_returns_part(returns)}.{lease.fence:0{ORDER_DIGITS}d}.{lease.boot}.{lease.uptime}.{lease.clock}.json"
+    expiry = f"{lease.boot}.{lease.uptime}.{lease.clock}"
+    return f"{stem}{_returns_part(returns)}.{lease.fence:0{ORDER_DIGITS}d}.{expiry}.json"
 
 
 def shipped_name(stem: Stem, node: str, sequence: int) -> str:

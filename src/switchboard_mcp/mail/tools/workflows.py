@@ -76,7 +76,7 @@ async def get_workflow_state(session: AgentSession, args: GetWorkflowState, requ
     store = await session.server.store()
     state = await engine.send_pending_notices(store)
     if args.workflow is not None:
-        return run_view(engine.find(state, session.name, args.workflow), session.named)
+        return run_view(engine.find(state, session.name, args.workflow), session.name)
     agent = agent_registry.parse_name(args.agent) if args.agent else await session.agent()
     run = engine.run_of(state, agent)
     if run is not None:

@@ -146,7 +146,7 @@ async def test_what_another_machine_has_yet_to_say_or_to_hear_is_waited_for(
 async def test_a_server_does_so_by_itself_where_days_are_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("switchboard_mcp.mail.server.LONGEST_LOOK_S", 0.01)
+    monkeypatch.setattr("switchboard_mcp.mail.server.MAX_CHECK_S", 0.01)
     monkeypatch.setattr("switchboard_mcp.mail.server.DAY_S", 0.01)
     async with office(tmp_path, MailSettings(enabled=True, keep_days=1)) as server:
         ada, bob = await server.agent("ada"), await server.agent("bob")
