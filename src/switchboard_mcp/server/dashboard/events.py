@@ -94,7 +94,7 @@ class DashboardEvents:
         mail_server = self._state.mail_server
         if mail_server is not None:
             with suppress(SwitchboardError):  # mail that cannot be opened is told where it is looked at
-                self._unsubscribe_mail = (await mail_server.post()).subscribe(lambda _: self._on_mail())
+                self._unsubscribe_mail = (await mail_server.store()).subscribe(lambda _: self._on_mail())
 
     def _on_mail(self) -> None:
         self._mail_changed = True

@@ -95,7 +95,7 @@ class MailView:
                 break
             last = entry.stem.order
             page.read += 1
-            stored = message_lookup.letter(transaction, agent, entry)
+            stored = message_lookup.load(transaction, agent, entry)
             if stored is not None and (not filtering or _matches(stored, message_filter, needle)):
                 page.messages.append((agent, stored))
         return page
@@ -129,7 +129,7 @@ class MailView:
         for _, entries in self._folders(transaction, agent, ""):
             for entry in entries:
                 if entry.stem.id == id:
-                    return message_lookup.letter(transaction, agent, entry)
+                    return message_lookup.load(transaction, agent, entry)
         return None
 
     def _with_thread(
@@ -171,11 +171,11 @@ class MailView:
             if len(thread) >= MAX_THREAD:
                 return
             content = file_operations.read(
-                transaction.folder(entry.place, name), entry.name, signing.MOST_FILE_BYTES
+                transaction.folder(entry.place, name), entry.name, signing.MAX_FILE_BYTES
             )
             if isinstance(content, file_operations.RejectedFile) or b'"replyTo"' not in content.data:
                 continue
-            stored = message_lookup.letter(transaction, name, entry)
+            stored = message_lookup.load(transaction, name, entry)
             if stored is not None and stored.message.reply_to in thread:
                 thread[stored.message.id] = (name, stored)
 

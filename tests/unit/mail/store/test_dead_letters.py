@@ -93,7 +93,7 @@ async def test_what_was_to_be_typed_is_not_put_back(workspace: Path) -> None:
         await store.register("coder")
         sent = await store.send(Draft(action="execute", payload="ls"), sender="lead", recipient="coder")
         await store.ack("coder", sent.id, outcome="rejected")
-        with pytest.raises(SwitchboardError, match="is not typed later"):
+        with pytest.raises(SwitchboardError, match="cannot be requeued"):
             await requeue(store, sent.id)
         assert [each.id for each in await dead(store)] == [sent.id]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import StoredMessage
-from switchboard_mcp.mail.presentation import described
+from switchboard_mcp.mail.presentation import describe_agents
 from switchboard_mcp.mail.server import MailServer
 from switchboard_mcp.mail.workflows import engine
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
@@ -28,9 +28,9 @@ def require_mail(state: DashboardState) -> MailServer:
 async def agents(state: DashboardState, request: ApiRequest) -> object:
     """Who is here, in which teams, and how much mail there is."""
     mail_server = require_mail(state)
-    store = await mail_server.post()
+    store = await mail_server.store()
     return {
-        "agents": await described(mail_server),
+        "agents": await describe_agents(mail_server),
         "teams": [
             {"name": name, "team": team} for name, team in agent_registry.teams(await store.state()).items()
         ],
@@ -44,7 +44,7 @@ async def messages(state: DashboardState, request: ApiRequest) -> object:
     query = request.query
     message_filter = MessageFilter(
         query=query.get("q", "")[:MOST_QUERY_CHARS].strip(),
-        agent=agent_registry.read_name(query["agent"]) if query.get("agent") else "",
+        agent=agent_registry.parse_name(query["agent"]) if query.get("agent") else "",
         sender=query.get("sender", ""),
         action=query.get("action", ""),
         place=query.get("place", ""),
@@ -64,7 +64,7 @@ async def message(state: DashboardState, request: ApiRequest) -> object:
     """One message, in full, with what it answers and what answers it."""
     require_mail(state)
     agent, id = request.names
-    match = await state.mail.message(agent_registry.read_name(agent), id)
+    match = await state.mail.message(agent_registry.parse_name(agent), id)
     if match is None:
         raise RefusedError(404, f"'{agent[:80]}' has no message '{id[:150]}'.")
     stored, thread = match
@@ -73,7 +73,7 @@ async def message(state: DashboardState, request: ApiRequest) -> object:
 
 async def workflow_runs(state: DashboardState, request: ApiRequest) -> object:
     """Every run there is, the latest first."""
-    store = await require_mail(state).post()
+    store = await require_mail(state).store()
     runs = engine.runs(await store.state())
     return {"workflows": [_run(run) for run in reversed(runs.values())]}
 

@@ -38,7 +38,7 @@ class ExecuteRejection(Struct, forbid_unknown_fields=True):
 
 async def send(state: DashboardState, request: ApiRequest) -> object:
     """One message, to an agent or to all of a team."""
-    store = await require_mail(state).post()
+    store = await require_mail(state).store()
     order = request.decode(SendRequest)
     if not order.payload.strip():
         raise RefusedError(400, "There is nothing written in it.")
@@ -50,7 +50,7 @@ async def send(state: DashboardState, request: ApiRequest) -> object:
         sent = await store.send(draft, sender=sender, recipient=order.to)
         _record(state, request, "send", sent.recipient, "ok")
         return {"sent": [sent.id]}
-    team = agent_registry.read_name(order.to.removeprefix("team:"))
+    team = agent_registry.parse_name(order.to.removeprefix("team:"))
     recipients = [each.agent for each in agent_registry.addressees(await store.state(), team, None, sender)]
     draft.team = team
     outcomes = await store.send_to_many(draft, sender=sender, recipients=recipients)
@@ -63,7 +63,7 @@ async def send(state: DashboardState, request: ApiRequest) -> object:
 
 async def approve(state: DashboardState, request: ApiRequest) -> object:
     """Have a terminal type what somebody asked for."""
-    store = await require_mail(state).post()
+    store = await require_mail(state).store()
     stored = await _pending_execute(store, request)
     message = stored.message
     sender = await _sender(store, request)
@@ -85,7 +85,7 @@ async def approve(state: DashboardState, request: ApiRequest) -> object:
 
 async def reject(state: DashboardState, request: ApiRequest) -> object:
     """Do not."""
-    store = await require_mail(state).post()
+    store = await require_mail(state).store()
     stored = await _pending_execute(store, request)
     reason = request.decode(ExecuteRejection).reason[:1000]
     sender = await _sender(store, request)
@@ -105,11 +105,11 @@ async def _pending_execute(store: MessageStore, request: ApiRequest) -> StoredMe
 
 async def _sender(store: MessageStore, request: ApiRequest) -> str:
     """Who sends; somebody with a mailbox, so that answers have where to go."""
-    name = agent_registry.read_name(request.viewer.principal or OVERSEER)
+    name = agent_registry.parse_name(request.viewer.principal or OVERSEER)
     if name not in await store.agents():
         await store.register(name)
         await store.update(
-            agent_registry.enrol(name, interface="dashboard", purpose="The person who watches over it.")
+            agent_registry.register(name, interface="dashboard", purpose="The person who watches over it.")
         )
     return name
 
