@@ -18,7 +18,7 @@ from bench.data import CATALOGS, missing
 from bench.report import Goal, Options, Report, Table, cell, percentile
 from bench.wholeness import lost
 from switchboard_mcp.cli.catalogs import read_catalog
-from switchboard_mcp.cli.commands.tokens import counter
+from switchboard_mcp.cli.commands.tokens import choose_counter
 from switchboard_mcp.suites.savings import flat_listing
 from switchboard_mcp.suites.signature import signature
 from switchboard_mcp.suites.tokens import estimate
@@ -74,7 +74,7 @@ def run(options: Options) -> Report:
 
 def errors() -> Table:
     """How far the estimate is from the real tokenizer, tool by tool, in the forms a model reads."""
-    exact, _ = counter("o200k")
+    exact, _ = choose_counter("o200k")
     off: dict[str, list[float]] = {}
     for server in read_catalog(str(CATALOGS)):
         for tool in server.tools:

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from switchboard_mcp.cli.console import Console, Screen, cut
+from switchboard_mcp.cli.console import Console, Screen, truncate
 from switchboard_mcp.suites.signature import signature
 from switchboard_mcp.suites.tokens import estimate
 
@@ -294,7 +294,7 @@ class Demo:
     def fitted(self, text: str, taken: int) -> str:
         """The text cut to what a terminal line still holds."""
         size = self.out.size()
-        return cut(text, (size.columns if size else 120) - taken)
+        return truncate(text, (size.columns if size else 120) - taken)
 
     def text(self, result: Json) -> str:
         """The text of a result that is no error."""

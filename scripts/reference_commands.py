@@ -163,8 +163,8 @@ def command(name: str) -> str:
     parts = [f"## {name}", f"```\nswitchboard {known.usage}\n```", " ".join(known.summary.split("\n"))]
     if actions:
         parts.append("\n".join(options(actions)))
-    if known.more:
-        parts.append(f"```\n{known.more}\n```")
+    if known.epilog:
+        parts.append(f"```\n{known.epilog}\n```")
     return "\n\n".join(parts) + "\n"
 
 

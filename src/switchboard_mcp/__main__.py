@@ -8,9 +8,9 @@ import sys
 def main() -> int:
     """Serve where nothing but serving is asked; else hand over to the command line."""
     if sys.argv[1:3] == ["mail", "hook"]:  # Hosts wait for it at every turn.
-        from switchboard_mcp.cli.mail.hook import quickly
+        from switchboard_mcp.cli.mail.hook import run_fast
 
-        code = quickly(sys.argv[3:])
+        code = run_fast(sys.argv[3:])
         if code is not None:
             return code
     from switchboard_mcp.cli.serve_args import parse

@@ -12,7 +12,7 @@ import pytest
 
 from switchboard_mcp.cli.commands.declarations import COMMANDS, parser_for
 from switchboard_mcp.cli.mail import declarations
-from switchboard_mcp.cli.main import VALUED, cut_off, split
+from switchboard_mcp.cli.main import OPTIONS_WITH_VALUE, split_command, split_program
 from switchboard_mcp.errors import SwitchboardError
 from tests.docs.pages import REPO, Line, commands
 from tests.patience import PATIENCE_S
@@ -30,12 +30,12 @@ ASKING = {"init": {"--dry-run", "--yes"}, "approve": {"--list", "--yes"}, "rever
 
 def parts(line: Line) -> tuple[str, list[str]]:
     """The command's name, and its own arguments."""
-    command, rest = split(line.words, VALUED)
+    command, rest = split_command(line.words, OPTIONS_WITH_VALUE)
     command = command.strip("[]")
     if command == "help":
         return (rest[0] if rest and not line.is_pattern else ""), ["--help"]
     if command == "mail":
-        word, rest = split(rest, VALUED | declarations.VALUED)
+        word, rest = split_command(rest, OPTIONS_WITH_VALUE | declarations.VALUED)
         command = f"mail {word}".strip()
     return command, rest
 
@@ -49,13 +49,13 @@ def test_every_command_and_flag_that_a_page_shows_exists(line: Line) -> None:
     assert command in known, f"there is no command '{command}'"
     if command.startswith("mail") and command not in declarations.MAIL:
         return
-    own, _ = cut_off(rest)
+    own, _ = split_program(rest)
     flags = {*parser_for(command or "serve").flags, "--help", "-h", "--version"}
     used = {word.partition("=")[0].strip("[](),") for word in own if word.lstrip("[(").startswith("--")}
     assert used <= flags
     spoken_of = " ".join(line.words) == command  # its name alone
     if not line.is_pattern and not spoken_of and not {"--help", "-h", "--version"} & set(own):
-        parser_for(command or "serve").read(own)
+        parser_for(command or "serve").parse(own)
 
 
 def runnable(line: Line) -> bool:
@@ -65,7 +65,7 @@ def runnable(line: Line) -> bool:
     if {"--help", "-h", "--version"} & set(rest):
         return True
     try:
-        parser_for(command or "serve").read(cut_off(rest)[0])
+        parser_for(command or "serve").parse(split_program(rest)[0])
     except (SwitchboardError, KeyError):
         return False  # a command's name alone, which the page speaks of; what there is not is told by another test
     return bool(command or "--dry-run" in rest) and (

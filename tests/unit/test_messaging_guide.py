@@ -12,7 +12,7 @@ from typing import Any
 from switchboard_mcp.cli.clipboard import MOST_BYTES
 from switchboard_mcp.cli.commands.declarations import parser_for
 from switchboard_mcp.cli.mail.declarations import MAIL
-from switchboard_mcp.cli.mail.hook import FORMS
+from switchboard_mcp.cli.mail.hook import REPLY_FORMATS
 from switchboard_mcp.cli.terminal_screen import DOORBELL
 from switchboard_mcp.mail.roles import ROLES
 from switchboard_mcp.mail.terminal.input_safety import MAX_TYPED_BYTES
@@ -40,10 +40,10 @@ def test_every_hook_in_the_guide_is_a_command_for_an_event_that_is_answered(repo
     hosts = set()
     for event, (program, mail, command, *arguments) in found:
         assert (program, mail) == ("switchboard", "mail")
-        given = parser_for(f"mail {command}").read(arguments)
-        assert event in FORMS[given.host]
+        given = parser_for(f"mail {command}").parse(arguments)
+        assert event in REPLY_FORMATS[given.host]
         hosts.add(given.host)
-    assert hosts == set(FORMS)
+    assert hosts == set(REPLY_FORMATS)
 
 
 def test_the_guide_names_every_command_role_and_limit(repo: Path) -> None:

@@ -11,7 +11,7 @@ import os
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.cli.invocation import misuse
+from switchboard_mcp.cli.invocation import usage_error
 from switchboard_mcp.suites.introspect import ToolView
 
 SHAPE = (
@@ -63,10 +63,10 @@ def read_catalog(path: str) -> list[CatalogServer]:
             data = gzip.decompress(data)
         found = msgspec.json.decode(data, type=_File | list[CatalogServer])
     except OSError as problem:
-        told = f"Catalog {path}: {problem.strerror or problem}."
-        raise misuse(told, SHAPE) from None
+        message = f"Catalog {path}: {problem.strerror or problem}."
+        raise usage_error(message, SHAPE) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, EOFError) as problem:
-        raise misuse(f"Catalog {path}: {problem}.", SHAPE) from None
+        raise usage_error(f"Catalog {path}: {problem}.", SHAPE) from None
     if isinstance(found, list):
         return found
     if found.servers is not UNSET:
@@ -74,10 +74,10 @@ def read_catalog(path: str) -> list[CatalogServer]:
     if found.tools is not UNSET:
         name = os.path.basename(path).split(".")[0]
         return [CatalogServer(tools=found.tools, server=name)]
-    raise misuse(f"Catalog {path}: it has neither 'servers' nor 'tools'.", SHAPE)
+    raise usage_error(f"Catalog {path}: it has neither 'servers' nor 'tools'.", SHAPE)
 
 
-def named(servers: list[CatalogServer]) -> dict[str, CatalogServer]:
+def by_unique_name(servers: list[CatalogServer]) -> dict[str, CatalogServer]:
     """By name; where two have the same one, the later gets a number."""
     found: dict[str, CatalogServer] = {}
     for server in servers:

@@ -10,7 +10,7 @@ import os
 import stat
 from base64 import b64encode
 
-from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.location import FOLDER
 
@@ -19,28 +19,30 @@ MOST_BYTES = 74_994
 TERMINAL = "/dev/tty"
 
 
-def copy(workspace: str, written: str, asked: Invocation) -> int:
+def copy(workspace: str, written: str, invocation: Invocation) -> int:
     """Read the file, and hand it over."""
-    data = content(workspace, written)
+    data = read_file(workspace, written)
     sequence = b"\x1b]52;c;" + b64encode(data) + b"\x07"
     try:
         with open(TERMINAL, "wb", buffering=0) as terminal:
             terminal.write(sequence)
     except OSError as problem:
-        told = f"There is no terminal to hand it to: {problem.strerror}."
-        raise misuse(told, "Run it in a terminal window, or in tmux.") from None
-    asked.tell({"file": written, "bytes": len(data)}, f"{len(data):,} bytes handed to the clipboard.", "dim")
+        message = f"There is no terminal to hand it to: {problem.strerror}."
+        raise usage_error(message, "Run it in a terminal window, or in tmux.") from None
+    invocation.report(
+        {"file": written, "bytes": len(data)}, f"{len(data):,} bytes handed to the clipboard.", "dim"
+    )
     return 0
 
 
-def content(workspace: str, written: str) -> bytes:
+def read_file(workspace: str, written: str) -> bytes:
     """What stands in a file of the workspace; refused where it is elsewhere, or too much."""
     root = os.path.realpath(workspace)
     path = os.path.realpath(os.path.join(os.getcwd(), written))
     inside = os.path.relpath(path, root)
     if inside.split(os.sep)[0] in (os.pardir, FOLDER):
-        told = f"{written} is not a file of the workspace {root}."
-        raise refused("mail_unsafe", told, hint="Only files inside the workspace are handed on.")
+        message = f"{written} is not a file of the workspace {root}."
+        raise refused("mail_unsafe", message, hint="Only files inside the workspace are handed on.")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as problem:
@@ -51,6 +53,6 @@ def content(workspace: str, written: str) -> bytes:
     with open(descriptor, "rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
-        told = f"{written} is larger than {MOST_BYTES:,} bytes, which is what terminals take."
-        raise refused("mail_too_large", told, hint="Hand over a part of it, or its path.")
+        message = f"{written} is larger than {MOST_BYTES:,} bytes, which is what terminals take."
+        raise refused("mail_too_large", message, hint="Hand over a part of it, or its path.")
     return data

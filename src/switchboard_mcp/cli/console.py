@@ -41,7 +41,7 @@ class Styled(msgspec.Struct, frozen=True):
 Cell = str | Styled
 
 
-def wants_colour(is_terminal: bool, environ: Mapping[str, str]) -> bool:
+def use_colour(is_terminal: bool, environ: Mapping[str, str]) -> bool:
     """Colour on a terminal, unless the user said otherwise in one of the usual ways."""
     if environ.get("NO_COLOR"):
         return False
@@ -67,7 +67,7 @@ def visible_width(text: str) -> int:
     return sum(_columns(character) for character in text)
 
 
-def cut(text: str, width: int) -> str:
+def truncate(text: str, width: int) -> str:
     """The text in at most `width` columns."""
     if visible_width(text) <= width:
         return text
@@ -92,7 +92,7 @@ class Screen:
     def __init__(self, stream: TextIO, environ: Mapping[str, str]) -> None:
         self.stream = stream
         self.is_terminal = stream.isatty()
-        self.has_colour = wants_colour(self.is_terminal, environ)
+        self.has_colour = use_colour(self.is_terminal, environ)
         self._columns = environ.get("COLUMNS", "")
 
     def size(self) -> os.terminal_size | None:
@@ -119,9 +119,9 @@ class Screen:
 
     def text(self, text: str, style: str = "") -> None:
         """Write what somebody else said: all of it to a pipe, nothing that gives orders to a terminal."""
-        self.line(self.harmless(text), style)
+        self.line(self.sanitize(text), style)
 
-    def harmless(self, text: str) -> str:
+    def sanitize(self, text: str) -> str:
         """The text without what a terminal would obey; a pipe gets it as it is."""
         return text.translate(_CONTROLS) if self.is_terminal else text
 
@@ -174,7 +174,7 @@ class Screen:
                 padding, gap = " " * (width - visible_width(cell.text)), " " * COLUMN_GAP
                 text = self.paint(cell.text, cell.style)
                 parts.append((padding + text if align[index : index + 1] == "r" else text + padding) + gap)
-            last = row[-1].text if room is None else cut(row[-1].text, max(room, NARROWEST_COLUMN))
+            last = row[-1].text if room is None else truncate(row[-1].text, max(room, NARROWEST_COLUMN))
             self.line("".join((*parts, self.paint(last, row[-1].style))).rstrip())
 
     def json(self, value: object) -> None:
@@ -206,10 +206,10 @@ class Console:
                 stream.reconfigure(errors="replace")
         return cls(sys.stdout, sys.stderr, os.environ)
 
-    def complain(self, problem: Failure) -> None:
+    def show_failure(self, problem: Failure) -> None:
         """Say what went wrong and what to do about it."""
         first, *rest = as_text(problem).split("\n")
-        self.err.line(f"{self.err.paint('switchboard:', 'bold red')} {self.err.harmless(first)}")
+        self.err.line(f"{self.err.paint('switchboard:', 'bold red')} {self.err.sanitize(first)}")
         for line in rest:
             self.err.text(line)
 

@@ -22,10 +22,10 @@ from switchboard_mcp.setup.references import ServerReference
 MAX_TRACES = 12
 
 
-def show_survey(survey: Discovery, outcomes: Sequence[Outcome], folder: str, out: Screen) -> None:
+def show_discovery(discovery: Discovery, outcomes: Sequence[Outcome], folder: str, out: Screen) -> None:
     """A table of what was found."""
     if not outcomes:
-        files = len({source.path for source in survey.sources})
+        files = len({source.path for source in discovery.sources})
         looked = (
             f"in {plural(files, 'file')} of your hosts" if files else "on this machine: no host keeps any"
         )
@@ -45,17 +45,17 @@ def show_survey(survey: Discovery, outcomes: Sequence[Outcome], folder: str, out
                 finding.source.scope,
                 Styled(finding.name, "bold"),
                 server.kind if server else "",
-                Styled(_happens(outcome), "green" if outcome.moves else "dim"),
+                Styled(_outcome_text(outcome), "green" if outcome.moves else "dim"),
                 redacted_target(server) if server else "",
             )
         )
     if rows:
         out.table(rows, ("", "HOST", "SCOPE", "NAME", "KIND", "WHAT HAPPENS", "RUNS"), align="r")
-    for trouble in survey.problems:
+    for trouble in discovery.problems:
         out.prose(trouble, style="yellow")
 
 
-def _happens(outcome: Outcome) -> str:
+def _outcome_text(outcome: Outcome) -> str:
     if not outcome.moves:
         return f"stays: {outcome.skip_reason}"
     server = outcome.entry.parsed.server
@@ -73,13 +73,13 @@ def show_plan(plan: Plan, out: Screen) -> None:
         return
     out.line("These files would change:")
     for change in plan.changes:
-        told = "new" if change.before is None else "changed"
+        summary = "new" if change.before is None else "changed"
         if change.edits:
             entry = any(edit.entry for edit in change.edits)
             names = sum(len(edit.names) for edit in change.edits)
-            told = f"{plural(names, 'server')} out" + (", `switchboard` in" if entry else "")
-        out.line(f"  {_short(change.path)}  {out.paint(told, 'dim')}")
-    if written := _written_out(plan):
+            summary = f"{plural(names, 'server')} out" + (", `switchboard` in" if entry else "")
+        out.line(f"  {_short(change.path)}  {out.paint(summary, 'dim')}")
+    if written := _literal_secrets(plan):
         there = ", ".join(sorted(written))
         out.prose(
             f"Secrets are written out in {there}; with `--secrets env` they become variables.", style="yellow"
@@ -95,7 +95,7 @@ def show_done(
     if names:
         moved, made = plural(len(plan.moving), "entry", "entries"), plural(len(names), "child", "children")
         out.prose(f"Moved {moved} into {made}: {', '.join(names)}.", style="green")
-    entered = [_short(each.path) for each in _entered(plan)]
+    entered = [_short(each.path) for each in _files_with_entry(plan)]
     if entered:
         out.prose(f"The entry `switchboard` is in {', '.join(entered)}.", style="green")
     copies = _short(os.path.join(workspace.folder, ".switchboard", "backup"))
@@ -138,22 +138,24 @@ def _remarks(
         notes += [
             f"{_short(path)} belongs to the project: in git, others would get paths of this machine with it; "
             "`switchboard revert`, then `switchboard init --team`, sets it up for all"
-            for path in sorted({each.path for each in _entered(plan) if each.path in _of_project(plan)})
+            for path in sorted(
+                {each.path for each in _files_with_entry(plan) if each.path in _project_files(plan)}
+            )
         ]
     if workspace.config.governance.mode == "governed":
         notes.append("this workspace is governed: `switchboard approve NAME` lets a child run")
     remote = [child.name for child in plan.children if child.server.url]
     if remote and find_spec("httpx2") is None:
-        told = "remote servers need the extra `http`: pip install '.[http]' in Switchboard's folder"
-        notes.append(f"{', '.join(sorted(remote))}: {told}")
+        note_text = "remote servers need the extra `http`: pip install '.[http]' in Switchboard's folder"
+        notes.append(f"{', '.join(sorted(remote))}: {note_text}")
     if notes:
         yield "Worth knowing", notes
     if found:
-        yield "These still use the old names of tools", _trace_lines(found)
+        yield "These still use the old names of tools", _reference_lines(found)
     closed = sorted({each.child for each in plan.moving if _wants_login(each)})
     if closed:
         yield "Remote servers that may want a login", [f"switchboard login {name}" for name in closed]
-    written = [f"{name}: {', '.join(places)}" for name, places in _written_out(plan).items()]
+    written = [f"{name}: {', '.join(places)}" for name, places in _literal_secrets(plan).items()]
     if written:
         again = "init --secrets env" if wanted.command else "init --team --secrets env"
         hint = f"`switchboard revert`, then `switchboard {again}`, makes variables of them."
@@ -173,7 +175,7 @@ def _remarks(
         )
 
 
-def _written_out(plan: Plan) -> dict[str, list[str]]:
+def _literal_secrets(plan: Plan) -> dict[str, list[str]]:
     """Where secrets stand as they are, by child."""
     found = {
         child.name: [each.location for each in find_literal_secrets(child.server)] for child in plan.children
@@ -181,12 +183,12 @@ def _written_out(plan: Plan) -> dict[str, list[str]]:
     return {name: places for name, places in found.items() if places}
 
 
-def _entered(plan: Plan) -> list[FileChange]:
+def _files_with_entry(plan: Plan) -> list[FileChange]:
     """The files that have got the entry."""
     return [change for change in plan.changes if any(edit.entry for edit in change.edits)]
 
 
-def _of_project(plan: Plan) -> set[str]:
+def _project_files(plan: Plan) -> set[str]:
     """The files of the project that something moves from, where it is a repository."""
     sources = (outcome.entry.source for outcome in plan.moving)
     return {
@@ -201,7 +203,7 @@ def _wants_login(outcome: Outcome) -> bool:
     return server is not None and server.kind != "stdio" and not server.headers and server.oauth is not False
 
 
-def _trace_lines(found: Sequence[ServerReference]) -> list[str]:
+def _reference_lines(found: Sequence[ServerReference]) -> list[str]:
     lines = [
         f"{_short(trace.path)}{f':{trace.line}' if trace.line else ''}  {trace.kind} for {trace.name}"
         + (", which does not move with it" if trace.kind == "login" else "")
@@ -212,7 +214,7 @@ def _trace_lines(found: Sequence[ServerReference]) -> list[str]:
     return lines
 
 
-def answer(plan: Plan, found: Sequence[ServerReference], folder: str, *, changed: bool) -> dict[str, object]:
+def as_json(plan: Plan, found: Sequence[ServerReference], folder: str, *, changed: bool) -> dict[str, object]:
     """The same for programs."""
     servers = [
         {

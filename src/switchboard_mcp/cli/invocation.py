@@ -20,7 +20,7 @@ from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.fuzzy import meant, nearest
 
-LOOK_FIRST = "Look with --dry-run first, then say --yes."
+DRY_RUN_FIRST = "Look with --dry-run first, then say --yes."
 YES = ("y", "yes")
 
 
@@ -28,20 +28,20 @@ class Invocation(Struct):
     """One run of one command."""
 
     options: CommandOptions
-    given: Namespace
+    args: Namespace
     console: Console
 
     @property
     def as_json(self) -> bool:
         """Whether a program reads the answer."""
-        return bool(self.given.json)
+        return bool(self.args.json)
 
     @property
     def may_draw(self) -> bool:
         """Whether lines may be redrawn; log lines between them would tear them apart."""
-        return not self.given.log_level
+        return not self.args.log_level
 
-    def tell(self, answer: object, line: str, style: str = "") -> None:
+    def report(self, answer: object, line: str, style: str = "") -> None:
         """Give an answer: a value to a program, a line to a person."""
         if self.as_json:
             self.console.out.json(answer)
@@ -54,18 +54,18 @@ def usage_failure(message: str, hint: str) -> Failure:
     return Failure(code="usage", message=message, retryable=False, hint=hint)
 
 
-def misuse(message: str, hint: str) -> SwitchboardError:
+def usage_error(message: str, hint: str) -> SwitchboardError:
     """The same, to be raised."""
     return SwitchboardError(usage_failure(message, hint))
 
 
-def demand_person(asked: Invocation, command: str, hint: str) -> None:
+def require_person(invocation: Invocation, command: str, hint: str) -> None:
     """Refuse to ask where nobody can answer."""
-    if asked.as_json or not sys.stdin.isatty():
-        raise misuse(f"{command}: nobody is here to agree.", hint)
+    if invocation.as_json or not sys.stdin.isatty():
+        raise usage_error(f"{command}: nobody is here to agree.", hint)
 
 
-def answer_to(question: str) -> str:
+def prompt(question: str) -> str:
     """What the person says, in small letters; `none` where nothing more will come."""
     sys.stdout.flush()
     try:
@@ -85,16 +85,16 @@ def own_command() -> list[str]:
 
 
 @asynccontextmanager
-async def opened(
-    asked: Invocation, workspace: Workspace | None = None, *, pinned: bool = True
+async def open_switchboard(
+    invocation: Invocation, workspace: Workspace | None = None, *, pinned: bool = True
 ) -> AsyncIterator[Switchboard]:
     """A running Switchboard for the workspace the command names. No child is started yet."""
     redactor = Redactor()
-    log = Log(level=asked.options.log_level, style=asked.options.log_style, redactor=redactor)
+    log = Log(level=invocation.options.log_level, style=invocation.options.log_style, redactor=redactor)
     refused: SwitchboardError | None = None
-    workspace = workspace or load(asked.options)
+    workspace = workspace or load(invocation.options)
     # To lock is no matter of who looks: what children offer is taken down for all.
-    profile = asked.options.profile if pinned else ""
+    profile = invocation.options.profile if pinned else ""
     async with running(workspace, log, redactor, pinned=pinned, profile=profile) as switchboard:
         try:
             yield switchboard
@@ -112,8 +112,8 @@ def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
     if name in workspace.absent:
         raise SwitchboardError(workspace.absent[name])
     show_warnings(workspace.warnings, console)
-    told = f"There is no child '{name}' in {workspace.folder}.{meant(name, by_name)}"
-    raise misuse(told, "`switchboard list` shows the children.")
+    message = f"There is no child '{name}' in {workspace.folder}.{meant(name, by_name)}"
+    raise usage_error(message, "`switchboard list` shows the children.")
 
 
 def find_suite(switchboard: Switchboard, name: str, console: Console) -> ChildSuite:
@@ -130,21 +130,21 @@ def find_suite(switchboard: Switchboard, name: str, console: Console) -> ChildSu
         raise SwitchboardError(refused)
     show_warnings(workspace.warnings, console)
     if not suites:
-        told = f"There is no suite '{name}': no children in {workspace.folder}."
-        raise misuse(told, ADD_ONE)
+        message = f"There is no suite '{name}': no children in {workspace.folder}."
+        raise usage_error(message, HOW_TO_ADD_CHILDREN)
     near = nearest(name, (*suites, *by_child))
-    told = f"There is no suite '{name}' in {workspace.folder}."
-    problem = usage_failure(told, "`switchboard list` shows the suites.")
+    message = f"There is no suite '{name}' in {workspace.folder}."
+    problem = usage_failure(message, "`switchboard list` shows the suites.")
     raise SwitchboardError(msgspec.structs.replace(problem, nearest=near) if near else problem)
 
 
 def show_no_children(folder: str, out: Screen) -> None:
     """There is nothing to show yet; how that is changed."""
     out.line(f"No children in {folder}.")
-    out.prose(ADD_ONE)
+    out.prose(HOW_TO_ADD_CHILDREN)
 
 
-ADD_ONE = (
+HOW_TO_ADD_CHILDREN = (
     "`switchboard init` brings the servers of your hosts here, `switchboard add NAME -- CMD` adds one; or put a file "
     "mcps/NAME/.mcp.json there, or name another folder with --workspace."
 )

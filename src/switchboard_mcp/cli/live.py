@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from switchboard_mcp.cli.console import Screen, Styled, cut
+from switchboard_mcp.cli.console import Screen, Styled, truncate
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_S = 0.1
@@ -56,17 +56,18 @@ class LiveDisplay:
         assert size is not None
         spin = SPINNER[self._count % len(SPINNER)]
         self._count += 1
-        lines = fit(self._frame(spin), size.lines - 1)
+        lines = fit_rows(self._frame(spin), size.lines - 1)
         back = f"\x1b[{self._drawn}A\r" if self._drawn else ""
         text = "".join(
-            f"{self._screen.paint(cut(line.text, size.columns - 1), line.style)}\x1b[K\n" for line in lines
+            f"{self._screen.paint(truncate(line.text, size.columns - 1), line.style)}\x1b[K\n"
+            for line in lines
         )
         self._screen.stream.write(f"{back}{text}\x1b[J")
         self._screen.stream.flush()
         self._drawn = len(lines)
 
 
-def fit(lines: Sequence[Styled], rows: int) -> list[Styled]:
+def fit_rows(lines: Sequence[Styled], rows: int) -> list[Styled]:
     """As many lines as the terminal has rows for; the last one says how many there is no room for."""
     if len(lines) <= rows:
         return list(lines)

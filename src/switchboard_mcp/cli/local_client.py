@@ -25,7 +25,7 @@ from switchboard_mcp.transport.memory import MemoryTransport, pair
 from switchboard_mcp.transport.rpc import AwaitedRequest, Peer, PendingRequest
 
 # The gateway bounds how long a child may take. A person at a terminal has Ctrl-C.
-PATIENCE_S = 24 * 3600.0
+TIMEOUT_S = 24 * 3600.0
 
 
 class Progress(Struct, gc=False):
@@ -53,8 +53,8 @@ class ToolResult(Struct, rename="camel"):
     raw: bytes = b""
 
 
-TellProgress = Callable[[Progress], None]
-TellLog = Callable[[LogMessage], None]
+OnProgress = Callable[[Progress], None]
+OnLog = Callable[[LogMessage], None]
 
 _decode_progress = msgspec.json.Decoder(Progress).decode
 _decode_log = msgspec.json.Decoder(LogMessage).decode
@@ -64,22 +64,20 @@ _decode_result = msgspec.json.Decoder(ToolResult).decode
 class LocalToolCall(AwaitedRequest):
     """A `tools/call` that asks for progress."""
 
-    __slots__ = ("tell",)
+    __slots__ = ("on_progress",)
 
-    def __init__(
-        self, loop: AbstractEventLoop, name: str, arguments: bytes, tell: TellProgress | None
-    ) -> None:
-        super().__init__(loop, "tools/call", b"{}", PATIENCE_S)
+    def __init__(self, loop: AbstractEventLoop, name: str, arguments: bytes, tell: OnProgress | None) -> None:
+        super().__init__(loop, "tools/call", b"{}", TIMEOUT_S)
         meta = {"progressToken": Raw(self.id)}
         params = {"name": name, "arguments": Raw(arguments), "_meta": meta}
         self.message = jsonrpc.request(self.id, "tools/call", jsonrpc.encode(params))
-        self.tell = tell
+        self.on_progress = tell
 
     def progressed(self, params: Raw) -> None:
         """Pass it on."""
-        if self.tell is not None:
+        if self.on_progress is not None:
             try:
-                self.tell(_decode_progress(params))
+                self.on_progress(_decode_progress(params))
             except msgspec.DecodeError:
                 return
 
@@ -89,32 +87,32 @@ class LocalClient:
 
     capabilities: Mapping[str, object] = {}
 
-    def __init__(self, link: MemoryTransport, tell_log: TellLog | None) -> None:
+    def __init__(self, link: MemoryTransport, tell_log: OnLog | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._link = link
-        self._tell_log = tell_log
+        self._on_log = tell_log
         self._peer = Peer(self._loop, link, self)
         self._peer.start()
 
-    async def introduce(self) -> None:
+    async def initialize(self) -> None:
         """The handshake."""
         hello = {
             "protocolVersion": LATEST_HANDSHAKE,
             "capabilities": self.capabilities,
             "clientInfo": {"name": "switchboard-cli", "version": __version__},
         }
-        await self._ask(AwaitedRequest(self._loop, "initialize", jsonrpc.encode(hello), PATIENCE_S))
+        await self._request(AwaitedRequest(self._loop, "initialize", jsonrpc.encode(hello), TIMEOUT_S))
         self._peer.notify("notifications/initialized")
 
     async def list_tools(self) -> Raw:
         """The result of `tools/list`."""
-        return await self._ask(AwaitedRequest(self._loop, "tools/list", b"{}", PATIENCE_S))
+        return await self._request(AwaitedRequest(self._loop, "tools/list", b"{}", TIMEOUT_S))
 
-    async def call(self, name: str, arguments: object, tell: TellProgress | None = None) -> ToolResult:
+    async def call(self, name: str, arguments: object, tell: OnProgress | None = None) -> ToolResult:
         """The result of `tools/call`; when it is cancelled, the child hears of it."""
         call = LocalToolCall(self._loop, name, jsonrpc.encode(arguments), tell)
         try:
-            raw = await self._ask(call)
+            raw = await self._request(call)
         except asyncio.CancelledError:
             self._peer.cancel(call, "cancelled by the user")
             # Two turns of the loop: one to hand the notice to the gateway, one for the gateway's own to the child.
@@ -128,13 +126,13 @@ class LocalClient:
         result.raw = bytes(raw)
         return result
 
-    async def _ask(self, call: AwaitedRequest) -> Raw:
+    async def _request(self, call: AwaitedRequest) -> Raw:
         self._peer.send(call)
         answer = await call.future
         if isinstance(answer, Failure):
             raise SwitchboardError(answer)
         if answer is None:
-            raise refused("child_timeout", f"No answer within {PATIENCE_S:g} s.")
+            raise refused("child_timeout", f"No answer within {TIMEOUT_S:g} s.")
         if answer.result is UNSET:
             error = jsonrpc.parse_error(answer.error) if answer.error is not UNSET else jsonrpc.RpcError()
             raise refused("internal", error.message or "The gateway sent no result.")
@@ -150,10 +148,10 @@ class LocalClient:
         if (
             message.method == "notifications/message"
             and message.params is not UNSET
-            and self._tell_log is not None
+            and self._on_log is not None
         ):
             try:
-                self._tell_log(_decode_log(message.params))
+                self._on_log(_decode_log(message.params))
             except msgspec.DecodeError:
                 return
 
@@ -172,13 +170,13 @@ class LocalClient:
 
 
 @asynccontextmanager
-async def connected(gateway: Gateway, tell_log: TellLog | None = None) -> AsyncIterator[LocalClient]:
+async def connected(gateway: Gateway, tell_log: OnLog | None = None) -> AsyncIterator[LocalClient]:
     """A host that has shaken hands with the gateway."""
     ours, theirs = pair(asyncio.get_running_loop())
     session = gateway.attach(theirs, lambda _session: None)
     host = LocalClient(ours, tell_log)
     try:
-        await host.introduce()
+        await host.initialize()
         yield host
     finally:
         gateway.close(session)

@@ -14,16 +14,16 @@ from switchboard_mcp import __version__
 from switchboard_mcp.app import CommandOptions, serve, serve_over_http
 from switchboard_mcp.cli.commands.declarations import COMMANDS, OVERVIEW, command_of, parser_for
 from switchboard_mcp.cli.console import Console
-from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail import declarations
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.suites.fuzzy import meant
 
 # Common options that take a value: what follows them is no command.
-VALUED = frozenset({"--workspace", "--config", "--profile", "--log-level", "--log-format"})
+OPTIONS_WITH_VALUE = frozenset({"--workspace", "--config", "--profile", "--log-level", "--log-format"})
 SEE_HELP = "`switchboard --help` shows the commands."
 USAGE_CODES = frozenset({"usage", "config_invalid", "http_missing", "lock_invalid"})
-FAILED, MISUSED = 1, 2
+FAILED, USAGE_ERROR = 1, 2
 # As a shell reports a program that was ended by SIGINT or SIGPIPE.
 INTERRUPTED, READER_GONE = 130, 141
 
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
         code = dispatch(arguments, console)
         console.flush()
     except SwitchboardError as problem:
-        return refuse(problem.failure, arguments, console)
+        return report_failure(problem.failure, arguments, console)
     except KeyboardInterrupt:
         console.err.line("Cancelled.", "dim")
         return INTERRUPTED
@@ -48,14 +48,14 @@ def main(arguments: list[str]) -> int:
 
 def dispatch(arguments: list[str], console: Console) -> int:
     """Find the command, read its arguments, run it."""
-    command, rest = split(arguments)
+    command, rest = split_command(arguments)
     if command == "help":
         command, rest = (rest[0], [*rest[1:], "--help"]) if rest else ("", ["--help"])
     if command and command not in COMMANDS:
-        raise misuse(f"There is no command '{command}'.{meant(command, COMMANDS)}", SEE_HELP)
-    rest, program = cut_off(rest) if command in ("add", "terminal") else (rest, [])
+        raise usage_error(f"There is no command '{command}'.{meant(command, COMMANDS)}", SEE_HELP)
+    rest, program = split_program(rest) if command in ("add", "terminal") else (rest, [])
     if command == "mail":
-        command, rest = of_mail(rest)
+        command, rest = split_mail_command(rest)
     if "--version" in rest or "-V" in rest:
         console.out.line(f"switchboard {__version__}")
         return 0
@@ -68,22 +68,22 @@ def dispatch(arguments: list[str], console: Console) -> int:
     if "--help" in rest or "-h" in rest:
         console.out.stream.write(parser_for(command).format_help())
         return 0
-    given = parser_for(command or "serve").read(rest)
-    given.program = program
+    args = parser_for(command or "serve").parse(rest)
+    args.program = program
     serving = not command or command == "serve"
     options = CommandOptions(
-        workspace=given.workspace,
-        config=given.config,
+        workspace=args.workspace,
+        config=args.config,
         # A command tells itself what went wrong; the log of a server would say it a second time.
-        log_level=given.log_level or ("info" if serving and not given.dry_run else "error"),
-        log_style=given.log_format or "text",
-        profile=given.profile,
-        reload=not getattr(given, "no_reload", False),
+        log_level=args.log_level or ("info" if serving and not args.dry_run else "error"),
+        log_style=args.log_format or "text",
+        profile=args.profile,
+        reload=not getattr(args, "no_reload", False),
     )
-    return execute(command or "serve", Invocation(options, given, console))
+    return execute(command or "serve", Invocation(options, args, console))
 
 
-def split(arguments: list[str], valued: frozenset[str] = VALUED) -> tuple[str, list[str]]:
+def split_command(arguments: list[str], valued: frozenset[str] = OPTIONS_WITH_VALUE) -> tuple[str, list[str]]:
     """The command, wherever it stands among the common options, and all the rest."""
     skip = False
     for place, word in enumerate(arguments):
@@ -94,39 +94,39 @@ def split(arguments: list[str], valued: frozenset[str] = VALUED) -> tuple[str, l
     return "", arguments
 
 
-def of_mail(rest: list[str]) -> tuple[str, list[str]]:
+def split_mail_command(rest: list[str]) -> tuple[str, list[str]]:
     """Which command of `mail` is meant; `mail` alone, where none is named."""
-    word, rest = split(rest, VALUED | declarations.VALUED)
+    word, rest = split_command(rest, OPTIONS_WITH_VALUE | declarations.VALUED)
     if word and f"mail {word}" not in declarations.MAIL:
         known = [name.removeprefix("mail ") for name in declarations.MAIL]
-        told = f"There is no command 'mail {word}'.{meant(word, known)}"
-        raise misuse(told, "`switchboard mail --help` shows the commands.")
+        message = f"There is no command 'mail {word}'.{meant(word, known)}"
+        raise usage_error(message, "`switchboard mail --help` shows the commands.")
     return f"mail {word}".strip(), rest
 
 
-def cut_off(rest: list[str]) -> tuple[list[str], list[str]]:
+def split_program(rest: list[str]) -> tuple[list[str], list[str]]:
     """Our own arguments, and the program with its own behind `--`."""
     place = rest.index("--") if "--" in rest else len(rest)
     return rest[:place], rest[place + 1 :]
 
 
-def execute(command: str, asked: Invocation) -> int:
+def execute(command: str, invocation: Invocation) -> int:
     """Hand over to the module of the command."""
-    if command == "serve" and not asked.given.dry_run:
-        if asked.as_json:
-            raise misuse("--json needs a command, or --dry-run.", SEE_HELP)
-        if asked.given.http is not None:
-            return serve_over_http(asked.options, asked.given.http)
-        return serve(asked.options)
+    if command == "serve" and not invocation.args.dry_run:
+        if invocation.as_json:
+            raise usage_error("--json needs a command, or --dry-run.", SEE_HELP)
+        if invocation.args.http is not None:
+            return serve_over_http(invocation.options, invocation.args.http)
+        return serve(invocation.options)
     module, _, function = command_of(command).run.partition(":")
     run: Callable[[Invocation], int] = getattr(import_module(f"switchboard_mcp.cli.{module}"), function)
-    return run(asked)
+    return run(invocation)
 
 
-def refuse(problem: Failure, arguments: list[str], console: Console) -> int:
+def report_failure(problem: Failure, arguments: list[str], console: Console) -> int:
     """Say what is wrong; a program reads it on stdout too."""
     if "--json" in arguments:
         console.out.json({"error": problem})
         console.out.stream.flush()
-    console.complain(problem)
-    return MISUSED if problem.code in USAGE_CODES else FAILED
+    console.show_failure(problem)
+    return USAGE_ERROR if problem.code in USAGE_CODES else FAILED

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from msgspec import Struct
 
-from switchboard_mcp.cli.invocation import misuse
+from switchboard_mcp.cli.invocation import usage_error
 from switchboard_mcp.observability.log import LEVELS
 from switchboard_mcp.suites.fuzzy import nearest
 
@@ -20,15 +20,15 @@ class Argument(NamedTuple):
     """One argument, as `argparse` takes it; a flag may have a second, short name behind the first."""
 
     name: str
-    how: dict[str, Any]
+    settings: dict[str, Any]
 
 
-def word(name: str, help: str, **how: Any) -> Argument:
+def positional(name: str, help: str, **settings: Any) -> Argument:
     """A word by its place."""
-    return Argument(name, {"metavar": name.upper(), "help": help} | how)
+    return Argument(name, {"metavar": name.upper(), "help": help} | settings)
 
 
-def switch(flag: str, help: str) -> Argument:
+def flag(flag: str, help: str) -> Argument:
     """A flag that is there or not."""
     return Argument(flag, {"action": "store_true", "help": help})
 
@@ -41,10 +41,10 @@ def number(written: str) -> float:
     return found
 
 
-def value(flag: str, metavar: str, help: str, default: Any = "", **how: Any) -> Argument:
+def option(flag: str, metavar: str, help: str, default: Any = "", **settings: Any) -> Argument:
     """A flag with a value, which is of the kind of its default."""
     kind = {} if default is None else {"type": number if isinstance(default, float) else type(default)}
-    return Argument(flag, {"metavar": metavar, "help": help, "default": default} | kind | how)
+    return Argument(flag, {"metavar": metavar, "help": help, "default": default} | kind | settings)
 
 
 def choice(flag: str, choices: Sequence[str], help: str, default: str = "") -> Argument:
@@ -52,16 +52,16 @@ def choice(flag: str, choices: Sequence[str], help: str, default: str = "") -> A
     return Argument(flag, {"choices": tuple(choices), "help": help, "default": default})
 
 
-def many(flag: str, metavar: str, help: str, **how: Any) -> Argument:
+def repeatable(flag: str, metavar: str, help: str, **settings: Any) -> Argument:
     """A flag that may be given more than once."""
-    return Argument(flag, {"action": "append", "metavar": metavar, "help": help, "default": []} | how)
+    return Argument(flag, {"action": "append", "metavar": metavar, "help": help, "default": []} | settings)
 
 
 COMMON = (
-    switch("--json", "answer for programs"),
-    value("--workspace", "DIR", "folder with config and children (default: here)"),
-    value("--config", "FILE", "config file, if not the one in the workspace", default=None),
-    value("--profile", "NAME", "see what clients of this profile see"),
+    flag("--json", "answer for programs"),
+    option("--workspace", "DIR", "folder with config and children (default: here)"),
+    option("--config", "FILE", "config file, if not the one in the workspace", default=None),
+    option("--profile", "NAME", "see what clients of this profile see"),
     choice("--log-level", tuple(LEVELS), "what to log to stderr"),
     choice("--log-format", ("text", "json"), "how to log it"),
 )
@@ -73,8 +73,8 @@ class Command(Struct, frozen=True):
     usage: str
     summary: str
     run: str = ""
-    takes: Sequence[Argument] = ()
-    more: str = ""
+    arguments: Sequence[Argument] = ()
+    epilog: str = ""
 
 
 class Parser(argparse.ArgumentParser):
@@ -82,37 +82,37 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, name: str, command: Command) -> None:
         self.flags: list[str] = []
-        self._called = f"switchboard {name}"
+        self._title = f"switchboard {name}"
         self._usage = command.usage
         super().__init__(
-            prog=self._called,
+            prog=self._title,
             usage=f"switchboard {command.usage}",
             description=command.summary,
-            epilog=command.more or None,
+            epilog=command.epilog or None,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        for argument in (*command.takes, *COMMON):
+        for argument in (*command.arguments, *COMMON):
             names = argument.name.split()
             if argument.name.startswith("-"):
                 self.flags += names
-            self.add_argument(*names, **argument.how)
+            self.add_argument(*names, **argument.settings)
 
-    def read(self, arguments: list[str]) -> argparse.Namespace:
+    def parse(self, arguments: list[str]) -> argparse.Namespace:
         """The arguments, in whatever order options and words come."""
-        given, unknown = self.parse_known_intermixed_args(arguments)
+        args, unknown = self.parse_known_intermixed_args(arguments)
         if unknown:
             near = nearest(unknown[0], self.flags) if unknown[0].startswith("-") else []
-            meant = f"; did you mean {near[0]}?" if near else ""
+            hint = f"; did you mean {near[0]}?" if near else ""
             if " -- CMD" in self._usage and not unknown[0].startswith("-"):
-                meant = "; write -- before the command"
-            self.error(f"unknown argument {unknown[0]}{meant}")
-        return given
+                hint = "; write -- before the command"
+            self.error(f"unknown argument {unknown[0]}{hint}")
+        return args
 
     def error(self, message: str) -> NoReturn:
         """Raise, so that one place writes all errors."""
         _, required, names = message.partition("the following arguments are required: ")
         if required:
             message = f"{names.removesuffix(', ARGS').replace(', ', ' and ')} missing"
-        told = f"{self._called.removeprefix('switchboard ')}: {message}"
-        raise misuse(told, f"{self.format_usage()}`{self._called} --help` tells more.")
+        text = f"{self._title.removeprefix('switchboard ')}: {message}"
+        raise usage_error(text, f"{self.format_usage()}`{self._title} --help` tells more.")

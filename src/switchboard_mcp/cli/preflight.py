@@ -18,7 +18,7 @@ from switchboard_mcp.errors import Failure
 from switchboard_mcp.transport.process.launcher import SpawnError
 
 
-def checks_of(workspace: Workspace, environ: Mapping[str, str]) -> dict[str, str | Failure]:
+def check_all(workspace: Workspace, environ: Mapping[str, str]) -> dict[str, str | Failure]:
     """The check of every child by its name; in governed mode of what is approved, everything pinned being read."""
     if workspace.config.governance.mode == "open":
         return {spec.name: check(spec, environ) for spec in workspace.children}

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from switchboard_mcp.cli.console import one_line
-from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.local_client import ToolResult
 from switchboard_mcp.errors import KINDS, Failure
 
@@ -24,7 +24,7 @@ class _Wrapped(Struct):
     error: Failure
 
 
-class Piece(Struct, frozen=True):
+class RenderedBlock(Struct, frozen=True):
     """One content block: a text to print, or bytes to save with a note to print instead."""
 
     text: str
@@ -33,7 +33,7 @@ class Piece(Struct, frozen=True):
     note: bool = False
 
 
-def error_of(result: ToolResult) -> Failure | None:
+def failure_of(result: ToolResult) -> Failure | None:
     """Switchboard's own failure where the result is one; a child's error result is none."""
     if not result.is_error or result.structured_content is UNSET:
         return None
@@ -44,27 +44,27 @@ def error_of(result: ToolResult) -> Failure | None:
     return problem if problem.code in KINDS else None
 
 
-def show_error(problem: Failure, asked: Invocation) -> int:
+def show_error(problem: Failure, invocation: Invocation) -> int:
     """Tell why there is no answer."""
-    if asked.as_json:
-        asked.console.out.json({"error": problem})
+    if invocation.as_json:
+        invocation.console.out.json({"error": problem})
     else:
-        asked.console.complain(problem)
+        invocation.console.show_failure(problem)
     return 1
 
 
-def show_result(result: ToolResult, subtool: str, asked: Invocation) -> int:
+def show_result(result: ToolResult, subtool: str, invocation: Invocation) -> int:
     """Print what a subtool answered; 1 where it says that it failed."""
-    console, folder = asked.console, asked.given.output
-    pieces = [piece_of(block) for block in result.content]
+    console, folder = invocation.console, invocation.args.output
+    pieces = [render_block(block) for block in result.content]
     saved = list(save(pieces, subtool, folder)) if folder else []
     code = 1 if result.is_error else 0
-    if asked.as_json:
+    if invocation.as_json:
         console.out.json(result.raw)
         return code
-    problem = error_of(result)
+    problem = failure_of(result)
     if problem is not None:
-        console.complain(problem)
+        console.show_failure(problem)
         return code
     screen = console.err if result.is_error else console.out
     paths = iter(saved)
@@ -80,40 +80,44 @@ def show_result(result: ToolResult, subtool: str, asked: Invocation) -> int:
     return code
 
 
-def piece_of(block: dict[str, object]) -> Piece:
+def render_block(block: dict[str, object]) -> RenderedBlock:
     """What to make of one content block."""
-    kind = _word(block, "type")
+    kind = _string(block, "type")
     if kind == "text":
-        return Piece(_word(block, "text"))
+        return RenderedBlock(_string(block, "text"))
     if kind in ("image", "audio"):
-        return _binary(kind, _word(block, "mimeType"), _word(block, "data"))
+        return _binary(kind, _string(block, "mimeType"), _string(block, "data"))
     if kind == "resource" and isinstance(block.get("resource"), dict):
         return _resource(msgspec.convert(block["resource"], dict[str, object]))
     if kind == "resource_link":
-        told = " ".join(filter(None, (_word(block, "name"), _word(block, "uri"), _word(block, "mimeType"))))
-        return Piece(f"[resource link {one_line(told)}]", note=True)
-    return Piece(f"[content of type '{one_line(kind)}'; --json shows it]", note=True)
+        note = " ".join(
+            filter(None, (_string(block, "name"), _string(block, "uri"), _string(block, "mimeType")))
+        )
+        return RenderedBlock(f"[resource link {one_line(note)}]", note=True)
+    return RenderedBlock(f"[content of type '{one_line(kind)}'; --json shows it]", note=True)
 
 
-def _resource(resource: dict[str, object]) -> Piece:
-    uri, mime = one_line(_word(resource, "uri")), _word(resource, "mimeType")
+def _resource(resource: dict[str, object]) -> RenderedBlock:
+    uri, mime = one_line(_string(resource, "uri")), _string(resource, "mimeType")
     if "blob" in resource:
-        return _binary(f"resource {uri}", mime, _word(resource, "blob"))
-    data = _word(resource, "text").encode("utf-8", "surrogatepass")
-    told = f"[resource {uri} {one_line(mime) or 'text'}, {_size(len(data))}; --output DIR saves it]"
-    return Piece(told, data, _extension(mime) or ".txt", note=True)
+        return _binary(f"resource {uri}", mime, _string(resource, "blob"))
+    data = _string(resource, "text").encode("utf-8", "surrogatepass")
+    note = f"[resource {uri} {one_line(mime) or 'text'}, {_size(len(data))}; --output DIR saves it]"
+    return RenderedBlock(note, data, _extension(mime) or ".txt", note=True)
 
 
-def _binary(kind: str, mime: str, encoded: str) -> Piece:
+def _binary(kind: str, mime: str, encoded: str) -> RenderedBlock:
     try:
         data = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
-        return Piece(f"[{kind} {one_line(mime)} that is not valid base64; --json shows it]", note=True)
-    told = f"[{kind} {one_line(mime)}, {_size(len(data))}; --output DIR saves it]"
-    return Piece(told, data, _extension(mime) or ".bin", note=True)
+        return RenderedBlock(
+            f"[{kind} {one_line(mime)} that is not valid base64; --json shows it]", note=True
+        )
+    note = f"[{kind} {one_line(mime)}, {_size(len(data))}; --output DIR saves it]"
+    return RenderedBlock(note, data, _extension(mime) or ".bin", note=True)
 
 
-def save(pieces: list[Piece], subtool: str, folder: str) -> Iterator[str]:
+def save(pieces: list[RenderedBlock], subtool: str, folder: str) -> Iterator[str]:
     """Write every block that is no plain text into a file of its own; nothing is overwritten."""
     name = "".join(character if character.isalnum() or character in "-_" else "_" for character in subtool)
     number = 0
@@ -135,10 +139,10 @@ def save(pieces: list[Piece], subtool: str, folder: str) -> Iterator[str]:
     except OSError as problem:
         where = problem.filename or folder
         hint = "Name a folder that can be written with --output."
-        raise misuse(f"{where}: {problem.strerror}.", hint) from None
+        raise usage_error(f"{where}: {problem.strerror}.", hint) from None
 
 
-def _word(members: dict[str, object], name: str) -> str:
+def _string(members: dict[str, object], name: str) -> str:
     value = members.get(name)
     return value if isinstance(value, str) else ""
 

@@ -25,18 +25,18 @@ def parse(arguments: list[str]) -> CommandOptions | None:
         # After a flag that takes a value it is that value.
         if place == 0 or rest[place - 1] not in FLAGS:
             del rest[place]
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if NO_RELOAD in rest:
         rest.remove(NO_RELOAD)
-        given["reload"] = False
+        options["reload"] = False
     while rest:
         flag, equals, value = rest[0].partition("=")
         taken = 1 if equals else 2
         if flag not in FLAGS or len(rest) < taken:
             return None
         name = FLAGS[flag]
-        given[name] = value if equals else rest[1]
-        if name in CHOICES and given[name] not in CHOICES[name]:
+        options[name] = value if equals else rest[1]
+        if name in CHOICES and options[name] not in CHOICES[name]:
             return None
         rest = rest[taken:]
-    return CommandOptions(**given)
+    return CommandOptions(**options)

@@ -110,7 +110,7 @@ class StartProgress:
         return waiting + [line for line in self._lines.values() if line is not None]
 
 
-async def survey(
+async def start_all(
     switchboard: Switchboard,
     screen: Screen,
     *,
@@ -151,8 +151,8 @@ async def connect(suite: ChildSuite, within_s: float | None = None) -> StartRepo
             problem = await visit.outcome
     except TimeoutError:
         child.cancel_wait(visit)
-        told = f"Child '{child.name}' was not ready within {within_s:g} s."
-        problem = failure("child_start_timeout", told, child=child.name)
+        message = f"Child '{child.name}' was not ready within {within_s:g} s."
+        problem = failure("child_start_timeout", message, child=child.name)
     if problem is not None:
         return StartReport(
             child=child.name, suite=suite.name, source=child.spec.source, ok=False, error=problem

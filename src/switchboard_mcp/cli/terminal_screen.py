@@ -33,7 +33,7 @@ BETWEEN_TYPED_S = 15.0
 BEFORE_ENTER_S = 0.15
 
 
-class Desktop:
+class UserTerminal:
     """Is a `mail.terminal.terminal_mail.Keys`."""
 
     def __init__(self, name: str, terminal: Terminal, doorbell: str, program: str) -> None:
@@ -80,7 +80,7 @@ class Desktop:
     def quiet(self) -> None:
         """All of it is read."""
         self._rung.clear()
-        self._give_title_back()
+        self._restore_title()
 
     # --- passing bytes on -----------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class Desktop:
             self._loop.remove_writer(self._terminal.master)
         self._ended.set()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """The program has ended, and everything it wrote has been passed on; at the latest after a moment."""
         with suppress(TimeoutError):
             async with asyncio.timeout(QUIET_S):
@@ -119,7 +119,7 @@ class Desktop:
     def leave(self) -> None:
         """The screen is the user's again."""
         self.stop()
-        self._give_title_back()
+        self._restore_title()
 
     def _from_user(self) -> None:
         keys = _read(0)
@@ -168,15 +168,15 @@ class Desktop:
         while True:
             await self._rung.wait()
             self._rung.clear()
-            await self._pause()
-            self._toll()
+            await self._wait_for_pause()
+            self._ring_bell()
             await asyncio.to_thread(woken)
             if self._doorbell == "type" and not self._is_shell:
                 await self._type()
             elif self._is_shell:
                 await self._show_line()
 
-    async def _pause(self) -> None:
+    async def _wait_for_pause(self) -> None:
         """Wait until the program has finished drawing, or is at least between two sequences."""
         until = self._now() + MAX_WAIT_S
         while True:
@@ -185,13 +185,13 @@ class Desktop:
                 return
             await asyncio.sleep(TICK_S)
 
-    def _toll(self) -> None:
+    def _ring_bell(self) -> None:
         if not self._titled:
             self._titled = True
             _write(KEEP_TITLE)
         _write(f"\x1b]2;[mail] {self._name}\x07\x07".encode())
 
-    def _give_title_back(self) -> None:
+    def _restore_title(self) -> None:
         if self._titled:
             self._titled = False
             _write(GIVE_TITLE_BACK)

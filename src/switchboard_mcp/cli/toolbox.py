@@ -16,7 +16,7 @@ from switchboard_mcp.app import CommandOptions, workspace_folder
 from switchboard_mcp.ask.plan import Offered, PlanStep
 from switchboard_mcp.children.catalog import Annotations, Tool
 from switchboard_mcp.cli.local_client import LocalClient
-from switchboard_mcp.cli.result_view import error_of
+from switchboard_mcp.cli.result_view import failure_of
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import FindSettings, Workspace
 from switchboard_mcp.config.sections import MailSettings
@@ -25,7 +25,7 @@ from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 
-def originals(options: CommandOptions, child: str = "") -> Workspace:
+def load_originals(options: CommandOptions, child: str = "") -> Workspace:
     """The workspace with its children as they are without wrappers, or one of them alone, each behind a suite.
 
     In governed mode only those that may be asked in sentences.
@@ -38,9 +38,9 @@ def originals(options: CommandOptions, child: str = "") -> Workspace:
         spec for spec in workspace.children if spec.kind != "builtin" and (not child or spec.name == child)
     ]
     if child and not children:
-        told = f"{workspace.folder}: there is no child named '{child}'."
+        message = f"{workspace.folder}: there is no child named '{child}'."
         problems = [str(warning) for warning in workspace.warnings if child in str(warning)]
-        raise refused("config_invalid", "\n".join([told, *problems]))
+        raise refused("config_invalid", "\n".join([message, *problems]))
     suites = {name: msgspec.structs.replace(suite, exposure="suite") for name, suite in config.suites.items()}
     config = msgspec.structs.replace(config, suites=suites, mail=MailSettings(), find=FindSettings())
     return msgspec.structs.replace(workspace, config=config, children=children)
@@ -75,9 +75,9 @@ class SuiteToolbox:
     def __init__(self, gateway: Gateway, child: str, meet: Callable[[], Awaitable[LocalClient]]) -> None:
         self.child = child
         self._gateway = gateway
-        self._meet = meet
-        self._meeting = asyncio.Lock()
-        self._host: LocalClient | None = None
+        self._connect = meet
+        self._connecting = asyncio.Lock()
+        self._client: LocalClient | None = None
 
     async def offered(self) -> list[Offered]:
         """The subtools that may be used, by name."""
@@ -97,33 +97,33 @@ class SuiteToolbox:
         return await self._use(call.name, call.arguments)
 
     async def _use(self, subtool: str, args: object) -> bytes:
-        host = await self._met()
-        asked = {"action": "call", "subtool": subtool, "args": args}
-        return (await host.call(self._suite().name, asked)).raw
+        host = await self._connected_client()
+        arguments = {"action": "call", "subtool": subtool, "args": args}
+        return (await host.call(self._suite().name, arguments)).raw
 
     async def _tools(self) -> list[Tool]:
-        await self._met()
+        await self._connected_client()
         suite = self._suite()
         return suite.permitted(suite.child.inventory.known_tools())
 
-    async def _met(self) -> LocalClient:
+    async def _connected_client(self) -> LocalClient:
         """The host, once the child has been started: what it offers now counts, and later what it says has changed."""
-        async with self._meeting:
-            if self._host is None:
-                host = await self._meet()
+        async with self._connecting:
+            if self._client is None:
+                host = await self._connect()
                 looked = {"action": "introspect", "verbosity": "names"}
-                problem = error_of(await host.call(self._suite().name, looked))
+                problem = failure_of(await host.call(self._suite().name, looked))
                 if problem is not None:
                     raise SwitchboardError(problem)
-                self._host = host
-            return self._host
+                self._client = host
+            return self._client
 
     def _suite(self) -> ChildSuite:
         for suite in self._gateway.suites.values():
             if suite.source == self.child:
                 return suite
-        told = f"There is no child '{self.child}' any more."
-        raise SwitchboardError(failure("unknown_tool", told, child=self.child))
+        message = f"There is no child '{self.child}' any more."
+        raise SwitchboardError(failure("unknown_tool", message, child=self.child))
 
 
 def _offered(tool: Tool) -> Offered:

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from switchboard_mcp.cli.catalogs import named, read_catalog
+from switchboard_mcp.cli.catalogs import by_unique_name, read_catalog
 from switchboard_mcp.errors import SwitchboardError
 
 TOOL = {"name": "a", "description": "Does it.", "inputSchema": {"type": "object"}}
@@ -35,7 +35,7 @@ def test_a_list_of_servers_and_a_single_answer_are_catalogs_too(tmp_path: Path) 
 
 def test_two_servers_of_one_name_are_told_apart(tmp_path: Path) -> None:
     servers = read_catalog(written(tmp_path, {"servers": [{"server": "x", "tools": []}] * 3}))
-    assert list(named(servers)) == ["x", "x-2", "x-3"]
+    assert list(by_unique_name(servers)) == ["x", "x-2", "x-3"]
 
 
 @pytest.mark.parametrize(

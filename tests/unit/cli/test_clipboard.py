@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.cli.clipboard import MOST_BYTES, content
+from switchboard_mcp.cli.clipboard import MOST_BYTES, read_file
 from switchboard_mcp.errors import SwitchboardError
 
 
@@ -17,7 +17,7 @@ def test_a_file_of_the_workspace_is_read_from_wherever_one_is(
     (workspace / "link").symlink_to("docs/plan.md")
     monkeypatch.chdir(workspace / "docs")
     for written in ("plan.md", "../link", str(workspace / "docs" / "plan.md")):
-        assert content(str(workspace), written) == b"a\x00plan"
+        assert read_file(str(workspace), written) == b"a\x00plan"
 
 
 @pytest.mark.parametrize(
@@ -46,5 +46,5 @@ def test_nothing_else_is_handed_on(
     (workspace / "large").write_bytes(b"x" * (MOST_BYTES + 1))
     monkeypatch.chdir(workspace)
     with pytest.raises(SwitchboardError) as refused:
-        content(str(workspace), written)
+        read_file(str(workspace), written)
     assert refused.value.failure.code == code

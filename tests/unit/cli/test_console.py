@@ -9,10 +9,10 @@ from switchboard_mcp.cli.console import (
     Console,
     Screen,
     Styled,
-    cut,
     one_line,
+    truncate,
+    use_colour,
     visible_width,
-    wants_colour,
 )
 from switchboard_mcp.errors import failure
 
@@ -51,7 +51,7 @@ def written(screen: Screen) -> str:
 def test_colour_is_for_terminals_and_for_those_who_ask(
     is_terminal: bool, environ: dict[str, str], expected: bool
 ) -> None:
-    assert wants_colour(is_terminal, environ) is expected
+    assert use_colour(is_terminal, environ) is expected
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_width_is_what_a_terminal_shows(text: str, width: int) -> None:
     [("short", 5, "short"), ("too long", 5, "too…"), ("日本語", 4, "日…"), ("ab", 1, "…")],
 )
 def test_a_text_is_cut_to_its_columns(text: str, width: int, expected: str) -> None:
-    assert cut(text, width) == expected
+    assert truncate(text, width) == expected
 
 
 def test_one_line_holds_nothing_a_terminal_obeys() -> None:
@@ -131,7 +131,7 @@ def test_json_is_utf8_whatever_the_locale_says() -> None:
 
 def test_a_complaint_names_the_program_and_the_remedy() -> None:
     err = io.StringIO()
-    Console(io.StringIO(), err, {}).complain(
+    Console(io.StringIO(), err, {}).show_failure(
         failure("command_not_found", "Child 'x': no such command.", child="x")
     )
     assert err.getvalue().startswith("switchboard: Child 'x': no such command.\nInstall the program")

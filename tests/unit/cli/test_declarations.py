@@ -6,14 +6,14 @@ import pytest
 
 from switchboard_mcp.cli.commands.declarations import COMMANDS, OVERVIEW, command_of, parser_for
 from switchboard_mcp.cli.mail.declarations import MAIL
-from switchboard_mcp.cli.main import VALUED, split
+from switchboard_mcp.cli.main import OPTIONS_WITH_VALUE, split_command
 from switchboard_mcp.cli.serve_args import FLAGS
 from switchboard_mcp.errors import SwitchboardError
 
 
 def refused(command: str, *arguments: str) -> str:
     with pytest.raises(SwitchboardError) as problem:
-        parser_for(command).read(list(arguments))
+        parser_for(command).parse(list(arguments))
     return problem.value.failure.message
 
 
@@ -31,7 +31,7 @@ def refused(command: str, *arguments: str) -> str:
 def test_the_command_stands_anywhere_among_the_common_options(
     arguments: list[str], command: str, rest: list[str]
 ) -> None:
-    assert split(arguments) == (command, rest)
+    assert split_command(arguments) == (command, rest)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_the_overview_names_every_command_and_every_common_option() -> None:
         assert f" {command} " in OVERVIEW
     for flag in ("--dry-run", "--json", "--version", *FLAGS):
         assert f"  {flag} " in OVERVIEW
-    assert frozenset(FLAGS) == VALUED
+    assert frozenset(FLAGS) == OPTIONS_WITH_VALUE
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -67,7 +67,7 @@ def test_every_command_is_where_its_row_says(command: str) -> None:
 
 
 def test_options_and_words_come_in_any_order() -> None:
-    given = parser_for("call").read(
+    given = parser_for("call").parse(
         ["--json", "suite", "--output", "out", "subtool", "a=1", "--json", "b=-2"]
     )
     assert (given.suite, given.subtool, given.args) == ("suite", "subtool", ["a=1", "b=-2"])

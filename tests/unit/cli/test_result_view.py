@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from switchboard_mcp.cli.local_client import ToolResult
-from switchboard_mcp.cli.result_view import error_of, piece_of, save
+from switchboard_mcp.cli.result_view import failure_of, render_block, save
 from switchboard_mcp.errors import SwitchboardError, failure, tool_result
 
 PICTURE = base64.b64encode(b"\x89PNG").decode()
@@ -42,16 +42,16 @@ PICTURE = base64.b64encode(b"\x89PNG").decode()
 def test_every_kind_of_block_is_shown_or_noted(
     block: dict[str, object], text: str, data: bytes | None
 ) -> None:
-    piece = piece_of(block)
+    piece = render_block(block)
     assert piece.text.startswith(text)
     assert piece.data == data
 
 
 def test_files_are_named_after_the_subtool_and_never_overwritten(tmp_path: Path) -> None:
     pieces = [
-        piece_of({"type": "image", "data": PICTURE, "mimeType": "image/png"}),
-        piece_of({"type": "text", "text": "not saved"}),
-        piece_of({"type": "resource", "resource": {"uri": "u", "text": "hi"}}),
+        render_block({"type": "image", "data": PICTURE, "mimeType": "image/png"}),
+        render_block({"type": "text", "text": "not saved"}),
+        render_block({"type": "resource", "resource": {"uri": "u", "text": "hi"}}),
     ]
     (tmp_path / "a_b-1.png").write_bytes(b"mine")
     folder = tmp_path / "new"
@@ -74,9 +74,9 @@ def test_our_own_failures_are_told_from_a_childs_error_result() -> None:
     theirs = ToolResult(
         is_error=True, structured_content=msgspec.Raw(b'{"error":{"code":"E1","message":"x"}}')
     )
-    problem = error_of(ours)
+    problem = failure_of(ours)
     assert problem is not None
     assert problem.code == "child_crashed"
-    assert error_of(theirs) is None
-    assert error_of(ToolResult(is_error=True)) is None
-    assert error_of(ToolResult(structured_content=msgspec.Raw(b"[]"), is_error=True)) is None
+    assert failure_of(theirs) is None
+    assert failure_of(ToolResult(is_error=True)) is None
+    assert failure_of(ToolResult(structured_content=msgspec.Raw(b"[]"), is_error=True)) is None

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from switchboard_mcp.cli.console import Styled
-from switchboard_mcp.cli.live import fit
+from switchboard_mcp.cli.live import fit_rows
 from switchboard_mcp.cli.start_all import Connected, StartProgress, StartReport, SubtoolLine
 from switchboard_mcp.errors import failure
 
@@ -31,4 +31,4 @@ def test_the_board_shows_who_is_still_waited_for_first() -> None:
     ("rows", "expected"), [(3, ["a", "b", "c"]), (2, ["a", "… and 2 more"]), (1, ["… and 3 more"])]
 )
 def test_lines_that_do_not_fit_are_counted(rows: int, expected: list[str]) -> None:
-    assert [line.text for line in fit([Styled("a"), Styled("b"), Styled("c")], rows)] == expected
+    assert [line.text for line in fit_rows([Styled("a"), Styled("b"), Styled("c")], rows)] == expected

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from switchboard_mcp.cli.console import visible_width
-from switchboard_mcp.cli.top_view import SORTS, TopState, draw, spell
+from switchboard_mcp.cli.top_view import SORTS, TopState, draw, format_duration
 
 NOW = 10_000.0
 ROWS: list[dict[str, object]] = [
@@ -47,7 +47,7 @@ def test_a_pipe_gets_everything_in_plain_lines_of_any_length() -> None:
 @pytest.mark.parametrize("size", [(80, 24), (40, 10), (200, 50), (20, 4)])
 def test_a_picture_is_never_larger_than_the_terminal(size: tuple[int, int]) -> None:
     shown = glance(100)
-    shown.take(
+    shown.apply(
         "calls",
         {
             "calls": [{"child": "x" * 300, "subtool": "y", "ms": 1.0, "outcome": "ok", "who": "me", "seq": 1}]
@@ -92,7 +92,7 @@ def test_without_suites_it_says_how_to_get_some() -> None:
 def test_the_calls_of_the_last_minutes_are_drawn_and_failed_ones_stand_out() -> None:
     shown = glance()
     for at, calls, errors in ((NOW - 60, 4, 0), (NOW - 30, 8, 1), (NOW - 30, 16, 2), (NOW - 5000, 9, 9)):
-        shown.take("history", {"point": [at * 1000, 5, calls, errors, 2.5, 9.0]})
+        shown.apply("history", {"point": [at * 1000, 5, calls, errors, 2.5, 9.0]})
     painted: list[tuple[str, str]] = []
 
     def paint(text: str, style: str) -> str:
@@ -109,13 +109,13 @@ def test_the_calls_of_the_last_minutes_are_drawn_and_failed_ones_stand_out() -> 
 def test_what_changes_replaces_what_was_known() -> None:
     shown = glance()
     before = shown.rows
-    shown.take(
+    shown.apply(
         "children", {"changed": [{"id": "0", "suite": "s0_suite", "health": "quarantined"}], "gone": ["2"]}
     )
-    shown.take("server", {"sessions": 7})
-    shown.take("mail", {})
-    shown.take("calls", {"calls": [{"seq": 1}, {"seq": 2}]})
-    shown.take("calls", {"calls": [{"seq": 2}, {"seq": 3}]})
+    shown.apply("server", {"sessions": 7})
+    shown.apply("mail", {})
+    shown.apply("calls", {"calls": [{"seq": 1}, {"seq": 2}]})
+    shown.apply("calls", {"calls": [{"seq": 2}, {"seq": 3}]})
     assert [call["seq"] for call in shown.calls] == [1, 2, 3]
     assert (shown.rows["0"]["health"], sorted(shown.rows), shown.about["sessions"]) == (
         "quarantined",
@@ -129,4 +129,4 @@ def test_what_changes_replaces_what_was_known() -> None:
     ("seconds", "told"), [(5, "5 s"), (65, "1 min"), (3700, "1 h 01"), (200_000, "2 d 7 h"), (-3, "0 s")]
 )
 def test_a_span_is_told_short(seconds: float, told: str) -> None:
-    assert spell(seconds) == told
+    assert format_duration(seconds) == told

@@ -10,9 +10,9 @@ import sys
 from shutil import which
 
 from switchboard_mcp.app import workspace_folder
-from switchboard_mcp.cli.commands.init import decided, present
-from switchboard_mcp.cli.init_view import show_survey
-from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.commands.init import decide_outcomes, existing_setup
+from switchboard_mcp.cli.init_view import show_discovery
+from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.errors import refused
@@ -46,40 +46,40 @@ from switchboard_mcp.system.atomic_write import GITIGNORE
 SEE_LIST = "`switchboard list` shows the children."
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Add one child."""
-    folder = workspace_folder(asked.options)
-    workspace = load_workspace(folder, asked.options.config, os.environ)
-    home = TEAM if asked.given.team else PERSONAL
+    folder = workspace_folder(invocation.options)
+    workspace = load_workspace(folder, invocation.options.config, os.environ)
+    home = TEAM if invocation.args.team else PERSONAL
     require_discoverable(workspace.config, workspace.source, home)
-    name = asked.given.name
+    name = invocation.args.name
     if name != safe_name(name) or name in RESERVED:
-        told = f"add: '{name}' cannot be the name of a child."
-        raise misuse(told, f"Try '{safe_name(name)}': letters, digits, - and _.")
-    if name in present(workspace).names:
-        told = f"add: there is a child '{name}' already."
-        raise misuse(told, f"Choose another name, or `switchboard remove {name}` first.")
-    server = _server(asked)
+        message = f"add: '{name}' cannot be the name of a child."
+        raise usage_error(message, f"Try '{safe_name(name)}': letters, digits, - and _.")
+    if name in existing_setup(workspace).names:
+        message = f"add: there is a child '{name}' already."
+        raise usage_error(message, f"Choose another name, or `switchboard remove {name}` first.")
+    server = _server(invocation)
     if problem := find_problem(name, server, folder):
-        raise misuse(f"add: {problem}", "Correct what is named.")
+        raise usage_error(f"add: {problem}", "Correct what is named.")
     path = _put(folder, name, server, home)
-    if asked.as_json:
+    if invocation.as_json:
         secrets = [each.location for each in find_literal_secrets(server)]
-        asked.console.out.json(
+        invocation.console.out.json(
             {"child": name, "file": path, "runs": redacted_target(server), "secrets": secrets}
         )
         return 0
-    asked.console.out.line(f"Added {name} in {path}.", "green")
+    invocation.console.out.line(f"Added {name} in {path}.", "green")
     if written := find_literal_secrets(server):
         names = ", ".join(each.location for each in written)
-        asked.console.warn(
+        invocation.console.warn(
             f"{names}: a secret is written out in that file. Write ${{VAR}}, and set VAR instead."
         )
     if is_missing(server.command):
-        asked.console.warn(
+        invocation.console.warn(
             f"The program {server.command} is not found here. Install it, or write its whole path."
         )
-    asked.console.out.line(f"`switchboard introspect {name}` shows what is inside.")
+    invocation.console.out.line(f"`switchboard introspect {name}` shows what is inside.")
     return 0
 
 
@@ -88,24 +88,24 @@ def is_missing(command: str) -> bool:
     return bool(command) and not any(sign in command for sign in "/\\$") and which(command) is None
 
 
-def _server(asked: Invocation) -> HostServer:
-    given, program = asked.given, list(asked.given.program)
-    if bool(program) == bool(given.url):
-        told = "add: say either -- CMD [ARGS …] or --url URL."
-        raise misuse(told, "`switchboard add --help` has examples.")
+def _server(invocation: Invocation) -> HostServer:
+    args, program = invocation.args, list(invocation.args.program)
+    if bool(program) == bool(args.url):
+        message = "add: say either -- CMD [ARGS …] or --url URL."
+        raise usage_error(message, "`switchboard add --help` has examples.")
     if program:
         return HostServer(
             kind="stdio",
             command=program[0],
             args=program[1:],
-            env=_pairs(given.env, "--env"),
-            cwd=os.path.abspath(given.cwd) if given.cwd else "",
-            description=given.description,
+            env=_pairs(args.env, "--env"),
+            cwd=os.path.abspath(args.cwd) if args.cwd else "",
+            description=args.description,
         )
-    older = given.url.partition("?")[0].rstrip("/").endswith("/sse")
-    kind: Kind = given.type or ("ws" if given.url.startswith("ws") else "sse" if older else "http")
+    older = args.url.partition("?")[0].rstrip("/").endswith("/sse")
+    kind: Kind = args.type or ("ws" if args.url.startswith("ws") else "sse" if older else "http")
     return HostServer(
-        kind=kind, url=given.url, headers=_pairs(given.header, "--header"), description=given.description
+        kind=kind, url=args.url, headers=_pairs(args.header, "--header"), description=args.description
     )
 
 
@@ -116,7 +116,7 @@ def _pairs(words: list[str], flag: str) -> dict[str, str]:
         if not equals and ":" in word:
             name, equals, value = word.partition(":")
         if not name.strip() or not equals:
-            raise misuse(f"add: {flag} {name}: expected K=V.", "Write e.g. K=V.")
+            raise usage_error(f"add: {flag} {name}: expected K=V.", "Write e.g. K=V.")
         pairs[name.strip()] = value.strip()
     return pairs
 
@@ -133,11 +133,11 @@ def _put(folder: str, name: str, server: HostServer, home: ChildrenFolder = PERS
     return path
 
 
-def run_remove(asked: Invocation) -> int:
+def run_remove(invocation: Invocation) -> int:
     """Remove one child; what it was is kept."""
-    folder = workspace_folder(asked.options)
-    workspace = load_workspace(folder, asked.options.config, os.environ)
-    name = asked.given.name
+    folder = workspace_folder(invocation.options)
+    workspace = load_workspace(folder, invocation.options.config, os.environ)
+    name = invocation.args.name
     source, key = _find(workspace, name)
     data = read(source) or b""
     kept = _keep(folder, name, data)
@@ -155,12 +155,12 @@ def run_remove(asked: Invocation) -> int:
             os.rmdir(os.path.dirname(source))
         except OSError:
             pass  # Something else is in it, which is not ours to remove.
-    if asked.as_json:
-        asked.console.out.json({"child": name, "file": source, "kept": kept})
+    if invocation.as_json:
+        invocation.console.out.json({"child": name, "file": source, "kept": kept})
     else:
-        asked.console.out.line(f"Removed {name} from {source}. What it was is in {kept}.", "green")
+        invocation.console.out.line(f"Removed {name} from {source}. What it was is in {kept}.", "green")
         if name in workspace.config.suites:
-            asked.console.warn(f"{workspace.source}: suites.{name} is still there; remove it too.")
+            invocation.console.warn(f"{workspace.source}: suites.{name} is still there; remove it too.")
     return 0
 
 
@@ -173,8 +173,8 @@ def _find(workspace: Workspace, name: str) -> tuple[str, str]:
         path = child_path(workspace.folder, name, home)
         if name == safe_name(name) and os.path.exists(path):
             return path, ""
-    told = f"There is no child '{name}' in {workspace.folder}.{meant(name, by_name)}"
-    raise misuse(told, SEE_LIST)
+    message = f"There is no child '{name}' in {workspace.folder}.{meant(name, by_name)}"
+    raise usage_error(message, SEE_LIST)
 
 
 def _keep(folder: str, name: str, data: bytes) -> str:
@@ -188,32 +188,32 @@ def _keep(folder: str, name: str, data: bytes) -> str:
     return path
 
 
-def run_import(asked: Invocation) -> int:
+def run_import(invocation: Invocation) -> int:
     """Take the servers of files as children; the files stay as they are."""
-    folder = workspace_folder(asked.options)
-    workspace = load_workspace(folder, asked.options.config, os.environ)
+    folder = workspace_folder(invocation.options)
+    workspace = load_workspace(folder, invocation.options.config, os.environ)
     require_discoverable(workspace.config, workspace.source)
     survey = discover_servers(
-        host_paths(folder, os.environ, sys.platform), (), asked.given.files, named=False
+        host_paths(folder, os.environ, sys.platform), (), invocation.args.files, named=False
     )
-    outcomes, children = decided(survey, workspace)
+    outcomes, children = decide_outcomes(survey, workspace)
     if not survey.servers and survey.problems:
         raise refused("setup_refused", "\n".join(survey.problems))
     path = os.path.join(folder, SECRETS_FILE)
     kept = read(path) or b""
-    values = move_secrets(children, parse_secrets(kept)) if asked.given.secrets == "env" else {}
-    if not asked.given.dry_run:
+    values = move_secrets(children, parse_secrets(kept)) if invocation.args.secrets == "env" else {}
+    if not invocation.args.dry_run:
         for child in children:
             _put(folder, child.name, child.server)
         if values:
             write(path, append_secrets(kept, values), 0o600)
     added = sorted(child.name for child in children)
-    if asked.as_json:
+    if invocation.as_json:
         stays = {each.entry.name: each.skip_reason for each in outcomes if not each.moves}
-        told = {"children": added, "left": stays, "troubles": survey.problems}
-        asked.console.out.json({**told, "changed": bool(added) and not asked.given.dry_run})
+        answer = {"children": added, "left": stays, "troubles": survey.problems}
+        invocation.console.out.json({**answer, "changed": bool(added) and not invocation.args.dry_run})
     else:
-        show_survey(survey, outcomes, folder, asked.console.out)
-        verb = "Would add" if asked.given.dry_run else "Added"
-        asked.console.out.line(f"{verb} {', '.join(added) or 'nothing'}.", "green" if added else "")
+        show_discovery(survey, outcomes, folder, invocation.console.out)
+        verb = "Would add" if invocation.args.dry_run else "Added"
+        invocation.console.out.line(f"{verb} {', '.join(added) or 'nothing'}.", "green" if added else "")
     return 0

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Console, Screen, Styled, one_line
-from switchboard_mcp.cli.invocation import YES, Invocation, answer_to, demand_person, misuse, show_warnings
+from switchboard_mcp.cli.invocation import YES, Invocation, prompt, require_person, show_warnings, usage_error
 from switchboard_mcp.config.approvals import Approval, Approvals, read_approvals, write_approvals
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
@@ -41,76 +41,76 @@ class ApprovalStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: Failure | None = None
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Do what the options say."""
-    folder = workspace_folder(asked.options)
-    workspace = load_workspace(folder, asked.options.config, os.environ, originals=True)
+    folder = workspace_folder(invocation.options)
+    workspace = load_workspace(folder, invocation.options.config, os.environ, originals=True)
     guard = make_guard(workspace, os.environ)
-    given = asked.given
-    if given.list:
-        in_front = load_workspace(folder, asked.options.config, os.environ).children
-        return show_list(workspace, guard, asked, {spec.name for spec in in_front if spec.wraps})
-    if not given.child:
-        raise misuse("approve: CHILD missing.", "Name a child, or use --list.")
-    if given.revoke:
-        code = revoke(given.child, guard, asked)
-        record_decision(workspace, "approval", given.child, "revoked")
+    args = invocation.args
+    if args.list:
+        in_front = load_workspace(folder, invocation.options.config, os.environ).children
+        return show_list(workspace, guard, invocation, {spec.name for spec in in_front if spec.wraps})
+    if not args.child:
+        raise usage_error("approve: CHILD missing.", "Name a child, or use --list.")
+    if args.revoke:
+        code = revoke(args.child, guard, invocation)
+        record_decision(workspace, "approval", args.child, "revoked")
         return code
-    code = approve(find_child(workspace, given.child, asked.console), guard, asked)
-    record_decision(workspace, "approval", given.child, "refused" if code else "approved")
+    code = approve(find_child(workspace, args.child, invocation.console), guard, invocation)
+    record_decision(workspace, "approval", args.child, "refused" if code else "approved")
     return code
 
 
-def approve(spec: ChildSpec, guard: LaunchPolicy, asked: Invocation) -> int:
+def approve(spec: ChildSpec, guard: LaunchPolicy, invocation: Invocation) -> int:
     """Show what would be approved; write it where that is wanted."""
-    approval = propose(spec, guard, frozenset(asked.given.allow_env), ask=asked.given.ask)
+    approval = propose(spec, guard, frozenset(invocation.args.allow_env), ask=invocation.args.ask)
     if isinstance(approval, Failure):
         raise SwitchboardError(approval)
     before = guard.approvals.find(spec.name, guard.platform)
     approvals = guard.approvals.adding(spec.name, guard.platform, approval)
     same = approvals == guard.approvals
-    if not asked.as_json:
-        show_approval(spec, approval, before.approval if before else None, asked.console.out)
+    if not invocation.as_json:
+        show_approval(spec, approval, before.approval if before else None, invocation.console.out)
         if others := approvals.elsewhere(spec.name, guard.platform):
-            asked.console.out.line(f"  Approved on other machines as before: {', '.join(others)}.")
-    agreed = same or asked.given.yes or _agrees(asked)
+            invocation.console.out.line(f"  Approved on other machines as before: {', '.join(others)}.")
+    agreed = same or invocation.args.yes or _confirm(invocation)
     if agreed and not same:
         # Read again: somebody may have approved another child while this one was looked at.
         _write(guard, read_approvals(guard.file).adding(spec.name, guard.platform, approval))
-    if asked.as_json:
-        told = {"child": spec.name, "approved": agreed, "changed": not same, "approval": approval}
-        asked.console.out.json({**told, "file": guard.file})
+    if invocation.as_json:
+        answer = {"child": spec.name, "approved": agreed, "changed": not same, "approval": approval}
+        invocation.console.out.json({**answer, "file": guard.file})
     elif same:
-        asked.console.out.line("Approved as it is already; there is nothing to do.", "green")
+        invocation.console.out.line("Approved as it is already; there is nothing to do.", "green")
     elif agreed:
-        asked.console.out.line(f"Approved in {one_line(guard.file)}.", "green")
+        invocation.console.out.line(f"Approved in {one_line(guard.file)}.", "green")
     else:
-        asked.console.out.line("Not approved; nothing was written.")
+        invocation.console.out.line("Not approved; nothing was written.")
     return 0 if agreed else 1
 
 
-def revoke(child: str, guard: LaunchPolicy, asked: Invocation) -> int:
+def revoke(child: str, guard: LaunchPolicy, invocation: Invocation) -> int:
     """Take an approval back."""
     names = guard.approvals.names()
     if child not in names:
-        told = f"Child '{child}' is not approved in {guard.file}.{meant(child, names)}"
-        raise misuse(told, "`switchboard approve --list` shows what is.")
+        message = f"Child '{child}' is not approved in {guard.file}.{meant(child, names)}"
+        raise usage_error(message, "`switchboard approve --list` shows what is.")
     _write(guard, guard.approvals.without(child))
-    if asked.as_json:
-        asked.console.out.json({"child": child, "approved": False, "changed": True, "file": guard.file})
+    if invocation.as_json:
+        invocation.console.out.json({"child": child, "approved": False, "changed": True, "file": guard.file})
     else:
-        asked.console.out.line(f"'{one_line(child)}' is no longer approved.")
-        asked.console.out.line("A Switchboard that was started with --no-reload must be restarted.")
+        invocation.console.out.line(f"'{one_line(child)}' is no longer approved.")
+        invocation.console.out.line("A Switchboard that was started with --no-reload must be restarted.")
     return 0
 
 
-def show_list(workspace: Workspace, guard: LaunchPolicy, asked: Invocation, wrapped: set[str]) -> int:
+def show_list(workspace: Workspace, guard: LaunchPolicy, invocation: Invocation, wrapped: set[str]) -> int:
     """Every child and every approval; 1 where a configured child may not run as it is."""
-    standings = list(standings_of(workspace, guard, wrapped))
-    if asked.as_json:
-        asked.console.out.json({"file": guard.file, "children": standings})
+    statuses = list(approval_statuses(workspace, guard, wrapped))
+    if invocation.as_json:
+        invocation.console.out.json({"file": guard.file, "children": statuses})
     else:
-        show_warnings(workspace.warnings, asked.console)
+        show_warnings(workspace.warnings, invocation.console)
         colours = {"approved": "green", "unused": "dim"}
         rows = [
             (
@@ -118,13 +118,15 @@ def show_list(workspace: Workspace, guard: LaunchPolicy, asked: Invocation, wrap
                 Styled(standing.state, colours.get(standing.state, "red")),
                 standing.error.message if standing.error else standing.package,
             )
-            for standing in standings
+            for standing in statuses
         ]
-        asked.console.out.table(rows, header=("CHILD", "STATE", ""))
-    return 1 if any(standing.error is not None for standing in standings) else 0
+        invocation.console.out.table(rows, header=("CHILD", "STATE", ""))
+    return 1 if any(standing.error is not None for standing in statuses) else 0
 
 
-def standings_of(workspace: Workspace, guard: LaunchPolicy, wrapped: set[str]) -> Iterator[ApprovalStatus]:
+def approval_statuses(
+    workspace: Workspace, guard: LaunchPolicy, wrapped: set[str]
+) -> Iterator[ApprovalStatus]:
     """Children in the order of their names, then approvals that nobody uses. Everything pinned is read."""
     names = {spec.name for spec in workspace.children}
     for spec in sorted(workspace.children, key=lambda spec: spec.name):
@@ -153,8 +155,8 @@ def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
     if name in by_name:
         return by_name[name]
     show_warnings(workspace.warnings, console)
-    told = f"There is no child '{name}' in {workspace.folder}.{meant(name, by_name)}"
-    raise misuse(told, "`switchboard approve --list` shows the children.")
+    message = f"There is no child '{name}' in {workspace.folder}.{meant(name, by_name)}"
+    raise usage_error(message, "`switchboard approve --list` shows the children.")
 
 
 def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, out: Screen) -> None:
@@ -163,9 +165,9 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
     out.line(f"Child {out.paint(one_line(spec.name), 'bold')}  {one_line(spec.source)}")
     rows: list[tuple[str, str]] = []
     if approval.kind == "stdio":
-        rows.append(("configured", mask(_words((spec.command, *spec.args)))))
+        rows.append(("configured", mask(_command_line((spec.command, *spec.args)))))
         rest = approval.args[approval.replaces :]
-        rows.append(("really runs", mask(_words((*approval.launch, *rest)))))
+        rows.append(("really runs", mask(_command_line((*approval.launch, *rest)))))
         if approval.package:
             rows.append(("package", approval.package))
         for pin in approval.files:
@@ -186,9 +188,9 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
         value,
     ) in rows:  # all of each: what is cut off, or looks like something else, is not approved by anybody
         out.line(f"  {out.paint(name.ljust(width), 'dim')}  {one_line(value)}")
-        given = value.replace("…  ", "").replace(" → ", " ")  # without our own signs
-        if not given.isascii():
-            plain = given.encode("ascii", "backslashreplace").decode()
+        plain_value = value.replace("…  ", "").replace(" → ", " ")  # without our own signs
+        if not plain_value.isascii():
+            plain = plain_value.encode("ascii", "backslashreplace").decode()
             out.line(f"  {' ' * width}  {one_line(plain)}", "yellow")
     if before is not None and before != approval:
         fields = (name for name in Approval.__struct_fields__)
@@ -200,19 +202,19 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
             )
 
 
-def _words(words: Iterable[str]) -> str:
+def _command_line(words: Iterable[str]) -> str:
     """A command, so that it is seen where one word ends."""
     return " ".join(quote(word) if not word or re.search(r"[\s'\"\\]", word) else word for word in words)
 
 
-def _agrees(asked: Invocation) -> bool:
-    demand_person(asked, "approve", "Look at what is shown, then add --yes.")
-    return answer_to("Approve this? [y/N]") in YES
+def _confirm(invocation: Invocation) -> bool:
+    require_person(invocation, "approve", "Look at what is shown, then add --yes.")
+    return prompt("Approve this? [y/N]") in YES
 
 
 def _write(guard: LaunchPolicy, approvals: Approvals) -> None:
     try:
         write_approvals(guard.file, approvals)
     except OSError as problem:
-        told = f"{guard.file}: {problem.strerror}."
-        raise refused("config_invalid", told, hint="Make it writable, then try again.") from None
+        message = f"{guard.file}: {problem.strerror}."
+        raise refused("config_invalid", message, hint="Make it writable, then try again.") from None

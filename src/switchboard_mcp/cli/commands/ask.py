@@ -16,10 +16,16 @@ from switchboard_mcp.ask.host_access import api_model, choose_model, find_key, f
 from switchboard_mcp.ask.plan import PlanStep
 from switchboard_mcp.ask.record import AskRecord
 from switchboard_mcp.cli.console import Console, one_line, plural
-from switchboard_mcp.cli.invocation import Invocation, find_suite, misuse, opened, show_warnings
+from switchboard_mcp.cli.invocation import (
+    Invocation,
+    find_suite,
+    open_switchboard,
+    show_warnings,
+    usage_error,
+)
 from switchboard_mcp.cli.local_client import LocalClient, ToolResult, connected
 from switchboard_mcp.cli.result_view import show_result
-from switchboard_mcp.cli.toolbox import SuiteToolbox, originals
+from switchboard_mcp.cli.toolbox import SuiteToolbox, load_originals
 from switchboard_mcp.config.wrapped_children import own_folder, read_role
 from switchboard_mcp.errors import refused
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
@@ -28,28 +34,28 @@ from switchboard_mcp.gateway.suites.tool_search import ToolSearch
 _decode_result = msgspec.json.Decoder(ToolResult).decode
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Carry it out, then show what came of it."""
-    result, record = run_loop(lambda: gather(asked))
-    if not asked.as_json:
-        show_cost(record, asked.console)
-    told = _decode_result(result)
-    told.raw = result
-    return show_result(told, record.steps[-1].subtool if record.steps else "ask", asked)
+    result, record = run_loop(lambda: gather(invocation))
+    if not invocation.as_json:
+        show_cost(record, invocation.console)
+    answer = _decode_result(result)
+    answer.raw = result
+    return show_result(answer, record.steps[-1].subtool if record.steps else "ask", invocation)
 
 
-async def gather(asked: Invocation) -> tuple[bytes, AskRecord]:
+async def gather(invocation: Invocation) -> tuple[bytes, AskRecord]:
     """From the sentence to its result."""
-    query = " ".join(asked.given.words)
-    workspace = originals(asked.options)
+    query = " ".join(invocation.args.words)
+    workspace = load_originals(invocation.options)
     # A person is here: whatever is not read-only is shown and asked about.
     settings = msgspec.structs.replace(workspace.config.ask, confirm="writes")
     api = api_model(settings, os.environ)
     model = choose_model("api" if settings.backend == "auto" else settings.backend, api, None)
     try:
-        async with opened(asked, workspace) as switchboard:
+        async with open_switchboard(invocation, workspace) as switchboard:
             switchboard.services.redactor.register(find_key(os.environ))
-            suite = pick(switchboard, asked, query)
+            suite = pick(switchboard, invocation, query)
             async with connected(switchboard.gateway) as host:
 
                 async def meet() -> LocalClient:
@@ -60,23 +66,23 @@ async def gather(asked: Invocation) -> tuple[bytes, AskRecord]:
                 party = Participants(
                     toolbox=SuiteToolbox(switchboard.gateway, suite.source, meet),
                     model=model,
-                    consent=ShellConsent(asked.console, suite.child.name, yes=asked.given.yes),
+                    consent=ShellConsent(invocation.console, suite.child.name, yes=invocation.args.yes),
                     settings=settings,
                     trusted=lambda subtool: False,
                     role=read_role(own_folder(workspace.folder, suite.child.spec)),
                 )
-                request = AskRequest(query, asked.given.context, asked.given.dry_run)
+                request = AskRequest(query, invocation.args.context, invocation.args.dry_run)
                 return await run_request(request, party, lambda done, total, message: None)
     finally:
         if api is not None:
             await api.close()
 
 
-def pick(switchboard: Switchboard, asked: Invocation, query: str) -> ChildSuite:
+def pick(switchboard: Switchboard, invocation: Invocation, query: str) -> ChildSuite:
     """The suite that is named, or the one with the subtool that fits the sentence best."""
     suites = switchboard.gateway.suites
-    if asked.given.suite:
-        return find_suite(switchboard, asked.given.suite, asked.console)
+    if invocation.args.suite:
+        return find_suite(switchboard, invocation.args.suite, invocation.console)
     if len(suites) == 1:
         return next(iter(suites.values()))
     finder = ToolSearch()
@@ -84,11 +90,11 @@ def pick(switchboard: Switchboard, asked: Invocation, query: str) -> ChildSuite:
     found = finder.find(query, 1)
     if found:
         return suites[found[0].suite]
-    show_warnings(switchboard.workspace.warnings, asked.console)
+    show_warnings(switchboard.workspace.warnings, invocation.console)
     unknown = [suite.child.name for suite in suites.values() if suite.child.snapshot is None]
     never = f" Not searched, since never started here: {', '.join(unknown)}." if unknown else ""
-    told = f"No suite in {switchboard.workspace.folder} fits this sentence.{never}"
-    raise misuse(told, "Name one with --suite; `switchboard list` shows them.")
+    message = f"No suite in {switchboard.workspace.folder} fits this sentence.{never}"
+    raise usage_error(message, "Name one with --suite; `switchboard list` shows them.")
 
 
 class ShellConsent:
@@ -112,8 +118,8 @@ class ShellConsent:
             if not grave:
                 return "yes"
             names = ", ".join(step.subtool for step in grave)
-            told = f"Somebody must agree to this first, and nobody can be asked here: {names}."
-            raise refused("ask_unconfirmed", told, hint="Add --yes to run the plan as it is.")
+            message = f"Somebody must agree to this first, and nobody can be asked here: {names}."
+            raise refused("ask_unconfirmed", message, hint="Add --yes to run the plan as it is.")
         err.stream.write("Run it? [y/N] ")
         err.stream.flush()
         answer = await asyncio.to_thread(sys.stdin.readline)

@@ -12,8 +12,8 @@ from typing import NoReturn
 from msgspec.json import encode
 
 from switchboard_mcp.app import load
-from switchboard_mcp.cli.console import Screen, Styled, cut, one_line, plural, visible_width
-from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.console import Screen, Styled, one_line, plural, truncate, visible_width
+from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.errors import refused
 from switchboard_mcp.observability.audit.hash_chain import FAILED, AuditEntry, matches
 from switchboard_mcp.observability.audit.reader import Reader
@@ -32,29 +32,31 @@ TIME_CHARS = 8
 GOOD = frozenset({"ok", "allowed", "approved"})
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Find the record, then prove or show it."""
-    if asked.given.last < 0:
-        raise misuse(f"--last {asked.given.last}: that is no number of records.", "Such as --last 50.")
-    workspace = load(asked.options)
+    if invocation.args.last < 0:
+        raise usage_error(
+            f"--last {invocation.args.last}: that is no number of records.", "Such as --last 50."
+        )
+    workspace = load(invocation.options)
     folder = os.path.join(workspace.folder, workspace.config.audit.path)
     try:
-        if asked.given.action == "verify":
-            return show_verdict(verify(folder, asked.given.contains), folder, asked)
+        if invocation.args.action == "verify":
+            return show_verdict(verify(folder, invocation.args.contains), folder, invocation)
         with closing(Reader(folder)) as reader:
-            if asked.given.follow:
-                follow(reader, asked)
-            return show_entries(chosen(reader, asked), asked)
+            if invocation.args.follow:
+                follow(reader, invocation)
+            return show_entries(select_entries(reader, invocation), invocation)
     except OSError as problem:
-        told = f"The audit record in {folder} cannot be read: {problem.strerror or problem}."
+        message = f"The audit record in {folder} cannot be read: {problem.strerror or problem}."
         hint = "Turn it on with audit.enabled, or name the workspace it belongs to with --workspace."
-        raise refused("audit_failed", told, hint=hint) from None
+        raise refused("audit_failed", message, hint=hint) from None
 
 
-def show_verdict(verdict: AuditVerdict, folder: str, asked: Invocation) -> int:
+def show_verdict(verdict: AuditVerdict, folder: str, invocation: Invocation) -> int:
     """Tell whether the chain holds, or where it is broken."""
-    console = asked.console
-    if asked.as_json:
+    console = invocation.console
+    if invocation.as_json:
         console.out.json(verdict)
         return 0 if verdict.ok else 1
     if not verdict.ok:
@@ -62,8 +64,8 @@ def show_verdict(verdict: AuditVerdict, folder: str, asked: Invocation) -> int:
         console.err.line(f"{console.err.paint('✗', 'red')} {where} {verdict.reason}.")
         console.err.line(f"  Proven up to there: {plural(verdict.records, 'record')}.", "dim")
         return 1
-    told = f"{plural(verdict.records, 'record')} in {plural(verdict.files, 'file')}: one unbroken chain."
-    console.out.line(f"{console.out.paint('✓', 'green')} {told}")
+    message = f"{plural(verdict.records, 'record')} in {plural(verdict.files, 'file')}: one unbroken chain."
+    console.out.line(f"{console.out.paint('✓', 'green')} {message}")
     if verdict.first > 1:
         console.out.line(f"  It starts at record {verdict.first:,}: older files were removed.", "dim")
     if verdict.torn_bytes:
@@ -73,40 +75,40 @@ def show_verdict(verdict: AuditVerdict, folder: str, asked: Invocation) -> int:
     return 0
 
 
-def news(reader: Reader, asked: Invocation) -> Iterator[AuditEntry]:
+def new_entries(reader: Reader, invocation: Invocation) -> Iterator[AuditEntry]:
     """What has come of what was asked for."""
-    given = asked.given
-    return (entry for entry in reader.read_new() if matches(entry, given.child, given.kind, given.outcome))
+    args = invocation.args
+    return (entry for entry in reader.read_new() if matches(entry, args.child, args.kind, args.outcome))
 
 
-def chosen(reader: Reader, asked: Invocation) -> Iterable[AuditEntry]:
+def select_entries(reader: Reader, invocation: Invocation) -> Iterable[AuditEntry]:
     """The records asked for."""
-    given = asked.given
-    last = given.last or (TAIL if given.action == "tail" else 0)
-    return deque(news(reader, asked), maxlen=last) if last else news(reader, asked)
+    args = invocation.args
+    last = args.last or (TAIL if args.action == "tail" else 0)
+    return deque(new_entries(reader, invocation), maxlen=last) if last else new_entries(reader, invocation)
 
 
-def follow(reader: Reader, asked: Invocation) -> NoReturn:
+def follow(reader: Reader, invocation: Invocation) -> NoReturn:
     """What there is, then what comes, until somebody has enough."""
-    out = asked.console.out
-    if not asked.as_json:
+    out = invocation.console.out
+    if not invocation.as_json:
         out.line(_in_columns([Styled(name, "dim") for name in HEADER], out))
-    fresh = chosen(reader, asked)
+    fresh = select_entries(reader, invocation)
     while True:
         for entry in fresh:
-            if asked.as_json:
+            if invocation.as_json:
                 out.stream.write(encode(entry).decode() + "\n")  # one line each, also on a terminal
             else:
                 out.line(_in_columns(row(entry), out))
-        asked.console.flush()
+        invocation.console.flush()
         time.sleep(FOLLOW_S)
-        fresh = news(reader, asked)
+        fresh = new_entries(reader, invocation)
 
 
-def show_entries(found: Iterable[AuditEntry], asked: Invocation) -> int:
+def show_entries(found: Iterable[AuditEntry], invocation: Invocation) -> int:
     """One line a record; as JSON one object a line."""
-    out = asked.console.out
-    if asked.as_json:
+    out = invocation.console.out
+    if invocation.as_json:
         for entry in found:
             out.json(entry)
         return 0
@@ -114,7 +116,7 @@ def show_entries(found: Iterable[AuditEntry], asked: Invocation) -> int:
     if rows:
         out.table(rows, header=HEADER)
     else:
-        asked.console.err.line("Nothing is recorded.", "dim")
+        invocation.console.err.line("Nothing is recorded.", "dim")
     return 0
 
 
@@ -144,7 +146,7 @@ def _in_columns(cells: Sequence[str | Styled], out: Screen) -> str:
         cell = cells[place]
         text, style = (one_line(cell.text), cell.style) if isinstance(cell, Styled) else (one_line(cell), "")
         if narrow:
-            text = text[-TIME_CHARS:] if place == 0 else cut(text, max(width or room, 1))
+            text = text[-TIME_CHARS:] if place == 0 else truncate(text, max(width or room, 1))
             room -= width + 2
         parts.append(out.paint(text, style) + " " * (width - visible_width(text)))
     return "  ".join(parts).rstrip()

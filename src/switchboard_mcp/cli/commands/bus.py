@@ -30,48 +30,48 @@ SHOWN_BYTES = 200
 FOLLOW_S = 0.5
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Do what was asked for."""
-    workspace = load(asked.options)
+    workspace = load(invocation.options)
     settings = settled(workspace.config.bus, os.environ, workspace.folder)
     if not settings.enabled:
-        told = f"There is no bus: neither bus.url in the config nor {URL_VARIABLE} is set."
+        message = f"There is no bus: neither bus.url in the config nor {URL_VARIABLE} is set."
         hint = f'Add {{"bus": {{"url": "redis://HOST:6379"}}}}, or set {URL_VARIABLE}.'
-        raise refused("config_invalid", told, hint=hint)
+        raise refused("config_invalid", message, hint=hint)
     commands = {"status": _status, "tail": _tail, "relay": _relay, "replay": _replay}
-    return run_loop(lambda: commands[asked.given.action](workspace, settings, asked))
+    return run_loop(lambda: commands[invocation.args.action](workspace, settings, invocation))
 
 
-async def _status(workspace: Workspace, settings: BusSettings, asked: Invocation) -> int:
+async def _status(workspace: Workspace, settings: BusSettings, invocation: Invocation) -> int:
     relay = relay_status.read(workspace.folder)
-    wire = BusClient(settings)
-    told: dict[str, object] = {"relay": relay, "url": wire.shown, "redis": None}
+    client = BusClient(settings)
+    status: dict[str, object] = {"relay": relay, "url": client.shown, "redis": None}
     problem = relay_status.trouble(relay)
     try:
-        cards = await wire.all("nodes")
-        alive = await wire.alive(sorted(cards))
-        names = await wire.all("names")
-        told["redis"] = {
+        cards = await client.all("nodes")
+        alive = await client.alive(sorted(cards))
+        names = await client.all("names")
+        status["redis"] = {
             "machines": [
                 {
                     "node": node,
                     "alive": node in alive,
                     "agents": sorted(name for name, held in names.items() if _node_of(held) == node),
-                    **dict(zip(("entries", "pending", "lag"), await wire.lengths(node), strict=True)),
+                    **dict(zip(("entries", "pending", "lag"), await client.lengths(node), strict=True)),
                     **_card(card),
                 }
                 for node, card in sorted(cards.items())
             ],
-            "dead": await wire.length("dead"),
+            "dead": await client.length("dead"),
         }
     except SwitchboardError as away:
         problem = str(away)
     finally:
-        await wire.close()
-    if asked.as_json:
-        asked.console.out.json(told | {"problem": problem or None})
+        await client.close()
+    if invocation.as_json:
+        invocation.console.out.json(status | {"problem": problem or None})
     else:
-        _show(told, problem, asked)
+        _show(status, problem, invocation)
     return 1 if problem else 0
 
 
@@ -84,22 +84,26 @@ def _node_of(held: bytes) -> str:
 
 def _card(card: bytes) -> dict[str, object]:
     try:
-        said = msgspec.json.decode(card)
+        members = msgspec.json.decode(card)
     except msgspec.DecodeError:
         return {}
-    return {key: said[key] for key in ("host", "folder") if key in said} if isinstance(said, dict) else {}
+    return (
+        {key: members[key] for key in ("host", "folder") if key in members}
+        if isinstance(members, dict)
+        else {}
+    )
 
 
-def _show(told: dict[str, object], problem: str, asked: Invocation) -> None:
-    out = asked.console.out
-    relay = told["relay"]
-    out.line(f"{told['url']}: {problem or 'connected'}", "red" if problem else "green")
+def _show(status: dict[str, object], problem: str, invocation: Invocation) -> None:
+    out = invocation.console.out
+    relay = status["relay"]
+    out.line(f"{status['url']}: {problem or 'connected'}", "red" if problem else "green")
     if isinstance(relay, relay_status.BusStatus):
         out.line(
             f"this machine is {relay.node}: {relay.waiting} waiting, {relay.on_their_way} on their way, "
             f"{relay.backlog} to take in; {relay.shipped} shipped, {relay.stored} stored since the relay began"
         )
-    redis = told["redis"]
+    redis = status["redis"]
     if isinstance(redis, dict):
         rows = [
             (
@@ -119,61 +123,63 @@ def _show(told: dict[str, object], problem: str, asked: Invocation) -> None:
             )
 
 
-async def _tail(workspace: Workspace, settings: BusSettings, asked: Invocation) -> int:
-    wire = BusClient(settings)
-    stream = asked.given.stream
+async def _tail(workspace: Workspace, settings: BusSettings, invocation: Invocation) -> int:
+    client = BusClient(settings)
+    stream = invocation.args.stream
     try:
         if stream == "in":
             me = relay_status.read(workspace.folder)
             if me is None:
-                told = "No relay has run here, so that this machine has no stream yet."
-                raise refused("bus_busy", told, hint="Run: switchboard bus relay")
+                message = "No relay has run here, so that this machine has no stream yet."
+                raise refused("bus_busy", message, hint="Run: switchboard bus relay")
             stream = f"in:{me.node}"
-        entries = await wire.last(stream, asked.given.last)
+        entries = await client.last(stream, invocation.args.last)
         while True:
             for entry in entries:
-                _show_entry(entry, asked)
-            asked.console.flush()
-            if not asked.given.follow:
+                _show_entry(entry, invocation)
+            invocation.console.flush()
+            if not invocation.args.follow:
                 return 0
             after = entries[-1].id if entries else "0-0"
             entries = []
             while not entries:
                 await asyncio.sleep(FOLLOW_S)
-                entries = await wire.range(stream, after, 1000)
+                entries = await client.range(stream, after, 1000)
     finally:
-        await wire.close()
+        await client.close()
 
 
-def _show_entry(entry: StreamEntry, asked: Invocation) -> None:
+def _show_entry(entry: StreamEntry, invocation: Invocation) -> None:
     fields = {name: value.decode("utf-8", "replace") for name, value in entry.fields.items()}
-    if asked.as_json:
-        asked.console.out.stream.write(msgspec.json.encode({"id": entry.id, **fields}).decode() + "\n")
+    if invocation.as_json:
+        invocation.console.out.stream.write(msgspec.json.encode({"id": entry.id, **fields}).decode() + "\n")
         return
-    told = " ".join(f"{name}={_short(value)}" for name, value in fields.items())
-    asked.console.out.line(f"{entry.id}  {told}")
+    text = " ".join(f"{name}={_short(value)}" for name, value in fields.items())
+    invocation.console.out.line(f"{entry.id}  {text}")
 
 
 def _short(value: str) -> str:
     return value if len(value) <= SHOWN_BYTES else value[: SHOWN_BYTES - 1] + "…"
 
 
-async def _relay(workspace: Workspace, settings: BusSettings, asked: Invocation) -> int:
+async def _relay(workspace: Workspace, settings: BusSettings, invocation: Invocation) -> int:
     redactor = Redactor()
     hide(settings.url, redactor.register)
-    log = Log(level=asked.given.log_level or "info", style=asked.options.log_style, redactor=redactor)
-    wire = BusClient(settings)
-    _demand_lock(workspace)
+    log = Log(
+        level=invocation.args.log_level or "info", style=invocation.options.log_style, redactor=redactor
+    )
+    client = BusClient(settings)
+    _require_lock(workspace)
     store = await MessageStore.open(workspace.folder, rules=load_rules(workspace.folder))
     async with store as post, asyncio.TaskGroup() as tasks:
         audit = os.path.join(workspace.folder, workspace.config.audit.path)
-        running = tasks.create_task(BusRelay(post, wire, log, audit=audit).run())
+        running = tasks.create_task(BusRelay(post, client, log, audit=audit).run())
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     return 0
 
 
-def _demand_lock(workspace: Workspace) -> None:
+def _require_lock(workspace: Workspace) -> None:
     """Say at once that another relay is there, rather than stand by in silence."""
     descriptor = nodes.lock(os.path.join(workspace.folder, ".switchboard"))
     if descriptor is None:
@@ -181,47 +187,49 @@ def _demand_lock(workspace: Workspace) -> None:
     os.close(descriptor)
 
 
-async def _replay(workspace: Workspace, settings: BusSettings, asked: Invocation) -> int:
-    if asked.given.node:
-        return await _take_back(workspace, asked)
-    wire = BusClient(settings)
+async def _replay(workspace: Workspace, settings: BusSettings, invocation: Invocation) -> int:
+    if invocation.args.node:
+        return await _take_back(workspace, invocation)
+    client = BusClient(settings)
     count = 0
-    wanted = set(asked.given.ids)
+    wanted = set(invocation.args.ids)
     missing = set(wanted)
     try:
         # What dies again meanwhile is not sent again: it would go round for ever.
-        after, left = "0-0", await wire.length("dead")
-        while left > 0 and (entries := await wire.range("dead", after, min(left, 500))):
+        after, left = "0-0", await client.length("dead")
+        while left > 0 and (entries := await client.range("dead", after, min(left, 500))):
             after, left = entries[-1].id, left - len(entries)
             for entry in entries:
                 if not wanted or entry.id in wanted:
                     # Without a number: its turn has passed, and whether it is there is looked up by its id.
                     kept = ("to", "reason", "seq", "base")
                     fields = {name: value for name, value in entry.fields.items() if name not in kept}
-                    await wire.ship([(entry.text("to"), fields)])
-                    await wire.discard("dead", [entry.id])
+                    await client.ship([(entry.text("to"), fields)])
+                    await client.discard("dead", [entry.id])
                     missing.discard(entry.id)
                     count += 1
     finally:
-        await wire.close()
+        await client.close()
     if missing:
-        told = f"There is no dead letter {', '.join(sorted(missing))}; {plural(count, 'other')} sent again."
+        message = (
+            f"There is no dead letter {', '.join(sorted(missing))}; {plural(count, 'other')} sent again."
+        )
         hint = "See which there are: switchboard bus tail --stream dead"
-        raise refused("mail_not_found", told, hint=hint)
-    return _said(count, "dead letter", "sent again", asked)
+        raise refused("mail_not_found", message, hint=hint)
+    return _show_count(count, "dead letter", "sent again", invocation)
 
 
-async def _take_back(workspace: Workspace, asked: Invocation) -> int:
-    _demand_lock(workspace)
+async def _take_back(workspace: Workspace, invocation: Invocation) -> int:
+    _require_lock(workspace)
     async with await MessageStore.open(workspace.folder, watch=False) as post:
-        shipped = (await post.run(remote_outbox.in_transit)).get(asked.given.node, [])
+        shipped = (await post.run(remote_outbox.in_transit)).get(invocation.args.node, [])
         await post.run(lambda tx: remote_outbox.return_to_inbox(tx, shipped))
-    return _said(len(shipped), "letter", "taken back", asked)
+    return _show_count(len(shipped), "letter", "taken back", invocation)
 
 
-def _said(count: int, what: str, done: str, asked: Invocation) -> int:
-    if asked.as_json:
-        asked.console.out.json({"count": count})
+def _show_count(count: int, what: str, done: str, invocation: Invocation) -> int:
+    if invocation.as_json:
+        invocation.console.out.json({"count": count})
     else:
-        asked.console.out.line(f"{plural(count, what)} {done}.")
+        invocation.console.out.line(f"{plural(count, what)} {done}.")
     return 0

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Raw
 
 from switchboard_mcp.app import run as run_loop
-from switchboard_mcp.cli.console import Screen, Styled, cut, one_line
-from switchboard_mcp.cli.invocation import Invocation, find_suite, opened, usage_failure
+from switchboard_mcp.cli.console import Screen, Styled, one_line, truncate
+from switchboard_mcp.cli.invocation import Invocation, find_suite, open_switchboard, usage_failure
 from switchboard_mcp.cli.live import LiveDisplay
 from switchboard_mcp.cli.local_client import LogMessage, Progress, ToolResult, connected
 from switchboard_mcp.cli.result_view import show_result
@@ -27,31 +27,31 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_any = msgspec.json.Decoder().decode
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Call, then show."""
-    args = read_arguments(asked.given.args, sys.stdin.buffer.read)
+    args = read_arguments(invocation.args.args, sys.stdin.buffer.read)
     if isinstance(args, Failure):
         raise SwitchboardError(args)
-    result = run_loop(lambda: gather(asked, args))
-    return show_result(result, asked.given.subtool, asked)
+    result = run_loop(lambda: gather(invocation, args))
+    return show_result(result, invocation.args.subtool, invocation)
 
 
-async def gather(asked: Invocation, args: dict[str, Raw]) -> ToolResult:
+async def gather(invocation: Invocation, args: dict[str, Raw]) -> ToolResult:
     """Call as a host does."""
-    subtool = asked.given.subtool
-    async with opened(asked) as switchboard:
-        suite = find_suite(switchboard, asked.given.suite, asked.console)
+    subtool = invocation.args.subtool
+    async with open_switchboard(invocation) as switchboard:
+        suite = find_suite(switchboard, invocation.args.suite, invocation.console)
         status = CallProgress(f"{suite.child.name} {subtool}")
-        screen = asked.console.err
-        with LiveDisplay(screen, status.frame, enabled=asked.may_draw) as live:
+        screen = invocation.console.err
+        with LiveDisplay(screen, status.frame, enabled=invocation.may_draw) as live:
             async with connected(
                 switchboard.gateway, lambda message: show_log(message, screen, live)
             ) as host:
-                if doubtful := doubtful_texts(asked.given.args):
-                    looked = await host.call(suite.name, {"action": "introspect", "subtool": subtool})
-                    args.update(texts_of(doubtful, looked))
+                if ambiguous := ambiguous_values(invocation.args.args):
+                    introspection = await host.call(suite.name, {"action": "introspect", "subtool": subtool})
+                    args.update(values_typed_string(ambiguous, introspection))
                 arguments = {"action": "call", "subtool": subtool, "args": args}
-                return await host.call(suite.name, arguments, status.progressed)
+                return await host.call(suite.name, arguments, status.update)
 
 
 def read_arguments(words: Iterable[str], read_stdin: Callable[[], bytes]) -> dict[str, Raw] | Failure:
@@ -62,7 +62,7 @@ def read_arguments(words: Iterable[str], read_stdin: Callable[[], bytes]) -> dic
         if word == "-":
             members = _read_object(read_stdin(), "stdin")
         elif data.lstrip().startswith(b"{"):
-            members = _read_object(data, f"'{cut(one_line(word), 60)}'")
+            members = _read_object(data, f"'{truncate(one_line(word), 60)}'")
         else:
             members = _read_pair(data)
         if isinstance(members, Failure):
@@ -90,7 +90,7 @@ def _read_pair(data: bytes) -> dict[str, Raw] | Failure:
     except UnicodeDecodeError:
         return usage_failure(f"{data!r} is not UTF-8.", "Encode it, for example as base64.")
     if not equals or not name:
-        return usage_failure(f"'{cut(one_line(name), 60)}' is no argument of a subtool.", ARGUMENT_HINT)
+        return usage_failure(f"'{truncate(one_line(name), 60)}' is no argument of a subtool.", ARGUMENT_HINT)
     try:
         _decode_any(value.encode())
     except (msgspec.DecodeError, RecursionError):
@@ -98,7 +98,7 @@ def _read_pair(data: bytes) -> dict[str, Raw] | Failure:
     return {name: Raw(value.encode())}
 
 
-def doubtful_texts(words: Iterable[str]) -> dict[str, str]:
+def ambiguous_values(words: Iterable[str]) -> dict[str, str]:
     """The key=value arguments that JSON reads as something else than a text: `zip=10115`, `done=true`."""
     doubtful = {}
     for word in words:
@@ -112,14 +112,14 @@ def doubtful_texts(words: Iterable[str]) -> dict[str, str]:
     return doubtful
 
 
-def texts_of(doubtful: dict[str, str], looked: ToolResult) -> dict[str, Raw]:
+def values_typed_string(ambiguous: dict[str, str], introspection: ToolResult) -> dict[str, Raw]:
     """Those of them that the subtool wants as a text, by the schema that an introspect answer holds."""
     try:
-        answer = _decode_any(str(looked.content[0]["text"]))
+        answer = _decode_any(str(introspection.content[0]["text"]))
         properties = answer["tools"][0]["inputSchema"]["properties"]
         return {
             name: Raw(msgspec.json.encode(text))
-            for name, text in doubtful.items()
+            for name, text in ambiguous.items()
             if _is_text(properties.get(name))
         }
     except (msgspec.DecodeError, LookupError, TypeError, AttributeError):
@@ -131,8 +131,8 @@ def _is_text(schema: object) -> bool:
         return False
     options = schema.get("anyOf", schema.get("oneOf"))
     if isinstance(options, list):
-        told = [each for each in options if each != {"type": "null"}]
-        return bool(told) and all(map(_is_text, told))
+        types = [each for each in options if each != {"type": "null"}]
+        return bool(types) and all(map(_is_text, types))
     return schema.get("type") in ("string", ["string"], ["string", "null"])
 
 
@@ -144,7 +144,7 @@ class CallProgress:
         self._began = time.monotonic()
         self._progress = Progress()
 
-    def progressed(self, progress: Progress) -> None:
+    def update(self, progress: Progress) -> None:
         """The child, or the gateway that starts it, has news."""
         self._progress = progress
 
@@ -163,6 +163,6 @@ def show_log(message: LogMessage, screen: Screen, live: LiveDisplay) -> None:
     """What the child says meanwhile is for the person who waits; a script gets the answer alone."""
     if not screen.is_terminal or (message.level in LEVELS and LEVELS.index(message.level) < LOWEST_LOG_LEVEL):
         return
-    told = message.data if isinstance(message.data, str) else msgspec.json.encode(message.data).decode()
+    text = message.data if isinstance(message.data, str) else msgspec.json.encode(message.data).decode()
     live.erase()
-    screen.line(f"{one_line(message.logger)} {one_line(message.level)}: {one_line(told)}", "dim")
+    screen.line(f"{one_line(message.logger)} {one_line(message.level)}: {one_line(text)}", "dim")

@@ -36,9 +36,9 @@ class CompletionEntry(Struct, frozen=True):
     choices: tuple[str, ...] = ()
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Print the script for a shell."""
-    asked.console.out.stream.write(SHELLS[asked.given.shell](entries()))
+    invocation.console.out.stream.write(SHELLS[invocation.args.shell](entries()))
     return 0
 
 
@@ -166,22 +166,22 @@ def zsh(found: list[CompletionEntry]) -> str:
 
 
 def _zsh_list(members: list[CompletionEntry], word: int, *, end: bool = True) -> list[str]:
-    told = [
+    items = [
         f"        {_quoted(entry.words[word] + ':' + entry.summary.replace(':', ' '))}" for entry in members
     ]
     closing = ["      ;;"] if end else []
-    return ["      commands=(", *told, "      )", "      _describe command commands", *closing]
+    return ["      commands=(", *items, "      )", "      _describe command commands", *closing]
 
 
 def _zsh_entry(entry: CompletionEntry, indent: int) -> list[str]:
     specs = []
     for flag in entry.flags:
-        told = flag.help.replace("[", "(").replace("]", ")").replace(":", " ")
+        text = flag.help.replace("[", "(").replace("]", ")").replace(":", " ")
         value = ""
         if flag.takes_value:
             kinds = {"file": "_files", "folder": "_files -/"}
             value = ":value:" + kinds.get(flag.path, f"({' '.join(flag.choices)})" if flag.choices else " ")
-        specs += [_quoted(f"{name}[{told}]{value}") for name in flag.names]
+        specs += [_quoted(f"{name}[{text}]{value}") for name in flag.names]
     if entry.choices:
         specs.append(_quoted(f"1:word:({' '.join(entry.choices)})"))
     specs.append("'*:file:_files'")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from switchboard_mcp.cli.commands.ask_declarations import ASK
 from switchboard_mcp.cli.commands.setup_declarations import SETUP
-from switchboard_mcp.cli.parser import Command, Parser, choice, many, number, switch, value, word
+from switchboard_mcp.cli.parser import Command, Parser, choice, flag, number, option, positional, repeatable
 from switchboard_mcp.suites.introspect import VERBOSITIES
 
 OVERVIEW = """\
@@ -75,10 +75,10 @@ COMMANDS: dict[str, Command] = {
         "With --http, serve over HTTP until stopped: Streamable HTTP at /mcp, HTTP+SSE at /sse. The address is in\n"
         ".switchboard/server_info.json, the bearer token of this start in .switchboard/auth_token.",
         run="commands.dry_run:run",
-        takes=[
-            switch("--dry-run", "connect to every child, list its subtools, exit"),
-            switch("--no-reload", "changes of the config count from the next start on"),
-            value(
+        arguments=[
+            flag("--dry-run", "connect to every child, list its subtools, exit"),
+            flag("--no-reload", "changes of the config count from the next start on"),
+            option(
                 "--http",
                 "[HOST:]PORT",
                 "serve over HTTP, for any number of hosts (default: host and port of the config)",
@@ -93,9 +93,9 @@ COMMANDS: dict[str, Command] = {
         "Show the suites as a host sees them. Starts nothing: counts are remembered from earlier runs. With --refresh\n"
         "every child is started once, all at the same time, and tells what it offers now; exit code 1 where one fails.",
         run="commands.inspect:run_list",
-        takes=[
-            switch("--refresh", "start every child, and look at what it offers now"),
-            value(
+        arguments=[
+            flag("--refresh", "start every child, and look at what it offers now"),
+            option(
                 "--timeout",
                 "SECONDS",
                 "with --refresh, how long each child may take (default: as long as a start may)",
@@ -108,14 +108,14 @@ COMMANDS: dict[str, Command] = {
         "introspect SUITE [OPTIONS]",
         "Show what is inside a suite, as a model would read it.",
         run="commands.inspect:run_introspect",
-        takes=[
-            word("suite", "name of a suite, or of its child"),
-            value("--subtool", "NAME", "one subtool, in full"),
-            value("--query", "WORDS", "only subtools that fit these words, best first"),
+        arguments=[
+            positional("suite", "name of a suite, or of its child"),
+            option("--subtool", "NAME", "one subtool, in full"),
+            option("--query", "WORDS", "only subtools that fit these words, best first"),
             choice("--verbosity", VERBOSITIES, "how much to say of each subtool"),
-            value("--cursor", "CURSOR", "the next page, as the page before says"),
+            option("--cursor", "CURSOR", "the next page, as the page before says"),
         ],
-        more=(
+        epilog=(
             "examples:\n"
             "  switchboard introspect github\n"
             '  switchboard introspect github --query "review a pull request"\n'
@@ -126,13 +126,13 @@ COMMANDS: dict[str, Command] = {
         "call SUITE SUBTOOL [ARGS …] [OPTIONS]",
         "Call a subtool and print its answer. Exit code 1 where the subtool fails.",
         run="commands.call:run",
-        takes=[
-            word("suite", "name of a suite, or of its child"),
-            word("subtool", "name of a subtool"),
-            word("args", "a JSON object, key=value …, or - for JSON on stdin", nargs="*"),
-            value("--output", "DIR", "save images, audio and resources into this folder"),
+        arguments=[
+            positional("suite", "name of a suite, or of its child"),
+            positional("subtool", "name of a subtool"),
+            positional("args", "a JSON object, key=value …, or - for JSON on stdin", nargs="*"),
+            option("--output", "DIR", "save images, audio and resources into this folder"),
         ],
-        more=(
+        epilog=(
             "A value that is JSON is taken as JSON, any other as a text: count=3, name=Ada, tags='[\"a\"]'.\n"
             "Where the subtool's schema asks for a text, it is a text: zip=10115.\n\n"
             "examples:\n"
@@ -146,9 +146,9 @@ COMMANDS: dict[str, Command] = {
         "Log in to a remote child that wants it (OAuth): shows an address to visit, and keeps the tokens in a file\n"
         "that only you can read. Whoever serves with your settings uses and renews them.",
         run="commands.login:run",
-        takes=[
-            word("child", "name of a child with a `url`"),
-            switch("--no-browser", "only show the address to visit"),
+        arguments=[
+            positional("child", "name of a child with a `url`"),
+            flag("--no-browser", "only show the address to visit"),
         ],
     ),
     "logout": Command(
@@ -156,8 +156,8 @@ COMMANDS: dict[str, Command] = {
         "Remove the tokens that `switchboard login` has kept for a child. A server that runs already may use them\n"
         "until it connects to the child anew; at the child's own service they are good until they are revoked there.",
         run="commands.login:run_logout",
-        takes=[
-            word("child", "name of a child with a `url`"),
+        arguments=[
+            positional("child", "name of a child with a `url`"),
         ],
     ),
     "approve": Command(
@@ -166,17 +166,17 @@ COMMANDS: dict[str, Command] = {
         "into switchboard.approvals.json, which governed mode holds every start to. Nothing is started.\n"
         "--list reads everything that is pinned; exit code 1 where a configured child may not run as it is.",
         run="commands.approve:run",
-        takes=[
-            word("child", "name of a child", nargs="?", default=""),
-            switch("--yes", "agree to what is shown"),
-            switch("--list", "show every child and whether it may run as it is"),
-            switch("--revoke", "take the approval of the child back"),
-            switch("--ask", "approve too that a model turns sentences into its calls"),
-            many(
+        arguments=[
+            positional("child", "name of a child", nargs="?", default=""),
+            flag("--yes", "agree to what is shown"),
+            flag("--list", "show every child and whether it may run as it is"),
+            flag("--revoke", "take the approval of the child back"),
+            flag("--ask", "approve too that a model turns sentences into its calls"),
+            repeatable(
                 "--allow-env", "NAME", "approve this variable, which changes what runs, with the value it has"
             ),
         ],
-        more=(
+        epilog=(
             "examples:\n"
             "  switchboard approve github\n"
             "  switchboard approve github --yes --json\n"
@@ -189,12 +189,12 @@ COMMANDS: dict[str, Command] = {
         "Start the children and write what they offer to switchboard.lock.json, which belongs into git. What has\n"
         "changed since it was locked stays as it was until you accept it, child by child.",
         run="commands.lock:run",
-        takes=[
-            word("children", "only these children (default: all)", metavar="CHILD", nargs="*"),
-            switch("--check", "change nothing; exit code 1 where something is another"),
-            many("--accept", "CHILD", "take what this child offers now, whatever has changed"),
+        arguments=[
+            positional("children", "only these children (default: all)", metavar="CHILD", nargs="*"),
+            flag("--check", "change nothing; exit code 1 where something is another"),
+            repeatable("--accept", "CHILD", "take what this child offers now, whatever has changed"),
         ],
-        more=(
+        epilog=(
             "With a lock, looking at suites starts nothing. In governed mode a subtool that is not as it was locked "
             "is\nblocked; in open mode a line is logged.\n\n"
             "examples:\n"
@@ -209,10 +209,10 @@ COMMANDS: dict[str, Command] = {
         "report.json, metrics.json and stamp.json. Made from settings, approvals and lock alone; starts nothing. The\n"
         "same inputs give the same bytes, on every machine. Exit code 1 where a check or a claim does not hold.",
         run="commands.evidence:run",
-        takes=[
-            value("--out", "DIR", "folder to write to (default: artifacts/switchboard-mcp)"),
-            switch("--verify", "write nothing; name what differs from what is there"),
-            switch("--audit", "count the calls of the audit record, by how long they took"),
+        arguments=[
+            option("--out", "DIR", "folder to write to (default: artifacts/switchboard-mcp)"),
+            flag("--verify", "write nothing; name what differs from what is there"),
+            flag("--audit", "count the calls of the audit record, by how long they took"),
         ],
     ),
     "bus": Command(
@@ -224,20 +224,22 @@ COMMANDS: dict[str, Command] = {
         "letters again: those with these ids, or all; with --node it takes back what was shipped to a machine that "
         "will\nnever answer, so that it goes to wherever its reader lives now.",
         run="commands.bus:run",
-        takes=[
-            word("action", "status, tail, relay or replay", choices=("status", "tail", "relay", "replay")),
-            word("ids", "replay: ids of dead letters (default: all)", metavar="ID", nargs="*"),
+        arguments=[
+            positional(
+                "action", "status, tail, relay or replay", choices=("status", "tail", "relay", "replay")
+            ),
+            positional("ids", "replay: ids of dead letters (default: all)", metavar="ID", nargs="*"),
             choice(
                 "--stream",
                 ("in", "dead", "changes", "events"),
                 "tail: which (default: what comes in here)",
                 "in",
             ),
-            value("--last", "N", "tail: how many (default: 20)", 20),
-            switch("--follow -f", "tail: go on with what comes"),
-            value("--node", "NODE", "replay: take back what was shipped to this machine"),
+            option("--last", "N", "tail: how many (default: 20)", 20),
+            flag("--follow -f", "tail: go on with what comes"),
+            option("--node", "NODE", "replay: take back what was shipped to this machine"),
         ],
-        more=(
+        epilog=(
             "examples:\n"
             "  switchboard bus status\n"
             "  switchboard bus tail --stream dead --last 5\n"
@@ -251,16 +253,16 @@ COMMANDS: dict[str, Command] = {
         "`verify` proves that no line was changed, left out, moved or put in, and names the first that was; exit\n"
         "code 1 then. It tells the last hash: kept elsewhere, --contains HASH proves later that no line is gone.",
         run="commands.audit:run",
-        takes=[
-            word("action", "verify, show or tail", choices=("verify", "show", "tail")),
-            value("--contains", "HASH", "verify: the last hash of an earlier time must be there"),
-            value("--last", "N", "only the last N records (tail: 20)", 0),
-            switch("--follow -f", "tail: go on with what comes, also over files"),
-            value("--child", "NAME", "only records of this child"),
-            value("--kind", "KIND", "only records of this kind, such as call"),
-            value("--outcome", "WORD", "only records that ended so, such as ok; `failed` is every failure"),
+        arguments=[
+            positional("action", "verify, show or tail", choices=("verify", "show", "tail")),
+            option("--contains", "HASH", "verify: the last hash of an earlier time must be there"),
+            option("--last", "N", "only the last N records (tail: 20)", 0),
+            flag("--follow -f", "tail: go on with what comes, also over files"),
+            option("--child", "NAME", "only records of this child"),
+            option("--kind", "KIND", "only records of this kind, such as call"),
+            option("--outcome", "WORD", "only records that ended so, such as ok; `failed` is every failure"),
         ],
-        more=(
+        epilog=(
             "examples:\n"
             "  switchboard audit verify\n"
             "  switchboard audit show --child github --last 50\n"
@@ -271,31 +273,31 @@ COMMANDS: dict[str, Command] = {
         "find WORDS … [OPTIONS]",
         "Find the subtools that fit a sentence, over all suites, with how to call them. Starts nothing.",
         run="commands.find:run",
-        takes=[
-            word("words", "what you want to do", nargs="+"),
-            value("--limit", "N", "how many to show (default: 5)", 5),
-            value("--catalog", "FILE", "search a catalog file, not the workspace"),
+        arguments=[
+            positional("words", "what you want to do", nargs="+"),
+            option("--limit", "N", "how many to show (default: 5)", 5),
+            option("--catalog", "FILE", "search a catalog file, not the workspace"),
         ],
-        more='example:\n  switchboard find "open an issue about a bug"',
+        epilog='example:\n  switchboard find "open an issue about a bug"',
     ),
     "tokens": Command(
         "tokens [OPTIONS]",
         "Measure what the suites save: tokens of your children's tools listed flat, and behind suites. A child that\n"
         "never ran here is started once.",
         run="commands.tokens:run",
-        takes=[
-            value("--catalog", "FILE", "measure a catalog file, not the workspace"),
-            switch("--refresh", "start every child, also those known from earlier runs"),
-            value("--servers", "N", "servers in a session (default: 5)", 5),
-            value("--opened", "N", "suites opened in a session (default: 2)", 2),
-            value("--html", "FILE", "write a page with table and chart"),
+        arguments=[
+            option("--catalog", "FILE", "measure a catalog file, not the workspace"),
+            flag("--refresh", "start every child, also those known from earlier runs"),
+            option("--servers", "N", "servers in a session (default: 5)", 5),
+            option("--opened", "N", "suites opened in a session (default: 2)", 2),
+            option("--html", "FILE", "write a page with table and chart"),
             choice(
                 "--tokenizer",
                 ("estimate", "o200k"),
                 "how to count (default: o200k where installed, else an estimate)",
             ),
         ],
-        more="examples:\n  switchboard tokens\n  switchboard tokens --html tokens.html",
+        epilog="examples:\n  switchboard tokens\n  switchboard tokens --html tokens.html",
     ),
     "status": Command(
         "status [OPTIONS]",
@@ -320,19 +322,19 @@ COMMANDS: dict[str, Command] = {
         "program's; its exit code is passed on. New mail rings a bell. With --allow-execute an `execute` message of a\n"
         "verified lead is typed into it. `terminal --copy FILE` hands a file of the workspace to the clipboard.",
         run="commands.terminal:run",
-        takes=[
-            word("name", "the agent's name", nargs="?", default=""),
-            switch("--allow-execute", "let verified leads type into it"),
-            value("--purpose", "LINE", "what it is for, for others to see"),
+        arguments=[
+            positional("name", "the agent's name", nargs="?", default=""),
+            flag("--allow-execute", "let verified leads type into it"),
+            option("--purpose", "LINE", "what it is for, for others to see"),
             choice(
                 "--doorbell",
                 ("show", "type", "off"),
                 "new mail: bell, title and a line; a fixed line typed into the program; or nothing",
                 "show",
             ),
-            value("--copy", "FILE", "put a file of the workspace into the clipboard"),
+            option("--copy", "FILE", "put a file of the workspace into the clipboard"),
         ],
-        more=(
+        epilog=(
             "examples:\n"
             "  switchboard terminal coder -- claude\n"
             '  switchboard terminal builder --allow-execute --purpose "runs the builds" -- bash\n'

@@ -6,27 +6,29 @@ from collections.abc import Sequence
 
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Console, Screen, Styled, plural
-from switchboard_mcp.cli.invocation import Invocation, opened, show_no_children, show_warnings
-from switchboard_mcp.cli.start_all import Connected, StartReport, survey
+from switchboard_mcp.cli.invocation import Invocation, open_switchboard, show_no_children, show_warnings
+from switchboard_mcp.cli.start_all import Connected, StartReport, start_all
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.errors import Failure, as_text
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Survey, then show."""
-    workspace, reports = run_loop(lambda: gather(asked))
-    if asked.as_json:
+    workspace, reports = run_loop(lambda: gather(invocation))
+    if invocation.as_json:
         warnings = [str(warning) for warning in workspace.warnings]
-        asked.console.out.json({"workspace": workspace.folder, "children": reports, "warnings": warnings})
+        invocation.console.out.json(
+            {"workspace": workspace.folder, "children": reports, "warnings": warnings}
+        )
     else:
-        show(workspace, reports, asked.console)
+        show(workspace, reports, invocation.console)
     return 0 if all(report.ok for report in reports) else 1
 
 
-async def gather(asked: Invocation) -> tuple[Workspace, list[StartReport]]:
+async def gather(invocation: Invocation) -> tuple[Workspace, list[StartReport]]:
     """Connect to every child."""
-    async with opened(asked) as switchboard:
-        reports = await survey(switchboard, asked.console.err, draw=asked.may_draw)
+    async with open_switchboard(invocation) as switchboard:
+        reports = await start_all(switchboard, invocation.console.err, draw=invocation.may_draw)
     return switchboard.workspace, reports
 
 
@@ -43,7 +45,7 @@ def show(workspace: Workspace, reports: Sequence[StartReport], console: Console)
         elif isinstance(report.error, Failure):
             _show_failed(report, report.error, out)
         out.line()
-    out.line(_sum(reports), "bold")
+    out.line(_summary(reports), "bold")
 
 
 def _show_connected(report: StartReport, seen: Connected, out: Screen) -> None:
@@ -68,9 +70,9 @@ def _show_failed(report: StartReport, problem: Failure, out: Screen) -> None:
     out.prose(as_text(problem), "    ")
 
 
-def _sum(reports: Sequence[StartReport]) -> str:
+def _summary(reports: Sequence[StartReport]) -> str:
     seen = [report.connected for report in reports if isinstance(report.connected, Connected)]
     subtools = sum(len(one.subtools) for one in seen)
     failed = len(reports) - len(seen)
-    told = f"{plural(len(seen), 'child', 'children')} connected, {plural(subtools, 'subtool')}"
-    return f"{told}; {failed} failed." if failed else f"{told}."
+    text = f"{plural(len(seen), 'child', 'children')} connected, {plural(subtools, 'subtool')}"
+    return f"{text}; {failed} failed." if failed else f"{text}."

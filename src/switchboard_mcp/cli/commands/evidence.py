@@ -21,28 +21,28 @@ from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.system.atomic_write import write_whole
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Gather, then write or compare."""
-    options = asked.options
+    options = invocation.options
     workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
     redactor = Redactor()
     for spec in workspace.children:
         for secret in secrets(spec, os.environ):
             redactor.register(secret)
-    gathered = collect(workspace, redactor, recorded(workspace) if asked.given.audit else {})
-    folder = os.path.join(workspace.folder, asked.given.out or FOLDER)
+    gathered = collect(workspace, redactor, count_recorded_calls(workspace) if invocation.args.audit else {})
+    folder = os.path.join(workspace.folder, invocation.args.out or FOLDER)
     files = {
         REPORT: render(gathered.report),
         METRICS: render(gathered.metrics),
         STAMP: render(stamp(gathered.report, gathered.metrics)),
     }
-    if asked.given.verify:
-        return verify(folder, files, asked)
+    if invocation.args.verify:
+        return verify(folder, files, invocation)
     write(folder, files)
-    return show(folder, gathered, asked)
+    return show(folder, gathered, invocation)
 
 
-def recorded(workspace: Workspace) -> Counter[str]:
+def count_recorded_calls(workspace: Workspace) -> Counter[str]:
     """Calls of the audit record, by how long they took."""
     from switchboard_mcp.observability.audit.verification import entries
 
@@ -50,8 +50,8 @@ def recorded(workspace: Workspace) -> Counter[str]:
     try:
         return Counter(entry.took for entry in entries(folder) if entry.kind == "call" and entry.took)
     except OSError as problem:
-        told = f"The audit record in {folder} cannot be read: {problem.strerror}."
-        raise refused("audit_failed", told, hint="Leave --audit out.") from None
+        message = f"The audit record in {folder} cannot be read: {problem.strerror}."
+        raise refused("audit_failed", message, hint="Leave --audit out.") from None
 
 
 def write(folder: str, files: dict[str, bytes]) -> None:
@@ -63,19 +63,19 @@ def write(folder: str, files: dict[str, bytes]) -> None:
             path = os.path.join(folder, name)
             write_whole(path, data, 0o666, sync=False)
     except OSError as problem:
-        told = f"{path}: cannot be written ({problem.strerror})."
-        raise refused("usage", told, hint="Name another folder with --out.") from None
+        message = f"{path}: cannot be written ({problem.strerror})."
+        raise refused("usage", message, hint="Name another folder with --out.") from None
 
 
-def verify(folder: str, files: dict[str, bytes], asked: Invocation) -> int:
+def verify(folder: str, files: dict[str, bytes], invocation: Invocation) -> int:
     """Compare what is there with what the workspace gives now; every difference is named."""
-    found = [f"{name}: {what}" for name, due in files.items() for what in compared(folder, name, due)]
-    console = asked.console
-    if asked.as_json:
+    found = [f"{name}: {what}" for name, due in files.items() for what in differences_in(folder, name, due)]
+    console = invocation.console
+    if invocation.as_json:
         console.out.json({"ok": not found, "differences": found})
     elif found:
         for difference in found:
-            console.err.line(f"{console.err.paint('✗', 'red')} {console.err.harmless(difference)}")
+            console.err.line(f"{console.err.paint('✗', 'red')} {console.err.sanitize(difference)}")
         console.err.line(f"{plural(len(found), 'difference')} in {folder}.", "bold red")
     else:
         console.out.line(
@@ -84,7 +84,7 @@ def verify(folder: str, files: dict[str, bytes], asked: Invocation) -> int:
     return 1 if found else 0
 
 
-def compared(folder: str, name: str, due: bytes) -> list[str]:
+def differences_in(folder: str, name: str, due: bytes) -> list[str]:
     """What differs in one file."""
     try:
         with open(os.path.join(folder, name), "rb") as file:
@@ -99,14 +99,14 @@ def compared(folder: str, name: str, due: bytes) -> list[str]:
     return list(artifacts.differences(found, msgspec.json.decode(due))) or ["is written in another way"]
 
 
-def show(folder: str, gathered: CollectedEvidence, asked: Invocation) -> int:
+def show(folder: str, gathered: CollectedEvidence, invocation: Invocation) -> int:
     """What was written, in a few lines; 1 where a check or a claim does not hold."""
     report, counters = gathered.report, gathered.metrics.counters
     failed = [check.name for check in report.checks if not check.ok and report.posture.deny_by_default]
     broken = [claim.id for claim in report.claims if not claim.holds]
-    out = asked.console.out
+    out = invocation.console.out
     content = stamp(gathered.report, gathered.metrics).content_hash
-    if asked.as_json:
+    if invocation.as_json:
         out.json({"folder": folder, "contentHash": content, "failedChecks": failed, "brokenClaims": broken})
         return 1 if failed or broken else 0
     out.line(f"Written: {REPORT}, {METRICS} and {STAMP} in {folder}")

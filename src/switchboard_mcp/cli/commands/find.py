@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 from switchboard_mcp.app import run as run_loop
-from switchboard_mcp.cli.catalogs import named, read_catalog
+from switchboard_mcp.cli.catalogs import by_unique_name, read_catalog
 from switchboard_mcp.cli.console import Screen, Styled
-from switchboard_mcp.cli.invocation import Invocation, opened, show_warnings
+from switchboard_mcp.cli.invocation import Invocation, open_switchboard, show_warnings
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.gateway.suites.tool_search import (
     DOC_CHARS,
@@ -29,47 +29,47 @@ class FindReport(Struct, frozen=True):
     """Children of which nothing is known yet: they were not searched."""
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Search and show; exit code 1 where nothing fits."""
-    query = " ".join(asked.given.words)
-    if asked.given.catalog:
-        found = FindReport(query, in_catalog(asked, query), [])
+    query = " ".join(invocation.args.words)
+    if invocation.args.catalog:
+        found = FindReport(query, search_catalog(invocation, query), [])
     else:
-        found = run_loop(lambda: in_suites(asked, query))
-    if asked.as_json:
-        asked.console.out.json(found)
+        found = run_loop(lambda: search_suites(invocation, query))
+    if invocation.as_json:
+        invocation.console.out.json(found)
     else:
-        show(found, asked.console.out)
+        show(found, invocation.console.out)
     return 0 if found.matches else 1
 
 
-def in_catalog(asked: Invocation, query: str) -> list[SubtoolMatch]:
+def search_catalog(invocation: Invocation, query: str) -> list[SubtoolMatch]:
     """Search the servers of a catalog file."""
-    servers = named(read_catalog(asked.given.catalog))
+    servers = by_unique_name(read_catalog(invocation.args.catalog))
     places = [IndexedTool(name, tool.view()) for name, server in servers.items() for tool in server.tools]
     index = Index(
         [search_document(place.tool, place.suite, servers[place.suite].description or "") for place in places]
     )
-    hits = index.search(query, asked.given.limit)
-    return [to_match(places[hit.place], hit.score, doc_chars(asked)) for hit in hits]
+    hits = index.search(query, invocation.args.limit)
+    return [to_match(places[hit.place], hit.score, doc_chars(invocation)) for hit in hits]
 
 
-def doc_chars(asked: Invocation) -> int:
+def doc_chars(invocation: Invocation) -> int:
     """A person sees what a call takes; a program, or a model behind it, reads what it means as well."""
-    return DOC_CHARS if asked.as_json else 0
+    return DOC_CHARS if invocation.as_json else 0
 
 
-async def in_suites(asked: Invocation, query: str) -> FindReport:
+async def search_suites(invocation: Invocation, query: str) -> FindReport:
     """Search what the workspace's children are known to offer."""
-    async with opened(asked) as switchboard:
+    async with open_switchboard(invocation) as switchboard:
         if switchboard.services.disabled is not None:
             raise SwitchboardError(switchboard.services.disabled)
-        show_warnings(switchboard.workspace.warnings, asked.console)
+        show_warnings(switchboard.workspace.warnings, invocation.console)
         suites = list(switchboard.gateway.suites.values())
         finder = ToolSearch()
         finder.refresh(suites)
         unknown = [suite.child.name for suite in suites if suite.child.snapshot is None]
-        return FindReport(query, finder.find(query, asked.given.limit, doc_chars(asked)), unknown)
+        return FindReport(query, finder.find(query, invocation.args.limit, doc_chars(invocation)), unknown)
 
 
 def show(found: FindReport, out: Screen) -> None:
@@ -78,7 +78,7 @@ def show(found: FindReport, out: Screen) -> None:
         out.line("Nothing fits these words.")
     for one in found.matches:
         out.line(
-            f"{out.paint(one.suite, 'bold cyan')}  {out.paint(one.subtool, 'bold')}{out.harmless(one.signature)}"
+            f"{out.paint(one.suite, 'bold cyan')}  {out.paint(one.subtool, 'bold')}{out.sanitize(one.signature)}"
         )
         if one.summary:
             out.prose(one.summary, "    ")

@@ -14,15 +14,15 @@ from switchboard_mcp.cli.console import Screen, Styled, one_line, plural
 from switchboard_mcp.cli.invocation import (
     Invocation,
     find_suite,
-    misuse,
-    opened,
+    open_switchboard,
     show_no_children,
     show_warnings,
+    usage_error,
 )
 from switchboard_mcp.cli.live import LiveDisplay
 from switchboard_mcp.cli.local_client import ToolResult, connected
-from switchboard_mcp.cli.result_view import error_of, show_error
-from switchboard_mcp.cli.start_all import survey
+from switchboard_mcp.cli.result_view import failure_of, show_error
+from switchboard_mcp.cli.start_all import start_all
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
@@ -57,33 +57,37 @@ class ToolListing(Struct, frozen=True):
     failed: dict[str, Failure] = {}
 
 
-def run_list(asked: Invocation) -> int:
+def run_list(invocation: Invocation) -> int:
     """Show the suites; nothing is started, unless all is to be looked at anew."""
-    if asked.given.timeout is not None and asked.given.timeout <= 0:
-        raise misuse("list: --timeout takes seconds, more than 0.", "Leave it out, or 30.")
-    listing = run_loop(lambda: gather_listing(asked))
-    if asked.as_json:
+    if invocation.args.timeout is not None and invocation.args.timeout <= 0:
+        raise usage_error("list: --timeout takes seconds, more than 0.", "Leave it out, or 30.")
+    listing = run_loop(lambda: gather_listing(invocation))
+    if invocation.as_json:
         members = msgspec.json.decode(listing.tools, type=dict[str, Raw])
         warnings = [str(warning) for warning in listing.warnings]
-        told = {**members, "children": listing.children, "warnings": warnings}
-        asked.console.out.json({**told, "failed": listing.failed} if asked.given.refresh else told)
+        answer = {**members, "children": listing.children, "warnings": warnings}
+        invocation.console.out.json(
+            {**answer, "failed": listing.failed} if invocation.args.refresh else answer
+        )
     else:
-        show_listing(listing, asked)
+        show_listing(listing, invocation)
     return 1 if listing.failed else 0
 
 
-async def gather_listing(asked: Invocation) -> ToolListing:
+async def gather_listing(invocation: Invocation) -> ToolListing:
     """Ask for the tools as a host does."""
-    async with opened(asked) as switchboard, connected(switchboard.gateway) as host:
+    async with open_switchboard(invocation) as switchboard, connected(switchboard.gateway) as host:
         workspace = switchboard.workspace
-        failed = await refresh(switchboard, asked) if asked.given.refresh else {}
+        failed = await refresh(switchboard, invocation) if invocation.args.refresh else {}
         children = [suite_info(suite) for suite in switchboard.gateway.suites.values()]
         return ToolListing(workspace.folder, await host.list_tools(), children, workspace.warnings, failed)
 
 
-async def refresh(switchboard: Switchboard, asked: Invocation) -> dict[str, Failure]:
+async def refresh(switchboard: Switchboard, invocation: Invocation) -> dict[str, Failure]:
     """Start every child at once and have it tell what it offers; why not, for those that do not."""
-    reports = await survey(switchboard, asked.console.err, draw=asked.may_draw, within_s=asked.given.timeout)
+    reports = await start_all(
+        switchboard, invocation.console.err, draw=invocation.may_draw, within_s=invocation.args.timeout
+    )
     return {report.child: report.error for report in reports if isinstance(report.error, Failure)}
 
 
@@ -110,10 +114,10 @@ def command_of(spec: ChildSpec) -> list[str]:
     return [mask(word) for word in (spec.command, *spec.args)] if spec.kind == "stdio" else []
 
 
-def show_listing(listing: ToolListing, asked: Invocation) -> None:
+def show_listing(listing: ToolListing, invocation: Invocation) -> None:
     """A table of suites."""
-    out = asked.console.out
-    show_warnings(listing.warnings, asked.console)
+    out = invocation.console.out
+    show_warnings(listing.warnings, invocation.console)
     if not listing.children:
         if listing.warnings:
             out.line(f"No child in {listing.folder} can be shown; the warnings say why.")
@@ -132,8 +136,8 @@ def show_listing(listing: ToolListing, asked: Invocation) -> None:
     ]
     out.table(rows, header=("SUITE", "CHILD", "SUBTOOLS", "DESCRIPTION"))
     for problem in listing.failed.values():
-        asked.console.complain(problem)
-    if not asked.given.refresh and any(info.subtools is None for info in listing.children):
+        invocation.console.show_failure(problem)
+    if not invocation.args.refresh and any(info.subtools is None for info in listing.children):
         out.line(
             f"{UNKNOWN}: not started here yet; `switchboard list --refresh` starts every child and looks.",
             "dim",
@@ -158,7 +162,7 @@ class IntrospectResult(Struct, rename="camel"):
     instructions: str = ""
 
 
-class Opened(Struct, frozen=True):
+class Introspection(Struct, frozen=True):
     """The answer of one suite, and whose it is."""
 
     suite: str
@@ -166,36 +170,36 @@ class Opened(Struct, frozen=True):
     result: ToolResult
 
 
-def run_introspect(asked: Invocation) -> int:
+def run_introspect(invocation: Invocation) -> int:
     """Open one suite."""
-    found = run_loop(lambda: gather_introspection(asked))
-    problem = error_of(found.result)
+    found = run_loop(lambda: gather_introspection(invocation))
+    problem = failure_of(found.result)
     if problem is not None:
-        return show_error(problem, asked)
+        return show_error(problem, invocation)
     text = _text(found.result)
-    if asked.as_json:
-        asked.console.out.json(text.encode())
+    if invocation.as_json:
+        invocation.console.out.json(text.encode())
     else:
         answer = msgspec.json.decode(text, type=IntrospectResult)
-        show_answer(found, answer, estimate(text), asked)
+        show_answer(found, answer, estimate(text), invocation)
     return 0
 
 
-async def gather_introspection(asked: Invocation) -> Opened:
+async def gather_introspection(invocation: Invocation) -> Introspection:
     """Ask the suite as a host does."""
-    async with opened(asked) as switchboard:
-        suite = find_suite(switchboard, asked.given.suite, asked.console)
-        return Opened(suite.name, suite.child.name, await _ask(switchboard, suite, asked))
+    async with open_switchboard(invocation) as switchboard:
+        suite = find_suite(switchboard, invocation.args.suite, invocation.console)
+        return Introspection(suite.name, suite.child.name, await _introspect(switchboard, suite, invocation))
 
 
-async def _ask(switchboard: Switchboard, suite: ChildSuite, asked: Invocation) -> ToolResult:
-    wishes = {name: getattr(asked.given, name) for name in ("subtool", "query", "verbosity", "cursor")}
+async def _introspect(switchboard: Switchboard, suite: ChildSuite, invocation: Invocation) -> ToolResult:
+    wishes = {name: getattr(invocation.args, name) for name in ("subtool", "query", "verbosity", "cursor")}
     arguments = {"action": "introspect", **{name: wish for name, wish in wishes.items() if wish}}
 
     def frame(spin: str) -> list[Styled]:
         return [Styled(f"{spin} starting {suite.child.name}")]
 
-    with LiveDisplay(asked.console.err, frame, enabled=asked.may_draw):
+    with LiveDisplay(invocation.console.err, frame, enabled=invocation.may_draw):
         async with connected(switchboard.gateway) as host:
             return await host.call(suite.name, arguments)
 
@@ -204,15 +208,15 @@ def _text(result: ToolResult) -> str:
     return "".join(str(block.get("text", "")) for block in result.content)
 
 
-def show_answer(found: Opened, answer: IntrospectResult, tokens: int, asked: Invocation) -> None:
+def show_answer(found: Introspection, answer: IntrospectResult, tokens: int, invocation: Invocation) -> None:
     """The subtools in lines a person reads."""
-    out = asked.console.out
-    if asked.given.subtool:
+    out = invocation.console.out
+    if invocation.args.subtool:
         for tool in answer.tools:
             show_tool(tool, out)
     else:
         count = plural(answer.total or len(answer.tools), "subtool")
-        matching = f" that fit '{one_line(asked.given.query)}'" if asked.given.query else ""
+        matching = f" that fit '{one_line(invocation.args.query)}'" if invocation.args.query else ""
         out.line(
             f"{out.paint(found.suite, 'bold')}  {out.paint(f'child {found.child} · {count}{matching}', 'dim')}"
         )
@@ -229,8 +233,8 @@ def show_answer(found: Opened, answer: IntrospectResult, tokens: int, asked: Inv
         out.line("The child says:", "dim")
         out.prose(answer.instructions, "  ")
     out.line()
-    told = f"What a model reads: detail {answer.detail}, about {tokens:,} tokens (estimated)."
-    out.line(told, "dim")
+    cost = f"What a model reads: detail {answer.detail}, about {tokens:,} tokens (estimated)."
+    out.line(cost, "dim")
     if not answer.tools and answer.more:
         out.line(answer.more)
     if answer.cursor:
@@ -241,9 +245,9 @@ def show_answer(found: Opened, answer: IntrospectResult, tokens: int, asked: Inv
 def _show_signature(tool: dict[str, Any], out: Screen) -> None:
     parameters = tool.get("signature") or (signature(tool["inputSchema"], 0) if "inputSchema" in tool else "")
     out.entry(tool["name"], parameters, "cyan", "  ")
-    told = tool.get("summary") or tool.get("description") or ""
-    if told:
-        out.prose(told.strip(), "      ")
+    text = tool.get("summary") or tool.get("description") or ""
+    if text:
+        out.prose(text.strip(), "      ")
 
 
 def show_tool(tool: dict[str, Any], out: Screen) -> None:
@@ -251,10 +255,10 @@ def show_tool(tool: dict[str, Any], out: Screen) -> None:
     schema = tool.get("inputSchema")
     head = signature(schema, 0) if schema is not None else ""
     out.entry(tool["name"], head, "bold cyan")
-    told = tool.get("description") or tool.get("summary") or ""
-    if told:
+    text = tool.get("description") or tool.get("summary") or ""
+    if text:
         out.line()
-        out.prose(told.strip(), "  ")
+        out.prose(text.strip(), "  ")
     rows = parameters(schema)
     if rows:
         out.line()

@@ -33,13 +33,13 @@ from switchboard_mcp.children.lock import (
 from switchboard_mcp.cli.console import Console, Screen, plural
 from switchboard_mcp.cli.invocation import (
     Invocation,
-    misuse,
-    opened,
+    open_switchboard,
     show_no_children,
     show_warnings,
+    usage_error,
     usage_failure,
 )
-from switchboard_mcp.cli.start_all import survey
+from switchboard_mcp.cli.start_all import start_all
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec, Workspace
@@ -49,9 +49,9 @@ from switchboard_mcp.suites.fuzzy import nearest
 
 Status = Literal["same", "locked", "accepted", "drifted", "unlocked", "gone", "removed", "failed"]
 # What keeps a lock from being right.
-WRONG = frozenset({"drifted", "unlocked", "gone", "failed"})
+BAD_STATUSES = frozenset({"drifted", "unlocked", "gone", "failed"})
 # From so many tools on, a change that is the same in all of them is told once.
-MANY = 3
+FOLD_FROM = 3
 MARKS = {
     "same": ("✓", "green", "as locked"),
     "locked": ("✓", "green", "locked"),
@@ -89,34 +89,34 @@ class CurrentTools(Struct, frozen=True):
     error: Failure | None = None
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Look, compare, write, show."""
-    workspace = _workspace(asked)
+    workspace = _workspace(invocation)
     path = lock_path(workspace.folder)
     lock = read_lock(path) or LockFile(schema_version=1)
-    chosen = _choose(asked, workspace, lock)
-    seen = run_loop(lambda: look(asked, workspace, chosen)) if chosen else {}
-    accepted = frozenset(asked.given.accept)
-    whole = not asked.given.children and not accepted
-    reports = judge(path, lock, seen, accepted, check=asked.given.check)
-    reports += leftovers(workspace, lock, check=asked.given.check) if whole else []
-    if not asked.given.check:
+    chosen = _choose(invocation, workspace, lock)
+    seen = run_loop(lambda: inspect_children(invocation, workspace, chosen)) if chosen else {}
+    accepted = frozenset(invocation.args.accept)
+    whole = not invocation.args.children and not accepted
+    reports = compare(path, lock, seen, accepted, check=invocation.args.check)
+    reports += leftovers(workspace, lock, check=invocation.args.check) if whole else []
+    if not invocation.args.check:
         _write(path, lock, seen, reports)
         for report in reports:
             if report.status in ("locked", "accepted", "removed"):
                 record_decision(workspace, "lock", report.child, report.status)
     reports.sort(key=lambda report: report.child)
-    if asked.as_json:
-        ok = all(report.status not in WRONG for report in reports)
-        asked.console.out.json({"lock": path, "ok": ok, "children": reports})
+    if invocation.as_json:
+        ok = all(report.status not in BAD_STATUSES for report in reports)
+        invocation.console.out.json({"lock": path, "ok": ok, "children": reports})
     else:
-        show(workspace, path, reports, asked)
-    return 1 if any(report.status in WRONG for report in reports) else 0
+        show(workspace, path, reports, invocation)
+    return 1 if any(report.status in BAD_STATUSES for report in reports) else 0
 
 
-def _workspace(asked: Invocation) -> Workspace:
+def _workspace(invocation: Invocation) -> Workspace:
     """The children as they are without wrappers: it is what wrappers use that is held to a lock."""
-    options = asked.options
+    options = invocation.options
     workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
     if workspace.config.governance.mode == "open":
         return workspace
@@ -125,64 +125,66 @@ def _workspace(asked: Invocation) -> Workspace:
     return take_posture(workspace, os.environ).workspace
 
 
-def _choose(asked: Invocation, workspace: Workspace, lock: LockFile) -> list[ChildSpec]:
+def _choose(invocation: Invocation, workspace: Workspace, lock: LockFile) -> list[ChildSpec]:
     """The children that are meant; all where none is named."""
-    given = asked.given
-    if given.check and given.accept:
-        raise misuse("--check changes nothing, --accept does.", "Use one of the two.")
-    named = [*given.children, *given.accept]
+    args = invocation.args
+    if args.check and args.accept:
+        raise usage_error("--check changes nothing, --accept does.", "Use one of the two.")
+    named = [*args.children, *args.accept]
     specs = {spec.name: spec for spec in workspace.children if spec.kind != "builtin"}
     for name in named:
         if name not in specs:
-            _refuse(name, workspace, lock, specs)
+            _raise_unknown(name, workspace, lock, specs)
     return [spec for name, spec in specs.items() if not named or name in named]
 
 
-def _refuse(name: str, workspace: Workspace, lock: LockFile, specs: Mapping[str, ChildSpec]) -> None:
+def _raise_unknown(name: str, workspace: Workspace, lock: LockFile, specs: Mapping[str, ChildSpec]) -> None:
     absent = workspace.absent.get(name)
     if absent is not None:
         raise SwitchboardError(absent)
-    told = f"There is no child '{name}' in {workspace.folder}."
+    message = f"There is no child '{name}' in {workspace.folder}."
     if name in lock.children:
-        told += " It is in the lock; `switchboard lock` without a name takes it out."
+        message += " It is in the lock; `switchboard lock` without a name takes it out."
     near = nearest(name, specs)
-    problem = usage_failure(told, "`switchboard list` shows the children.")
+    problem = usage_failure(message, "`switchboard list` shows the children.")
     raise SwitchboardError(structs.replace(problem, nearest=near) if near else problem)
 
 
-async def look(
-    asked: Invocation, workspace: Workspace, chosen: Sequence[ChildSpec]
+async def inspect_children(
+    invocation: Invocation, workspace: Workspace, chosen: Sequence[ChildSpec]
 ) -> dict[str, CurrentTools]:
     """Start the children, all at once, and take down what they offer. Their lock does not stand in the way."""
     names = {spec.name for spec in chosen}
     seen: dict[str, CurrentTools] = {}
-    async with opened(asked, workspace, pinned=False) as switchboard:
+    async with open_switchboard(invocation, workspace, pinned=False) as switchboard:
         children = switchboard.supervisor.children
         skip = frozenset(children) - names
-        for report in await survey(switchboard, asked.console.err, draw=asked.may_draw, skip=skip):
+        for report in await start_all(
+            switchboard, invocation.console.err, draw=invocation.may_draw, skip=skip
+        ):
             child = children[report.child]
             if isinstance(report.error, Failure):
                 seen[report.child] = CurrentTools(error=report.error)
             elif child.snapshot is not None:
-                told = await _all_told(child)
-                seen[report.child] = CurrentTools(lock_child(child.spec, workspace.folder, told))
+                snapshot = await _full_snapshot(child)
+                seen[report.child] = CurrentTools(lock_child(child.spec, workspace.folder, snapshot))
     return seen
 
 
-async def _all_told(child: Child) -> ServerSnapshot:
+async def _full_snapshot(child: Child) -> ServerSnapshot:
     """What it has told in this run. Prompts follow in the background, since no call waits for them."""
-    told = asyncio.Event()
-    child.inventory.when_fetched(PROMPTS, told.set, anew=True)
+    fetched = asyncio.Event()
+    child.inventory.when_fetched(PROMPTS, fetched.set, anew=True)
     with suppress(TimeoutError):
         async with asyncio.timeout(child.timeout_s):
-            await told.wait()
+            await fetched.wait()
     knowledge = child.snapshot
     assert knowledge is not None
     # Never those of an earlier run.
     return knowledge if child.inventory.prompts_fetched else structs.replace(knowledge, lists={})
 
 
-def judge(
+def compare(
     path: str, lock: LockFile, seen: Mapping[str, CurrentTools], accepted: frozenset[str], *, check: bool
 ) -> list[LockReport]:
     """How each child that was looked at stands to the lock."""
@@ -238,9 +240,9 @@ def _write(
         write_lock(path, lock)
 
 
-def show(workspace: Workspace, path: str, reports: Sequence[LockReport], asked: Invocation) -> None:
+def show(workspace: Workspace, path: str, reports: Sequence[LockReport], invocation: Invocation) -> None:
     """One line a child, with what is different below it, then the sum and what to do."""
-    console = asked.console
+    console = invocation.console
     show_warnings(workspace.warnings, console)
     out = console.out
     if not reports:
@@ -250,7 +252,7 @@ def show(workspace: Workspace, path: str, reports: Sequence[LockReport], asked: 
     for report in reports:
         _show_one(report, width, out)
     out.line()
-    _show_sum(path, reports, asked.given.check, console)
+    _show_summary(path, reports, invocation.args.check, console)
 
 
 def _show_one(report: LockReport, width: int, out: Screen) -> None:
@@ -258,34 +260,34 @@ def _show_one(report: LockReport, width: int, out: Screen) -> None:
     count = "" if isinstance(report.tools, UnsetType) else f" · {plural(report.tools, 'tool')}"
     name = out.paint(report.child.ljust(width), "bold")
     out.line(f"{out.paint(mark, colour)} {name}  {words}{out.paint(count, 'dim')}")
-    for tools, changes in folded(report.changes):
+    for tools, changes in fold_changes(report.changes):
         indent = "    "
         if tools:
             out.prose(tools, indent, "cyan")
             indent = "      "
-        for told in changes:
-            out.prose(told, indent)
+        for change in changes:
+            out.prose(change, indent)
     for remark in report.remarks:
         out.prose(remark, "    ", "dim")
     if isinstance(report.error, Failure):
         out.prose(as_text(report.error), "    ")
 
 
-def folded(changes: Sequence[Difference]) -> list[tuple[str, list[str]]]:
+def fold_changes(changes: Sequence[Difference]) -> list[tuple[str, list[str]]]:
     """The changes of each tool; what is the same in several is told once, under all their names."""
     where: dict[str, list[str]] = {}
     for change in changes:
         where.setdefault(change.change, []).append(change.tool)
-    told: dict[str, list[str]] = {}
+    by_tools: dict[str, list[str]] = {}
     for change in changes:
         tools = where[change.change]
-        name = ", ".join(tools) if len(tools) >= MANY else change.tool
-        if change.change not in told.setdefault(name, []):
-            told[name].append(change.change)
-    return list(told.items())
+        name = ", ".join(tools) if len(tools) >= FOLD_FROM else change.tool
+        if change.change not in by_tools.setdefault(name, []):
+            by_tools[name].append(change.change)
+    return list(by_tools.items())
 
 
-def _show_sum(path: str, reports: Sequence[LockReport], check: bool, console: Console) -> None:
+def _show_summary(path: str, reports: Sequence[LockReport], check: bool, console: Console) -> None:
     out = console.out
     drifted = [report.child for report in reports if report.status == "drifted"]
     missing = [report.child for report in reports if report.status in ("unlocked", "gone")]
@@ -299,8 +301,8 @@ def _show_sum(path: str, reports: Sequence[LockReport], check: bool, console: Co
         (sum(report.status == "gone" for report in reports), "gone"),
         (len(failed), "not started"),
     )
-    told = ", ".join(f"{count} {what}" for count, what in counts if count)
-    out.line(f"{plural(len(reports), 'child', 'children')}: {told}.", "bold")
+    text = ", ".join(f"{count} {what}" for count, what in counts if count)
+    out.line(f"{plural(len(reports), 'child', 'children')}: {text}.", "bold")
     if drifted:
         names = " ".join(f"--accept {name}" for name in drifted)
         out.line(f"Look at every change above. `switchboard lock {names}` takes it.")

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Console, one_line
-from switchboard_mcp.cli.invocation import Invocation, find_child, misuse
+from switchboard_mcp.cli.invocation import Invocation, find_child, usage_error
 from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
@@ -31,54 +31,54 @@ if TYPE_CHECKING:
     from switchboard_mcp.transport.http.oauth import Person
 
 # Long enough to find a password and a second factor.
-PATIENCE_S = 300.0
+LOGIN_TIMEOUT_S = 300.0
 PATH = "/callback"
 LONGEST_LINE = 16_384
 PAGE = "<!doctype html><meta charset=utf-8><title>Switchboard</title><p style='font-family:sans-serif'>{}</p>"
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Log in, then say so."""
-    spec = _remote(asked)
-    path, anew = run_loop(lambda: log_in(spec, asked))
-    told = f"'{one_line(spec.name)}' lets us in already; there is nothing to do."
-    if anew:
-        told = f"Logged in to '{one_line(spec.name)}'. The tokens are in {one_line(path)}."
-    asked.tell({"child": spec.name, "loggedIn": True, "anew": anew, "file": path}, told)
+    spec = _remote_child(invocation)
+    path, logged_in_now = run_loop(lambda: log_in(spec, invocation))
+    message = f"'{one_line(spec.name)}' lets us in already; there is nothing to do."
+    if logged_in_now:
+        message = f"Logged in to '{one_line(spec.name)}'. The tokens are in {one_line(path)}."
+    invocation.report({"child": spec.name, "loggedIn": True, "anew": logged_in_now, "file": path}, message)
     return 0
 
 
-def run_logout(asked: Invocation) -> int:
+def run_logout(invocation: Invocation) -> int:
     """Forget the tokens of a login, then say so."""
     from switchboard_mcp.transport.http.token_store import LoginFile, logins_folder
 
-    spec = _remote(asked)
+    spec = _remote_child(invocation)
     folder = logins_folder(os.environ)
     file = LoginFile(folder, spec.name, spec.url)
     try:
         removed = bool(folder) and file.remove()
     except OSError as problem:
-        told = f"The login of '{spec.name}' cannot be removed: {file.path}: {problem.strerror}."
-        raise refused("config_invalid", told, hint="Remove the file yourself.") from problem
-    told = f"There is no login of '{one_line(spec.name)}'; there is nothing to do."
+        message = f"The login of '{spec.name}' cannot be removed: {file.path}: {problem.strerror}."
+        raise refused("config_invalid", message, hint="Remove the file yourself.") from problem
+    message = f"There is no login of '{one_line(spec.name)}'; there is nothing to do."
     if removed:
-        told = f"Logged out of '{one_line(spec.name)}'. Its tokens are removed from {file.path}."
-    asked.tell({"child": spec.name, "loggedIn": False, "removed": removed}, told)
+        message = f"Logged out of '{one_line(spec.name)}'. Its tokens are removed from {file.path}."
+    invocation.report({"child": spec.name, "loggedIn": False, "removed": removed}, message)
     return 0
 
 
-def _remote(asked: Invocation) -> ChildSpec:
+def _remote_child(invocation: Invocation) -> ChildSpec:
     """The child to log in to or out of, its variables filled in."""
-    spec = expand(find_child(load(asked.options), asked.given.child, asked.console), os.environ)
+    spec = expand(find_child(load(invocation.options), invocation.args.child, invocation.console), os.environ)
     if isinstance(spec, Failure):
         raise SwitchboardError(spec)
     if spec.kind not in ("http", "sse"):
-        told = f"Child '{spec.name}' is reached over {spec.kind}, where there is no login."
-        raise misuse(told, "A child with a `url` over http or sse may have one.")
+        message = f"Child '{spec.name}' is reached over {spec.kind}, where there is no login."
+        raise usage_error(message, "A child with a `url` over http or sse may have one.")
     return spec
 
 
-async def log_in(spec: ChildSpec, asked: Invocation) -> tuple[str, bool]:
+async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
     """Where the tokens are kept, and whether a person had to do something for it."""
     from switchboard_mcp.children.remote_transport import (
         authorisation,
@@ -97,15 +97,15 @@ async def log_in(spec: ChildSpec, asked: Invocation) -> tuple[str, bool]:
     if flaw is not None:
         raise SwitchboardError(flaw)
     if not wants_login(spec):
-        told = (
+        message = (
             f"Child '{spec.name}' has an `Authorization` header or `oauth: false`, so that no login is used."
         )
-        raise misuse(told, "Take it out of the entry to log in.")
+        raise usage_error(message, "Take it out of the entry to log in.")
     redactor = Redactor()
     server = RemoteServer(name=spec.name, url=spec.url, headers=spec.headers, redact=redactor.text)
     port = spec.oauth.callback_port if isinstance(spec.oauth, OAuthClient) else 0
-    async with waiting(port, asked.console, browser=not asked.given.no_browser) as landing:
-        auth = authorisation(spec, server, os.environ, redactor.register, landing.person())
+    async with callback_server(port, invocation.console, browser=not invocation.args.no_browser) as callback:
+        auth = authorisation(spec, server, os.environ, redactor.register, callback.authorizer())
         if auth is None:
             raise refused(
                 "config_invalid", "There is no home to keep a login in.", hint="Set HOME or XDG_STATE_HOME."
@@ -118,7 +118,7 @@ async def log_in(spec: ChildSpec, asked: Invocation) -> tuple[str, bool]:
                     raise SwitchboardError(refusal(server, response, await refusal_body(response)))
         finally:
             await client.aclose()
-        return auth.path, landing.visited
+        return auth.path, callback.visited
 
 
 def _first_request(spec: ChildSpec) -> tuple[str, dict[str, str], bytes | None]:
@@ -145,13 +145,13 @@ class CallbackServer:
         self._browser = browser
         self._result: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 
-    def person(self) -> Person:
+    def authorizer(self) -> Person:
         """Who can log in."""
         from switchboard_mcp.transport.http.oauth import Person
 
-        return Person(self._redirect_uri, self.visit, self.returned)
+        return Person(self._redirect_uri, self.open_browser, self.wait_for_callback)
 
-    async def visit(self, url: str) -> None:
+    async def open_browser(self, url: str) -> None:
         """Show the address; open it where there is a desktop."""
         self.visited = True
         err = self._console.err
@@ -161,30 +161,30 @@ class CallbackServer:
         if self._browser and has_desktop():
             await asyncio.to_thread(webbrowser.open, url)
 
-    async def returned(self) -> dict[str, str]:
+    async def wait_for_callback(self) -> dict[str, str]:
         """What the browser brings back."""
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(LOGIN_TIMEOUT_S):
                 return await self._result
         except TimeoutError:
-            told = f"Nobody has logged in within {PATIENCE_S / 60:g} minutes."
-            raise refused("child_unauthorized", told, hint="Run the command again.") from None
+            message = f"Nobody has logged in within {LOGIN_TIMEOUT_S / 60:g} minutes."
+            raise refused("child_unauthorized", message, hint="Run the command again.") from None
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Nobody asks any more for what came back."""
         if self._result.done():
             self._result.exception()
 
-    async def receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request of the browser's."""
         try:
             line = (await reader.readline()).decode("latin-1").split(" ")
             target = urlsplit(line[1] if len(line) > 1 else "")
             if target.path != PATH or self._result.done():
-                status, told = "404 Not Found", "There is nothing here."
+                status, message = "404 Not Found", "There is nothing here."
             else:
-                status, told = "200 OK", self._take(dict(parse_qsl(target.query)))
-            body = PAGE.format(escape(told)).encode()
+                status, message = "200 OK", self._accept(dict(parse_qsl(target.query)))
+            body = PAGE.format(escape(message)).encode()
             head = f"HTTP/1.1 {status}\r\ncontent-type: text/html\r\ncontent-length: {len(body)}\r\nconnection: close"
             writer.write(head.encode() + b"\r\n\r\n" + body)
             await writer.drain()
@@ -193,7 +193,7 @@ class CallbackServer:
         finally:
             writer.close()
 
-    def _take(self, query: dict[str, str]) -> str:
+    def _accept(self, query: dict[str, str]) -> str:
         if "code" in query:
             self._result.set_result({name: query[name] for name in ("code", "state", "iss") if name in query})
             return "You are logged in. You can close this window."
@@ -206,19 +206,19 @@ class CallbackServer:
 
 
 @asynccontextmanager
-async def waiting(port: int, console: Console, *, browser: bool) -> AsyncIterator[CallbackServer]:
+async def callback_server(port: int, console: Console, *, browser: bool) -> AsyncIterator[CallbackServer]:
     """A landing that listens on this machine alone."""
     try:
         listener = socket.create_server(("127.0.0.1", port))
     except OSError as problem:
-        told = f"Port {port} on this machine cannot be listened on: {problem.strerror}."
+        message = f"Port {port} on this machine cannot be listened on: {problem.strerror}."
         hint = "Set another oauth.callbackPort, or end the program that uses it."
-        raise refused("config_invalid", told, hint=hint) from problem
-    landing = CallbackServer(listener.getsockname()[1], console, browser)
-    server = await asyncio.start_server(landing.receive, sock=listener, limit=LONGEST_LINE)
+        raise refused("config_invalid", message, hint=hint) from problem
+    callback = CallbackServer(listener.getsockname()[1], console, browser)
+    server = await asyncio.start_server(callback.handle_request, sock=listener, limit=LONGEST_LINE)
     async with server:
-        yield landing
-    landing.forget()
+        yield callback
+    callback.discard()
 
 
 def has_desktop() -> bool:

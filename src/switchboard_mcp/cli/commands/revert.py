@@ -7,33 +7,33 @@ from __future__ import annotations
 
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Screen, Styled, plural
-from switchboard_mcp.cli.invocation import LOOK_FIRST, YES, Invocation, answer_to, demand_person
+from switchboard_mcp.cli.invocation import DRY_RUN_FIRST, YES, Invocation, prompt, require_person
 from switchboard_mcp.setup.journal import load_runs
 from switchboard_mcp.setup.revert import RevertStep, perform_revert, plan_revert, revertible
 
 STYLES = {"restored": "green", "merged": "yellow", "removed": "green", "kept": "yellow", "nothing": "dim"}
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Look, ask, do. Exit code 1 where something could not be put back."""
-    folder = workspace_folder(asked.options)
+    folder = workspace_folder(invocation.options)
     steps = plan_revert(revertible(load_runs(folder)))
-    agreed = bool(steps) and not asked.given.dry_run
-    if not asked.as_json:
-        show(steps, folder, asked.console.out)
-    if agreed and not asked.given.yes:
-        demand_person(asked, "revert", LOOK_FIRST)
+    agreed = bool(steps) and not invocation.args.dry_run
+    if not invocation.as_json:
+        show(steps, folder, invocation.console.out)
+    if agreed and not invocation.args.yes:
+        require_person(invocation, "revert", DRY_RUN_FIRST)
         count = sum(step.verdict in ("restored", "merged", "removed") for step in steps)
-        agreed = answer_to(f"Put back {plural(count, 'file')}? [Y/n]") in ("", *YES)
+        agreed = prompt(f"Put back {plural(count, 'file')}? [Y/n]") in ("", *YES)
     if agreed:
         perform_revert(steps, folder)
-    if asked.as_json:
+    if invocation.as_json:
         files = [
             {"file": step.record.path, "outcome": step.verdict, "remarks": step.remarks} for step in steps
         ]
-        asked.console.out.json({"workspace": folder, "changed": agreed, "files": files})
+        invocation.console.out.json({"workspace": folder, "changed": agreed, "files": files})
     elif agreed:
-        asked.console.out.line("Done. Hosts see it in their next session.", "green")
+        invocation.console.out.line("Done. Hosts see it in their next session.", "green")
     lost = any(step.verdict == "kept" and step.record.before for step in steps)
     return 1 if agreed and lost else 0
 

@@ -5,7 +5,7 @@ Owns how their arguments are read. It does not know what they do.
 
 from __future__ import annotations
 
-from switchboard_mcp.cli.parser import Command, choice, many, switch, value, word
+from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
 
 SETUP = {
     "init": Command(
@@ -14,11 +14,11 @@ SETUP = {
         "Gemini CLI, Zed, Continue, Cline, Copilot CLI, Goose, opencode, Amp, Warp), move them behind Switchboard,\n"
         "and leave each host with one entry. All files are kept as they were; `switchboard revert` takes it back.",
         run="commands.init:run",
-        takes=[
-            word("files", "look into this file too, whoever wrote it", metavar="FILE", nargs="*"),
-            switch("--yes", "move everything that can move, without asking"),
-            switch("--dry-run", "show what would be done, and do nothing"),
-            many(
+        arguments=[
+            positional("files", "look into this file too, whoever wrote it", metavar="FILE", nargs="*"),
+            flag("--yes", "move everything that can move, without asking"),
+            flag("--dry-run", "show what would be done, and do nothing"),
+            repeatable(
                 "--host",
                 "NAME",
                 "only this host, which gets an entry also where it has no servers; `file` means the named files alone",
@@ -30,15 +30,15 @@ SETUP = {
                 ".switchboard/secrets.env",
                 "keep",
             ),
-            switch(
+            flag(
                 "--team",
                 "for all who work on this project: only its own files, children in mcps/, no paths of this machine",
             ),
-            switch("--find", "switch on the suite that searches all others"),
-            switch("--mail", "switch on the message desk"),
-            value("--command", "PROGRAM", "what hosts shall run (default: this program, by its path)"),
+            flag("--find", "switch on the suite that searches all others"),
+            flag("--mail", "switch on the message desk"),
+            option("--command", "PROGRAM", "what hosts shall run (default: this program, by its path)"),
         ],
-        more=(
+        epilog=(
             "examples:\n"
             "  switchboard init                       look, choose, agree\n"
             "  switchboard init --dry-run             only look\n"
@@ -50,17 +50,17 @@ SETUP = {
         "add NAME -- CMD [ARGS …]  |  add NAME --url URL [OPTIONS]",
         "Add a server as a child of this workspace.",
         run="commands.add:run",
-        takes=[
-            word("name", "name of the new child"),
-            value("--url", "URL", "address of a remote server"),
-            many("--header", "K=V", "an HTTP header; ${VAR} is filled in"),
-            many("--env", "K=V", "a variable; ${VAR} is filled in"),
+        arguments=[
+            positional("name", "name of the new child"),
+            option("--url", "URL", "address of a remote server"),
+            repeatable("--header", "K=V", "an HTTP header; ${VAR} is filled in"),
+            repeatable("--env", "K=V", "a variable; ${VAR} is filled in"),
             choice("--type", ("stdio", "http", "sse", "ws"), "what kind of server it is"),
-            value("--description", "TEXT", "what it is for, for a model to read"),
-            value("--cwd", "DIR", "folder to run in (default: the workspace)"),
-            switch("--team", "put it into mcps/, which is kept with the project"),
+            option("--description", "TEXT", "what it is for, for a model to read"),
+            option("--cwd", "DIR", "folder to run in (default: the workspace)"),
+            flag("--team", "put it into mcps/, which is kept with the project"),
         ],
-        more=(
+        epilog=(
             "examples:\n"
             "  switchboard add memory -- npx -y @modelcontextprotocol/server-memory\n"
             "  switchboard add tracker --url https://tracker.example/mcp "
@@ -71,8 +71,8 @@ SETUP = {
         "remove NAME [OPTIONS]",
         "Remove a child of this workspace. What it was is kept in .switchboard/backup/removed/.",
         run="commands.add:run_remove",
-        takes=[
-            word("name", "name of a child"),
+        arguments=[
+            positional("name", "name of a child"),
         ],
     ),
     "import": Command(
@@ -80,9 +80,9 @@ SETUP = {
         "Take the servers of a file as children of this workspace, and leave the file as it is.\n"
         "`init FILE` moves them.",
         run="commands.add:run_import",
-        takes=[
-            word("files", "a host's own file, or any with `mcpServers`", metavar="FILE", nargs="+"),
-            switch("--dry-run", "show what would be done, and do nothing"),
+        arguments=[
+            positional("files", "a host's own file, or any with `mcpServers`", metavar="FILE", nargs="+"),
+            flag("--dry-run", "show what would be done, and do nothing"),
             choice("--secrets", ("keep", "env"), "as with `init`", "keep"),
         ],
     ),
@@ -91,19 +91,19 @@ SETUP = {
         "Take back what `init` has done: every host has the entries again that it had, byte for byte. In a file that\n"
         "was edited since, only what was moved is put back. Mail, state and archive are not touched.",
         run="commands.revert:run",
-        takes=[
-            switch("--yes", "do it without asking"),
-            switch("--dry-run", "show what would be done, and do nothing"),
+        arguments=[
+            flag("--yes", "do it without asking"),
+            flag("--dry-run", "show what would be done, and do nothing"),
         ],
     ),
     "completions": Command(
         "completions bash|zsh|fish",
         "Print what a shell needs to complete commands and flags.",
         run="commands.completions:run",
-        takes=[
-            word("shell", "bash, zsh or fish", choices=("bash", "zsh", "fish")),
+        arguments=[
+            positional("shell", "bash, zsh or fish", choices=("bash", "zsh", "fish")),
         ],
-        more=(
+        epilog=(
             "examples:\n"
             "  switchboard completions bash > ~/.local/share/bash-completion/completions/switchboard\n"
             "  switchboard completions zsh > ~/.zfunc/_switchboard\n"

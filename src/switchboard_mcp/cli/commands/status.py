@@ -13,8 +13,8 @@ from msgspec import UNSET, Struct
 from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Console, Styled, plural
-from switchboard_mcp.cli.invocation import Invocation, opened, show_no_children, show_warnings
-from switchboard_mcp.cli.top_view import COLOURS, ms, spell
+from switchboard_mcp.cli.invocation import Invocation, open_switchboard, show_no_children, show_warnings
+from switchboard_mcp.cli.top_view import COLOURS, format_duration, format_ms
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import settled
 from switchboard_mcp.server.http import server_info, status_endpoint
@@ -35,13 +35,15 @@ class RunningServer(Struct, frozen=True, rename="camel"):
     status: ServerStatus
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Look, then tell."""
-    workspace = load(asked.options)
-    served = find(os.path.join(workspace.folder, FOLDER), asked.console)
-    found = served.status.children if served is not None else run_loop(lambda: _configured(asked))
+    workspace = load(invocation.options)
+    served = find_server(os.path.join(workspace.folder, FOLDER), invocation.console)
+    found = (
+        served.status.children if served is not None else run_loop(lambda: _configured_children(invocation))
+    )
     bus = _bus(workspace)
-    if asked.as_json:
+    if invocation.as_json:
         server = None
         if served is not None:
             about = served.status
@@ -53,13 +55,13 @@ def run(asked: Invocation) -> int:
                 "uptimeSeconds": about.uptime_seconds,
                 "sessions": about.sessions,
             }
-        told = {"server": server, "workspace": workspace.folder, "children": found}
-        asked.console.out.json(told | ({} if bus is None else {"bus": bus}))
+        answer = {"server": server, "workspace": workspace.folder, "children": found}
+        invocation.console.out.json(answer | ({} if bus is None else {"bus": bus}))
     else:
-        show_warnings(workspace.warnings, asked.console)
-        show(served, found, workspace.folder, asked.console)
+        show_warnings(workspace.warnings, invocation.console)
+        show(served, found, workspace.folder, invocation.console)
         if bus is not None:
-            asked.console.out.line(bus_line(bus))
+            invocation.console.out.line(bus_line(bus))
     return 1 if any(child.is_unavailable for child in found) else 0
 
 
@@ -76,29 +78,31 @@ def bus_line(bus: BusStatus) -> str:
     """The bus in one line."""
     from switchboard_mcp.bus import relay_status
 
-    told = relay_status.trouble(bus)
+    problem = relay_status.trouble(bus)
     lag = f"{bus.waiting} waiting, {bus.on_their_way} on their way"
     lag += f" ({bus.oldest_s:.0f} s without an answer)" if bus.on_their_way else ""
-    return f"bus: {told or 'connected'}; {lag}, {bus.backlog} to take in"
+    return f"bus: {problem or 'connected'}; {lag}, {bus.backlog} to take in"
 
 
-def find(folder: str, console: Console | None = None) -> RunningServer | None:
+def find_server(folder: str, console: Console | None = None) -> RunningServer | None:
     """The front that serves the workspace, and what it says."""
     info = server_info.read(folder)
     if info is None or not server_info.is_alive(info):
         return None
-    told = status_endpoint.request_status(info, folder)
+    status = status_endpoint.request_status(info, folder)
     url = f"http://{info.host}:{info.port}"
-    if isinstance(told, str):
+    if isinstance(status, str):
         if console is not None:
-            console.warn(f"Switchboard (process {info.pid}) serves here at {url}, and says nothing: {told}.")
+            console.warn(
+                f"Switchboard (process {info.pid}) serves here at {url}, and says nothing: {status}."
+            )
         return None
-    return RunningServer(url, info.pid, info.started_at, told)
+    return RunningServer(url, info.pid, info.started_at, status)
 
 
-async def _configured(asked: Invocation) -> list[ChildStatus]:
+async def _configured_children(invocation: Invocation) -> list[ChildStatus]:
     """Without a front: what is configured, and what earlier runs or the lock know of it."""
-    async with opened(asked) as switchboard:
+    async with open_switchboard(invocation) as switchboard:
         return status_endpoint.children(switchboard.gateway.suites.values())
 
 
@@ -110,8 +114,8 @@ def show(served: RunningServer | None, children: list[ChildStatus], folder: str,
     else:
         about = served.status
         out.line(
-            f"Switchboard {about.version} at {served.url}, process {served.pid}, up {spell(about.uptime_seconds)}, "
-            f"{plural(about.sessions, 'session')}",
+            f"Switchboard {about.version} at {served.url}, process {served.pid}, "
+            f"up {format_duration(about.uptime_seconds)}, {plural(about.sessions, 'session')}",
             "dim",
         )
     if not children:
@@ -138,7 +142,7 @@ def _figures(child: ChildStatus) -> tuple[str | Styled, ...]:
     return (
         f"{child.calls:,}" if child.calls else "",
         Styled(f"{child.errors:,}", "red") if child.errors else "",
-        ms(child.p50) if child.p50 is not UNSET else "",
+        format_ms(child.p50) if child.p50 is not UNSET else "",
         str(child.pid or ""),
     )
 

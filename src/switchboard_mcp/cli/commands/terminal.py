@@ -17,9 +17,9 @@ from contextlib import suppress
 from typing import Any
 
 from switchboard_mcp.cli.clipboard import copy
-from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.mailbox import folder_of
-from switchboard_mcp.cli.terminal_screen import DOORBELL, Desktop
+from switchboard_mcp.cli.terminal_screen import DOORBELL, UserTerminal
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.location import AGENT, FOLDER, WORKSPACE
@@ -39,38 +39,40 @@ SIGNALLED = 128
 USAGE = "switchboard terminal NAME [OPTIONS] -- PROGRAM [ARGS …]"
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Check what can be checked, then run the program."""
-    given = asked.given
-    if given.copy:
-        if given.name or given.program:
-            raise misuse("terminal --copy takes one file and no program.", USAGE)
-        return copy(folder_of(asked), given.copy, asked)
-    if not given.name or not given.program:
-        missing = "PROGRAM behind `--`" if given.name else "NAME"
-        raise misuse(f"terminal: {missing} missing.", f"usage: {USAGE}")
+    args = invocation.args
+    if args.copy:
+        if args.name or args.program:
+            raise usage_error("terminal --copy takes one file and no program.", USAGE)
+        return copy(folder_of(invocation), args.copy, invocation)
+    if not args.name or not args.program:
+        missing = "PROGRAM behind `--`" if args.name else "NAME"
+        raise usage_error(f"terminal: {missing} missing.", f"usage: {USAGE}")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        told = "terminal: stdin and stdout are no terminal."
-        raise misuse(told, "Run it in a terminal window, or in tmux.")
-    if shutil.which(given.program[0]) is None:
-        told = f"There is no program '{given.program[0]}'."
-        raise refused("command_not_found", told, hint="Install it, or correct the name.")
-    return TerminalSession(asked, folder_of(asked), message_lookup.parse_agent_name(given.name)).run()
+        message = "terminal: stdin and stdout are no terminal."
+        raise usage_error(message, "Run it in a terminal window, or in tmux.")
+    if shutil.which(args.program[0]) is None:
+        message = f"There is no program '{args.program[0]}'."
+        raise refused("command_not_found", message, hint="Install it, or correct the name.")
+    return TerminalSession(
+        invocation, folder_of(invocation), message_lookup.parse_agent_name(args.name)
+    ).run()
 
 
 class TerminalSession:
     """One program from its start to its end."""
 
-    def __init__(self, asked: Invocation, workspace: str, name: str) -> None:
-        self._asked = asked
+    def __init__(self, invocation: Invocation, workspace: str, name: str) -> None:
+        self._invocation = invocation
         self._workspace = workspace
         self._name = name
-        self._program: list[str] = asked.given.program
+        self._program: list[str] = invocation.args.program
         self._ended = False
 
     def run(self) -> int:
         """The program's exit code. Forks come first, before there are threads."""
-        place = _place(self._workspace, self._name)
+        place = _lease(self._workspace, self._name)
         attributes: list[Any] = termios.tcgetattr(0)
         guard = TerminalGuard(os.dup(0), attributes)
         terminal: Terminal | None = None
@@ -83,52 +85,52 @@ class TerminalSession:
             with asyncio.Runner() as runner:
                 return runner.run(self._serve(program, place))
         except StartError as problem:
-            told = f"'{self._program[0]}' cannot be run: {problem}."
-            raise refused("command_not_executable", told) from None
+            message = f"'{self._program[0]}' cannot be run: {problem}."
+            raise refused("command_not_executable", message) from None
         finally:
             termios.tcsetattr(0, termios.TCSADRAIN, attributes)
             if terminal is not None:
-                _bury(terminal)
+                _reap(terminal)
             place.close()
             guard.dismiss()
 
     async def _serve(self, terminal: Terminal, place: TerminalLease) -> int:
-        workspace, given = self._workspace, self._asked.given
+        workspace, args = self._workspace, self._invocation.args
         entry = TerminalEntry(
             pid=os.getpid(),
             socket=place.address,
-            allow_execute=given.allow_execute,
+            allow_execute=args.allow_execute,
             program=os.path.basename(self._program[0]),
-            purpose=given.purpose,
+            purpose=args.purpose,
             started_at=agent_registry.now(),
         )
         async with await MessageStore.open(workspace, rules=load_rules(workspace)) as post:
             await post.register(self._name)
-            told = {
+            fields = {
                 "kind": "terminal",
                 "pid": os.getpid(),
-                "purpose": given.purpose,
+                "purpose": args.purpose,
                 "seenAt": agent_registry.now(),
             }
-            await post.update(agent_registry.register(self._name, **told))
-            desktop = Desktop(self._name, terminal, given.doorbell, entry.program)
+            await post.update(agent_registry.register(self._name, **fields))
+            desktop = UserTerminal(self._name, terminal, args.doorbell, entry.program)
             mail = TerminalMail(post, place, entry, desktop)
-            if await mail.prepare() and given.doorbell != "off":
+            if await mail.prepare() and args.doorbell != "off":
                 desktop.say(DOORBELL.format(name=self._name))
             await asyncio.to_thread(registry.register, post.path, self._name, entry)
             try:
-                code = await self._pass_on(terminal, place, desktop, mail, entry, post)
+                code = await self._relay(terminal, place, desktop, mail, entry, post)
             finally:
                 desktop.leave()
                 with suppress(OSError, SwitchboardError):
                     await asyncio.to_thread(registry.register, post.path, self._name, None)
             return code
 
-    async def _pass_on(
+    async def _relay(
         self,
         terminal: Terminal,
         place: TerminalLease,
-        desktop: Desktop,
+        desktop: UserTerminal,
         mail: TerminalMail,
         entry: TerminalEntry,
         post: MessageStore,
@@ -147,7 +149,7 @@ class TerminalSession:
         async def wait_for_end() -> None:
             status = await asyncio.to_thread(_wait, terminal.pid)
             self._ended = True
-            await desktop.drained()
+            await desktop.drain()
             code = os.waitstatus_to_exitcode(status)
             _end(ended, code if code >= 0 else SIGNALLED - code)
 
@@ -176,7 +178,7 @@ class TerminalSession:
                 task.cancel()
         return code
 
-    def _hang_up(self, terminal: Terminal, desktop: Desktop) -> None:
+    def _hang_up(self, terminal: Terminal, desktop: UserTerminal) -> None:
         desktop.stop()
         terminal.signal(signal.SIGHUP)
         terminal.signal(signal.SIGCONT)
@@ -199,7 +201,7 @@ def _wait(pid: int) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-def _bury(terminal: Terminal) -> None:
+def _reap(terminal: Terminal) -> None:
     """Whatever happened, the program has ended when we do."""
     terminal.hang_up()
     with suppress(ChildProcessError):
@@ -208,11 +210,11 @@ def _bury(terminal: Terminal) -> None:
             os.waitpid(terminal.pid, 0)
 
 
-def _place(workspace: str, name: str) -> TerminalLease:
+def _lease(workspace: str, name: str) -> TerminalLease:
     """The terminal's own name, in a mailbox that is made where it is missing."""
     os.makedirs(os.path.join(workspace, FOLDER), mode=0o700, exist_ok=True)
     try:
         return TerminalLease(os.path.join(workspace, FOLDER), name)
     except OSError as problem:
-        told = f"The terminal '{name}' cannot be set up in {workspace}/{FOLDER}: {problem.strerror}."
-        raise refused("mail_not_stored", told) from None
+        message = f"The terminal '{name}' cannot be set up in {workspace}/{FOLDER}: {problem.strerror}."
+        raise refused("mail_not_stored", message) from None

@@ -11,10 +11,16 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.app import run as run_loop
-from switchboard_mcp.cli.catalogs import named, read_catalog
+from switchboard_mcp.cli.catalogs import by_unique_name, read_catalog
 from switchboard_mcp.cli.console import Cell, Screen, Styled, plural
-from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, misuse, opened, show_warnings
-from switchboard_mcp.cli.start_all import survey
+from switchboard_mcp.cli.invocation import (
+    HOW_TO_ADD_CHILDREN,
+    Invocation,
+    open_switchboard,
+    show_warnings,
+    usage_error,
+)
+from switchboard_mcp.cli.start_all import start_all
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.gateway.suites.suite_tools import SHAPES, describe
@@ -47,45 +53,45 @@ class TokenReport(Struct, frozen=True, rename="camel"):
     failed: dict[str, str]
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Measure and show."""
-    given = asked.given
-    count, tokenizer = counter(given.tokenizer)
+    args = invocation.args
+    count, tokenizer = choose_counter(args.tokenizer)
     failed: dict[str, str] = {}
     settings = IntrospectSettings()
-    if given.catalog:
-        servers = from_catalog(given.catalog)
+    if args.catalog:
+        servers = catalog_servers(args.catalog)
     else:
-        servers, settings, failed = run_loop(lambda: from_children(asked))
+        servers, settings, failed = run_loop(lambda: child_servers(invocation))
     costs = [measure(server, count, settings) for server in servers]
-    figures = gathered(costs, summarise(costs, count, given.servers, given.opened), tokenizer, failed)
-    if given.html:
+    figures = build_report(costs, summarise(costs, count, args.servers, args.opened), tokenizer, failed)
+    if args.html:
         from switchboard_mcp.cli.commands.tokens_page import page
 
-        with open(given.html, "w", encoding="utf-8") as file:
+        with open(args.html, "w", encoding="utf-8") as file:
             file.write(page(figures))
-        asked.console.err.line(f"Written: {given.html}", "dim")
-    if asked.as_json:
-        asked.console.out.json(figures)
+        invocation.console.err.line(f"Written: {args.html}", "dim")
+    if invocation.as_json:
+        invocation.console.out.json(figures)
     elif not costs and not failed:
-        asked.console.out.prose(ADD_ONE)
+        invocation.console.out.prose(HOW_TO_ADD_CHILDREN)
     elif not costs:
-        show_failed(figures, asked.console.out)
+        show_failed(figures, invocation.console.out)
     else:
-        show(figures, asked.console.out)
+        show(figures, invocation.console.out)
     return 1 if failed else 0
 
 
-def counter(wanted: str) -> tuple[Count, str]:
+def choose_counter(tokenizer: str) -> tuple[Count, str]:
     """How tokens are counted: by a real tokenizer where one is installed or asked for, else by an estimate."""
-    if wanted != "estimate":
+    if tokenizer != "estimate":
         try:
             import bpe_openai
         except ImportError:
-            if wanted:
-                told = f"The tokenizer {wanted} is not installed."
-                raise misuse(
-                    told, "pip install 'switchboard-mcp[tokens]', or --tokenizer estimate."
+            if tokenizer:
+                message = f"The tokenizer {tokenizer} is not installed."
+                raise usage_error(
+                    message, "pip install 'switchboard-mcp[tokens]', or --tokenizer estimate."
                 ) from None
         else:
             encode = bpe_openai.get_encoding("o200k_base").encode_ordinary
@@ -93,10 +99,10 @@ def counter(wanted: str) -> tuple[Count, str]:
     return estimate, ESTIMATE
 
 
-def from_catalog(path: str) -> list[ServerTools]:
+def catalog_servers(path: str) -> list[ServerTools]:
     """The servers of a catalog file, each with the suite tool that Switchboard would show."""
     servers = []
-    found = {name: server for name, server in named(read_catalog(path)).items() if server.tools}
+    found = {name: server for name, server in by_unique_name(read_catalog(path)).items() if server.tools}
     suites = suite_names([(name, "") for name in found])
     for name, server in found.items():
         tools = [tool.view() for tool in server.tools]
@@ -106,23 +112,25 @@ def from_catalog(path: str) -> list[ServerTools]:
     return servers
 
 
-async def from_children(asked: Invocation) -> tuple[list[ServerTools], IntrospectSettings, dict[str, str]]:
+async def child_servers(
+    invocation: Invocation,
+) -> tuple[list[ServerTools], IntrospectSettings, dict[str, str]]:
     """The user's own children; those of which nothing is known yet are started once."""
-    async with opened(asked) as switchboard:
-        show_warnings(switchboard.workspace.warnings, asked.console)
+    async with open_switchboard(invocation) as switchboard:
+        show_warnings(switchboard.workspace.warnings, invocation.console)
         suites = list(switchboard.gateway.suites.values())
         known = frozenset(suite.child.name for suite in suites if suite.child.snapshot is not None)
-        skip = frozenset() if asked.given.refresh else known
-        reports = await survey(switchboard, asked.console.err, draw=asked.may_draw, skip=skip)
+        skip = frozenset() if invocation.args.refresh else known
+        reports = await start_all(switchboard, invocation.console.err, draw=invocation.may_draw, skip=skip)
         failed = {
             report.child: report.error.message for report in reports if isinstance(report.error, Failure)
         }
-        servers = [of_suite(suite) for suite in suites if suite.child.snapshot is not None]
+        servers = [suite_tools(suite) for suite in suites if suite.child.snapshot is not None]
         settings = suites[0].introspection if suites else IntrospectSettings()
         return servers, settings, failed
 
 
-def of_suite(suite: ChildSuite) -> ServerTools:
+def suite_tools(suite: ChildSuite) -> ServerTools:
     """A child as hosts see it: what is denied is not counted on either side."""
     knowledge = suite.child.snapshot
     tools = suite.permitted(suite.child.inventory.known_tools())
@@ -131,7 +139,9 @@ def of_suite(suite: ChildSuite) -> ServerTools:
     return ServerTools(suite.child.name, views, shown, knowledge.instructions if knowledge else "")
 
 
-def gathered(costs: Sequence[Costs], savings: Savings, tokenizer: str, failed: dict[str, str]) -> TokenReport:
+def build_report(
+    costs: Sequence[Costs], savings: Savings, tokenizer: str, failed: dict[str, str]
+) -> TokenReport:
     """Everything in one value."""
     flat, suites = sum(cost.flat for cost in costs), sum(cost.suite for cost in costs)
     return TokenReport(
@@ -170,9 +180,9 @@ def show(figures: TokenReport, out: Screen) -> None:
     out.line()
     bars(figures, out)
     out.line()
-    for name, told in (("Listing", figures.listing), ("Session", figures.session)):
-        line = f"{name}: {told.median:.1f} % saved in the median, {told.p10:.1f} % or more in nine of ten"
-        out.line(f"{line}, {told.worst:.1f} % at worst.", "bold")
+    for name, spread in (("Listing", figures.listing), ("Session", figures.session)):
+        line = f"{name}: {spread.median:.1f} % saved in the median, {spread.p10:.1f} % or more in nine of ten"
+        out.line(f"{line}, {spread.worst:.1f} % at worst.", "bold")
     out.prose(
         f"Over {plural(figures.sets, 'set')} of {plural(figures.servers_per_set, 'server')}. A session lists all "
         f"suites, opens {figures.opened}, looks one tool up where a suite told names only, and makes "

@@ -20,8 +20,8 @@ import msgspec
 
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Screen
-from switchboard_mcp.cli.invocation import Invocation, misuse
-from switchboard_mcp.cli.top_view import ILL, SORTS, TopState, draw
+from switchboard_mcp.cli.invocation import Invocation, usage_error
+from switchboard_mcp.cli.top_view import SORTS, UNHEALTHY, TopState, draw
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.server.http.server_info import ServerInfo
@@ -41,18 +41,18 @@ class ServerFeed:
         self._info = info
         self._token = token
         self._stream: HTTPConnection | None = None
-        self.news = threading.Event()
-        self.over = ""
-        self.glance = TopState()
+        self.changed = threading.Event()
+        self.ended = ""
+        self.state = TopState()
 
-    def look(self) -> None:
+    def fetch(self) -> None:
         """All there is."""
         about = self._get("/api/overview")
         rows = self._get("/api/children")["children"]
         calls = self._get("/api/calls")["calls"]
         history = self._get("/api/history")["points"]
         url = f"http://{self._info.host}:{self._info.port}"
-        self.glance = TopState(url, about, {row["id"]: row for row in rows}, calls, history)
+        self.state = TopState(url, about, {row["id"]: row for row in rows}, calls, history)
 
     def follow(self) -> None:
         """Listen until `close`."""
@@ -76,65 +76,65 @@ class ServerFeed:
                 if key == "event":
                     name = value
                 elif key == "data":
-                    self.glance.take(name, msgspec.json.decode(value))
-                    self.news.set()
+                    self.state.apply(name, msgspec.json.decode(value))
+                    self.changed.set()
         except (OSError, HTTPException, ValueError, AttributeError):
             pass  # it has gone, or we have
-        self.over = "The server has gone."
-        self.news.set()
+        self.ended = "The server has gone."
+        self.changed.set()
 
     def _get(self, path: str) -> dict[str, Any]:
-        told = server_info.request(self._info, path, dict[str, Any], self._token)
-        if isinstance(told, str):
-            raise _absent(told)
-        return told
+        answer = server_info.request(self._info, path, dict[str, Any], self._token)
+        if isinstance(answer, str):
+            raise _no_server(answer)
+        return answer
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Find the server; show it once, or until somebody presses q."""
-    feed = ServerFeed(*_find(workspace_folder(asked.options)))
-    feed.look()
-    out = asked.console.out
-    rows = feed.glance.rows.values()
-    if asked.as_json:
-        out.json({"server": feed.glance.about, "children": list(rows), "history": feed.glance.history})
+    feed = ServerFeed(*_find_server(workspace_folder(invocation.options)))
+    feed.fetch()
+    out = invocation.console.out
+    rows = feed.state.rows.values()
+    if invocation.as_json:
+        out.json({"server": feed.state.about, "children": list(rows), "history": feed.state.history})
     elif out.is_terminal and sys.stdin.isatty():
         watch(feed, out)
         return 0
     else:
-        for line in draw(feed.glance, time.time()):
+        for line in draw(feed.state, time.time()):
             out.line(line)
-    return 1 if any(row.get("health") in ILL for row in rows) else 0
+    return 1 if any(row.get("health") in UNHEALTHY for row in rows) else 0
 
 
 def watch(feed: ServerFeed, out: Screen) -> None:
     """Redraw until q."""
     sort, first, held = 0, 0, False
     feed.follow()
-    with _whole_screen(out):
-        while not feed.over:
+    with _full_screen(out):
+        while not feed.ended:
             size = out.size() or os.terminal_size((80, 24))
             if not held:
                 lines = draw(
-                    feed.glance, time.time(), size=size, paint=out.paint, sort=SORTS[sort], first=first
+                    feed.state, time.time(), size=size, paint=out.paint, sort=SORTS[sort], first=first
                 )
                 out.stream.write(HOME + "\x1b[K\r\n".join(lines) + "\x1b[K" + REST)
                 out.stream.flush()
-            key = _key(feed)
+            key = _read_key(feed)
             if key == "q":
                 break
             page = max(1, size.lines - 8)
-            most = max(0, len(feed.glance.rows) - 1)
+            most = max(0, len(feed.state.rows) - 1)
             step = {"j": 1, "k": -1, " ": page, "b": -page}.get(key, 0)
             first = min(most, max(0, first + step))
             sort = (sort + (key == "s")) % len(SORTS)
             held = held != (key == "p")
     feed.close()
-    if feed.over:
-        out.line(feed.over)
+    if feed.ended:
+        out.line(feed.ended)
 
 
-def _key(feed: ServerFeed) -> str:
+def _read_key(feed: ServerFeed) -> str:
     """A key that was pressed within the time of one picture; an empty text for none."""
     until = time.monotonic() + REDRAW_S
     while (left := until - time.monotonic()) > 0:
@@ -143,14 +143,14 @@ def _key(feed: ServerFeed) -> str:
         if ready:
             pressed = os.read(0, 16).decode("utf-8", "replace")
             return KEYS.get(pressed, pressed[:1] or "q")
-        if feed.news.is_set():
-            feed.news.clear()
+        if feed.changed.is_set():
+            feed.changed.clear()
             return ""
     return ""
 
 
 @contextmanager
-def _whole_screen(out: Screen) -> Iterator[None]:
+def _full_screen(out: Screen) -> Iterator[None]:
     """The terminal for ourselves, key by key; as it was afterwards, however this ends."""
     import termios
     import tty
@@ -172,18 +172,18 @@ def _whole_screen(out: Screen) -> Iterator[None]:
         signal.signal(signal.SIGTERM, ended)
 
 
-def _find(workspace: str) -> tuple[ServerInfo, str]:
+def _find_server(workspace: str) -> tuple[ServerInfo, str]:
     """The server of a workspace, and its token."""
     folder = os.path.join(workspace, FOLDER)
     info = server_info.read(folder)
     if info is None or not server_info.is_alive(info):
-        raise _absent(f"no Switchboard serves {workspace} over HTTP")
+        raise _no_server(f"no Switchboard serves {workspace} over HTTP")
     try:
         return info, auth.read_token(folder)
     except (OSError, UnicodeDecodeError) as problem:
-        raise _absent(f"its token cannot be read: {problem}") from None
+        raise _no_server(f"its token cannot be read: {problem}") from None
 
 
-def _absent(why: str) -> SwitchboardError:
+def _no_server(why: str) -> SwitchboardError:
     hint = "Start one with `switchboard serve --http`; `switchboard status` shows what is configured without one."
-    return misuse(f"There is nothing to look at: {why}.", hint)
+    return usage_error(f"There is nothing to look at: {why}.", hint)

@@ -42,10 +42,10 @@ class WrapReport(Struct, frozen=True):
     kept: list[str]
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Wrap, and say where."""
-    workspace = _workspace(asked)
-    spec = find_child(workspace, asked.given.child, asked.console)
+    workspace = _workspace(invocation)
+    spec = find_child(workspace, invocation.args.child, invocation.console)
     if spec.wraps:
         raise _refused(
             f"Child '{spec.name}' is wrapped already: {spec.source}.", "Edit its CLAUDE.md, or unwrap it."
@@ -53,37 +53,37 @@ def run(asked: Invocation) -> int:
     folder = own_folder(workspace.folder, spec)
     in_place = os.path.dirname(spec.source) == folder
     path = os.path.join(folder, FILE)
-    _look(path, spec, in_place=in_place)
+    _check_wrappable(path, spec, in_place=in_place)
     role = role_text(workspace.folder, spec)
-    entry = _entry(asked, workspace, spec, folder, ORIGINAL if in_place else ELSEWHERE)
+    entry = _entry(invocation, workspace, spec, folder, ORIGINAL if in_place else ELSEWHERE)
     try:
         os.makedirs(folder, exist_ok=True)
         if in_place:
-            _keep(path, os.path.join(folder, ORIGINAL))
+            _keep_original(path, os.path.join(folder, ORIGINAL))
         write_whole(path, entry, 0o666)
         kept = [] if _write_new(os.path.join(folder, ROLE_FILE), role) else [os.path.join(folder, ROLE_FILE)]
     except OSError as problem:
         raise _refused(f"{problem.filename}: {problem.strerror}.") from None
-    if not in_place and not find_child(_workspace(asked), spec.name, asked.console).wraps:
+    if not in_place and not find_child(_workspace(invocation), spec.name, invocation.console).wraps:
         _remove(folder)
-        told = f"{path}: no glob of `discoverGlobs` finds it. Nothing was changed."
-        raise _refused(told, "Add '.switchboard/mcps/*/.mcp.json' to discoverGlobs, then try again.")
+        message = f"{path}: no glob of `discoverGlobs` finds it. Nothing was changed."
+        raise _refused(message, "Add '.switchboard/mcps/*/.mcp.json' to discoverGlobs, then try again.")
     files = [path, *([os.path.join(folder, ORIGINAL)] if in_place else []), os.path.join(folder, ROLE_FILE)]
-    words = _wrapped_words(spec, folder, kept)
+    words = _wrapped_lines(spec, folder, kept)
     if workspace.config.governance.mode == "governed":
         words.append(f"It counts once `switchboard approve {spec.name} --ask` lets a model plan its calls.")
     backend = workspace.config.ask.backend
     if backend != "host" and not find_key(os.environ):
         lent = ", or use a host that lends its own model" if backend == "auto" else ""
         words.append(f"{KEYS[0]} is not set here: set it where Switchboard is started{lent}.")
-    _show(asked, WrapReport(spec.name, folder, files, kept), words)
+    _show(invocation, WrapReport(spec.name, folder, files, kept), words)
     return 0
 
 
-def run_unwrap(asked: Invocation) -> int:
+def run_unwrap(invocation: Invocation) -> int:
     """Put the child back."""
-    workspace = _workspace(asked)
-    spec = find_child(workspace, asked.given.child, asked.console)
+    workspace = _workspace(invocation)
+    spec = find_child(workspace, invocation.args.child, invocation.console)
     if not spec.wraps:
         raise _refused(f"Child '{spec.name}' is not wrapped.", "There is nothing to put back.")
     folder = os.path.dirname(spec.source)
@@ -102,47 +102,47 @@ def run_unwrap(asked: Invocation) -> int:
     words = [f"Child '{spec.name}' is as it was."]
     if kept:
         words.append(f"{kept[0]} is not as it was written, and stays.")
-    _show(asked, WrapReport(spec.name, folder, [], kept), words)
+    _show(invocation, WrapReport(spec.name, folder, [], kept), words)
     return 0
 
 
 def role_text(workspace: str, spec: ChildSpec) -> str:
     """What the model is told of the child at first; the sum in its first line tells whether somebody changed it."""
-    told = _described(workspace, spec.name)
-    known = None if told else find_known_server(spec.command, spec.args, spec.url)
+    text = _workspace_description(workspace, spec.name)
+    known = None if text else find_known_server(spec.command, spec.args, spec.url)
     if known is not None:
-        told = known.claude
-    if not told:
+        text = known.claude
+    if not text:
         about = spec.switchboard_description or spec.description
-        told = f"Your role is to carry out requests with the MCP server '{spec.name}'.{' ' + about if about else ''}"
-    body = f"{told.strip()}\n"
-    return f"{HEAD.format(child=spec.name, sum=_sum(body))}\n\n{body}"
+        text = f"Your role is to carry out requests with the MCP server '{spec.name}'.{' ' + about if about else ''}"
+    body = f"{text.strip()}\n"
+    return f"{HEAD.format(child=spec.name, sum=_checksum(body))}\n\n{body}"
 
 
-def _described(workspace: str, name: str) -> str:
+def _workspace_description(workspace: str, name: str) -> str:
     """The words of the workspace's own descriptions file, where it has one."""
     try:
         with open(os.path.join(workspace, DESCRIPTIONS), "rb") as file:
-            told = json.load(file)["mcps"][name]["claude"]
+            text = json.load(file)["mcps"][name]["claude"]
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-    return told if isinstance(told, str) else ""
+    return text if isinstance(text, str) else ""
 
 
-def _sum(body: str) -> str:
+def _checksum(body: str) -> str:
     return f"{zlib.crc32(body.encode()):08x}"
 
 
 def _is_untouched(role: bytes) -> bool:
     head, _, body = role.decode("utf-8", "replace").partition("\n\n")
-    return head.startswith("<!--") and head.endswith(f"({_sum(body)}) -->")
+    return head.startswith("<!--") and head.endswith(f"({_checksum(body)}) -->")
 
 
-def _workspace(asked: Invocation) -> Workspace:
-    return load_workspace(workspace_folder(asked.options), asked.options.config, os.environ)
+def _workspace(invocation: Invocation) -> Workspace:
+    return load_workspace(workspace_folder(invocation.options), invocation.options.config, os.environ)
 
 
-def _look(path: str, spec: ChildSpec, *, in_place: bool) -> None:
+def _check_wrappable(path: str, spec: ChildSpec, *, in_place: bool) -> None:
     """Refuse what could not be put back."""
     original = os.path.join(os.path.dirname(path), ORIGINAL)
     if in_place and os.path.islink(path):
@@ -155,11 +155,11 @@ def _look(path: str, spec: ChildSpec, *, in_place: bool) -> None:
         raise _refused(f"The name '{spec.name}' cannot be that of a folder.", "Rename the child.")
 
 
-def _entry(asked: Invocation, workspace: Workspace, spec: ChildSpec, folder: str, wraps: str) -> bytes:
+def _entry(invocation: Invocation, workspace: Workspace, spec: ChildSpec, folder: str, wraps: str) -> bytes:
     """The file of the wrapper. It names places relative to itself, so that the workspace can be moved."""
-    command = [asked.given.command] if asked.given.command else own_command()
+    command = [invocation.args.command] if invocation.args.command else own_command()
     args = [*command[1:], "wrapper", spec.name, "--workspace", os.path.relpath(workspace.folder, folder)]
-    if asked.options.config is not None:
+    if invocation.options.config is not None:
         args += ["--config", os.path.relpath(workspace.source, folder)]
     entry: dict[str, object] = {"name": spec.name}
     if spec.description:
@@ -173,7 +173,7 @@ def _entry(asked: Invocation, workspace: Workspace, spec: ChildSpec, folder: str
     return json.dumps(entry, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
-def _keep(path: str, original: str) -> None:
+def _keep_original(path: str, original: str) -> None:
     """The same file under a second name: it keeps bytes, rights and times."""
     os.makedirs(os.path.dirname(original), exist_ok=True)
     try:
@@ -209,23 +209,23 @@ def _remove_role(folder: str) -> None:
             os.unlink(path)
 
 
-def _wrapped_words(spec: ChildSpec, folder: str, kept: list[str]) -> list[str]:
-    told = f"{os.path.join(folder, ROLE_FILE)} tells the model about it" + (
+def _wrapped_lines(spec: ChildSpec, folder: str, kept: list[str]) -> list[str]:
+    role_line = f"{os.path.join(folder, ROLE_FILE)} tells the model about it" + (
         " (it was there, and stays)." if kept else "."
     )
     return [
         f"Child '{spec.name}' now takes sentences: call its subtool `{SUBTOOL}`.",
-        told,
+        role_line,
         f"`switchboard unwrap {spec.name}` puts everything back.",
     ]
 
 
-def _show(asked: Invocation, done: WrapReport, words: list[str]) -> None:
-    if asked.as_json:
-        asked.console.out.json(done)
+def _show(invocation: Invocation, done: WrapReport, words: list[str]) -> None:
+    if invocation.as_json:
+        invocation.console.out.json(done)
         return
     for word in words:
-        asked.console.out.line(word)
+        invocation.console.out.line(word)
 
 
 def _refused(message: str, hint: str = "") -> SwitchboardError:

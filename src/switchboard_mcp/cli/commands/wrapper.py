@@ -24,7 +24,7 @@ from switchboard_mcp.ask.wrapper_app import Wrapper
 from switchboard_mcp.ask.wrapper_server import AskingServer
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.cli.local_client import LocalClient
-from switchboard_mcp.cli.toolbox import SuiteToolbox, originals
+from switchboard_mcp.cli.toolbox import SuiteToolbox, load_originals
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import SUBTOOL
 from switchboard_mcp.config.wrapped_children import own_folder, read_role
@@ -44,22 +44,22 @@ PASSED_ON = ("sampling", "elicitation")
 StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Serve until the host goes."""
     redactor = Redactor()
     if key := find_key(os.environ):
         redactor.register(key)
-    log = Log(level=asked.options.log_level, style=asked.options.log_style, redactor=redactor)
-    workspace = originals(asked.options, asked.given.child)
-    if asked.given.governed and workspace.config.governance.mode != "governed":
-        told = (
+    log = Log(level=invocation.options.log_level, style=invocation.options.log_style, redactor=redactor)
+    workspace = load_originals(invocation.options, invocation.args.child)
+    if invocation.args.governed and workspace.config.governance.mode != "governed":
+        message = (
             f"{workspace.source}: governance.mode is not `governed` any more, as it is for who started this."
         )
-        raise refused("config_invalid", told, hint="Start Switchboard anew.")
-    return run_loop(lambda: serve(asked, workspace, log, redactor))
+        raise refused("config_invalid", message, hint="Start Switchboard anew.")
+    return run_loop(lambda: serve(invocation, workspace, log, redactor))
 
 
-async def serve(asked: Invocation, workspace: Workspace, log: Log, redactor: Redactor) -> int:
+async def serve(invocation: Invocation, workspace: Workspace, log: Log, redactor: Redactor) -> int:
     """Serve the one child of the workspace."""
     done = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -67,12 +67,14 @@ async def serve(asked: Invocation, workspace: Workspace, log: Log, redactor: Red
     (spec,) = workspace.children
     api = api_model(workspace.config.ask, os.environ)
     role = read_role(own_folder(workspace.folder, spec))
-    async with running(workspace, log, redactor) as switchboard, joined(switchboard) as relay:
-        toolbox = SuiteToolbox(switchboard.gateway, spec.name, relay.meet)
+    async with running(workspace, log, redactor) as switchboard, attach_relay(switchboard) as relay:
+        toolbox = SuiteToolbox(switchboard.gateway, spec.name, relay.connect)
         program = Wrapper(toolbox, workspace.config.ask, role=role, api=api)
         relay.server = open_server(program, toolbox, switchboard, done.set)
         await relay.server.open(ClientIdentity())
-        reloader = Reloader(switchboard, lambda: originals(asked.options, spec.name), asked.options.config)
+        reloader = Reloader(
+            switchboard, lambda: load_originals(invocation.options, spec.name), invocation.options.config
+        )
         aside = [switchboard.services.start_task(reloader.run())]
         if api is not None:
             aside.append(switchboard.services.start_task(preload(api)))
@@ -118,20 +120,20 @@ class ClientRequestRelay(LocalClient):
         self._start_task = start_task
         self._introduced = False
 
-    async def meet(self) -> ClientRequestRelay:
+    async def connect(self) -> ClientRequestRelay:
         """Shake hands, once it is known what the host in front can do; a second time there is nothing to do."""
         if not self._introduced:
             able = self.server.capabilities
             self.capabilities = {name: able[name] for name in PASSED_ON if name in able}
-            await self.introduce()
+            await self.initialize()
             self._introduced = True
         return self
 
     def requested(self, message: RpcMessage) -> None:
         """The original asks."""
-        self._start_task(self._pass_on(message))
+        self._start_task(self._relay(message))
 
-    async def _pass_on(self, message: RpcMessage) -> None:
+    async def _relay(self, message: RpcMessage) -> None:
         assert message.id is not UNSET
         params = message.params if message.params is not UNSET else Raw(b"{}")
         try:
@@ -143,7 +145,7 @@ class ClientRequestRelay(LocalClient):
 
 
 @asynccontextmanager
-async def joined(switchboard: Switchboard) -> AsyncIterator[ClientRequestRelay]:
+async def attach_relay(switchboard: Switchboard) -> AsyncIterator[ClientRequestRelay]:
     """A host of the Switchboard in this process, that has not shaken hands yet."""
     ours, theirs = pair(asyncio.get_running_loop())
     session = switchboard.gateway.attach(theirs, lambda _session: None)

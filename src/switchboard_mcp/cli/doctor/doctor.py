@@ -15,14 +15,14 @@ from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.children.catalog import cache_folder
 from switchboard_mcp.children.health import health_rules
 from switchboard_mcp.children.lifecycle import PACKAGE_RUNNERS
-from switchboard_mcp.cli.commands.status import FOLDER, find
+from switchboard_mcp.cli.commands.status import FOLDER, find_server
 from switchboard_mcp.cli.console import Console, Screen, one_line, plural
 from switchboard_mcp.cli.doctor.files import file_findings
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.cli.doctor.machine import machine_findings
-from switchboard_mcp.cli.invocation import ADD_ONE, Invocation, opened
-from switchboard_mcp.cli.preflight import checks_of
-from switchboard_mcp.cli.start_all import Connected, StartReport, survey
+from switchboard_mcp.cli.invocation import HOW_TO_ADD_CHILDREN, Invocation, open_switchboard
+from switchboard_mcp.cli.preflight import check_all
+from switchboard_mcp.cli.start_all import Connected, StartReport, start_all
 from switchboard_mcp.config.load import find_config
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
 from switchboard_mcp.config.sections import SUBTOOL, settled
@@ -71,27 +71,29 @@ class Diagnosis(Struct, kw_only=True):
         return sum(finding.level == PROBLEM for finding in every)
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Look, then tell."""
-    folder = workspace_folder(asked.options)
+    folder = workspace_folder(invocation.options)
     diagnosis = Diagnosis(versions=versions(), workspace=folder, config="")
     try:
-        diagnosis.config = find_config(folder, asked.options.config)
-        workspace = load(asked.options)
+        diagnosis.config = find_config(folder, invocation.options.config)
+        workspace = load(invocation.options)
     except SwitchboardError as problem:
         diagnosis.findings.append(_finding(problem.failure))
-        tell(diagnosis, asked)
+        report(diagnosis, invocation)
         return 2
-    examine(diagnosis, workspace, asked)
-    tell(diagnosis, asked)
+    examine(diagnosis, workspace, invocation)
+    report(diagnosis, invocation)
     return 1 if diagnosis.problems() else 0
 
 
-def examine(diagnosis: Diagnosis, workspace: Workspace, asked: Invocation) -> None:
+def examine(diagnosis: Diagnosis, workspace: Workspace, invocation: Invocation) -> None:
     """Check each child, start those that can start, and gather what is wrong."""
-    checks = checks_of(workspace, os.environ)
+    checks = check_all(workspace, os.environ)
     broken = frozenset(name for name, outcome in checks.items() if isinstance(outcome, Failure))
-    reports = run_loop(lambda: _start(workspace, broken, asked)) if len(broken) < len(checks) else []
+    reports = (
+        run_loop(lambda: _start_children(workspace, broken, invocation)) if len(broken) < len(checks) else []
+    )
     by_child = {report.child: report for report in reports}
     suites = suite_names(
         [
@@ -100,24 +102,28 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, asked: Invocation) -> No
         ]
     )
     for spec in sorted(workspace.children, key=lambda spec: suites[spec.name]):
-        checked = judge(spec, suites[spec.name], checks[spec.name], by_child.get(spec.name), workspace.config)
+        checked = diagnose(
+            spec, suites[spec.name], checks[spec.name], by_child.get(spec.name), workspace.config
+        )
         diagnosis.children.append(_without_secrets(checked, spec))
     diagnosis.findings += _workspace_findings(workspace, os.environ)
-    diagnosis.findings += _gate_findings(workspace.folder)
+    diagnosis.findings += _health_findings(workspace.folder)
     diagnosis.findings += _mail_findings(workspace)
     diagnosis.findings += file_findings(workspace, os.environ)
     diagnosis.findings += machine_findings(workspace, os.environ)
     diagnosis.findings += _bus_findings(workspace, os.environ)
 
 
-def judge(
+def diagnose(
     spec: ChildSpec, suite: str, checked: str | Failure, report: StartReport | None, config: Config
 ) -> ChildDiagnosis:
     """One child, from the checks before its start and the report of it."""
     problem = checked if isinstance(checked, Failure) else report.error if report else UNSET
     seen = report.connected if report and isinstance(report.connected, Connected) else None
     findings = (
-        [_finding(problem, spec)] if isinstance(problem, Failure) else _idle_rules(spec.name, seen, config)
+        [_finding(problem, spec)]
+        if isinstance(problem, Failure)
+        else _unmatched_rules(spec.name, seen, config)
     )
     if seen is not None and seen.handshake_ms >= config.health.spawn_warn_ms:
         findings.append(_slow(spec, seen.handshake_ms, config))
@@ -137,9 +143,11 @@ def judge(
     )
 
 
-async def _start(workspace: Workspace, broken: frozenset[str], asked: Invocation) -> list[StartReport]:
-    async with opened(asked, workspace) as switchboard:
-        return await survey(switchboard, asked.console.err, draw=asked.may_draw, skip=broken)
+async def _start_children(
+    workspace: Workspace, broken: frozenset[str], invocation: Invocation
+) -> list[StartReport]:
+    async with open_switchboard(invocation, workspace) as switchboard:
+        return await start_all(switchboard, invocation.console.err, draw=invocation.may_draw, skip=broken)
 
 
 def _finding(problem: Failure, spec: ChildSpec | None = None) -> Finding:
@@ -161,18 +169,21 @@ def _without_secrets(checked: ChildDiagnosis, spec: ChildSpec) -> ChildDiagnosis
 def _slow(spec: ChildSpec, handshake_ms: int, config: Config) -> Finding:
     """A start that the health gate warns of."""
     measures = health_rules(config.health, governed=config.governance.mode != "open")
-    told = f"Child '{spec.name}' took {handshake_ms / 1000:.1f} s to start; under {measures.spawn_warn_s:g} s is good"
-    gate = f", and the health gate ends it after {measures.spawn_fail_s:g} s" if measures.spawn_fail_s else ""
+    took_s, warn_s = handshake_ms / 1000, measures.spawn_warn_s
+    message = f"Child '{spec.name}' took {took_s:.1f} s to start; it should take under {warn_s:g} s"
+    gate = (
+        f", and the health gate stops it after {measures.spawn_fail_s:g} s" if measures.spawn_fail_s else ""
+    )
     hint = "Give it less to do at its start, or raise health.spawnWarnMs."
     runner = os.path.basename(spec.command)
     if runner in PACKAGE_RUNNERS:
         hint = f"The first time, {runner} downloads it. If it stays slow, install the package and run its program."
-    return Finding(NOTE, f"{told}{gate}.", hint)
+    return Finding(NOTE, f"{message}{gate}.", hint)
 
 
-def _gate_findings(folder: str) -> list[Finding]:
+def _health_findings(folder: str) -> list[Finding]:
     """Children that the server which runs here sends no calls to."""
-    served = find(os.path.join(folder, FOLDER))
+    served = find_server(os.path.join(folder, FOLDER))
     ill = [child for child in served.status.children if child.is_unavailable] if served is not None else []
     return [
         Finding(
@@ -198,21 +209,22 @@ def _mail_findings(workspace: Workspace) -> list[Finding]:
     for agent in sorted(filter(is_agent_name, os.listdir(os.path.join(folder, "inbox")))):
         waiting = presence.unclaimed(agent, workspace.config.mail.starving_ms / 1000)
         if waiting.starving:
-            told = f"{plural(waiting.unread, 'message')} for agent '{agent}', the oldest for {waiting.oldest_s:.0f} s"
+            unread = plural(waiting.unread, "message")
+            message = f"{unread} for agent '{agent}', the oldest for {waiting.oldest_s:.0f} s"
             remedy = (
                 f"Give its host a mail hook (docs/messaging.md), or look: switchboard mail inbox --as {agent}"
             )
-            findings.append(Finding(NOTE, f"{told}, and nobody was woken.", remedy))
+            findings.append(Finding(NOTE, f"{message}, and nobody was woken.", remedy))
     dead = sum(
         not name.endswith(dead_letter_reasons.SUFFIX)
         for _, _, names in os.walk(os.path.join(folder, "deadletter"))
         for name in names
     )
     if dead:
-        told = f"{plural(dead, 'dead letter')}: rejected, never settled, or not to be delivered."
+        message = f"{plural(dead, 'dead letter')}: rejected, never settled, or not to be delivered."
         findings.append(
             Finding(
-                NOTE, told, "Look at them, and put back what should be tried again: switchboard mail dead"
+                NOTE, message, "Look at them, and put back what should be tried again: switchboard mail dead"
             )
         )
     return findings
@@ -232,16 +244,16 @@ def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Find
     except SwitchboardError as problem:
         return [Finding(PROBLEM, str(problem), problem.failure.hint or "")]
     status = relay_status.read(workspace.folder)
-    told = relay_status.trouble(status)
-    if not told:
+    trouble = relay_status.trouble(status)
+    if not trouble:
         return []
     remedy = "Serve this workspace, or run: switchboard bus relay"
     if status is not None and status.problem and not relay_status.is_silent(status):
         remedy = status.remedy
-    return [Finding(PROBLEM if status is not None and status.problem else NOTE, told, remedy)]
+    return [Finding(PROBLEM if status is not None and status.problem else NOTE, trouble, remedy)]
 
 
-def _idle_rules(child: str, seen: Connected | None, config: Config) -> list[Finding]:
+def _unmatched_rules(child: str, seen: Connected | None, config: Config) -> list[Finding]:
     """Names in allow and deny that the child does not have: often misspelt, sometimes meant for another version."""
     suite = config.suites.get(child)
     if suite is None or seen is None:
@@ -255,26 +267,26 @@ def _idle_rules(child: str, seen: Connected | None, config: Config) -> list[Find
             if rule in names or any(wild in rule for wild in "*?["):
                 continue
             near = nearest(rule, names)
-            meant = (
+            remedy = (
                 f"Did you mean {', '.join(near)}?" if near else "Remove it, or keep it for another version."
             )
-            told = f"suites.{child}.expose.{list_name} names '{rule}', which the child does not have."
-            findings.append(Finding(NOTE, told, meant))
+            message = f"suites.{child}.expose.{list_name} names '{rule}', which the child does not have."
+            findings.append(Finding(NOTE, message, remedy))
     return findings
 
 
 def _workspace_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
-    told = {(spec.source, gap.key) for spec in workspace.children for gap in missing(spec, environ)}
+    reported = {(spec.source, gap.key) for spec in workspace.children for gap in missing(spec, environ)}
     refused = workspace.absent.values()
     remedies = tuple(problem.hint for problem in refused if problem.hint)
     findings = [Finding(PROBLEM, problem.message, problem.hint or "") for problem in refused]
     findings += [
         Finding(PROBLEM, str(one), CORRECT_KEY if one.key else CORRECT_FILE)
-        for one in _without(workspace.warnings, told)
+        for one in _not_reported(workspace.warnings, reported)
         if not one.message.endswith(remedies)
     ]
     if not workspace.children and not workspace.absent:
-        findings.append(Finding(PROBLEM, f"No children in {workspace.folder}.", ADD_ONE))
+        findings.append(Finding(PROBLEM, f"No children in {workspace.folder}.", HOW_TO_ADD_CHILDREN))
     folder = cache_folder(environ)
     if not folder or not _is_writable(folder):
         message = (
@@ -286,9 +298,11 @@ def _workspace_findings(workspace: Workspace, environ: Mapping[str, str]) -> lis
     return findings
 
 
-def _without(warnings: Iterable[ConfigWarning], told: set[tuple[str, str]]) -> Iterable[ConfigWarning]:
+def _not_reported(
+    warnings: Iterable[ConfigWarning], reported: set[tuple[str, str]]
+) -> Iterable[ConfigWarning]:
     """Warnings that are not told with a child already."""
-    return (warning for warning in warnings if (warning.source, warning.key) not in told)
+    return (warning for warning in warnings if (warning.source, warning.key) not in reported)
 
 
 def _is_writable(folder: str) -> bool:
@@ -310,12 +324,12 @@ def versions() -> dict[str, str]:
     return found
 
 
-def tell(diagnosis: Diagnosis, asked: Invocation) -> None:
+def report(diagnosis: Diagnosis, invocation: Invocation) -> None:
     """The report, for a program or for a person."""
-    if asked.as_json:
-        asked.console.out.json({"ok": not diagnosis.problems(), **_members(diagnosis)})
+    if invocation.as_json:
+        invocation.console.out.json({"ok": not diagnosis.problems(), **_members(diagnosis)})
     else:
-        show(diagnosis, asked.console)
+        show(diagnosis, invocation.console)
 
 
 def _members(diagnosis: Diagnosis) -> dict[str, object]:

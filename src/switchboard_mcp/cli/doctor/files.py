@@ -31,7 +31,7 @@ def file_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Find
     """Everything that the files tell."""
     return [
         *_permissions(workspace, environ),
-        *_left_behind(workspace.folder),
+        *_leftovers(workspace.folder),
         *_lock(workspace),
         *_approvals(workspace),
         *_audit(workspace),
@@ -50,16 +50,16 @@ def _permissions(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[F
         if mode is not None and mode & 0o077:
             wanted = "700" if stat.S_ISDIR(mode) else "600"
             holds = "holds secrets" if path != folder or os.path.exists(secret[0]) else "is for secrets"
-            told = f"{path} {holds} and is open to others (mode {stat.S_IMODE(mode):04o})."
+            message = f"{path} {holds} and is open to others (mode {stat.S_IMODE(mode):04o})."
             level = PROBLEM if path != folder or os.path.exists(secret[0]) else NOTE
-            yield Finding(level, told, f"chmod {wanted} {shlex.quote(path)}")
+            yield Finding(level, message, f"chmod {wanted} {shlex.quote(path)}")
     sources = {workspace.source, *(spec.source for spec in workspace.children)}
     own = {os.path.join(workspace.folder, name) for name in (LOCK, APPROVALS)}
     for path in sorted(filter(None, sources | own)):
         mode = _mode(path)
         if mode is not None and mode & 0o002:
-            told = f"{path} says what runs here, and anybody on this machine can write it."
-            yield Finding(PROBLEM, told, f"chmod o-w {shlex.quote(path)}")
+            message = f"{path} says what runs here, and anybody on this machine can write it."
+            yield Finding(PROBLEM, message, f"chmod o-w {shlex.quote(path)}")
     yield from _open_tokens(workspace)
 
 
@@ -68,12 +68,14 @@ def _open_tokens(workspace: Workspace) -> Iterator[Finding]:
     tokens = workspace.config.http.tokens
     written = [name for name, token in tokens.items() if "${" not in token_text(token)]
     if mode is not None and mode & 0o044 and written:
-        told = f"{workspace.source} can be read by others and holds tokens as they are: {', '.join(written)}."
+        message = (
+            f"{workspace.source} can be read by others and holds tokens as they are: {', '.join(written)}."
+        )
         remedy = f"Write ${{VAR}} in http.tokens and set VAR, or: chmod 600 {shlex.quote(workspace.source)}"
-        yield Finding(NOTE, told, remedy)
+        yield Finding(NOTE, message, remedy)
 
 
-def _left_behind(workspace: str) -> Iterator[Finding]:
+def _leftovers(workspace: str) -> Iterator[Finding]:
     folder = os.path.join(workspace, FOLDER)
     info_path, token_path = (os.path.join(folder, name) for name in (server_info.FILE, auth.FILE))
     info = server_info.read(folder)
@@ -82,11 +84,11 @@ def _left_behind(workspace: str) -> Iterator[Finding]:
         whose = (
             f"process {info.pid}, which is gone" if info is not None else "something that is no Switchboard"
         )
-        told = f"{info_path} was left by {whose}: agents that look for a server find none."
-        yield Finding(NOTE, told, f"rm {shlex.quote(info_path)}")
+        message = f"{info_path} was left by {whose}: agents that look for a server find none."
+        yield Finding(NOTE, message, f"rm {shlex.quote(info_path)}")
     if not serves and os.path.lexists(token_path):
-        told = f"{token_path} is the token of a server that does not run any more; it opens nothing."
-        yield Finding(NOTE, told, f"rm {shlex.quote(token_path)}")
+        message = f"{token_path} is the token of a server that does not run any more; it opens nothing."
+        yield Finding(NOTE, message, f"rm {shlex.quote(token_path)}")
     for name in sorted(_names(folder)):
         found = _TEMPORARY.fullmatch(name)
         if found is not None and not is_running(int(found[1])):
@@ -115,13 +117,13 @@ def _lock(workspace: Workspace) -> Iterator[Finding]:
         if broken is not None:
             yield Finding(PROBLEM, broken.message, broken.hint or "")
         elif name not in names and name not in workspace.absent:
-            told = f"{path} has a child '{name}' that is not configured."
+            message = f"{path} has a child '{name}' that is not configured."
             yield Finding(
-                NOTE, told, f"switchboard lock writes the file without it, or configure '{name}' again."
+                NOTE, message, f"switchboard lock writes the file without it, or configure '{name}' again."
             )
     for name in sorted(names - locked.keys()):
-        told = f"Child '{name}' is not locked: {'it is not served' if governed else 'its changes are not noticed'}."
-        yield Finding(PROBLEM if governed else NOTE, told, f"switchboard lock {shlex.quote(name)}")
+        message = f"Child '{name}' is not locked: {'it is not served' if governed else 'its changes are not noticed'}."
+        yield Finding(PROBLEM if governed else NOTE, message, f"switchboard lock {shlex.quote(name)}")
 
 
 def _approvals(workspace: Workspace) -> Iterator[Finding]:
@@ -137,8 +139,8 @@ def _approvals(workspace: Workspace) -> Iterator[Finding]:
         return
     names = {spec.name for spec in workspace.children} | set(workspace.absent)
     for name in sorted(approved - names):
-        told = f"{path} approves a child '{name}' that is not configured."
-        yield Finding(NOTE, told, f"switchboard approve --revoke {shlex.quote(name)}")
+        message = f"{path} approves a child '{name}' that is not configured."
+        yield Finding(NOTE, message, f"switchboard approve --revoke {shlex.quote(name)}")
 
 
 def _audit(workspace: Workspace) -> Iterator[Finding]:
@@ -150,13 +152,13 @@ def _audit(workspace: Workspace) -> Iterator[Finding]:
     try:
         verdict = verify(folder)
     except OSError as problem:
-        told = f"The audit record in {folder} cannot be read: {problem.strerror or problem}."
-        yield Finding(PROBLEM, told, "Give yourself the right to read it.")
+        message = f"The audit record in {folder} cannot be read: {problem.strerror or problem}."
+        yield Finding(PROBLEM, message, "Give yourself the right to read it.")
         return
     if not verdict.ok:
         line = f", line {verdict.line}" if verdict.line else ""
-        told = f"The audit record is broken: {os.path.join(folder, verdict.file)}{line} {verdict.reason}."
-        yield Finding(PROBLEM, told, "Find out who changed it; `switchboard audit verify` tells more.")
+        message = f"The audit record is broken: {os.path.join(folder, verdict.file)}{line} {verdict.reason}."
+        yield Finding(PROBLEM, message, "Find out who changed it; `switchboard audit verify` tells more.")
 
 
 def _mail(workspace: Workspace) -> Iterator[Finding]:
@@ -169,8 +171,8 @@ def _mail(workspace: Workspace) -> Iterator[Finding]:
         for agent in _names(os.path.join(folder, place))
     )
     if count > MOST_MAIL:
-        told = f"There are {plural(count, 'message')}, too many to look at each time."
-        yield Finding(NOTE, told, "switchboard mail verify")
+        message = f"There are {plural(count, 'message')}, too many to look at each time."
+        yield Finding(NOTE, message, "switchboard mail verify")
         return
     import asyncio
 
@@ -191,8 +193,8 @@ def _mail(workspace: Workspace) -> Iterator[Finding]:
         yield Finding(PROBLEM, f"Mail: {finding.message}", "switchboard mail repair")
     left = len(verdict.findings) - len(broken)
     if left:
-        told = f"Mail: {plural(left, 'thing')} to tidy up."
-        yield Finding(NOTE, told, "switchboard mail verify shows them, switchboard mail repair mends.")
+        message = f"Mail: {plural(left, 'thing')} to tidy up."
+        yield Finding(NOTE, message, "switchboard mail verify shows them, switchboard mail repair mends.")
 
 
 def _mode(path: str) -> int | None:

@@ -76,15 +76,15 @@ def _orphans(
         if filled is None or isinstance(filled, Failure):
             continue
         for process in found.values():
-            if process.parent <= 1 and process.pid != os.getpid() and runs(filled, process):
+            if process.parent <= 1 and process.pid != os.getpid() and is_child_process(filled, process):
                 command = Redactor().text(shlex.join(process.words))
-                told = (
+                message = (
                     f"Process {process.pid} runs as child '{spec.name}' does, and nobody uses it: {command}"
                 )
-                yield Finding(PROBLEM, told, f"Unless you started it yourself: kill {process.pid}")
+                yield Finding(PROBLEM, message, f"Unless you started it yourself: kill {process.pid}")
 
 
-def runs(spec: ChildSpec, process: ProcessInfo) -> bool:
+def is_child_process(spec: ChildSpec, process: ProcessInfo) -> bool:
     """Whether a process is what a child's entry starts."""
     words, args = process.words, list(spec.args)
     head = words[: len(words) - len(args)] if not args or words[-len(args) :] == args else []
@@ -117,20 +117,22 @@ def _hosts(workspace: str, environ: Mapping[str, str]) -> Iterator[Finding]:
             beside[source.host.title] += 1
     for title, count in sorted(beside.items()):
         if title in served:
-            told = f"{title} has {plural(count, 'server')} beside Switchboard, whose tools it lists in full."
-            yield Finding(NOTE, told, "switchboard init moves them behind it.")
+            message = (
+                f"{title} has {plural(count, 'server')} beside Switchboard, whose tools it lists in full."
+            )
+            yield Finding(NOTE, message, "switchboard init moves them behind it.")
 
 
 def _entry(where: str, name: str, folder: str, command: Sequence[str]) -> Iterator[Finding]:
     """What keeps a host from starting its entry for Switchboard."""
     if folder != "." and not os.path.isdir(folder):
-        told = f"{where}: entry '{name}' starts Switchboard in {folder}, which is not there."
-        yield Finding(PROBLEM, told, "Correct --workspace in the entry, or remove it.")
+        message = f"{where}: entry '{name}' starts Switchboard in {folder}, which is not there."
+        yield Finding(PROBLEM, message, "Correct --workspace in the entry, or remove it.")
     if command and not shutil.which(command[0]):
-        told = f"{where}: entry '{name}' starts {command[0]}, which is not there."
+        message = f"{where}: entry '{name}' starts {command[0]}, which is not there."
         by_name = os.path.basename(command[0]) == command[0]
         hint = "Put it on the PATH, e.g. with `pipx install` and `pipx ensurepath`." if by_name else AGAIN
-        yield Finding(PROBLEM, told, hint)
+        yield Finding(PROBLEM, message, hint)
 
 
 def _command(source: ServerMap, name: str) -> list[str]:

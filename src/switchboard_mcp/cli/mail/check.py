@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from msgspec import to_builtins
 
 from switchboard_mcp.cli.console import Console, Styled, plural
-from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.mailbox import Mailbox, with_mailbox
 from switchboard_mcp.mail.store.maintenance.cleanup import StoreFinding
 from switchboard_mcp.mail.store.maintenance.retention import prune, would_prune
 from switchboard_mcp.mail.store.maintenance.verify import BROKEN
 
 
-def run_verify(asked: Invocation) -> int:
+def run_verify(invocation: Invocation) -> int:
     """Look, and judge."""
 
     async def work(mailbox: Mailbox) -> int:
         verdict = await mailbox.post.verify()
-        out = asked.console.out
-        if asked.as_json:
+        out = invocation.console.out
+        if invocation.as_json:
             out.json(verdict)
         else:
             counts = ", ".join(f"{count:,} in {place}" for place, count in verdict.counts.items() if count)
@@ -31,44 +31,44 @@ def run_verify(asked: Invocation) -> int:
             broken = "Something accepted is not where it belongs; `switchboard mail repair` mends what can be mended."
             out.line(whole if verdict.sound else broken, "green" if verdict.sound else "red")
             out.line(counts or "There are none.", "dim")
-            show_findings(verdict.findings, asked.console)
+            show_findings(verdict.findings, invocation.console)
         return 0 if verdict.sound else 1
 
-    return with_mailbox(asked, work)
+    return with_mailbox(invocation, work)
 
 
-def run_repair(asked: Invocation) -> int:
+def run_repair(invocation: Invocation) -> int:
     """Mend, and tell."""
 
     async def work(mailbox: Mailbox) -> int:
         await mailbox.post.deliver()
         done = await mailbox.post.repair()
-        if asked.as_json:
-            asked.console.out.json({"mended": done})
+        if invocation.as_json:
+            invocation.console.out.json({"mended": done})
         else:
-            show_findings(done, asked.console)
-            told = plural(len(done), "thing") + " mended." if done else "Nothing to mend."
-            asked.console.out.line(told, "green")
+            show_findings(done, invocation.console)
+            message = plural(len(done), "thing") + " mended." if done else "Nothing to mend."
+            invocation.console.out.line(message, "green")
         return 0
 
-    return with_mailbox(asked, work)
+    return with_mailbox(invocation, work)
 
 
-def run_prune(asked: Invocation) -> int:
+def run_prune(invocation: Invocation) -> int:
     """Take away, and tell."""
-    seconds = read_age(asked.given.older)
-    dry = asked.given.dry_run
+    seconds = read_age(invocation.args.older)
+    dry = invocation.args.dry_run
 
     async def work(mailbox: Mailbox) -> int:
         done = await (would_prune if dry else prune)(mailbox.post, seconds)
         receipts = "their receipts" if dry else plural(done.receipts, "receipt")
-        told = f"{plural(done.messages, 'settled message')} and {receipts}"
-        told += f", {plural(done.attachments, 'attachment')}" if done.attachments else ""
-        told = f"{'Would remove' if dry else 'Removed'} {told} ({done.bytes:,} bytes)."
-        asked.tell({"dryRun": dry, **to_builtins(done)}, told, "" if dry else "green")
+        message = f"{plural(done.messages, 'settled message')} and {receipts}"
+        message += f", {plural(done.attachments, 'attachment')}" if done.attachments else ""
+        message = f"{'Would remove' if dry else 'Removed'} {message} ({done.bytes:,} bytes)."
+        invocation.report({"dryRun": dry, **to_builtins(done)}, message, "" if dry else "green")
         return 0
 
-    return with_mailbox(asked, work)
+    return with_mailbox(invocation, work)
 
 
 def read_age(written: str) -> float:
@@ -79,7 +79,7 @@ def read_age(written: str) -> float:
     """
     found = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([dh])", written)
     if found is None:
-        raise misuse(
+        raise usage_error(
             f"--older '{written[:80]}': that is no age.",
             "Such as --older 30d for 30 days, or 12h for 12 hours.",
         )

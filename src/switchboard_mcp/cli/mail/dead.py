@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from switchboard_mcp.cli.console import Styled, plural
-from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.mailbox import Mailbox, with_mailbox
-from switchboard_mcp.cli.mail.show import ago, short_id
+from switchboard_mcp.cli.mail.show import format_since, short_id
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.messages import DeadLetter
 from switchboard_mcp.mail.store import dead_letters
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import parse_foreign_name
 
-SEE = "`switchboard mail dead --help` shows how."
+SEE_HELP = "`switchboard mail dead --help` shows how."
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Show, or put back."""
-    match asked.given.words:
+    match invocation.args.words:
         case []:
-            return with_mailbox(asked, lambda mailbox: _show(asked, mailbox))
+            return with_mailbox(invocation, lambda mailbox: _show(invocation, mailbox))
         case ["requeue", *ids] if ids:
-            return with_mailbox(asked, lambda mailbox: _requeue(asked, mailbox, ids))
+            return with_mailbox(invocation, lambda mailbox: _requeue(invocation, mailbox, ids))
         case words:
-            raise misuse(f"mail dead: '{' '.join(words)}' is not understood.", SEE)
+            raise usage_error(f"mail dead: '{' '.join(words)}' is not understood.", SEE_HELP)
 
 
-async def _found(mailbox: Mailbox) -> list[DeadLetter]:
+async def _dead_letters(mailbox: Mailbox) -> list[DeadLetter]:
     def look(tx: Transaction) -> list[DeadLetter]:
         agents = [mailbox.agent] if mailbox.agent else tx.agents("deadletter")
         return [dead for agent in agents for dead in dead_letters.list_dead_letters(tx, agent)]
@@ -36,10 +36,10 @@ async def _found(mailbox: Mailbox) -> list[DeadLetter]:
     return await mailbox.post.run(look)
 
 
-async def _show(asked: Invocation, mailbox: Mailbox) -> int:
-    found = await _found(mailbox)
-    out = asked.console.out
-    if asked.as_json:
+async def _show(invocation: Invocation, mailbox: Mailbox) -> int:
+    found = await _dead_letters(mailbox)
+    out = invocation.console.out
+    if invocation.as_json:
         out.json({"dead": found})
         return 0
     if not found:
@@ -50,7 +50,7 @@ async def _show(asked: Invocation, mailbox: Mailbox) -> int:
             Styled(short_id(dead.id) if dead.message else dead.id, "cyan"),
             dead.message.sender if dead.message else "",
             dead.agent,
-            ago(dead.at),
+            format_since(dead.at),
             dead.reason,
         )
         for dead in found
@@ -60,33 +60,39 @@ async def _show(asked: Invocation, mailbox: Mailbox) -> int:
     return 0
 
 
-async def _requeue(asked: Invocation, mailbox: Mailbox, ids: Sequence[str]) -> int:
-    found = await _found(mailbox)
-    chosen = list({(dead.agent, dead.id): dead for dead in (_meant(found, given) for given in ids)}.values())
+async def _requeue(invocation: Invocation, mailbox: Mailbox, ids: Sequence[str]) -> int:
+    found = await _dead_letters(mailbox)
+    chosen = list({(dead.agent, dead.id): dead for dead in (_match(found, typed) for typed in ids)}.values())
     for dead in chosen:
         await mailbox.post.run(lambda tx, dead=dead: dead_letters.requeue(tx, dead.agent, dead.id))  # type: ignore[misc]
     # What was no message is looked at again at once, so that whoever put it back hears of it here.
     back = {(dead.agent, foreign[1]) for dead in chosen if (foreign := parse_foreign_name(dead.id))}
     looked = await mailbox.post.deliver()
-    refused = [told for told in looked if told.problem is not None and (told.agent, told.file) in back]
-    if asked.as_json:
-        asked.console.out.json({"requeued": [dead.id for dead in chosen], "refused": refused})
+    refused = [
+        delivery
+        for delivery in looked
+        if delivery.problem is not None and (delivery.agent, delivery.file) in back
+    ]
+    if invocation.as_json:
+        invocation.console.out.json({"requeued": [dead.id for dead in chosen], "refused": refused})
     else:
-        asked.console.out.line(f"{plural(len(chosen), 'message')} put back.", "green")
-        for told in refused:
-            asked.console.warn(f"{told.file}: {told.problem.message if told.problem else ''}")
+        invocation.console.out.line(f"{plural(len(chosen), 'message')} put back.", "green")
+        for delivery in refused:
+            invocation.console.warn(
+                f"{delivery.file}: {delivery.problem.message if delivery.problem else ''}"
+            )
     return 1 if refused else 0
 
 
-def _meant(found: Sequence[DeadLetter], given: str) -> DeadLetter:
-    fitting = [dead for dead in found if dead.id == given] or [
-        dead for dead in found if dead.id.endswith(given)
+def _match(found: Sequence[DeadLetter], typed: str) -> DeadLetter:
+    fitting = [dead for dead in found if dead.id == typed] or [
+        dead for dead in found if dead.id.endswith(typed)
     ]
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
         hint = "`switchboard mail dead` shows those there are."
-        raise refused("mail_not_found", f"There is no dead letter '{given[:150]}'.", hint=hint)
+        raise refused("mail_not_found", f"There is no dead letter '{typed[:150]}'.", hint=hint)
     shown = ", ".join(f"{dead.id} to {dead.agent}" for dead in fitting[:5])
-    told = f"Several dead letters end with '{given[:150]}': {shown}."
-    raise misuse(told, "Give more of the id, or with --as NAME whose it is.")
+    message = f"Several dead letters end with '{typed[:150]}': {shown}."
+    raise usage_error(message, "Give more of the id, or with --as NAME whose it is.")

@@ -22,45 +22,45 @@ if TYPE_CHECKING:
 
 # What each host's events are answered with. `block` and `deny`: the turn goes on, with the text as what to do next.
 # `context`: the text stands beside the prompt. Events that are not named get no answer.
-FORMS: dict[str, dict[str, str]] = {
+REPLY_FORMATS: dict[str, dict[str, str]] = {
     "claude-code": {"Stop": "block", "UserPromptSubmit": "context", "SessionStart": "context"},
     "codex": {"Stop": "block", "UserPromptSubmit": "context", "SessionStart": "context"},
     "gemini": {"AfterAgent": "deny", "BeforeAgent": "context", "SessionStart": "context"},
 }
-PROMPTED = frozenset({"UserPromptSubmit", "BeforeAgent"})
+PROMPT_EVENTS = frozenset({"UserPromptSubmit", "BeforeAgent"})
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """The command, where its arguments needed a parser."""
-    given = asked.given
-    folder = asked.options.workspace
-    return answer(given.agent, given.host, os.path.abspath(folder) if folder else "", as_json=given.json)
+    args = invocation.args
+    folder = invocation.options.workspace
+    return answer(args.agent, args.host, os.path.abspath(folder) if folder else "", as_json=args.json)
 
 
-def quickly(arguments: Sequence[str]) -> int | None:
+def run_fast(arguments: Sequence[str]) -> int | None:
     """The command as hosts run it, without a parser; None where something else is asked."""
-    given = {"--as": "", "--host": "", "--workspace": ""}
+    options = {"--as": "", "--host": "", "--workspace": ""}
     rest = list(arguments)
     while rest:
         flag, equals, value = rest.pop(0).partition("=")
-        if flag not in given or not (equals or rest):
+        if flag not in options or not (equals or rest):
             return None
-        given[flag] = value if equals else rest.pop(0)
-    if given["--host"] not in ("", *FORMS):
+        options[flag] = value if equals else rest.pop(0)
+    if options["--host"] not in ("", *REPLY_FORMATS):
         return None
-    folder = given["--workspace"]
-    return answer(given["--as"], given["--host"], os.path.abspath(folder) if folder else "")
+    folder = options["--workspace"]
+    return answer(options["--as"], options["--host"], os.path.abspath(folder) if folder else "")
 
 
 def answer(agent: str, host: str, workspace: str, *, as_json: bool = False) -> int:
     """Say what is to be said; the exit code is always that of success."""
     try:
-        said = reply(agent, host, workspace, os.environ, sys.stdin.buffer, as_json=as_json)
+        text = reply(agent, host, workspace, os.environ, sys.stdin.buffer, as_json=as_json)
     except Exception as problem:  # noqa: BLE001 - a host's turn is worth more than our fault
         sys.stderr.write(f"switchboard mail hook: {problem!r}\n")
         return 0
-    if said:
-        sys.stdout.write(said + "\n")
+    if text:
+        sys.stdout.write(text + "\n")
         sys.stdout.flush()
     return 0
 
@@ -76,15 +76,15 @@ def reply(
 ) -> str:
     """What goes to stdout; empty where nothing is unread, or the host is not to be told now."""
     call = hooks.read_hook_input(stdin)
-    host = host or guess(environ, call)
+    host = host or detect_host(environ, call)
     here = call.cwd if os.path.isdir(call.cwd) else os.getcwd()
     workspace = workspace or workspace_of(environ, here)
     name = hooks.agent_of(workspace, agent, environ, call)
     if not name:
         return ""
     folder = os.path.join(workspace, FOLDER)
-    form = FORMS[host].get(call.event, "") if host and call.event else "text"
-    if call.event in PROMPTED:
+    form = REPLY_FORMATS[host].get(call.event, "") if host and call.event else "text"
+    if call.event in PROMPT_EVENTS:
         hooks.stop_older_waiter(folder, name)
     if not form or not os.path.isdir(os.path.join(folder, "inbox", name)):
         return ""
@@ -94,18 +94,20 @@ def reply(
     if not waiting.count:
         return ""
     # A turn that goes on because of this hook has heard it.
-    if form != "context" and (call.stop_hook_active or not _again(form, folder, name, waiting.fingerprint)):
+    if form != "context" and (
+        call.stop_hook_active or not _may_notify(form, folder, name, waiting.fingerprint)
+    ):
         return ""
     presence.record_notified(name)
     text = hooks.format_notice(name, waiting)
-    return shaped(form, call.event, text) if not as_json else _json(name, waiting, text)
+    return format_reply(form, call.event, text) if not as_json else _json(name, waiting, text)
 
 
-def _again(form: str, folder: str, agent: str, mark: str) -> bool:
+def _may_notify(form: str, folder: str, agent: str, mark: str) -> bool:
     return form == "text" or hooks.may_repeat(folder, agent, mark)
 
 
-def guess(environ: Mapping[str, str], call: hooks.HookInput) -> str:
+def detect_host(environ: Mapping[str, str], call: hooks.HookInput) -> str:
     """Which host runs us, where it was not said."""
     if environ.get("GEMINI_SESSION_ID") or call.event in ("AfterAgent", "BeforeAgent"):
         return "gemini"
@@ -114,7 +116,7 @@ def guess(environ: Mapping[str, str], call: hooks.HookInput) -> str:
     return "claude-code" if environ.get("CLAUDECODE") or call.event else ""
 
 
-def shaped(form: str, event: str, text: str) -> str:
+def format_reply(form: str, event: str, text: str) -> str:
     """The text as the host reads it."""
     if form == "text":
         return text

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import plural
-from switchboard_mcp.cli.invocation import Invocation, misuse
+from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.show import short_id
 from switchboard_mcp.config.load import find_config, read_config
 from switchboard_mcp.config.models import Config
@@ -31,7 +31,7 @@ from switchboard_mcp.mail.store.delivery_rules import load_rules
 from switchboard_mcp.mail.store.store import MessageStore
 
 T = TypeVar("T")
-REMEDIES = {
+SHELL_HINTS = {
     "mail_recipient_unknown": "Use one of the names there are (`switchboard mail agents`), or add it: "
     "`switchboard mail agents add NAME`.",
     "mail_not_found": "`switchboard mail inbox` and `switchboard mail search` show the ids there are.",
@@ -53,77 +53,79 @@ class Mailbox(Struct):
     """Who asks; empty where nobody has said so."""
 
     @property
-    def starving_s(self) -> float:
+    def unread_warn_s(self) -> float:
         """How long mail may wait with nobody woken."""
         return self.config.mail.starving_ms / 1000
 
-    def me(self) -> str:
+    def agent_or_error(self) -> str:
         """Who asks; refused where that is not known."""
         if not self.agent:
             hint = f"Name it with --as NAME, or set {AGENT}. `switchboard mail agents` shows who there is."
-            raise misuse("It is not known which agent you are.", hint)
+            raise usage_error("It is not known which agent you are.", hint)
         return self.agent
 
-    async def myself(self) -> str:
+    async def existing_agent(self) -> str:
         """The same, and that the agent exists."""
-        name = self.me()
+        name = self.agent_or_error()
         known = await self.post.agents()
         if name not in known:
-            told = f"There is no agent '{name}' here."
+            message = f"There is no agent '{name}' here."
             from switchboard_mcp.suites.fuzzy import nearest
 
             hint = f"Use one that there is, or make it: `switchboard mail agents add {name}`."
             near = nearest(name, known) or known[:5]
-            raise refused("mail_recipient_unknown", told, nearest=near, hint=hint)
+            raise refused("mail_recipient_unknown", message, nearest=near, hint=hint)
         return name
 
-    def may_act(self) -> str:
+    def acting_agent(self) -> str:
         """Who asks, where a shell may act as that agent: whoever has a token acts with that token alone."""
-        name = self.me()
+        name = self.agent_or_error()
         if name in {agent_name(each) for each in self.config.http.tokens}:
-            told = (
+            message = (
                 f"'{name}' has a token of its own (http.tokens), so that nobody can act as it from a shell."
             )
             hint = "Act over HTTP with that token, or be another agent here: --as NAME."
-            raise refused("mail_identity", told, hint=hint)
+            raise refused("mail_identity", message, hint=hint)
         return name
 
-    def note_look(self, agent: str) -> None:
+    def record_visit(self, agent: str) -> None:
         """The agent is here, and sees its mail. Blocking."""
         self.presence.record_activity(agent)
         self.presence.record_notified(agent)
 
-    async def find_id(self, agent: str, given: str) -> str:
+    async def find_id(self, agent: str, typed: str) -> str:
         """A message's id from what was typed: all of it, or some of its last characters that only one has."""
-        return chosen(given, await self.post.run(lambda tx: message_lookup.ids(tx, agent)), f"'{agent}'")
+        return match_id(typed, await self.post.run(lambda tx: message_lookup.ids(tx, agent)), f"'{agent}'")
 
-    async def held_id(self, agent: str) -> str:
+    async def claimed_id(self, agent: str) -> str:
         """The one message that the agent has claimed."""
         held = await self.post.run(lambda tx: message_lookup.ids(tx, agent, ("claimed",)))
         if len(held) == 1:
             return held[0]
-        told = f"'{agent}' has claimed {plural(len(held), 'message')}: {', '.join(map(short_id, held[:5]))}."
-        raise misuse(
-            told if held else f"'{agent}' has claimed no message.", "Say which message is meant: its ID."
+        message = (
+            f"'{agent}' has claimed {plural(len(held), 'message')}: {', '.join(map(short_id, held[:5]))}."
+        )
+        raise usage_error(
+            message if held else f"'{agent}' has claimed no message.", "Say which message is meant: its ID."
         )
 
 
-def chosen(given: str, ids: Collection[str], whose: str) -> str:
+def match_id(typed: str, ids: Collection[str], whose: str) -> str:
     """The id that is meant: all of it, or what its shown end begins or ends with."""
-    if given.startswith("msg_"):
-        return given
-    fitting = [id for id in ids if id.endswith(given) or short_id(id).startswith(given)] if given else []
+    if typed.startswith("msg_"):
+        return typed
+    fitting = [id for id in ids if id.endswith(typed) or short_id(id).startswith(typed)] if typed else []
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
-        raise refused("mail_not_found", f"{whose} has no message '{given[:150]}'.")
-    raise misuse(
-        f"Several messages are called '{given[:150]}': {', '.join(fitting[:5])}.", "Give more of the id."
+        raise refused("mail_not_found", f"{whose} has no message '{typed[:150]}'.")
+    raise usage_error(
+        f"Several messages are called '{typed[:150]}': {', '.join(fitting[:5])}.", "Give more of the id."
     )
 
 
 def with_mailbox(
-    asked: Invocation,
+    invocation: Invocation,
     work: Callable[[Mailbox], Coroutine[None, None, T]],
     *,
     make: bool = False,
@@ -133,68 +135,68 @@ def with_mailbox(
 
     Without `watch` dropped files are delivered when somebody looks; whoever waits wants to hear of them.
     """
-    folder = folder_of(asked)
+    folder = folder_of(invocation)
     if not make and not os.path.isdir(os.path.join(folder, FOLDER, "inbox")):
         hint = "Add the first agent with `switchboard mail agents add NAME`, or name another folder: --workspace."
         raise refused("mail_not_found", f"There is no mail in {folder}.", hint=hint)
 
     async def run() -> T:
-        async with opened(asked, folder, watch=watch) as mailbox:
+        async with open_mailbox(invocation, folder, watch=watch) as mailbox:
             return await work(mailbox)
 
     try:
         return run_loop(run)
     except SwitchboardError as problem:
-        raise SwitchboardError(_at_a_shell(problem.failure)) from None
+        raise SwitchboardError(_with_shell_hint(problem.failure)) from None
 
 
-def _at_a_shell(problem: Failure) -> Failure:
+def _with_shell_hint(problem: Failure) -> Failure:
     """The failure with the remedy that there is at a shell, where only that for tools is known."""
-    if problem.code in REMEDIES and problem.hint == KINDS[problem.code].hint:
-        return replace(problem, hint=REMEDIES[problem.code])
+    if problem.code in SHELL_HINTS and problem.hint == KINDS[problem.code].hint:
+        return replace(problem, hint=SHELL_HINTS[problem.code])
     return problem
 
 
-def folder_of(asked: Invocation) -> str:
+def folder_of(invocation: Invocation) -> str:
     """The workspace whose mail is meant."""
-    if asked.options.workspace:
-        return workspace_folder(asked.options)
-    return workspace_of(os.environ, workspace_folder(asked.options))
+    if invocation.options.workspace:
+        return workspace_folder(invocation.options)
+    return workspace_of(os.environ, workspace_folder(invocation.options))
 
 
-def agent_of(asked: Invocation) -> str:
+def agent_of(invocation: Invocation) -> str:
     """Who asks, as far as it is said."""
-    said = asked.given.agent or os.environ.get(AGENT, "")
-    return message_lookup.parse_agent_name(said) if said else ""
+    name = invocation.args.agent or os.environ.get(AGENT, "")
+    return message_lookup.parse_agent_name(name) if name else ""
 
 
 @asynccontextmanager
-async def opened(asked: Invocation, folder: str, *, watch: bool) -> AsyncIterator[Mailbox]:
+async def open_mailbox(invocation: Invocation, folder: str, *, watch: bool) -> AsyncIterator[Mailbox]:
     """The store."""
-    source = find_config(folder, asked.options.config)
+    source = find_config(folder, invocation.options.config)
     config = read_config(source) if source else Config()
-    agent = agent_of(asked) if hasattr(asked.given, "agent") else ""
-    told: list[Delivery] = []
+    agent = agent_of(invocation) if hasattr(invocation.args, "agent") else ""
+    deliveries: list[Delivery] = []
     async with await MessageStore.open(
-        folder, rules=load_rules(folder), watch=watch, report=told.append
+        folder, rules=load_rules(folder), watch=watch, report=deliveries.append
     ) as post:
         presence = Presence(os.path.join(folder, FOLDER))
         yield Mailbox(post, presence, folder, config, agent)
-        if any(each.problem is None for each in told):
+        if any(each.problem is None for each in deliveries):
             from switchboard_mcp.mail.workflows.engine import send_pending_notices
 
             await send_pending_notices(post)  # A dropped letter may have ended a phase.
 
 
 @asynccontextmanager
-async def being(mailbox: Mailbox, agent: str) -> AsyncIterator[bool]:
+async def acting_as(mailbox: Mailbox, agent: str) -> AsyncIterator[bool]:
     """Be this agent for a moment; False while another process is."""
     hold: PresenceLock | None = None
     try:
         hold = await asyncio.to_thread(mailbox.presence.acquire, agent)
     except OSError as problem:
-        told = f"'{agent}' cannot be locked in {mailbox.post.path}: {problem.strerror}."
-        raise refused("mail_not_stored", told) from None
+        message = f"'{agent}' cannot be locked in {mailbox.post.path}: {problem.strerror}."
+        raise refused("mail_not_stored", message) from None
     try:
         yield hold is not None
     finally:

@@ -20,16 +20,16 @@ ACTION_STYLES = {
 }
 
 
-def ago(stamp: str) -> str:
+def format_since(stamp: str) -> str:
     """How long ago something was, in a few characters."""
     try:
         at = datetime.fromisoformat(stamp).timestamp()
     except ValueError:
         return "?"
-    return spell(time.time() - at)
+    return format_age(time.time() - at)
 
 
-def spell(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """A time in its largest whole unit.
 
     >>> spell(5), spell(150), spell(7300), spell(200000)
@@ -50,16 +50,16 @@ def short_id(message_id: str) -> str:
     return message_id[-8:]
 
 
-def subject(letter: StoredMessage) -> str:
+def subject(stored: StoredMessage) -> str:
     """What it is about: the subject, where the sender gave one, else how it begins."""
-    said = letter.message.metadata.get("subject")
-    text = said if isinstance(said, str) and said else letter.message.payload
+    value = stored.message.metadata.get("subject")
+    text = value if isinstance(value, str) and value else stored.message.payload
     return " ".join(text[:400].split())
 
 
-def show_letter(letter: StoredMessage, out: Screen, fence: int = 0, until: str = "") -> None:
+def show_message(stored: StoredMessage, out: Screen, fence: int = 0, until: str = "") -> None:
     """One message, all of it."""
-    message = letter.message
+    message = stored.message
 
     def row(name: str, value: str, style: str = "") -> None:
         if value:
@@ -68,13 +68,13 @@ def show_letter(letter: StoredMessage, out: Screen, fence: int = 0, until: str =
     row("id", message.id)
     row(
         "from",
-        message.sender + ("" if letter.verified else " (unverified)"),
-        "bold" if letter.verified else "yellow",
+        message.sender + ("" if stored.verified else " (unverified)"),
+        "bold" if stored.verified else "yellow",
     )
     row("action", message.action, ACTION_STYLES.get(message.action, ""))
-    row("sent", f"{message.created_at} ({ago(message.created_at)})")
-    row("place", _place(letter))
-    row("reason", letter.reason or "", "red")
+    row("sent", f"{message.created_at} ({format_since(message.created_at)})")
+    row("place", _place(stored))
+    row("reason", stored.reason or "", "red")
     row("answers", message.reply_to or "")
     row("team", message.team or "")
     row("priority", "" if message.priority == "normal" else message.priority, "yellow")
@@ -88,30 +88,30 @@ def show_letter(letter: StoredMessage, out: Screen, fence: int = 0, until: str =
 
 
 def show_list(
-    letters: Sequence[StoredMessage], console: Console, title: str, *, places: bool = False
+    messages: Sequence[StoredMessage], console: Console, title: str, *, places: bool = False
 ) -> None:
     """A table of messages."""
     out = console.out
-    out.line(title, "bold" if letters else "dim")
-    rows = [_row(letter, places) for letter in letters]
+    out.line(title, "bold" if messages else "dim")
+    rows = [_row(letter, places) for letter in messages]
     header = ("ID", "FROM", "ACTION", "AGE", *(("PLACE",) if places else ()), "")
     if rows:
         out.table(rows, header)
 
 
-def _row(letter: StoredMessage, places: bool) -> list[Cell]:
-    message = letter.message
-    sender = Styled(message.sender, "bold") if letter.verified else Styled(f"{message.sender}?", "yellow")
+def _row(stored: StoredMessage, places: bool) -> list[Cell]:
+    message = stored.message
+    sender = Styled(message.sender, "bold") if stored.verified else Styled(f"{message.sender}?", "yellow")
     urgent = f"[{message.priority}] " if message.priority != "normal" else ""
     return [
         Styled(short_id(message.id), "cyan"),
         sender,
         Styled(message.action, ACTION_STYLES.get(message.action, "")),
-        ago(message.created_at),
-        *([_place(letter)] if places else []),
-        urgent + subject(letter),
+        format_since(message.created_at),
+        *([_place(stored)] if places else []),
+        urgent + subject(stored),
     ]
 
 
-def _place(letter: StoredMessage) -> str:
-    return f"{letter.place}, {letter.outcome}" if letter.outcome else letter.place
+def _place(stored: StoredMessage) -> str:
+    return f"{stored.place}, {stored.outcome}" if stored.outcome else stored.place

@@ -23,34 +23,34 @@ WAKE = 2
 LONGEST_S = 10 * 365 * 86_400.0
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Wait, then show."""
-    if asked.given.host:
-        return _wake_host(asked)
+    if invocation.args.host:
+        return _wake_host(invocation)
 
     async def work(mailbox: Mailbox) -> int:
-        agent = await mailbox.myself()
+        agent = await mailbox.existing_agent()
         seen: set[str] = set()
-        if asked.given.new:
+        if invocation.args.new:
             seen = {letter.message.id for letter in await mailbox.post.peek(agent, limit=100_000)}
-        letters = await mailbox.post.wait(agent, asked.given.timeout or LONGEST_S, exclude=seen)
+        letters = await mailbox.post.wait(agent, invocation.args.timeout or LONGEST_S, exclude=seen)
         await asyncio.to_thread(mailbox.presence.record_notified, agent)
-        if asked.as_json:
-            asked.console.out.json({"agent": agent, "messages": letters})
+        if invocation.as_json:
+            invocation.console.out.json({"agent": agent, "messages": letters})
         elif letters:
-            show_list(letters, asked.console, f"{agent} has mail")
+            show_list(letters, invocation.console, f"{agent} has mail")
         else:
-            asked.console.err.line("No mail came.", "dim")
+            invocation.console.err.line("No mail came.", "dim")
         return 0 if letters else 1
 
-    return with_mailbox(asked, work, watch=True)
+    return with_mailbox(invocation, work, watch=True)
 
 
-def _wake_host(asked: Invocation) -> int:
+def _wake_host(invocation: Invocation) -> int:
     """Quiet unless mail comes; then what is unread goes to stderr, and the code wakes the host."""
-    folder = folder_of(asked)
+    folder = folder_of(invocation)
     call = hooks.read_hook_input(sys.stdin.buffer)
-    agent = hooks.agent_of(folder, asked.given.agent, os.environ, call)
+    agent = hooks.agent_of(folder, invocation.args.agent, os.environ, call)
     if not agent or not os.path.isdir(os.path.join(folder, FOLDER, "inbox", agent)):
         return 0
 
@@ -65,9 +65,9 @@ def _wake_host(asked: Invocation) -> int:
             found = await mailbox.post.wait(agent, SLICE_S, exclude=known)
         if not waiter.finish():
             return 0
-        told = await asyncio.to_thread(hooks.unread_notice, folder, agent)
+        notice = await asyncio.to_thread(hooks.unread_notice, folder, agent)
         await asyncio.to_thread(mailbox.presence.record_notified, agent)
-        sys.stderr.write(f"{told}\n")
+        sys.stderr.write(f"{notice}\n")
         return WAKE
 
-    return with_mailbox(asked, work, watch=True)
+    return with_mailbox(invocation, work, watch=True)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from switchboard_mcp.cli.console import Console, Styled
-from switchboard_mcp.cli.invocation import Invocation, misuse
-from switchboard_mcp.cli.mail.mailbox import Mailbox, being, with_mailbox
-from switchboard_mcp.cli.mail.show import ago
+from switchboard_mcp.cli.invocation import Invocation, usage_error
+from switchboard_mcp.cli.mail.mailbox import Mailbox, acting_as, with_mailbox
+from switchboard_mcp.cli.mail.show import format_since
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.workflows import engine
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
@@ -16,76 +16,76 @@ from switchboard_mcp.mail.workflows.notices import definitions_view, history, ru
 
 STATUS_STYLES = {"running": "cyan", "finished": "green", "stopped": "yellow"}
 Step = Callable[..., Coroutine[Any, Any, engine.StepOutcome]]
-SEE = "`switchboard mail workflow --help` shows how."
+SEE_HELP = "`switchboard mail workflow --help` shows how."
 
 
-def run(asked: Invocation) -> int:
+def run(invocation: Invocation) -> int:
     """Show, or move one on."""
-    given = asked.given
-    match given.words:
+    args = invocation.args
+    match args.words:
         case []:
-            return with_mailbox(asked, lambda mailbox: _show(asked, mailbox))
+            return with_mailbox(invocation, lambda mailbox: _show(invocation, mailbox))
         case ["start", name]:
-            parts = _parts(given.parts)
-            return _moved(asked, engine.start, name, agents=parts, subject=given.subject)
+            parts = _parts(args.parts)
+            return _advance(invocation, engine.start, name, agents=parts, subject=args.subject)
         case ["complete", *phase] if len(phase) < 2:
-            how = {"next": given.next, "artifacts": given.artifacts, "note": given.note}
-            return _moved(asked, engine.complete, *(phase or [""]), workflow=given.workflow, **how)
+            how = {"next": args.next, "artifacts": args.artifacts, "note": args.note}
+            return _advance(invocation, engine.complete, *(phase or [""]), workflow=args.workflow, **how)
         case ["skip", *phase] if len(phase) < 2:
-            how = {"workflow": given.workflow, "next": given.next}
-            return _moved(asked, engine.skip, *(phase or [""]), _reason(asked), **how)
+            how = {"workflow": args.workflow, "next": args.next}
+            return _advance(invocation, engine.skip, *(phase or [""]), _reason(invocation), **how)
         case ["stop"]:
-            return _moved(asked, engine.stop, _reason(asked), workflow=given.workflow)
+            return _advance(invocation, engine.stop, _reason(invocation), workflow=args.workflow)
         case words:
-            raise misuse(f"mail workflow: '{' '.join(words)}' is not understood.", SEE)
+            raise usage_error(f"mail workflow: '{' '.join(words)}' is not understood.", SEE_HELP)
 
 
-def _parts(given: Sequence[str]) -> dict[str, str]:
+def _parts(pairs: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for word in given:
+    for word in pairs:
         part, equals, agent = word.partition("=")
         if not part or not equals or not agent:
-            raise misuse(f"--part {word}: that is no PART=AGENT.", SEE)
+            raise usage_error(f"--part {word}: that is no PART=AGENT.", SEE_HELP)
         found[part] = agent
     return found
 
 
-def _reason(asked: Invocation) -> str:
-    reason: str = asked.given.reason
+def _reason(invocation: Invocation) -> str:
+    reason: str = invocation.args.reason
     if not reason.strip():
-        raise misuse("mail workflow: say why with --reason; it is recorded.", SEE)
+        raise usage_error("mail workflow: say why with --reason; it is recorded.", SEE_HELP)
     return reason
 
 
-def _moved(asked: Invocation, step: Step, *words: str, **how: Any) -> int:
+def _advance(invocation: Invocation, step: Step, *words: str, **how: Any) -> int:
     async def work(mailbox: Mailbox) -> int:
-        me = mailbox.may_act()
-        async with being(mailbox, me) as verified:
+        me = mailbox.acting_agent()
+        async with acting_as(mailbox, me) as verified:
             moved = await step(mailbox.post, me, *words, verified=verified, **how)
-        if asked.as_json:
-            asked.console.out.json({**run_view(moved.run, me), "warnings": moved.warnings})
+        if invocation.as_json:
+            invocation.console.out.json({**run_view(moved.run, me), "warnings": moved.warnings})
             return 0
-        _show_run(moved.run, asked.console, me)
+        _show_run(moved.run, invocation.console, me)
         for warning in moved.warnings:
-            asked.console.warn(warning)
+            invocation.console.warn(warning)
         return 0
 
-    return with_mailbox(asked, work)
+    return with_mailbox(invocation, work)
 
 
-async def _show(asked: Invocation, mailbox: Mailbox) -> int:
+async def _show(invocation: Invocation, mailbox: Mailbox) -> int:
     state = await engine.send_pending_notices(mailbox.post)
     runs = list(engine.runs(state).values())
     known = await engine.definitions(mailbox.post)
-    if asked.given.workflow:
-        runs = [engine.find(state, mailbox.agent, asked.given.workflow)]
-    if asked.as_json:
-        told = [run_view(each, mailbox.agent) for each in runs]
-        asked.console.out.json({"workflows": told, "available": definitions_view(known)})
+    if invocation.args.workflow:
+        runs = [engine.find(state, mailbox.agent, invocation.args.workflow)]
+    if invocation.as_json:
+        shown_runs = [run_view(each, mailbox.agent) for each in runs]
+        invocation.console.out.json({"workflows": shown_runs, "available": definitions_view(known)})
         return 0
-    out = asked.console.out
-    if asked.given.workflow:
-        _show_run(runs[0], asked.console, mailbox.agent)
+    out = invocation.console.out
+    if invocation.args.workflow:
+        _show_run(runs[0], invocation.console, mailbox.agent)
         return 0
     if runs:
         out.table(
@@ -95,7 +95,7 @@ async def _show(asked: Invocation, mailbox: Mailbox) -> int:
                     Styled(each.status, STATUS_STYLES.get(each.status, "")),
                     each.phase if each.status == "running" else "",
                     each.actor if each.status == "running" else "",
-                    ago(each.started_at),
+                    format_since(each.started_at),
                     each.subject,
                 )
                 for each in runs

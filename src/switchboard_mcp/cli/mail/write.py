@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import msgspec
 
 from switchboard_mcp.cli.console import plural
-from switchboard_mcp.cli.invocation import Invocation, misuse
-from switchboard_mcp.cli.mail.mailbox import Mailbox, being, with_mailbox
-from switchboard_mcp.cli.mail.show import short_id, show_letter
+from switchboard_mcp.cli.invocation import Invocation, usage_error
+from switchboard_mcp.cli.mail.mailbox import Mailbox, acting_as, with_mailbox
+from switchboard_mcp.cli.mail.show import short_id, show_message
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.agent_names import agent_name
@@ -25,39 +25,39 @@ from switchboard_mcp.mail.roles import read_role
 from switchboard_mcp.mail.store.store import State
 
 
-def run_send(asked: Invocation) -> int:
+def run_send(invocation: Invocation) -> int:
     """Write to somebody."""
-    payload = _payload(asked)
-    metadata = _metadata(asked.given.meta)
-    if asked.given.subject:
-        metadata["subject"] = asked.given.subject
+    payload = _payload(invocation)
+    metadata = _metadata(invocation.args.meta)
+    if invocation.args.subject:
+        metadata["subject"] = invocation.args.subject
     draft = Draft(
-        action=asked.given.action,
+        action=invocation.args.action,
         payload=payload,
-        reply_to=asked.given.reply_to or None,
-        priority=asked.given.priority,
-        ack_by=asked.given.ack_by or None,
-        idempotency_key=asked.given.key or None,
+        reply_to=invocation.args.reply_to or None,
+        priority=invocation.args.priority,
+        ack_by=invocation.args.ack_by or None,
+        idempotency_key=invocation.args.key or None,
         metadata=metadata,
     )
 
     async def work(mailbox: Mailbox) -> int:
-        sender = mailbox.may_act()
+        sender = mailbox.acting_agent()
         state = await mailbox.post.state()
-        recipients, draft_ = [asked.given.to], draft
+        recipients, draft_ = [invocation.args.to], draft
         if draft.reply_to:
             draft_ = msgspec.structs.replace(draft, reply_to=await mailbox.find_id(sender, draft.reply_to))
-        if asked.given.team or await _is_team(mailbox, state, asked.given.to):
-            team = agent_registry.parse_name(asked.given.to)
-            chosen = agent_registry.addressees(state, team, asked.given.role or None, sender)
+        if invocation.args.team or await _is_team(mailbox, state, invocation.args.to):
+            team = agent_registry.parse_name(invocation.args.to)
+            chosen = agent_registry.addressees(state, team, invocation.args.role or None, sender)
             recipients = [addressee.agent for addressee in chosen]
             role = {"role": chosen[0].role} if chosen[0].role else {}
             draft_ = msgspec.structs.replace(draft_, team=team, metadata={**metadata, **role})
-        elif asked.given.role:
-            raise misuse("--role is for a team.", "Or write to the role: `send ROLE …`.")
-        elif read_role(asked.given.to) is not None:
-            recipients = [agent_registry.resolve_recipient(state, asked.given.to)]
-        async with being(mailbox, sender) as verified:
+        elif invocation.args.role:
+            raise usage_error("--role is for a team.", "Or write to the role: `send ROLE …`.")
+        elif read_role(invocation.args.to) is not None:
+            recipients = [agent_registry.resolve_recipient(state, invocation.args.to)]
+        async with acting_as(mailbox, sender) as verified:
             outcomes = await mailbox.post.send_to_many(
                 draft_, sender=sender, recipients=recipients, verified=verified
             )
@@ -65,9 +65,9 @@ def run_send(asked: Invocation) -> int:
             from switchboard_mcp.mail.workflows.engine import send_pending_notices
 
             await send_pending_notices(mailbox.post)
-        return _tell_sent(asked, outcomes, recipients, sender, verified)
+        return _show_sent(invocation, outcomes, recipients, sender, verified)
 
-    return with_mailbox(asked, work)
+    return with_mailbox(invocation, work)
 
 
 async def _is_team(mailbox: Mailbox, state: State, written: str) -> bool:
@@ -75,40 +75,40 @@ async def _is_team(mailbox: Mailbox, state: State, written: str) -> bool:
     return name in agent_registry.teams(state) and name not in await mailbox.post.agents()
 
 
-def _payload(asked: Invocation) -> str:
-    given = asked.given
-    if given.file and given.text is not None:
-        raise misuse("TEXT and --file are both given.", "Say it in one way.")
-    if given.file:
+def _payload(invocation: Invocation) -> str:
+    args = invocation.args
+    if args.file and args.text is not None:
+        raise usage_error("TEXT and --file are both given.", "Say it in one way.")
+    if args.file:
         try:
-            with open(given.file, "rb") as file:
+            with open(args.file, "rb") as file:
                 data = file.read(MAX_ATTACHMENT_BYTES + 1)
         except OSError as problem:
-            told = f"{given.file}: {problem.strerror}."
-            raise misuse(told, "Name a file that can be read.") from None
-        return _text(data, given.file)
-    if given.text == "-":
+            message = f"{args.file}: {problem.strerror}."
+            raise usage_error(message, "Name a file that can be read.") from None
+        return _text(data, args.file)
+    if args.text == "-":
         return _text(sys.stdin.buffer.read(MAX_ATTACHMENT_BYTES + 1), "stdin")
-    if given.text is None:
+    if args.text is None:
         hint = "Give TEXT, - for stdin, or --file FILE."
-        raise misuse("mail send: it is not said what to send.", hint)
-    return _text(os.fsencode(given.text), "TEXT")
+        raise usage_error("mail send: it is not said what to send.", hint)
+    return _text(os.fsencode(args.text), "TEXT")
 
 
 def _text(data: bytes, source: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        told = f"{source} is not UTF-8 text."
-        raise misuse(told, "Put the file into the workspace, and send its path.") from None
+        message = f"{source} is not UTF-8 text."
+        raise usage_error(message, "Put the file into the workspace, and send its path.") from None
 
 
-def _metadata(given: Sequence[str]) -> dict[str, object]:
+def _metadata(pairs: Sequence[str]) -> dict[str, object]:
     found: dict[str, object] = {}
-    for word in given:
+    for word in pairs:
         key, equals, value = word.partition("=")
         if not key or not equals:
-            raise misuse(f"--meta {word}: that is no KEY=VALUE.", "Such as --meta branch=main")
+            raise usage_error(f"--meta {word}: that is no KEY=VALUE.", "Such as --meta branch=main")
         try:
             found[key] = msgspec.json.decode(value.encode("utf-8", "replace"))
         except (msgspec.DecodeError, RecursionError):
@@ -116,8 +116,8 @@ def _metadata(given: Sequence[str]) -> dict[str, object]:
     return found
 
 
-def _tell_sent(
-    asked: Invocation,
+def _show_sent(
+    invocation: Invocation,
     outcomes: Sequence[Sent | Failure],
     recipients: Sequence[str],
     sender: str,
@@ -131,9 +131,9 @@ def _tell_sent(
     ]
     if not sent:
         raise SwitchboardError(refused[0][1])
-    console = asked.console
-    if asked.as_json:
-        told = [
+    console = invocation.console
+    if invocation.as_json:
+        answer = [
             {
                 "id": one.id,
                 "recipient": one.recipient,
@@ -143,7 +143,7 @@ def _tell_sent(
             for one in sent
         ]
         wrong = [{"recipient": name, "error": problem} for name, problem in refused]
-        console.out.json({"sender": sender, "verified": verified, "sent": told, "refused": wrong})
+        console.out.json({"sender": sender, "verified": verified, "sent": answer, "refused": wrong})
     else:
         for one in sent:
             again = " (it was there already)" if one.duplicate else ""
@@ -155,36 +155,36 @@ def _tell_sent(
     return 1 if refused else 0
 
 
-def run_claim(asked: Invocation) -> int:
+def run_claim(invocation: Invocation) -> int:
     """Take messages to work on."""
 
     async def work(mailbox: Mailbox) -> int:
-        agent = await mailbox.myself()
-        mailbox.may_act()
-        given = asked.given
-        ids = [await mailbox.find_id(agent, each) for each in given.ids] or None
+        agent = await mailbox.existing_agent()
+        mailbox.acting_agent()
+        args = invocation.args
+        ids = [await mailbox.find_id(agent, each) for each in args.ids] or None
         claimed = await mailbox.post.claim(
-            agent, limit=len(ids or ()) or given.max, lease_s=given.lease, ids=ids
+            agent, limit=len(ids or ()) or args.max, lease_s=args.lease, ids=ids
         )
-        await asyncio.to_thread(mailbox.note_look, agent)
-        if asked.as_json:
-            asked.console.out.json({"agent": agent, "messages": claimed})
+        await asyncio.to_thread(mailbox.record_visit, agent)
+        if invocation.as_json:
+            invocation.console.out.json({"agent": agent, "messages": claimed})
         else:
-            _show_claimed(asked, claimed)
+            _show_claimed(invocation, claimed)
         return 0 if claimed or ids is None else 1
 
-    return with_mailbox(asked, work)
+    return with_mailbox(invocation, work)
 
 
-def _show_claimed(asked: Invocation, claimed: Sequence[Claimed]) -> None:
-    out = asked.console.out
+def _show_claimed(invocation: Invocation, claimed: Sequence[Claimed]) -> None:
+    out = invocation.console.out
     if not claimed:
         out.line("Nothing waits.", "dim")
     for number, one in enumerate(claimed):
         if number:
             out.line("\n" + "-" * 40, "dim")
         letter = StoredMessage(message=one.message, place="claimed", order=one.order, verified=one.verified)
-        show_letter(letter, out, one.fence, one.expires_at)
+        show_message(letter, out, one.fence, one.expires_at)
     if claimed:
         out.line()
         out.line(
@@ -193,32 +193,32 @@ def _show_claimed(asked: Invocation, claimed: Sequence[Claimed]) -> None:
         )
 
 
-def run_ack(asked: Invocation) -> int:
+def run_ack(invocation: Invocation) -> int:
     """Settle a message."""
-    result = asked.given.result
+    result = invocation.args.result
     if result == "-":
         result = _text(sys.stdin.buffer.read(MAX_ATTACHMENT_BYTES + 1), "stdin")
 
-    given = asked.given
-    id, outcome = ("", given.id) if given.id in OUTCOMES and not given.outcome else (given.id, given.outcome)
+    args = invocation.args
+    id, outcome = ("", args.id) if args.id in OUTCOMES and not args.outcome else (args.id, args.outcome)
     outcome = outcome or "done"
     if outcome not in OUTCOMES:
-        raise misuse(f"mail ack: '{outcome}' is no outcome.", f"It is one of {', '.join(OUTCOMES)}.")
+        raise usage_error(f"mail ack: '{outcome}' is no outcome.", f"It is one of {', '.join(OUTCOMES)}.")
 
     async def work(mailbox: Mailbox) -> int:
-        agent = await mailbox.myself()
-        mailbox.may_act()
+        agent = await mailbox.existing_agent()
+        mailbox.acting_agent()
         acked = await mailbox.post.ack(
             agent,
-            await (mailbox.find_id(agent, id) if id else mailbox.held_id(agent)),
-            fence=given.fence,
+            await (mailbox.find_id(agent, id) if id else mailbox.claimed_id(agent)),
+            fence=args.fence,
             outcome=outcome,
-            summary=given.summary,
+            summary=args.summary,
             result=result,
         )
         await asyncio.to_thread(mailbox.presence.record_activity, agent)
-        out = asked.console.out
-        if asked.as_json:
+        out = invocation.console.out
+        if invocation.as_json:
             out.json(acked)
         else:
             style = "green" if acked.outcome == "done" else "red"
@@ -227,4 +227,4 @@ def run_ack(asked: Invocation) -> int:
                 out.line(f"{out.paint('sent', 'green')} {acked.result.id} to {acked.result.recipient}")
         return 0
 
-    return with_mailbox(asked, work)
+    return with_mailbox(invocation, work)

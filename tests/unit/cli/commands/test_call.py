@@ -3,7 +3,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from switchboard_mcp.cli.commands.call import CallProgress, doubtful_texts, read_arguments, texts_of
+from switchboard_mcp.cli.commands.call import (
+    CallProgress,
+    ambiguous_values,
+    read_arguments,
+    values_typed_string,
+)
 from switchboard_mcp.cli.local_client import Progress, ToolResult
 from switchboard_mcp.errors import Failure
 
@@ -82,20 +87,20 @@ def test_what_cannot_be_meant_is_refused_with_what_to_write(words: tuple[str, ..
     ],
 )
 def test_a_number_is_a_text_where_the_subtool_wants_a_text(schema: object, is_text: bool) -> None:
-    doubtful = doubtful_texts(["zip=10115", "name=Ada", 'quoted="1"', '{"zip": 1}', "none=null"])
+    doubtful = ambiguous_values(["zip=10115", "name=Ada", 'quoted="1"', '{"zip": 1}', "none=null"])
     assert doubtful == {"zip": "10115"}
     tools = {"tools": [{"inputSchema": {"properties": {"zip": schema}}}]}
     looked = ToolResult(content=[{"type": "text", "text": msgspec.json.encode(tools).decode()}])
-    assert texts_of(doubtful, looked) == ({"zip": msgspec.Raw(b'"10115"')} if is_text else {})
+    assert values_typed_string(doubtful, looked) == ({"zip": msgspec.Raw(b'"10115"')} if is_text else {})
 
 
 @pytest.mark.parametrize("told", ["no JSON", "{}", '{"tools": []}', '{"tools": [{"name": "x"}]}'])
 def test_without_a_schema_a_number_is_a_number(told: str) -> None:
-    assert texts_of({"zip": "10115"}, ToolResult(content=[{"type": "text", "text": told}])) == {}
+    assert values_typed_string({"zip": "10115"}, ToolResult(content=[{"type": "text", "text": told}])) == {}
 
 
 def test_the_status_line_tells_how_far_it_is() -> None:
     status = CallProgress("mock slow")
     assert status.frame("*")[0].text == "* mock slow · 0 s"
-    status.progressed(Progress(2, 4, "two\nof four"))
+    status.update(Progress(2, 4, "two\nof four"))
     assert status.frame("*")[0].text == "* mock slow · 2/4 · two of four · 0 s"

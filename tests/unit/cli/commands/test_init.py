@@ -13,7 +13,7 @@ import pytest
 
 from switchboard_mcp.app import CommandOptions
 from switchboard_mcp.cli.commands.declarations import parser_for
-from switchboard_mcp.cli.commands.init import chosen, initialise
+from switchboard_mcp.cli.commands.init import initialise, parse_choice
 from switchboard_mcp.cli.console import Console
 from switchboard_mcp.cli.invocation import Invocation, own_command
 from tests.hostfiles import Person
@@ -33,7 +33,7 @@ from tests.hostfiles import Person
     ],
 )
 def test_what_an_answer_means(told: str, numbers: set[int] | None) -> None:
-    assert chosen(told, 5) == numbers
+    assert parse_choice(told, 5) == numbers
 
 
 class Talk:
@@ -59,7 +59,7 @@ def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Person:
 
 
 def talk(person: Person, ask: Callable[[str], str], *arguments: str) -> str:
-    given: Namespace = parser_for("init").read([*arguments, "--workspace", str(person.workspace)])
+    given: Namespace = parser_for("init").parse([*arguments, "--workspace", str(person.workspace)])
     out = io.StringIO()
     console = Console(out, io.StringIO(), {"COLUMNS": "200"})
     assert initialise(Invocation(CommandOptions(workspace=given.workspace), given, console), ask) == 0

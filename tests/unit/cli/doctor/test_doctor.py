@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard_mcp.cli.doctor.doctor import _idle_rules
+from switchboard_mcp.cli.doctor.doctor import _unmatched_rules
 from switchboard_mcp.cli.start_all import Connected, SubtoolLine
 from switchboard_mcp.config.models import Config, SuiteSettings
 from switchboard_mcp.config.sections import Expose
@@ -14,4 +14,4 @@ from switchboard_mcp.config.sections import Expose
 def test_rules_about_what_a_child_does_not_have_are_told_unless_it_is_wrapped(has: str, told: int) -> None:
     config = Config(suites={"kid": SuiteSettings(expose=Expose(allow=["echo"]))})
     seen = Connected(handshake_ms=1, protocol="", server="", subtools=[SubtoolLine(has)])
-    assert len(_idle_rules("kid", seen, config)) == told
+    assert len(_unmatched_rules("kid", seen, config)) == told

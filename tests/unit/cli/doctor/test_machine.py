@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
-from switchboard_mcp.cli.doctor.machine import ProcessInfo, _orphans, machine_findings, processes, runs
+from switchboard_mcp.cli.doctor.machine import (
+    ProcessInfo,
+    _orphans,
+    is_child_process,
+    machine_findings,
+    processes,
+)
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
 
@@ -35,7 +41,7 @@ def workspace_of(*children: ChildSpec) -> Workspace:
     ],
 )
 def test_a_process_is_known_by_its_command_and_folder(words: list[str], folder: str, same: bool) -> None:
-    assert runs(SPEC, ProcessInfo(5, 1, words, folder)) is same
+    assert is_child_process(SPEC, ProcessInfo(5, 1, words, folder)) is same
 
 
 def test_a_process_that_nobody_looks_after_is_a_problem_and_one_of_a_host_is_none() -> None:

@@ -156,7 +156,7 @@ async def test_without_a_host_it_speaks_plainly(workspace: Path) -> None:
 )
 def test_the_host_is_guessed_from_what_it_says(environ: dict[str, str], said: Said, host: str) -> None:
     call = hooks.HookInput(event=said.get("hook_event_name", ""), turn_id=said.get("turn_id", ""))
-    assert hook_command.guess(environ, call) == host
+    assert hook_command.detect_host(environ, call) == host
 
 
 @pytest.mark.parametrize("said", [b"", b"{", b"[1]", b'{"hook_event_name": 3, "cwd": null}', b"\xff"])
@@ -218,7 +218,7 @@ async def test_a_newer_waiter_or_a_prompt_sends_the_older_home(workspace: Path) 
     [["--json"], ["--host"], ["--host", "emacs"], ["--help"], ["word"]],
 )
 def test_what_is_not_the_usual_call_is_left_to_the_parser(arguments: list[str]) -> None:
-    assert hook_command.quickly(arguments) is None
+    assert hook_command.run_fast(arguments) is None
 
 
 def test_a_fault_of_ours_ends_well_and_says_nothing_on_stdout(
@@ -228,7 +228,7 @@ def test_a_fault_of_ours_ends_well_and_says_nothing_on_stdout(
         raise RuntimeError("broken")
 
     monkeypatch.setattr(hook_command, "reply", broken)
-    run: Callable[[list[str]], int | None] = hook_command.quickly
+    run: Callable[[list[str]], int | None] = hook_command.run_fast
     assert run(["--host=codex", "--as", "ada"]) == 0
     told = capsys.readouterr()
     assert told.out == ""
