@@ -16,7 +16,7 @@ from msgspec import Struct
 from switchboard_mcp.children.catalog import Catalog, cache_folder
 from switchboard_mcp.children.context import CallRecorder, ChildContext
 from switchboard_mcp.children.supervisor import Supervisor
-from switchboard_mcp.config.load import demand_profile, load_workspace, nearest_workspace
+from switchboard_mcp.config.load import load_workspace, nearest_workspace, require_profile
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.errors import refused
 from switchboard_mcp.features import (
@@ -94,7 +94,7 @@ def load(options: CommandOptions) -> Workspace:
 def _load_ungoverned(options: CommandOptions) -> Workspace:
     """Read the workspace as its files are."""
     workspace = load_workspace(workspace_folder(options), options.config, os.environ)
-    demand_profile(workspace.config, options.profile, "--profile")
+    require_profile(workspace.config, options.profile, "--profile")
     return workspace
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.config.sections import settled
+from switchboard_mcp.config.sections import resolve_bus
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.gateway.factory import Runtime
 from switchboard_mcp.gateway.gateway import Gateway
@@ -107,7 +107,7 @@ def record_decision(workspace: Workspace, kind: str, child: str, outcome: str) -
 
 def join_bus(switchboard: Runtime, log: Log, redactor: Redactor) -> asyncio.Task[None] | None:
     """Carry mail between machines, where there is a bus."""
-    settings = settled(switchboard.workspace.config.bus, os.environ, switchboard.workspace.folder)
+    settings = resolve_bus(switchboard.workspace.config.bus, os.environ, switchboard.workspace.folder)
     mail_server = switchboard.services.builtin_apps.get("mail")
     if not settings.enabled or mail_server is None:
         return None
@@ -127,7 +127,10 @@ def open_replicas(workspace: Workspace, log: Log, redactor: Redactor) -> RedisRe
     """The other servers behind the same address, where this one says that it is one of several and there is a bus."""
     from switchboard_mcp.server.http.sessions import REPLICA
 
-    name, settings = os.environ.get(REPLICA, ""), settled(workspace.config.bus, os.environ, workspace.folder)
+    name, settings = (
+        os.environ.get(REPLICA, ""),
+        resolve_bus(workspace.config.bus, os.environ, workspace.folder),
+    )
     if name and not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
         # It begins the ids of sessions, which go through headers and addresses.
         message = f"{REPLICA} is {name!r}, and may hold letters, digits, _ and - alone."

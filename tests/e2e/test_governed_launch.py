@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.config.approvals import platform_here
+from switchboard_mcp.config.approvals import current_platform
 from tests.e2e.governed import (
     OFF,
     command,
@@ -193,7 +193,7 @@ def test_a_script_changed_after_approval_does_not_run_until_it_is_approved_again
     with serve(workspace) as host:
         error = host.failure("kid_suite", action="call", subtool="echo", args={"message": "x"})
     assert error["code"] == "launch_refused"
-    where = f"{workspace}/switchboard.approvals.json: platforms.{platform_here()}.kid.files[1].sha256"
+    where = f"{workspace}/switchboard.approvals.json: platforms.{current_platform()}.kid.files[1].sha256"
     assert f"{where}: {path} is not what was approved" in error["message"]
     assert starts(workspace) == before
     assert "changed since: files" in ran(workspace, "approve", "kid", "--yes")
@@ -274,11 +274,11 @@ def test_approve_shows_lists_and_takes_back(workspace: Path, monkeypatch: pytest
     assert str(workspace) not in text
     assert "nothing to do" in ran(workspace, "approve", "kid")
     assert "approved" in ran(workspace, "approve", "--list")
-    on_a_mac = json.loads(text.replace(platform_here(), "darwin-other"))
+    on_a_mac = json.loads(text.replace(current_platform(), "darwin-other"))
     (workspace / "switchboard.approvals.json").write_text(json.dumps(on_a_mac))
     elsewhere = command(workspace, "approve", "--list")
     assert elsewhere.returncode == 1
-    assert f"on {platform_here()}, only on darwin-other" in elsewhere.stdout
+    assert f"on {current_platform()}, only on darwin-other" in elsewhere.stdout
     assert "as before: darwin-other" in ran(workspace, "approve", "kid", "--yes")
     both = json.loads((workspace / "switchboard.approvals.json").read_text())
     assert both["platforms"] == {**on_a_mac["platforms"], **json.loads(text)["platforms"]}

@@ -18,7 +18,7 @@ from typing import Literal
 from msgspec import Struct
 
 from switchboard_mcp.ask.schema_check import check
-from switchboard_mcp.suites.fuzzy import meant
+from switchboard_mcp.suites.fuzzy import did_you_mean
 
 Confirm = Literal["destructive", "writes", "never"]
 
@@ -129,7 +129,7 @@ def _problems(turn: ModelTurn, offered: Mapping[str, Offered], frame: PlanLimits
         yield from _step_problems(step, offered, frame)
     for name in (turn.later or ()) if frame.within is None else ():
         if name not in offered:
-            yield f"There is no subtool '{name}', named for later.{meant(name, offered)}"
+            yield f"There is no subtool '{name}', named for later.{did_you_mean(name, offered)}"
     if frame.within is None and not turn.done and turn.later is None:
         yield "Say whether the request is done with these steps, or which subtools you will need after them."
 
@@ -137,7 +137,7 @@ def _problems(turn: ModelTurn, offered: Mapping[str, Offered], frame: PlanLimits
 def _step_problems(step: PlanStep, offered: Mapping[str, Offered], frame: PlanLimits) -> Iterable[str]:
     known = offered.get(step.subtool)
     if known is None:
-        yield f"There is no subtool '{step.subtool}'.{meant(step.subtool, offered)}"
+        yield f"There is no subtool '{step.subtool}'.{did_you_mean(step.subtool, offered)}"
         return
     if frame.within is not None and step.subtool not in frame.within:
         yield (

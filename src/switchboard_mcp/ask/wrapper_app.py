@@ -16,7 +16,7 @@ from switchboard_mcp.ask.engine import Participants, Toolbox, run_request
 from switchboard_mcp.ask.host_access import AskClient, HostConsent, choose_model
 from switchboard_mcp.ask.record import AskRecord, outcome_of
 from switchboard_mcp.config.models import Expose
-from switchboard_mcp.config.sections import SUBTOOL, USED, AskSettings
+from switchboard_mcp.config.sections import ASK_SUBTOOL, USAGE_NOTIFICATION, AskSettings
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.inprocess.server_app import (
     ClientIdentity,
@@ -55,13 +55,13 @@ class Wrapper:
         self.role = role
         self.api = api
         self.name = toolbox.child
-        self.instructions = f"Tell `{SUBTOOL}` what you want done with '{toolbox.child}', in a sentence."
+        self.instructions = f"Tell `{ASK_SUBTOOL}` what you want done with '{toolbox.child}', in a sentence."
         description = (
             f"Say in a sentence what you want done with '{toolbox.child}': the subtools for it are found and called. "
             "The answer is theirs, as it came."
         )
         self.tools = [
-            ToolSpec(name=SUBTOOL, description=description, takes=Query, serve=_serve, destructive=True)
+            ToolSpec(name=ASK_SUBTOOL, description=description, takes=Query, serve=_serve, destructive=True)
         ]
 
     async def sit(self, voice: Any, caller: ClientIdentity) -> WrapperSession:
@@ -79,7 +79,7 @@ class Wrapper:
             ask_request = Wanted(query.query, query.context, query.dry_run)
             result, record = await run_request(ask_request, party, request.progress)
         # For the log and the metrics of the Switchboard in front: what it came to and cost, nothing of what was said.
-        host.notify(USED, jsonrpc.encode(record.usage_summary(outcome_of(result))))
+        host.notify(USAGE_NOTIFICATION, jsonrpc.encode(record.usage_summary(outcome_of(result))))
         return result
 
     def _participants(self, host: AskClient) -> Participants:

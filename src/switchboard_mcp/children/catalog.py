@@ -49,9 +49,9 @@ class Tool(Struct, rename="camel"):
             self.is_sanitized = True
             if self.raw is UNSET or not sanitize.is_plain(self.raw):
                 if self.description:
-                    self.description = sanitize.shown(self.description)
+                    self.description = sanitize.for_model(self.description)
                 if self.input_schema is not UNSET:
-                    self.input_schema = sanitize.schema(self.input_schema)
+                    self.input_schema = sanitize.clean_schema(self.input_schema)
         return self
 
     @property

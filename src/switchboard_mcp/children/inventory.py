@@ -109,7 +109,7 @@ class Inventory:
         snapshot = self._pin.snapshot if self._pin is not None and self._pin.governed else self.snapshot
         if self._instructions[0] is not snapshot:
             text = snapshot.instructions if snapshot is not None else ""
-            self._instructions = (snapshot, sanitize.shown(text, sanitize.INSTRUCTIONS_CHARS))
+            self._instructions = (snapshot, sanitize.for_model(text, sanitize.INSTRUCTIONS_CHARS))
         return self._instructions[1] if snapshot is not None else ""
 
     def blocked_reason(self) -> Failure | None:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.children.catalog import ServerIdentity, ServerSnapshot, read_tools
-from switchboard_mcp.config.documents import join
+from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.config.lockfile import LockedChild, LockedServer, LockedTool, LockFile
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
@@ -104,14 +104,14 @@ def _find_find_mistakes(document: object) -> Iterator[str]:
         return
     yield from _validate_part({**document, "children": {}}, LockFile, "")  # type: ignore[dict-item]  # it is an object
     for name, child in children.items():
-        key = join("children", name)
+        key = join_key("children", name)
         tools = child.get("tools") if isinstance(child, dict) else None
         if not isinstance(tools, dict):
             yield from _validate_part(child, LockedChild, key)
             continue
         yield from _validate_part({**child, "tools": {}}, LockedChild, key)
         for tool, members in tools.items():
-            yield from _validate_part(members, LockedTool, join(join(key, "tools"), tool))
+            yield from _validate_part(members, LockedTool, join_key(join_key(key, "tools"), tool))
 
 
 def _validate_part(part: object, model: type[Struct], key: str) -> Iterator[str]:
@@ -137,7 +137,7 @@ def render(lock: LockFile) -> bytes:
     data = msgspec.json.format(msgspec.json.encode(lock, order="sorted"), indent=2) + b"\n"
     if data.isascii() and b"\x7f" not in data:
         return data
-    return sanitize.escaped(data.decode()).encode()
+    return sanitize.escape_hidden(data.decode()).encode()
 
 
 def lock_child(spec: ChildSpec, workspace: str, snapshot: ServerSnapshot) -> LockedChild:

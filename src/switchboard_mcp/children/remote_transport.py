@@ -17,7 +17,7 @@ from msgspec import UNSET
 
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.context import ChildContext
-from switchboard_mcp.config.documents import join
+from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol import versions
@@ -163,15 +163,15 @@ def find_flaw(spec: ChildSpec) -> Failure | None:
         wanted = " or ".join(f"{scheme}://" for scheme in schemes)
         return _mistake(
             spec,
-            join(spec.key, "url"),
+            join_key(spec.key, "url"),
             f"is no address that a child of type {spec.kind} can have; use {wanted}",
         )
-    headers = join(spec.key, "headers")
+    headers = join_key(spec.key, "headers")
     for name, value in spec.headers.items():
         if not re.fullmatch(_NAME, name):
             return _mistake(spec, headers, f"has a name that no header can have: {name!r}")
         if not re.fullmatch(_VALUE, value):
-            return _mistake(spec, join(headers, name), "has characters that no header can carry")
+            return _mistake(spec, join_key(headers, name), "has characters that no header can carry")
     return None
 
 

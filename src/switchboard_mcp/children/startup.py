@@ -23,7 +23,7 @@ from switchboard_mcp.children.process_transport import ProcessTransport
 from switchboard_mcp.children.resource_subscriptions import ChildSubscriptions
 from switchboard_mcp.children.waiter import EphemeralOwner, ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config
-from switchboard_mcp.config.variables import expand, secrets
+from switchboard_mcp.config.variables import expand, secret_values
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 
@@ -82,7 +82,7 @@ class Meeting(HealthTracker):
         spec = expand(self.spec, self._context.environ)
         if isinstance(spec, Failure):
             return spec
-        for secret in secrets(self.spec, self._context.environ):
+        for secret in secret_values(self.spec, self._context.environ):
             self._context.redactor.register(secret)
         limit_s = (
             start_limit_ms(

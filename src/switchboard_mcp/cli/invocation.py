@@ -18,7 +18,7 @@ from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
-from switchboard_mcp.suites.fuzzy import meant, nearest
+from switchboard_mcp.suites.fuzzy import did_you_mean, nearest
 
 DRY_RUN_FIRST = "Look with --dry-run first, then say --yes."
 YES = ("y", "yes")
@@ -112,7 +112,7 @@ def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
     if name in workspace.absent:
         raise SwitchboardError(workspace.absent[name])
     show_warnings(workspace.warnings, console)
-    message = f"There is no child '{name}' in {workspace.folder}.{meant(name, by_name)}"
+    message = f"There is no child '{name}' in {workspace.folder}.{did_you_mean(name, by_name)}"
     raise usage_error(message, "`switchboard list` shows the children.")
 
 

@@ -17,7 +17,7 @@ from switchboard_mcp.cli.console import Console
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail import declarations
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.suites.fuzzy import meant
+from switchboard_mcp.suites.fuzzy import did_you_mean
 
 # Common options that take a value: what follows them is no command.
 OPTIONS_WITH_VALUE = frozenset({"--workspace", "--config", "--profile", "--log-level", "--log-format"})
@@ -52,7 +52,7 @@ def dispatch(arguments: list[str], console: Console) -> int:
     if command == "help":
         command, rest = (rest[0], [*rest[1:], "--help"]) if rest else ("", ["--help"])
     if command and command not in COMMANDS:
-        raise usage_error(f"There is no command '{command}'.{meant(command, COMMANDS)}", SEE_HELP)
+        raise usage_error(f"There is no command '{command}'.{did_you_mean(command, COMMANDS)}", SEE_HELP)
     rest, program = split_program(rest) if command in ("add", "terminal") else (rest, [])
     if command == "mail":
         command, rest = split_mail_command(rest)
@@ -99,7 +99,7 @@ def split_mail_command(rest: list[str]) -> tuple[str, list[str]]:
     word, rest = split_command(rest, OPTIONS_WITH_VALUE | declarations.VALUED)
     if word and f"mail {word}" not in declarations.MAIL:
         known = [name.removeprefix("mail ") for name in declarations.MAIL]
-        message = f"There is no command 'mail {word}'.{meant(word, known)}"
+        message = f"There is no command 'mail {word}'.{did_you_mean(word, known)}"
         raise usage_error(message, "`switchboard mail --help` shows the commands.")
     return f"mail {word}".strip(), rest
 

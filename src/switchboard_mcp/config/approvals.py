@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct, structs
 
-from switchboard_mcp.config.documents import Unreadable, join, read_document
+from switchboard_mcp.config.documents import Unreadable, join_key, read_document
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.system.atomic_write import write_whole
 
@@ -100,9 +100,9 @@ class Approvals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """What is approved of a child on one kind of machine."""
         own = self.platforms.get(platform, {}).get(child)
         if own is not None:
-            return LocatedApproval(join(join("platforms", platform), child), own)
+            return LocatedApproval(join_key(join_key("platforms", platform), child), own)
         anywhere = self.children.get(child)
-        return LocatedApproval(join("children", child), anywhere) if anywhere is not None else None
+        return LocatedApproval(join_key("children", child), anywhere) if anywhere is not None else None
 
     def elsewhere(self, child: str, platform: str) -> list[str]:
         """The other kinds of machines that a child is approved on."""
@@ -119,9 +119,9 @@ class Approvals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def without(self, child: str) -> Approvals:
         """The same, with the child approved on no machine."""
-        platforms = {name: _less(own, child) for name, own in self.platforms.items()}
+        platforms = {name: _without(own, child) for name, own in self.platforms.items()}
         return Approvals(
-            children=_less(self.children, child),
+            children=_without(self.children, child),
             platforms={name: own for name, own in platforms.items() if own},
         )
 
@@ -130,18 +130,18 @@ class Approvals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
         What is approved of it on other kinds stays; what was on all of them, before there were kinds, does not.
         """
-        children, own = _less(self.children, child), _less(self.platforms.get(platform, {}), child)
+        children, own = _without(self.children, child), _without(self.platforms.get(platform, {}), child)
         if approval.kind != "stdio":
             return structs.replace(self.without(child), children={**children, child: approval})
         platforms = {**self.platforms, platform: {**own, child: approval}}
         return Approvals(children=children, platforms=platforms)
 
 
-def _less(approved: Mapping[str, Approval], child: str) -> dict[str, Approval]:
+def _without(approved: Mapping[str, Approval], child: str) -> dict[str, Approval]:
     return {name: approval for name, approval in approved.items() if name != child}
 
 
-def platform_here() -> str:
+def current_platform() -> str:
     """The kind of machine that this is: what runs on one of the same kind may have the same checksums."""
     machine = os.uname()
     return f"{machine.sysname}-{machine.machine}".lower()
@@ -168,13 +168,13 @@ class PathVariables(Struct, frozen=True):
         return path
 
 
-def words(workspace: str, environ: Mapping[str, str]) -> PathVariables:
+def path_variables(workspace: str, environ: Mapping[str, str]) -> PathVariables:
     """The folders here."""
     home = environ.get("HOME", "")
     return PathVariables(workspace, os.path.normpath(home) if os.path.isabs(home) else "")
 
 
-def approvals_file(workspace: str) -> str:
+def approvals_path(workspace: str) -> str:
     """Where the file is."""
     return os.path.join(workspace, FILE_NAME)
 
@@ -191,17 +191,19 @@ def read_approvals(path: str) -> Approvals:
     try:
         approvals = msgspec.convert(document, Approvals)
     except msgspec.ValidationError as problem:
-        from switchboard_mcp.config.validation_errors import mistakes  # Only for files that are wrong.
+        from switchboard_mcp.config.validation_errors import find_mistakes  # Only for files that are wrong.
 
-        found = [f"{path}: {mistake.key}: {mistake.message}" for mistake in mistakes(document, Approvals)]
-        raise _invalid("\n".join(found) or f"{path}: {problem}") from None
+        messages = [
+            f"{path}: {mistake.key}: {mistake.message}" for mistake in find_mistakes(document, Approvals)
+        ]
+        raise _invalid("\n".join(messages) or f"{path}: {problem}") from None
     sets = {"children": approvals.children}
-    sets |= {join("platforms", name): own for name, own in approvals.platforms.items()}
+    sets |= {join_key("platforms", name): own for name, own in approvals.platforms.items()}
     for key, approved in sets.items():
         for name, approval in approved.items():
             if approval.replaces > len(approval.args):
-                told = f"{join(join(key, name), 'replaces')}: is more than there are `args`."
-                raise _invalid(f"{path}: {told}")
+                message = f"{join_key(join_key(key, name), 'replaces')}: is more than there are `args`."
+                raise _invalid(f"{path}: {message}")
     return approvals
 
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from switchboard_mcp.config import models, sections
-from switchboard_mcp.config.documents import Unreadable, join, read_document
+from switchboard_mcp.config.documents import Unreadable, join_key, read_document
 from switchboard_mcp.config.entries import EntryLocation, read_entry
 from switchboard_mcp.config.models import DEFAULT_GLOBS, ChildSpec, Config, ConfigWarning
-from switchboard_mcp.config.variables import foreign, missing
+from switchboard_mcp.config.variables import missing_variables, unsupported_references
 from switchboard_mcp.system import globs
 
 ELSEWHERE = "elsewhere"  # what a wrapper wraps that stands for a child of its name in another file
@@ -23,7 +23,7 @@ ELSEWHERE = "elsewhere"  # what a wrapper wraps that stands for a child of its n
 _PLAIN_NAMES = (".mcp.json", "mcp.json", ".mcp.toml", "mcp.toml")
 
 
-class _Found(Struct):
+class _Result(Struct):
     """What has been gathered so far. `mentioned` also holds names that were left out, disabled or broken."""
 
     children: dict[str, ChildSpec]
@@ -40,21 +40,21 @@ def discover(
     With `originals`, a wrapped child is as it was before.
     """
     source = source or os.path.join(folder, "switchboard.config.json")
-    found = _Found({}, [], set(), originals)
+    result = _Result({}, [], set(), originals)
     if config.mail.enabled:
-        _add(_mail(source), found)
+        _add(_mail_child(source), result)
     if config.find.enabled:
-        _add(_house(source), found)
-    _read_map(config.mcp_servers, EntryLocation(source, "mcpServers", folder), found)
-    for path in _matched(folder, config, environ, source, found.warnings):
-        _read_file(path, found)
-    for spec in found.children.values():
-        _look_at_variables(spec, environ, found.warnings)
-    _look_at_suites(config, source, found)
-    return list(found.children.values()), found.warnings
+        _add(_switchboard_child(source), result)
+    _read_map(config.mcp_servers, EntryLocation(source, "mcpServers", folder), result)
+    for path in _matched_files(folder, config, environ, source, result.warnings):
+        _read_file(path, result)
+    for spec in result.children.values():
+        _check_variables(spec, environ, result.warnings)
+    _check_suites(config, source, result)
+    return list(result.children.values()), result.warnings
 
 
-def _mail(source: str) -> ChildSpec:
+def _mail_child(source: str) -> ChildSpec:
     """The child that is part of Switchboard."""
     return ChildSpec(
         name=sections.MAIL_NAME,
@@ -66,24 +66,24 @@ def _mail(source: str) -> ChildSpec:
     )
 
 
-def _house(source: str) -> ChildSpec:
+def _switchboard_child(source: str) -> ChildSpec:
     """The other one: search, and how all are."""
     return ChildSpec(
-        name=models.HOUSE_NAME,
+        name=models.SWITCHBOARD_NAME,
         source=source,
         key="find",
         kind="builtin",
-        description=models.HOUSE_DESCRIPTION,
+        description=models.SWITCHBOARD_DESCRIPTION,
     )
 
 
-def _matched(
+def _matched_files(
     folder: str, config: Config, environ: Mapping[str, str], source: str, warnings: list[ConfigWarning]
 ) -> list[str]:
     paths: dict[str, None] = {}
     for index, pattern in enumerate(config.discover_globs):
         home = environ.get("HOME", "") if pattern.startswith("~/") else ""
-        matched = globs.find(folder, home + pattern[1:] if home else pattern)
+        matched = globs.find_files(folder, home + pattern[1:] if home else pattern)
         if not matched and pattern not in DEFAULT_GLOBS:
             message = f"{pattern!r} matches no file. Correct or remove it; relative globs start at {folder}."
             warnings.append(ConfigWarning(source, f"discoverGlobs[{index}]", message))
@@ -91,79 +91,81 @@ def _matched(
     return list(paths)
 
 
-def _read_file(path: str, found: _Found) -> None:
+def _read_file(path: str, result: _Result) -> None:
     document = read_document(path)
     if document is None:
         # The file was matched a moment ago: it is gone, or a link that leads nowhere.
         document = Unreadable("leads nowhere. Remove the link, or put the file back.")
     folder, file_name = os.path.split(path)
     if isinstance(document, Unreadable):
-        found.mentioned.add(_fallback(folder, file_name))
-        found.warnings.append(ConfigWarning(path, "", f"{document.message} The file is skipped."))
+        result.mentioned.add(_fallback_name(folder, file_name))
+        result.warnings.append(ConfigWarning(path, "", f"{document.message} The file is skipped."))
     elif isinstance(document, dict) and "mcpServers" in document:
         servers = document["mcpServers"]
         if isinstance(servers, dict):
-            _read_map(servers, EntryLocation(path, "mcpServers", folder), found)
+            _read_map(servers, EntryLocation(path, "mcpServers", folder), result)
         else:
             message = "expected an object with one member per child. The file is skipped."
-            found.warnings.append(ConfigWarning(path, "mcpServers", message))
+            result.warnings.append(ConfigWarning(path, "mcpServers", message))
     else:
-        fallback = _fallback(folder, file_name)
+        fallback = _fallback_name(folder, file_name)
         own = document.get("name") if isinstance(document, dict) else None
-        found.mentioned.add(own if isinstance(own, str) else fallback)
-        spec = read_entry(document, EntryLocation(path, "", folder), found.warnings, fallback=fallback)
-        if spec is not None and spec.wraps and found.originals:
-            from switchboard_mcp.config.wrapped_children import original  # Only where children are wrapped.
+        result.mentioned.add(own if isinstance(own, str) else fallback)
+        spec = read_entry(document, EntryLocation(path, "", folder), result.warnings, fallback=fallback)
+        if spec is not None and spec.wraps and result.originals:
+            from switchboard_mcp.config.wrapped_children import (
+                read_original,
+            )  # Only where children are wrapped.
 
-            spec = original(spec, found.warnings)
-        _add(spec, found)
+            spec = read_original(spec, result.warnings)
+        _add(spec, result)
 
 
-def _read_map(servers: Mapping[str, object], place: EntryLocation, found: _Found) -> None:
-    found.mentioned.update(servers)
+def _read_map(servers: Mapping[str, object], location: EntryLocation, result: _Result) -> None:
+    result.mentioned.update(servers)
     for name, raw in servers.items():
-        own = EntryLocation(place.source, join(place.key, name), place.folder)
-        _add(read_entry(raw, own, found.warnings, name=name), found)
+        own = EntryLocation(location.source, join_key(location.key, name), location.folder)
+        _add(read_entry(raw, own, result.warnings, name=name), result)
 
 
-def _add(spec: ChildSpec | None, found: _Found) -> None:
+def _add(spec: ChildSpec | None, result: _Result) -> None:
     if spec is None:
         return
-    first = found.children.setdefault(spec.name, spec)
+    first = result.children.setdefault(spec.name, spec)
     if first is spec:
         return
     if spec.wraps == ELSEWHERE:
-        found.children[spec.name] = spec  # it stands for the other
+        result.children[spec.name] = spec  # it stands for the other
     elif first.wraps != ELSEWHERE:
         place = f"{first.source}: {first.key}" if first.key else first.source
         message = (
             f"a child named '{spec.name}' is already in {place}. This one is skipped; rename one of them."
         )
-        found.warnings.append(ConfigWarning(spec.source, spec.key or "name", message))
+        result.warnings.append(ConfigWarning(spec.source, spec.key or "name", message))
 
 
-def _fallback(folder: str, file_name: str) -> str:
+def _fallback_name(folder: str, file_name: str) -> str:
     if file_name in _PLAIN_NAMES:
         return os.path.basename(folder)
     return file_name.rpartition(".")[0].removesuffix(".mcp") or file_name
 
 
-def _look_at_variables(spec: ChildSpec, environ: Mapping[str, str], warnings: list[ConfigWarning]) -> None:
-    for gap in missing(spec, environ):
+def _check_variables(spec: ChildSpec, environ: Mapping[str, str], warnings: list[ConfigWarning]) -> None:
+    for gap in missing_variables(spec, environ):
         message = f"the variable {gap.variable} is not set. Set it where Switchboard is started; the child needs it."
         warnings.append(ConfigWarning(spec.source, gap.key, message))
-    for odd in foreign(spec):
+    for odd in unsupported_references(spec):
         message = (
             f"{odd.variable} is not filled in. Write ${{VAR}}, and set VAR where Switchboard is started."
         )
         warnings.append(ConfigWarning(spec.source, odd.key, message))
 
 
-def _look_at_suites(config: Config, source: str, found: _Found) -> None:
+def _check_suites(config: Config, source: str, result: _Result) -> None:
     for name in config.suites:
-        if name in found.children or name in found.mentioned:
+        if name in result.children or name in result.mentioned:
             continue
-        from switchboard_mcp.suites.fuzzy import meant  # Only for names that are wrong.
+        from switchboard_mcp.suites.fuzzy import did_you_mean  # Only for names that are wrong.
 
-        message = f"there is no child named '{name}'.{meant(name, found.children)}"
-        found.warnings.append(ConfigWarning(source, join("suites", name), message))
+        message = f"there is no child named '{name}'.{did_you_mean(name, result.children)}"
+        result.warnings.append(ConfigWarning(source, join_key("suites", name), message))

@@ -41,7 +41,7 @@ def read_bytes(path: str) -> bytes | Unreadable | None:
         first = os.read(descriptor, _CHUNK)
         if len(first) < _CHUNK:
             return first
-        return _rest(descriptor, first)
+        return _read_rest(descriptor, first)
     except OSError as problem:
         return Unreadable(f"cannot be read ({problem.strerror}). It must be a plain file.")
     finally:
@@ -84,7 +84,7 @@ def decode_toml(data: bytes) -> object | Unreadable:
         return Unreadable("is nested too deeply.")
 
 
-def join(path: str, name: str) -> str:
+def join_key(path: str, name: str) -> str:
     """The path of a member, quoted where a dot would mislead."""
     if not name or "." in name or not name.isprintable():
         return f"{path}[{name!r}]"
@@ -122,7 +122,7 @@ def _section(document: object, path: str, *, create: bool = False) -> dict[str, 
     return document if isinstance(document, dict) else None
 
 
-def _rest(descriptor: int, first: bytes) -> bytes | Unreadable:
+def _read_rest(descriptor: int, first: bytes) -> bytes | Unreadable:
     parts = [first]
     size = len(first)
     while part := os.read(descriptor, _CHUNK):
@@ -162,7 +162,7 @@ def _decode_relaxed(data: bytes) -> object | Unreadable:
     try:
         value: object = msgspec.json.decode(plain)
     except msgspec.DecodeError as problem:
-        return Unreadable(_broken(plain, str(problem)))
+        return Unreadable(_syntax_error(plain, str(problem)))
     except RecursionError:
         return Unreadable("is nested too deeply.")
     return value
@@ -175,7 +175,7 @@ def _blank(match: re.Match[bytes]) -> bytes:
     return re.sub(rb"[^\r\n]", b" ", found)
 
 
-def _broken(data: bytes, reason: str) -> str:
+def _syntax_error(data: bytes, reason: str) -> str:
     if "truncated" in reason:
         line, column = _position(data, len(data.rstrip()))
         return f"is not valid JSON: it ends too early, at line {line} column {column}. Close what is open."

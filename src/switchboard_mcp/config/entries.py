@@ -12,9 +12,9 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.config.documents import join
+from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.config.models import ChildEntry, ChildSpec, CommandSpec, ConfigWarning, Setting
-from switchboard_mcp.config.variables import all_text, strings
+from switchboard_mcp.config.variables import expandable_strings, joined_strings
 
 Kind = Literal["stdio", "http", "sse", "ws"]
 KINDS: dict[str, Kind] = {
@@ -54,7 +54,7 @@ class EntryLocation(Struct, frozen=True):
 
 def read_entry(
     raw: object,
-    place: EntryLocation,
+    location: EntryLocation,
     warnings: list[ConfigWarning],
     *,
     name: str | None = None,
@@ -67,33 +67,33 @@ def read_entry(
     try:
         entry = msgspec.convert(raw, ChildEntry)
     except msgspec.ValidationError as problem:
-        _refuse(raw, place, str(problem), warnings)
+        _warn_invalid(raw, location, str(problem), warnings)
         return None
     if entry.disabled or not entry.enabled:
         return None
     if name is None:
         name = fallback if entry.name is None else entry.name
-    spec = _spec(entry, name.strip(), place, warnings)
-    if spec is None or not _is_runnable(spec, place, warnings):
+    spec = _build_spec(entry, name.strip(), location, warnings)
+    if spec is None or not _is_runnable(spec, location, warnings):
         return None
-    _name_unknown_keys(raw, place, warnings)
-    _look_closer(spec, place, warnings)
+    _warn_unknown_keys(raw, location, warnings)
+    _warn_likely_mistakes(spec, location, warnings)
     return spec
 
 
-def _refuse(raw: object, place: EntryLocation, reason: str, warnings: list[ConfigWarning]) -> None:
-    from switchboard_mcp.config.validation_errors import mistakes  # Only for entries that are wrong.
+def _warn_invalid(raw: object, location: EntryLocation, reason: str, warnings: list[ConfigWarning]) -> None:
+    from switchboard_mcp.config.validation_errors import find_mistakes  # Only for entries that are wrong.
 
-    found = [(mistake.key, mistake.message) for mistake in mistakes(raw, ChildEntry)] or [("", reason)]
+    found = [(mistake.key, mistake.message) for mistake in find_mistakes(raw, ChildEntry)] or [("", reason)]
     for key, message in found:
-        path = ".".join(part for part in (place.key, key) if part)
-        warnings.append(_warning(place, path, f"{message} The child is skipped until this is corrected."))
+        path = ".".join(part for part in (location.key, key) if part)
+        warnings.append(_warning(location, path, f"{message} The child is skipped until this is corrected."))
 
 
-def _spec(
-    entry: ChildEntry, name: str, place: EntryLocation, warnings: list[ConfigWarning]
+def _build_spec(
+    entry: ChildEntry, name: str, location: EntryLocation, warnings: list[ConfigWarning]
 ) -> ChildSpec | None:
-    kind = _kind(entry, place, warnings)
+    kind = _transport_kind(entry, location, warnings)
     if kind is None:
         return None
     command = entry.command
@@ -104,8 +104,8 @@ def _spec(
         program, args, env = command or "", entry.args, entry.env
     return ChildSpec(
         name=name,
-        source=place.source,
-        key=place.key,
+        source=location.source,
+        key=location.key,
         kind=kind,
         command=program.strip(),
         args=args,
@@ -113,22 +113,22 @@ def _spec(
         url=entry.url.strip(),
         headers=entry.headers,
         oauth=entry.oauth,
-        cwd=os.path.normpath(os.path.join(place.folder, entry.cwd)) if entry.cwd else place.folder,
+        cwd=os.path.normpath(os.path.join(location.folder, entry.cwd)) if entry.cwd else location.folder,
         description=entry.description,
         switchboard_description=entry.switchboard_description,
         rpc_timeout_ms=entry.rpc_timeout_ms,
         nested=nested,
         # Only what `wrap` writes: a program, in a file of its own. Nothing else is treated as one of ours.
-        wraps=entry.wraps if kind == "stdio" and not place.key else "",
+        wraps=entry.wraps if kind == "stdio" and not location.key else "",
     )
 
 
-def _kind(entry: ChildEntry, place: EntryLocation, warnings: list[ConfigWarning]) -> Kind | None:
+def _transport_kind(entry: ChildEntry, location: EntryLocation, warnings: list[ConfigWarning]) -> Kind | None:
     if entry.type:
         kind = KINDS.get(entry.type)
         if kind is None:
             message = "unknown type; use stdio, http, sse or ws. The child is skipped."
-            warnings.append(_warning(place, join(place.key, "type"), message))
+            warnings.append(_warning(location, join_key(location.key, "type"), message))
         return kind
     if entry.command:
         return "stdio"
@@ -139,42 +139,52 @@ def _kind(entry: ChildEntry, place: EntryLocation, warnings: list[ConfigWarning]
     return "sse" if older else "http" if entry.url else "stdio"
 
 
-def _is_runnable(spec: ChildSpec, place: EntryLocation, warnings: list[ConfigWarning]) -> bool:
+def _is_runnable(spec: ChildSpec, location: EntryLocation, warnings: list[ConfigWarning]) -> bool:
     if not spec.name:
-        key, message = place.key or "name", "the name is empty; give the child a name. It is skipped."
+        key, message = location.key or "name", "the name is empty; give the child a name. It is skipped."
     elif spec.kind == "stdio" and not spec.command:
-        key = join(join(place.key, "command"), "cmd") if spec.nested else join(place.key, "command")
+        key = (
+            join_key(join_key(location.key, "command"), "cmd")
+            if spec.nested
+            else join_key(location.key, "command")
+        )
         what = "is missing" if spec.url else "and `url` are both missing"
         message = f"`command` {what}; name the program that starts the child. The child is skipped."
     elif spec.kind != "stdio" and not spec.url:
-        key = join(place.key, "url")
+        key = join_key(location.key, "url")
         message = f"`url` is missing, which a child of type {spec.kind} needs. The child is skipped."
     else:
         # No operating system takes these; said here, it names the key.
-        broken = [key for key, text in strings(spec) if "\0" in text] if "\0" in all_text(spec) else []
+        broken = (
+            [key for key, text in expandable_strings(spec) if "\0" in text]
+            if "\0" in joined_strings(spec)
+            else []
+        )
         broken += [
-            join(join(place.key, "env"), name) for name in spec.env if not name or set(name) & {"=", "\0"}
+            join_key(join_key(location.key, "env"), name)
+            for name in spec.env
+            if not name or set(name) & {"=", "\0"}
         ]
         if not broken:
             return True
         key, message = broken[0], "holds a NUL character, or is no name for a variable. The child is skipped."
-    warnings.append(_warning(place, key, message))
+    warnings.append(_warning(location, key, message))
     return False
 
 
-def _name_unknown_keys(raw: object, place: EntryLocation, warnings: list[ConfigWarning]) -> None:
+def _warn_unknown_keys(raw: object, location: EntryLocation, warnings: list[ConfigWarning]) -> None:
     if not isinstance(raw, dict):
         return
-    _name_unknown(raw, place.key, KNOWN_KEYS, place, warnings)
+    _warn_unknown(raw, location.key, KNOWN_KEYS, location, warnings)
     if isinstance(command := raw.get("command"), dict):
-        _name_unknown(command, join(place.key, "command"), COMMAND_KEYS, place, warnings)
+        _warn_unknown(command, join_key(location.key, "command"), COMMAND_KEYS, location, warnings)
 
 
-def _name_unknown(
+def _warn_unknown(
     raw: dict[str, object],
     path: str,
     known: frozenset[str],
-    place: EntryLocation,
+    location: EntryLocation,
     warnings: list[ConfigWarning],
 ) -> None:
     if raw.keys() <= known:
@@ -182,22 +192,25 @@ def _name_unknown(
     unknown = [key for key in raw if key not in known and key not in HOST_KEYS]
     if not unknown:
         return
-    from switchboard_mcp.config.validation_errors import unknown_key  # Only for entries that look wrong.
+    from switchboard_mcp.config.validation_errors import (
+        unknown_key_message,
+    )  # Only for entries that look wrong.
 
     warnings.extend(
-        _warning(place, join(path, key), f"{unknown_key(key, known)} It is ignored.") for key in unknown
+        _warning(location, join_key(path, key), f"{unknown_key_message(key, known)} It is ignored.")
+        for key in unknown
     )
 
 
-def _look_closer(spec: ChildSpec, place: EntryLocation, warnings: list[ConfigWarning]) -> None:
+def _warn_likely_mistakes(spec: ChildSpec, location: EntryLocation, warnings: list[ConfigWarning]) -> None:
     """Things that will probably fail later, while the child is kept."""
     if spec.kind == "stdio" and spec.url:
         message = "ignored, since there is a `command`; keep one of the two, or set `type`."
-        warnings.append(_warning(place, join(place.key, "url"), message))
+        warnings.append(_warning(location, join_key(location.key, "url"), message))
     first, space, _ = spec.command.partition(" ")
     if space and not spec.args and "/" not in first and "\\" not in first:
         message = "looks like a program and its arguments in one; put the arguments into `args`."
-        warnings.append(_warning(place, next(strings(spec))[0], message))
+        warnings.append(_warning(location, next(expandable_strings(spec))[0], message))
 
 
 def _as_text(value: Setting) -> str:
@@ -206,5 +219,5 @@ def _as_text(value: Setting) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def _warning(place: EntryLocation, key: str, message: str) -> ConfigWarning:
-    return ConfigWarning(place.source, key, message)
+def _warning(location: EntryLocation, key: str, message: str) -> ConfigWarning:
+    return ConfigWarning(location.source, key, message)

@@ -20,7 +20,7 @@ from switchboard_mcp.errors import SwitchboardError, refused
 JSON_NAME = "switchboard.config.json"
 TOML_NAME = "switchboard.config.toml"
 # A folder with one of these is a workspace.
-MARKS = (JSON_NAME, TOML_NAME, ".switchboard", "mcps")
+WORKSPACE_MARKERS = (JSON_NAME, TOML_NAME, ".switchboard", "mcps")
 # Deprecated settings, old to new. Each is accepted for one release, with a warning.
 RENAMED_KEYS = {"audit.whenImpossible": "audit.onError"}
 
@@ -38,7 +38,7 @@ def nearest_workspace(here: str) -> str:
             return here
         folders.append(above)
     for folder in folders:
-        owners = {_owner(os.path.join(folder, mark)) for mark in MARKS} - {None}
+        owners = {_owner(os.path.join(folder, mark)) for mark in WORKSPACE_MARKERS} - {None}
         if owners:
             return folder if owners | {owner} == {own} else here
     return here
@@ -67,13 +67,15 @@ def load_workspace(
         )
     source = find_config(folder, config_file)
     deprecated: list[ConfigWarning] = []
-    config = _with_builtin(read_config(source, deprecated) if source else Config())
+    config = _apply_mail_exposure(read_config(source, deprecated) if source else Config())
     children, warnings = discover(folder, config, environ, source=source, originals=originals)
     warnings = deprecated + warnings
     if any(spec.wraps for spec in children):
-        from switchboard_mcp.config.wrapped_children import adjusted  # Only where children are wrapped.
+        from switchboard_mcp.config.wrapped_children import (
+            adjust_for_wrappers,
+        )  # Only where children are wrapped.
 
-        config = adjusted(config, children)
+        config = adjust_for_wrappers(config, children)
     return Workspace(folder=folder, config=config, children=children, warnings=warnings, source=source)
 
 
@@ -111,25 +113,25 @@ def read_config(path: str, warnings: list[ConfigWarning] | None = None) -> Confi
     try:
         config = msgspec.convert(document, Config)
     except msgspec.ValidationError as problem:
-        raise _refused(path, document, str(problem)) from None
+        raise _invalid_file(path, document, str(problem)) from None
     for name, token in config.http.tokens.items():
         if isinstance(token, Token):
-            demand_profile(config, token.profile, f"{path}: http.tokens.{name}.profile")
+            require_profile(config, token.profile, f"{path}: http.tokens.{name}.profile")
     return config
 
 
-def demand_profile(config: Config, name: str, where: str) -> None:
+def require_profile(config: Config, name: str, where: str) -> None:
     """Refuse a profile that does not exist; an empty name is none."""
     if name and name not in config.profiles:
-        from switchboard_mcp.suites.fuzzy import meant  # Only for names that are wrong.
+        from switchboard_mcp.suites.fuzzy import did_you_mean  # Only for names that are wrong.
 
         raise _invalid(
-            f"{where}: there is no profile '{name}'.{meant(name, config.profiles)}",
+            f"{where}: there is no profile '{name}'.{did_you_mean(name, config.profiles)}",
             hint="Use a name that stands under `profiles` in the config.",
         )
 
 
-def _with_builtin(config: Config) -> Config:
+def _apply_mail_exposure(config: Config) -> Config:
     """How a built-in suite is shown can be set with what it is, and counts as if it stood under `suites`."""
     if not config.mail.enabled or config.mail.exposure == "suite":
         return config
@@ -139,10 +141,10 @@ def _with_builtin(config: Config) -> Config:
     return msgspec.structs.replace(config, suites={**config.suites, sections.MAIL_NAME: own})
 
 
-def _refused(path: str, document: object, reason: str) -> SwitchboardError:
-    from switchboard_mcp.config.validation_errors import mistakes  # Only for files that are wrong.
+def _invalid_file(path: str, document: object, reason: str) -> SwitchboardError:
+    from switchboard_mcp.config.validation_errors import find_mistakes  # Only for files that are wrong.
 
-    found = mistakes(document, Config)
+    found = find_mistakes(document, Config)
     if not found:
         return _invalid(f"{path}: {reason}")
     return _invalid("\n".join(str(ConfigWarning(path, mistake.key, mistake.message)) for mistake in found))

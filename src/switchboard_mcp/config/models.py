@@ -30,8 +30,8 @@ from switchboard_mcp.errors import Failure
 Milliseconds = Annotated[int, Meta(ge=1)]
 Setting = str | int | float | bool | None
 DEFAULT_GLOBS = (".switchboard/mcps/*/.mcp.json", "mcps/*/.mcp.json")
-HOUSE_NAME = "switchboard"  # of the built-in child that searches the others
-HOUSE_DESCRIPTION = (
+SWITCHBOARD_NAME = "switchboard"  # of the built-in child that searches the others
+SWITCHBOARD_DESCRIPTION = (
     "Find the subtool for a task over all suites, see how the suites are, and what went wrong last."
 )
 IntrospectionMode = Literal["summary", "full", "redacted", "signature"]

@@ -93,7 +93,7 @@ class MiddlewareUse(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     """What the factory is given."""
 
 
-def merged(limits: LimitSettings, over: LimitSettings | None) -> LimitSettings:
+def merge_limits(limits: LimitSettings, over: LimitSettings | None) -> LimitSettings:
     """The limits of one suite: its own, and those of all suites where it has none."""
     if over is None:
         return limits
@@ -133,7 +133,7 @@ class Token(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
 
 
 # Of a token that was taken away while Switchboard serves: its holder sees nothing, until the next start refuses it.
-NOBODY = "\0nobody"
+REVOKED_PROFILE = "\0nobody"
 
 
 def token_text(written: str | Token) -> str:
@@ -202,7 +202,7 @@ class BusSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
         return bool(self.url)
 
 
-def settled(settings: BusSettings, environ: Mapping[str, str], folder: str = "") -> BusSettings:
+def resolve_bus(settings: BusSettings, environ: Mapping[str, str], folder: str = "") -> BusSettings:
     """The settings with what the environment says, and with files as seen from the folder of the workspace."""
     url = environ.get(URL_VARIABLE, "").strip()
     if not url and settings.tls == BusTls():
@@ -214,10 +214,10 @@ def settled(settings: BusSettings, environ: Mapping[str, str], folder: str = "")
 
 
 # The smallest and quickest of Anthropic's models today; it picks a subtool and fills in arguments.
-MODEL = "claude-haiku-5-5"
-SUBTOOL = "natural_language"
+DEFAULT_MODEL = "claude-haiku-5-5"
+ASK_SUBTOOL = "natural_language"
 # How a wrapper tells Switchboard what a request has cost.
-USED = "notifications/switchboard/used"
+USAGE_NOTIFICATION = "notifications/switchboard/used"
 
 
 class AskSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -226,7 +226,7 @@ class AskSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     backend: Literal["auto", "api", "host"] = "auto"
     """Which model plans: `api` is Anthropic's, with a key; `host` is the host's own, through sampling; `auto` takes the
     API where a key is set, else the host's."""
-    model: str = MODEL
+    model: str = DEFAULT_MODEL
     """Model of the API."""
     base_url: str = ""
     """Address of the API, if not Anthropic's own."""

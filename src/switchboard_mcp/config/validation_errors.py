@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, inspect
 
-from switchboard_mcp.config.documents import join
+from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.suites.fuzzy import nearest
 
 
@@ -22,12 +22,12 @@ class ConfigMistake(Struct, frozen=True):
     message: str
 
 
-def mistakes(value: object, model: type) -> list[ConfigMistake]:
+def find_mistakes(value: object, model: type) -> list[ConfigMistake]:
     """Everything in `value` that `model` does not take, in the order of the document."""
     return list(_walk(value, inspect.type_info(model), ""))
 
 
-def unknown_key(name: str, known: Iterable[str]) -> str:
+def unknown_key_message(name: str, known: Iterable[str]) -> str:
     """What to say of a key that nobody knows."""
     known = list(known)
     if near := nearest(name, known, 1):
@@ -49,9 +49,9 @@ def _walk(value: object, kind: inspect.Type, path: str) -> Iterator[ConfigMistak
             yield from _walk(item, kind.item_type, f"{path}[{index}]")
     elif isinstance(kind, inspect.DictType) and isinstance(value, dict):
         for name, item in value.items():
-            yield from _walk(item, kind.value_type, join(path, str(name)))
+            yield from _walk(item, kind.value_type, join_key(path, str(name)))
     elif not _fits(value, kind):
-        yield ConfigMistake(path, _wrong(value, kind))
+        yield ConfigMistake(path, _message(value, kind))
 
 
 def _walk_union(value: object, kind: inspect.UnionType, path: str) -> Iterator[ConfigMistake]:
@@ -61,21 +61,21 @@ def _walk_union(value: object, kind: inspect.UnionType, path: str) -> Iterator[C
         if _same_shape(value, option):
             yield from _walk(value, option, path)
             return
-    yield ConfigMistake(path, _wrong(value, kind))
+    yield ConfigMistake(path, _message(value, kind))
 
 
 def _walk_struct(value: dict[str, object], kind: inspect.StructType, path: str) -> Iterator[ConfigMistake]:
     fields = {field.encode_name: field for field in kind.fields}
     for name, item in value.items():
-        where = join(path, str(name))
+        where = join_key(path, str(name))
         field = fields.get(name)
         if field is not None:
             yield from _walk(item, field.type, where)
         elif kind.forbid_unknown_fields:
-            yield ConfigMistake(where, unknown_key(name, fields))
+            yield ConfigMistake(where, unknown_key_message(name, fields))
     for name, field in fields.items():
         if field.required and name not in value:
-            yield ConfigMistake(join(path, name), f"missing; expected {_expected(field.type)}.")
+            yield ConfigMistake(join_key(path, name), f"missing; expected {_expected(field.type)}.")
 
 
 def _fits(value: object, kind: inspect.Type) -> bool:
@@ -121,7 +121,7 @@ def _is_one_of(value: object, options: Iterable[object]) -> bool:
     return any(type(value) is type(option) and value == option for option in options)
 
 
-def _wrong(value: object, kind: inspect.Type) -> str:
+def _message(value: object, kind: inspect.Type) -> str:
     if isinstance(kind, inspect.LiteralType) and isinstance(value, str):
         near = nearest(value, [str(option) for option in kind.values], 1)
         tail = f"; did you mean {_shown(near[0])}?" if near else "."

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, structs
 
-from switchboard_mcp.config.documents import join
+from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.redaction.redactor import is_secret_name
@@ -31,7 +31,7 @@ _NAMED_SECRET_LENGTH = 5
 _LINE_LENGTH = 16
 
 
-class Missing(Struct, frozen=True):
+class VariableUse(Struct, frozen=True):
     """A variable, and the key that asks for it."""
 
     key: str
@@ -40,13 +40,15 @@ class Missing(Struct, frozen=True):
 
 def expand(spec: ChildSpec, environ: Mapping[str, str]) -> ChildSpec | Failure:
     """The child with every variable filled in, or the failure that names what is missing."""
-    if "${" not in all_text(spec):
+    if "${" not in joined_strings(spec):
         return spec
-    if gaps := missing(spec, environ):
-        told = "; ".join(f"{gap.variable} ({spec.source}: {gap.key})" for gap in gaps)
+    if gaps := missing_variables(spec, environ):
+        listed = "; ".join(f"{gap.variable} ({spec.source}: {gap.key})" for gap in gaps)
         what = "this variable is" if len(gaps) == 1 else "these variables are"
         return failure(
-            "variable_missing", f"Child '{spec.name}' cannot start: {what} not set: {told}.", child=spec.name
+            "variable_missing",
+            f"Child '{spec.name}' cannot start: {what} not set: {listed}.",
+            child=spec.name,
         )
     return structs.replace(
         spec,
@@ -69,66 +71,66 @@ def fill(text: str, environ: Mapping[str, str]) -> str | list[str]:
     return gaps or _fill(text, environ)
 
 
-def missing(spec: ChildSpec, environ: Mapping[str, str]) -> list[Missing]:
+def missing_variables(spec: ChildSpec, environ: Mapping[str, str]) -> list[VariableUse]:
     """Variables that the child asks for, that have no default, and that are not set."""
     return [
-        Missing(key, reference[1])
+        VariableUse(key, reference[1])
         for key, reference in _references(spec)
         if reference[2] is None and reference[1] not in environ
     ]
 
 
-def wanted(spec: ChildSpec) -> list[Missing]:
+def used_variables(spec: ChildSpec) -> list[VariableUse]:
     """Every variable that the child asks for, set or not."""
-    return [Missing(key, reference[1]) for key, reference in _references(spec)]
+    return [VariableUse(key, reference[1]) for key, reference in _references(spec)]
 
 
 def _references(spec: ChildSpec) -> Iterator[tuple[str, re.Match[str]]]:
-    if "${" not in all_text(spec):
+    if "${" not in joined_strings(spec):
         return
-    for key, text in strings(spec):
+    for key, text in expandable_strings(spec):
         if "${" in text:
             for reference in re.finditer(_REFERENCE, text):
                 yield key, reference
 
 
-def foreign(spec: ChildSpec) -> list[Missing]:
+def unsupported_references(spec: ChildSpec) -> list[VariableUse]:
     """References in a form that only some hosts know, such as `${input:token}`. They stay as they are."""
-    if "${" not in all_text(spec):
+    if "${" not in joined_strings(spec):
         return []
     return [
-        Missing(key, reference[0])
-        for key, text in strings(spec)
+        VariableUse(key, reference[0])
+        for key, text in expandable_strings(spec)
         if "${" in text
         for reference in re.finditer(_FOREIGN, text)
     ]
 
 
-def strings(spec: ChildSpec) -> Iterator[tuple[str, str]]:
+def expandable_strings(spec: ChildSpec) -> Iterator[tuple[str, str]]:
     """Every text of a child in which variables count, with its key path in the file."""
-    inner = join(spec.key, "command") if spec.nested else spec.key
-    yield join(inner, "cmd") if spec.nested else join(spec.key, "command"), spec.command
+    inner = join_key(spec.key, "command") if spec.nested else spec.key
+    yield join_key(inner, "cmd") if spec.nested else join_key(spec.key, "command"), spec.command
     if spec.args:
-        key = join(inner, "args")
+        key = join_key(inner, "args")
         for index, text in enumerate(spec.args):
             yield f"{key}[{index}]", text
     if spec.env:
-        key = join(inner, "env")
+        key = join_key(inner, "env")
         for name, text in spec.env.items():
-            yield join(key, name), text
-    yield join(spec.key, "url"), spec.url
+            yield join_key(key, name), text
+    yield join_key(spec.key, "url"), spec.url
     if spec.headers:
-        key = join(spec.key, "headers")
+        key = join_key(spec.key, "headers")
         for name, text in spec.headers.items():
-            yield join(key, name), text
+            yield join_key(key, name), text
     if isinstance(spec.oauth, OAuthClient):
-        key = join(spec.key, "oauth")
-        yield join(key, "clientId"), spec.oauth.client_id
-        yield join(key, "clientSecret"), spec.oauth.client_secret
-    yield join(spec.key, "cwd"), spec.cwd
+        key = join_key(spec.key, "oauth")
+        yield join_key(key, "clientId"), spec.oauth.client_id
+        yield join_key(key, "clientSecret"), spec.oauth.client_secret
+    yield join_key(spec.key, "cwd"), spec.cwd
 
 
-def all_text(spec: ChildSpec) -> str:
+def joined_strings(spec: ChildSpec) -> str:
     """The same texts in one, to see at a glance that something is in none of them."""
     return "\n".join(
         (
@@ -142,23 +144,23 @@ def all_text(spec: ChildSpec) -> str:
     )
 
 
-def secrets(spec: ChildSpec, environ: Mapping[str, str]) -> list[str]:
+def secret_values(spec: ChildSpec, environ: Mapping[str, str]) -> list[str]:
     """Values of the child to register with the redactor: longest first, each once."""
     found: set[str] = set()
     for name, text in (*spec.env.items(), *spec.headers.items()):
         value = _fill(text, environ)
-        found.update(_worth_hiding(name, value))
+        found.update(_secrets_in(name, value))
         if name in spec.headers:
             # `Bearer abc`: the scheme is no secret, and the token may turn up without it.
-            found.update(_worth_hiding(name, value.rpartition(" ")[2]))
+            found.update(_secrets_in(name, value.rpartition(" ")[2]))
     if isinstance(spec.oauth, OAuthClient):
-        found.update(_worth_hiding("client_secret", _fill(spec.oauth.client_secret, environ)))
-    found.update(_in_args([_fill(text, environ) for text in spec.args]))
-    found.update(_in_address(_fill(spec.url, environ)))
-    for _, text in strings(spec):
+        found.update(_secrets_in("client_secret", _fill(spec.oauth.client_secret, environ)))
+    found.update(_secrets_in_args([_fill(text, environ) for text in spec.args]))
+    found.update(_secrets_in_url(_fill(spec.url, environ)))
+    for _, text in expandable_strings(spec):
         if "${" in text:
             for reference in re.finditer(_REFERENCE, text):
-                found.update(_worth_hiding(reference[1], environ.get(reference[1], "")))
+                found.update(_secrets_in(reference[1], environ.get(reference[1], "")))
     return sorted(found, key=lambda value: (-len(value), value))
 
 
@@ -167,11 +169,11 @@ def _fill(text: str, environ: Mapping[str, str]) -> str:
         return text
 
     def value(reference: re.Match[str]) -> str:
-        given = environ.get(reference[1])
+        value = environ.get(reference[1])
         default = reference[2]
         if default is None:
-            return reference[0] if given is None else given
-        return given or str(default)
+            return reference[0] if value is None else value
+        return value or str(default)
 
     return re.sub(_REFERENCE, value, text)
 
@@ -194,18 +196,18 @@ def _fill_path(text: str, environ: Mapping[str, str]) -> str:
     return os.path.normpath(os.path.join(_fill(base, environ) or os.sep, _fill("${" + rest, environ)))
 
 
-def _in_args(args: list[str]) -> Iterator[str]:
+def _secrets_in_args(args: list[str]) -> Iterator[str]:
     """What follows an option whose name says secret, in the same argument or in the next."""
     for text, following in zip(args, (*args[1:], ""), strict=False):
         name, equals, value = text.partition("=")
         if is_secret_name(name):
             if equals:
-                yield from _worth_hiding(name, value)
+                yield from _secrets_in(name, value)
             elif name.startswith("-") and not following.startswith("-"):
-                yield from _worth_hiding(name, following)
+                yield from _secrets_in(name, following)
 
 
-def _in_address(url: str) -> Iterator[str]:
+def _secrets_in_url(url: str) -> Iterator[str]:
     """Passwords in an address, and what stands in its query."""
     if "@" not in url and "?" not in url:
         return
@@ -222,7 +224,7 @@ def _in_address(url: str) -> Iterator[str]:
             yield value
 
 
-def _worth_hiding(name: str, value: str) -> Iterator[str]:
+def _secrets_in(name: str, value: str) -> Iterator[str]:
     value = value.strip()
     if "\n" in value:
         # Logs come line by line, so a key of many lines must be known line by line.

@@ -15,26 +15,28 @@ from switchboard_mcp.system import globs
 APPROVALS, LOCK = "switchboard.approvals.json", "switchboard.lock.json"
 
 
-def places(
+def watched_files(
     workspace: Workspace, config_file: str | None, environ: Mapping[str, str]
 ) -> dict[str, frozenset[str]]:
     """Folders, and the names or patterns in each that matter."""
-    found: dict[str, set[str]] = {}
+    watched: dict[str, set[str]] = {}
     if config_file is None:
-        found[workspace.folder] = {JSON_NAME, TOML_NAME, APPROVALS, LOCK}
+        watched[workspace.folder] = {JSON_NAME, TOML_NAME, APPROVALS, LOCK}
     else:
-        _add(found, os.path.abspath(config_file))
-        found.setdefault(workspace.folder, set()).update((APPROVALS, LOCK))
+        _add(watched, os.path.abspath(config_file))
+        watched.setdefault(workspace.folder, set()).update((APPROVALS, LOCK))
     for pattern in workspace.config.discover_globs:
         home = environ.get("HOME", "") if pattern.startswith("~/") else ""
-        for folder, part in globs.looked_at(workspace.folder, home + pattern[1:] if home else pattern):
-            found.setdefault(folder, set()).add(part)
+        for folder, part in globs.inspected_folders(
+            workspace.folder, home + pattern[1:] if home else pattern
+        ):
+            watched.setdefault(folder, set()).add(part)
     for source in {workspace.source, *(spec.source for spec in workspace.children)}:
         if source and os.path.islink(source):
-            _add(found, os.path.realpath(source))
-    return {folder: frozenset(names) for folder, names in found.items()}
+            _add(watched, os.path.realpath(source))
+    return {folder: frozenset(names) for folder, names in watched.items()}
 
 
-def _add(found: dict[str, set[str]], path: str) -> None:
+def _add(watched: dict[str, set[str]], path: str) -> None:
     folder, name = os.path.split(path)
-    found.setdefault(folder, set()).add(name)
+    watched.setdefault(folder, set()).add(name)

@@ -16,7 +16,7 @@ from switchboard_mcp.config.discover import ELSEWHERE
 from switchboard_mcp.config.documents import Unreadable, read_document
 from switchboard_mcp.config.entries import EntryLocation, read_entry
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
-from switchboard_mcp.config.sections import SUBTOOL, Expose
+from switchboard_mcp.config.sections import ASK_SUBTOOL, Expose
 from switchboard_mcp.suites.suite_names import suite_names
 
 FILE, ROLE_FILE = ".mcp.json", "CLAUDE.md"
@@ -24,7 +24,7 @@ ORIGINAL = "original/.mcp.json"
 MAX_ROLE_BYTES = 100_000
 
 
-def original(spec: ChildSpec, warnings: list[ConfigWarning]) -> ChildSpec | None:
+def read_original(spec: ChildSpec, warnings: list[ConfigWarning]) -> ChildSpec | None:
     """The child that a wrapper stands for; None where it is found elsewhere, or cannot be read."""
     if spec.wraps == ELSEWHERE:
         return None
@@ -41,7 +41,7 @@ def original(spec: ChildSpec, warnings: list[ConfigWarning]) -> ChildSpec | None
     )  # or wrappers would start each other for ever
 
 
-def adjusted(config: Config, children: list[ChildSpec]) -> Config:
+def adjust_for_wrappers(config: Config, children: list[ChildSpec]) -> Config:
     """The config as it counts in front of wrappers. Its rules are about the originals' subtools; wrappers hold to them.
 
     What a suite allows does not keep its wrapper from being asked. But a wrapper does not know who asks: a profile that
@@ -49,7 +49,7 @@ def adjusted(config: Config, children: list[ChildSpec]) -> Config:
     """
     wrapped = {spec.name for spec in children if spec.wraps}
     suites = {
-        name: replace(suite, expose=replace(suite.expose, allow=[*suite.expose.allow, SUBTOOL]))
+        name: replace(suite, expose=replace(suite.expose, allow=[*suite.expose.allow, ASK_SUBTOOL]))
         for name, suite in config.suites.items()
         if name in wrapped and suite.expose.allow
     }
@@ -57,22 +57,24 @@ def adjusted(config: Config, children: list[ChildSpec]) -> Config:
         (spec.name, suite.suite_name if (suite := config.suites.get(spec.name)) else "") for spec in children
     ]
     names = suite_names(configured)
-    meant = wrapped | {names[name] for name in wrapped}
+    keys = wrapped | {names[name] for name in wrapped}
     profiles = {
         name: replace(
             profile,
-            expose={key: _closed(rule) if key in meant else rule for key, rule in profile.expose.items()},
+            expose={key: _deny_ask(rule) if key in keys else rule for key, rule in profile.expose.items()},
         )
         for name, profile in config.profiles.items()
     }
     return replace(config, suites=config.suites | suites, profiles=profiles)
 
 
-def _closed(rule: Expose) -> Expose:
-    return replace(rule, deny=[*rule.deny, SUBTOOL]) if rule.deny and SUBTOOL not in rule.allow else rule
+def _deny_ask(rule: Expose) -> Expose:
+    return (
+        replace(rule, deny=[*rule.deny, ASK_SUBTOOL]) if rule.deny and ASK_SUBTOOL not in rule.allow else rule
+    )
 
 
-def own_folder(workspace: str, spec: ChildSpec) -> str:
+def wrapper_folder(workspace: str, spec: ChildSpec) -> str:
     """The folder where the wrapper of a child stands, or would."""
     folder, name = os.path.split(spec.source)
     if not spec.key and name == FILE and folder != workspace:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.supervisor import Supervisor
-from switchboard_mcp.config.models import HOUSE_NAME, Config, Workspace
+from switchboard_mcp.config.models import SWITCHBOARD_NAME, Config, Workspace
 from switchboard_mcp.config.sections import NO_LIMITS, token_profiles
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.gateway import Gateway
@@ -55,14 +55,14 @@ def attach_pipelines(
 
 def enable_switchboard_suite(config: Config, services: ChildContext) -> None:
     """The switchboard suite, where it is on, and what it remembers."""
-    if config.find.enabled and HOUSE_NAME not in services.builtin_apps:
+    if config.find.enabled and SWITCHBOARD_NAME not in services.builtin_apps:
         from switchboard_mcp.children.recent_errors import RecentErrors
         from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
 
         services.recent_errors = RecentErrors(services.loop.time)
         services.builtin_apps = {
             **services.builtin_apps,
-            HOUSE_NAME: SwitchboardServer(services.recent_errors),
+            SWITCHBOARD_NAME: SwitchboardServer(services.recent_errors),
         }
 
 
@@ -80,7 +80,7 @@ def apply_views(
         from switchboard_mcp.gateway.suites.refused_suite import govern
 
         govern(gateway, config, workspace.absent, disabled)
-    server = services.builtin_apps.get(HOUSE_NAME)
+    server = services.builtin_apps.get(SWITCHBOARD_NAME)
     if server is not None:
         from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
 

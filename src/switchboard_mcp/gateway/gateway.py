@@ -40,7 +40,7 @@ from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.framing import Noise, Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.protocol.message_meta import Meta
-from switchboard_mcp.suites.suite_arguments import settle
+from switchboard_mcp.suites.suite_arguments import normalize
 from switchboard_mcp.transport.rpc import UNREADABLE, Cancelled, Peer
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Gateway:
             self._receive_general(session, channel, data)
             return
         try:
-            arguments = settle(params.arguments, suite.source)
+            arguments = normalize(params.arguments, suite.source)
             if type(arguments) is Failure:  # for Structs much faster than isinstance
                 refuse_call(session, channel, id, params.meta, arguments)
             else:

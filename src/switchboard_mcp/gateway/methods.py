@@ -161,7 +161,7 @@ def call_tool(gateway: Gateway, inbound: IncomingRequest) -> None:
         then = partial(_call_direct, gateway, inbound, params.name)
         when_tools_known(gateway, inbound, "tools/list", then)
         return
-    arguments = suite_arguments.read(params.arguments, suite.source)
+    arguments = suite_arguments.parse(params.arguments, suite.source)
     if isinstance(arguments, Failure):
         inbound.answer(tool_result(arguments))
         return

@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, Struct
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.resource_subscriptions import UPDATED
-from switchboard_mcp.config.sections import USED
+from switchboard_mcp.config.sections import USAGE_NOTIFICATION
 from switchboard_mcp.gateway.attribution import MessageOwner, owner_of, requests_in_flight
 from switchboard_mcp.gateway.session import ReplyChannel, Session, SubscribedResource, meets_level
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
@@ -74,7 +74,7 @@ class NotificationRouter:
         if method == "notifications/cancelled":
             if params is not UNSET:
                 self._broker.on_child_cancelled(peer, params)
-        elif method == USED and child.spec.wraps:
+        elif method == USAGE_NOTIFICATION and child.spec.wraps:
             if params is not UNSET:
                 self._gateway.record_ask_usage(child.name, params)
         elif method == "notifications/message" and params is not UNSET:

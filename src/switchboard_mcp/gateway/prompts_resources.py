@@ -62,7 +62,7 @@ def build_list(suites: Iterable[ChildSuite], kind: ListKind, extra: dict[str, Ra
     for suite in suites:
         governed = suite.child.inventory.governed
         for raw in suite.child.inventory.listed(kind.method):
-            entry = _decode_or_empty(sanitize.tool(raw) if governed else raw)
+            entry = _decode_or_empty(sanitize.clean_tool(raw) if governed else raw)
             own = message_meta.text_of(entry.get(kind.key))
             if own is None or not suite.access.permits(own):
                 continue

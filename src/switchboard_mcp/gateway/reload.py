@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.waiter import ReadyWaiter
-from switchboard_mcp.config.models import HOUSE_NAME, ChildSpec, Config, Workspace
-from switchboard_mcp.config.sections import NOBODY, Token, token_profiles, token_text
-from switchboard_mcp.config.watch_paths import places
+from switchboard_mcp.config.models import SWITCHBOARD_NAME, ChildSpec, Config, Workspace
+from switchboard_mcp.config.sections import REVOKED_PROFILE, Token, token_profiles, token_text
+from switchboard_mcp.config.watch_paths import watched_files
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.gateway import prompts_resources
 from switchboard_mcp.gateway.factory import (
@@ -110,7 +110,7 @@ class Reloader:
     async def _watch_files(self, workspace: Workspace) -> bool:
         """Watch where the files of a workspace are; whether that is somewhere else than before."""
         environ = self.runtime.services.environ
-        found = await asyncio.to_thread(places, workspace, self._config_file, environ)
+        found = await asyncio.to_thread(watched_files, workspace, self._config_file, environ)
         before, self._watched = self._watched, found
         self._watch.look_at(found)
         return before != found
@@ -189,13 +189,13 @@ def _tokens(current: Config, fresh: Config) -> dict[str, str | Token]:
     kept: dict[str, str | Token] = {}
     for name, written in current.http.tokens.items():
         text = token_text(written)
-        profile = profiles.get(name, "") if name in fresh.http.tokens else NOBODY
+        profile = profiles.get(name, "") if name in fresh.http.tokens else REVOKED_PROFILE
         kept[name] = Token(token=text, profile=profile) if profile else text
     return kept
 
 
 def _needs_restart(spec: ChildSpec) -> bool:
-    return spec.kind == "builtin" and spec.name != HOUSE_NAME
+    return spec.kind == "builtin" and spec.name != SWITCHBOARD_NAME
 
 
 def _is_broken(spec: ChildSpec, fresh: Workspace) -> bool:

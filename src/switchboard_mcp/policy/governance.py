@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct, structs
 
-from switchboard_mcp.config.approvals import approvals_file, platform_here, read_approvals, words
+from switchboard_mcp.config.approvals import approvals_path, current_platform, path_variables, read_approvals
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
-from switchboard_mcp.config.variables import expand, missing
+from switchboard_mcp.config.variables import expand, missing_variables
 from switchboard_mcp.errors import Failure, failure, refused
 from switchboard_mcp.policy.launch.file_inspector import FileInspector
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
@@ -72,18 +72,18 @@ def disabled(workspace: Workspace) -> Failure:
 def make_guard(workspace: Workspace, environ: Mapping[str, str]) -> LaunchPolicy:
     """The judge of a workspace. Raises `config_invalid` where settings or approvals cannot be used."""
     _check_settings(workspace)
-    file = approvals_file(workspace.folder)
+    file = approvals_path(workspace.folder)
     _check_owners(workspace, file)
     return LaunchPolicy(
         read_approvals(file),
         file,
         workspace.config.governance,
         workspace.folder,
-        words(workspace.folder, environ),
+        path_variables(workspace.folder, environ),
         environ,
         workspace.config.ask,
         workspace.source,
-        platform_here(),
+        current_platform(),
     )
 
 
@@ -103,7 +103,7 @@ def judge_child(spec: ChildSpec, guard: LaunchPolicy, look: FileInspector | None
     if spec.kind not in ("stdio", "http", "sse", "ws"):
         return None  # part of Switchboard itself
     # What is not set yet is no reason not to exist: the child says at its start what is missing.
-    unset = {gap.variable: "unset" for gap in missing(spec, guard.environ)}
+    unset = {gap.variable: "unset" for gap in missing_variables(spec, guard.environ)}
     filled = expand(spec, {**guard.environ, **unset} if unset else guard.environ)
     if isinstance(filled, Failure):
         return filled

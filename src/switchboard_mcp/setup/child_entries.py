@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from switchboard_mcp.config import sections
 from switchboard_mcp.config.entries import EntryLocation, read_entry
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
-from switchboard_mcp.config.variables import secrets
+from switchboard_mcp.config.variables import secret_values
 from switchboard_mcp.errors import refused
 from switchboard_mcp.redaction.redactor import Redactor, is_secret_name
 from switchboard_mcp.setup.descriptions import find_known_server
@@ -141,7 +141,7 @@ def server_from_spec(spec: ChildSpec, config: Config, workspace: str) -> HostSer
 def redacted_target(server: HostServer) -> str:
     """What a server runs or where it is, with secrets masked."""
     redactor = Redactor()
-    for value in secrets(_to_spec(server), {}):
+    for value in secret_values(_to_spec(server), {}):
         redactor.register(value)
     words = [server.command, *server.args] if server.kind == "stdio" else [server.url]
     masked = (
@@ -176,7 +176,7 @@ def _iter_literal_secrets(server: HostServer) -> Iterator[LiteralSecret]:
         masked = Redactor().text(value)
         if masked != value and not _REFERENCE.search(value) and "://" not in value:
             yield LiteralSecret("args", "SECRET", value)
-    for value in secrets(_to_spec(HostServer(kind="http", url=server.url)), {}):
+    for value in secret_values(_to_spec(HostServer(kind="http", url=server.url)), {}):
         if not _REFERENCE.search(value):
             yield LiteralSecret("url", "SECRET", value)
 

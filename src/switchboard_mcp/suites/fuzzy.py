@@ -30,20 +30,20 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     # Loaded only when a name was wrong.
     from difflib import SequenceMatcher
 
-    asked = _plain(name)
-    if not asked:
+    plain_name = _plain(name)
+    if not plain_name:
         return []
-    asked_words = frozenset(map(stem, words(name)))
-    matcher = SequenceMatcher(None, "", asked, autojunk=False)
+    name_words = frozenset(map(stem, words(name)))
+    matcher = SequenceMatcher(None, "", plain_name, autojunk=False)
     scored: list[tuple[float, str]] = []
     for candidate in dict.fromkeys(known):
         plain = _plain(candidate)
         if not plain:
             continue
-        score = _closeness(asked, plain)
+        score = _closeness(plain_name, plain)
         named = frozenset(map(stem, words(candidate)))
-        if score < 2 and asked_words and named:
-            score = max(score, len(named & asked_words) / len(named | asked_words) * 1.5)
+        if score < 2 and name_words and named:
+            score = max(score, len(named & name_words) / len(named | name_words) * 1.5)
         if score < 1:
             matcher.set_seq1(plain)
             if matcher.real_quick_ratio() >= SIMILAR and matcher.quick_ratio() >= SIMILAR:
@@ -54,7 +54,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     return [candidate for _, candidate in scored[:count]]
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A question to put after what says that there is no such name; empty when nothing is near."""
     near = nearest(name, known)
     return f" Did you mean {' or '.join(near)}?" if near else ""
@@ -64,11 +64,11 @@ def _plain(name: str) -> str:
     return "".join(character for character in name.casefold() if character.isalnum())
 
 
-def _closeness(asked: str, plain: str) -> float:
+def _closeness(name: str, plain: str) -> float:
     """3 for the same letters, 1 to 2 for one name inside the other, else 0."""
-    if asked == plain:
+    if name == plain:
         return 3.0
-    short, long = sorted((asked, plain), key=len)
+    short, long = sorted((name, plain), key=len)
     if len(short) < 3 or short not in long:
         return 0.0
     return 1 + len(short) / len(long) - (0 if long.startswith(short) else 0.1)

@@ -112,22 +112,22 @@ class _Plan(Struct, frozen=True):
 def answer(
     child: str,
     tools: Sequence[ToolView],
-    ask: IntrospectRequest,
+    request: IntrospectRequest,
     settings: IntrospectSettings,
     instructions: str = "",
 ) -> bytes | Failure:
     """The introspect answer as compact JSON, or why there is none."""
-    if ask.verbosity and ask.verbosity not in VERBOSITIES:
+    if request.verbosity and request.verbosity not in VERBOSITIES:
         allowed = ", ".join(VERBOSITIES)
-        message = f"Child {child!r}: verbosity is one of {allowed}, not {ask.verbosity!r}."
+        message = f"Child {child!r}: verbosity is one of {allowed}, not {request.verbosity!r}."
         return failure("bad_arguments", message, child=child, hint="Use one of these, or leave it out.")
-    if ask.subtool:
-        return _one(child, tools, ask.subtool, settings)
-    plan = _plan(child, tools, ask, settings)
+    if request.subtool:
+        return _one(child, tools, request.subtool, settings)
+    plan = _plan(child, tools, request, settings)
     if isinstance(plan, Failure):
         return plan
     if not plan.tools:
-        return _nothing(tools, plan, instructions)
+        return _no_tools(tools, plan, instructions)
     return _Pages(plan, settings, instructions if plan.start == 0 else "").best()
 
 
@@ -148,21 +148,21 @@ def _one(child: str, tools: Sequence[ToolView], name: str, settings: IntrospectS
 
 
 def _plan(
-    child: str, tools: Sequence[ToolView], ask: IntrospectRequest, settings: IntrospectSettings
+    child: str, tools: Sequence[ToolView], request: IntrospectRequest, settings: IntrospectSettings
 ) -> _Plan | Failure:
-    place = _Place(query=ask.query)
-    if ask.cursor:
-        read = _read_cursor(ask.cursor)
-        if read is None or (ask.query and ask.query != read.query):
+    place = _Place(query=request.query)
+    if request.cursor:
+        read = _read_cursor(request.cursor)
+        if read is None or (request.query and request.query != read.query):
             return _bad_cursor(child, "It is not one this suite gave for this question.")
         place = read
     chosen: Sequence[ToolView] = tools
     if place.query.strip():
         documents = [(tool.name, tool.description) for tool in tools]
         chosen = [tools[index] for index in rank(place.query, documents, QUERY_FLOOR)]
-    if ask.cursor and (place.stamp != _stamp(chosen) or place.start >= len(chosen)):
+    if request.cursor and (place.stamp != _stamp(chosen) or place.start >= len(chosen)):
         return _bad_cursor(child, "The child's tools have changed since it was given.")
-    detail = ask.verbosity or place.detail or ("full" if settings.mode == "full" else "")
+    detail = request.verbosity or place.detail or ("full" if settings.mode == "full" else "")
     budget = PAGE_TOKENS if detail else min(settings.budget_tokens, PAGE_TOKENS)
     if settings.mode == "redacted":
         levels = (REDACTED,) if detail else (REDACTED, *(step for step in LADDER if step.detail == "names"))
@@ -170,7 +170,7 @@ def _plan(
         levels = (FORCED[detail],)
     else:
         levels = LADDER[1:] if settings.mode == "signature" else LADDER
-    if ask.cursor and not detail:
+    if request.cursor and not detail:
         levels = (PAGED,)
     return _Plan(chosen, levels, bool(detail), budget, place.query, place.start)
 
@@ -288,7 +288,7 @@ def _decoded(tool: ToolView) -> object:
     return decoded
 
 
-def _nothing(tools: Sequence[ToolView], plan: _Plan, instructions: str) -> bytes:
+def _no_tools(tools: Sequence[ToolView], plan: _Plan, instructions: str) -> bytes:
     tail: dict[str, object] = {"detail": plan.levels[0].detail}
     if tools:
         tail["more"] = f"No tool matches this query. Without query: all {len(tools)}."

@@ -66,7 +66,7 @@ def clean(text: str) -> str:
     return _without_void(_compiled(f"({_JOINERS})|[{_HIDDEN}]").sub(r"\1", text))
 
 
-def shown(text: str, limit: int = DESCRIPTION_CHARS) -> str:
+def for_model(text: str, limit: int = DESCRIPTION_CHARS) -> str:
     """The text as a model may read it: clean, and at most so long. A cut shows as `…`."""
     whole = len(text) <= 4 * limit
     text = clean(text if whole else text[: 4 * limit])  # what is cut off anyway need not be looked at
@@ -79,7 +79,7 @@ def shown(text: str, limit: int = DESCRIPTION_CHARS) -> str:
     return cut[:end].rstrip() + ELLIPSIS
 
 
-def escaped(text: str) -> str:
+def escape_hidden(text: str) -> str:
     """JSON with what is hidden in it written as escapes: the same to a program, and plain to see for a person."""
     return _compiled(f"[{_HIDDEN}]").sub(_escape, text)
 
@@ -111,20 +111,20 @@ def is_plain(raw: Raw) -> bool:
     return not quoted and max(map(len, data.split(b'"'))) <= (TITLE_CHARS if titled else DOC_CHARS)
 
 
-def schema(raw: Raw) -> Raw:
+def clean_schema(raw: Raw) -> Raw:
     """A schema with every doc in it as a model may read it; the same object where there is nothing to do."""
     if is_plain(raw):
         return raw
     data = bytes(raw)
     try:
         before = msgspec.json.decode(data)
-        after = _schema(before, 0)
+        after = _clean_node(before, 0)
         return raw if after is before else Raw(msgspec.json.encode(after))
     except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
         return UNREADABLE  # else one broken character would be a way around all of this
 
 
-def tool(raw: Raw) -> Raw:
+def clean_tool(raw: Raw) -> Raw:
     """A whole tool, prompt or resource for a list that a model reads all the time."""
     try:
         members = msgspec.json.decode(raw, type=dict[str, Raw])
@@ -132,10 +132,10 @@ def tool(raw: Raw) -> Raw:
             if name in members:
                 text = msgspec.json.decode(members[name])
                 if isinstance(text, str):
-                    members[name] = Raw(msgspec.json.encode(shown(text, limit)))
+                    members[name] = Raw(msgspec.json.encode(for_model(text, limit)))
         for name in ("inputSchema", "outputSchema"):
             if name in members:
-                members[name] = schema(members[name])
+                members[name] = clean_schema(members[name])
         if "annotations" in members:
             members["annotations"] = _annotations(members["annotations"])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -146,11 +146,11 @@ def tool(raw: Raw) -> Raw:
 def _annotations(raw: Raw) -> Raw:
     hints = msgspec.json.decode(raw)
     if isinstance(hints, dict) and isinstance(hints.get("title"), str):
-        return Raw(msgspec.json.encode({**hints, "title": shown(hints["title"], TITLE_CHARS)}))
+        return Raw(msgspec.json.encode({**hints, "title": for_model(hints["title"], TITLE_CHARS)}))
     return raw
 
 
-def _schema(node: object, depth: int) -> object:
+def _clean_node(node: object, depth: int) -> object:
     """The same object where nothing in it had to be changed."""
     if not isinstance(node, dict) or depth > MAX_DEPTH:
         return node
@@ -160,19 +160,25 @@ def _schema(node: object, depth: int) -> object:
         if isinstance(value, str):
             limit = _PROSE.get(key)
             if limit is not None:
-                done = shown(value, limit)
+                done = for_model(value, limit)
         elif isinstance(value, dict):
-            done = _map(value, depth) if key in MAPS else _schema(value, depth + 1) if key in ONE else value
+            done = (
+                _clean_map(value, depth)
+                if key in MAPS
+                else _clean_node(value, depth + 1)
+                if key in ONE
+                else value
+            )
         elif isinstance(value, list) and key in MANY:
-            parts = [_schema(one, depth + 1) for one in value]
+            parts = [_clean_node(one, depth + 1) for one in value]
             done = value if all(one is other for one, other in zip(parts, value, strict=True)) else parts
         if done is not value:
             changed[key] = done
     return {**node, **changed} if changed else node
 
 
-def _map(members: dict[str, object], depth: int) -> object:
-    done = {name: _schema(one, depth + 1) for name, one in members.items()}
+def _clean_map(members: dict[str, object], depth: int) -> object:
+    done = {name: _clean_node(one, depth + 1) for name, one in members.items()}
     return members if all(done[name] is one for name, one in members.items()) else done
 
 

@@ -139,7 +139,7 @@ class Weight(Struct, frozen=True):
         return 0 < self.flat <= self.expected
 
 
-def weigh(server: ServerTools, count: Count, settings: IntrospectSettings) -> Weight:
+def measure_weight(server: ServerTools, count: Count, settings: IntrospectSettings) -> Weight:
     """What one server costs, flat and behind a suite."""
     flat = [count(tool) for tool in flat_listing(server.tools)]
     suite = count(server.descriptor)
@@ -155,8 +155,8 @@ class _Detail(Struct):
     detail: str = ""
 
 
-def _answer(server: ServerTools, ask: IntrospectRequest, settings: IntrospectSettings) -> bytes:
-    answer = introspect.answer(server.name, server.tools, ask, settings, server.instructions)
+def _answer(server: ServerTools, request: IntrospectRequest, settings: IntrospectSettings) -> bytes:
+    answer = introspect.answer(server.name, server.tools, request, settings, server.instructions)
     assert isinstance(answer, bytes)  # there is neither a cursor nor a name in what is asked
     return answer
 

@@ -53,7 +53,7 @@ def compact(schema: object) -> object:
     """The same schema without what carries nothing for a caller. What is no schema comes back as it is."""
     if not isinstance(schema, dict):
         return schema
-    return _Writer(schema).whole()
+    return _Compactor(schema).whole()
 
 
 def pointer(ref: object) -> tuple[str, ...] | None:
@@ -82,7 +82,7 @@ def resolve(root: object, path: tuple[str, ...]) -> object:
     return found
 
 
-class _Survey(Struct):
+class _Inspection(Struct):
     """What has to be known of the whole document before any part of it may change."""
 
     uses: dict[tuple[str, ...], int]  # definition → references to it or into it
@@ -92,8 +92,8 @@ class _Survey(Struct):
     draft_bound: bool = False
 
 
-def _survey(root: dict[str, Any]) -> _Survey:
-    seen = _Survey({})
+def _inspect(root: dict[str, Any]) -> _Inspection:
+    seen = _Inspection({})
     stack: list[Any] = [root]
     while stack:
         node = stack.pop()
@@ -113,7 +113,7 @@ def _survey(root: dict[str, Any]) -> _Survey:
     return seen
 
 
-def _note_reference(seen: _Survey, node: dict[str, Any], ref: str) -> None:
+def _note_reference(seen: _Inspection, node: dict[str, Any], ref: str) -> None:
     path = pointer(ref)
     if path is None:
         seen.by_name = True
@@ -125,12 +125,12 @@ def _note_reference(seen: _Survey, node: dict[str, Any], ref: str) -> None:
         seen.draft_bound = True
 
 
-class _Writer:
+class _Compactor:
     """Writes one document anew. Definitions are written last, when it is known which are still referred to."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self.root = root
-        self.seen = _survey(root)
+        self.seen = _inspect(root)
         draft = str(root.get("$schema", DEFAULT_DRAFT)).rstrip("#")
         known = draft.endswith(KNOWN_DRAFTS)
         self.keeps_draft = not draft.endswith(DEFAULT_DRAFT) and (self.seen.draft_bound or not known)

@@ -14,7 +14,7 @@ from math import log
 
 from msgspec import Struct
 
-from switchboard_mcp.suites.text_analysis import kin, meaningful, stem, words
+from switchboard_mcp.suites.text_analysis import meaningful, stem, synonyms, words
 
 # How much a word counts by where it stands; the first sentence of a description says what the tool is for.
 WEIGHTS = {"name": 3.0, "server": 1.0, "first": 1.0, "rest": 0.5, "parameters": 0.4, "about": 0.1}
@@ -131,7 +131,7 @@ class Index:
         group = {word: 1.0} if word in self._postings else self._near(word)
         # A near word that happens to be rarer than the one that was said must not count for more.
         most = self._rarity.get(word)
-        for other in kin().get(word, ()):
+        for other in synonyms().get(word, ()):
             if other in self._postings:
                 share = 1.0 if most is None else min(1.0, most / self._rarity[other])
                 group.setdefault(other, KIN_WORTH * share)

@@ -41,34 +41,34 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
 
-def read(arguments: Raw | UnsetType, child: str) -> SuiteCall | Failure:
+def parse(arguments: Raw | UnsetType, child: str) -> SuiteCall | Failure:
     """The call a host means."""
     if arguments is UNSET:
         return _no_action(child)
-    given = _decode_given(bytes(arguments), child)
-    return given if isinstance(given, Failure) else settle(given, child)
+    call = _decode_call(bytes(arguments), child)
+    return call if isinstance(call, Failure) else normalize(call, child)
 
 
-def settle(given: SuiteCall, child: str) -> SuiteCall | Failure:
+def normalize(call: SuiteCall, child: str) -> SuiteCall | Failure:
     """The call a host means by arguments that are read already. Changes `given`, which is right as a rule."""
-    if given.action not in ADVERTISED:
-        action = ACTIONS.get(given.action or given.op)
+    if call.action not in ADVERTISED:
+        action = ACTIONS.get(call.action or call.op)
         if action is None:
-            return _unwrap_whole(given, child)
-        given.action = action
-    if given.args is UNSET:
-        given.args = NO_ARGS if given.arguments is UNSET else given.arguments
-    args = bytes(given.args)
+            return _unwrap_call(call, child)
+        call.action = action
+    if call.args is UNSET:
+        call.args = NO_ARGS if call.arguments is UNSET else call.arguments
+    args = bytes(call.args)
     if args[0] != OPENING_BRACE:
-        if args == b"null" and given.arguments is not UNSET:
-            args = bytes(given.arguments)
-        repaired = _repair_args(args, child, given.subtool)
+        if args == b"null" and call.arguments is not UNSET:
+            args = bytes(call.arguments)
+        repaired = _repair_args(args, child, call.subtool)
         if isinstance(repaired, Failure):
             return repaired
-        given.args = Raw(repaired)
-    if not given.subtool and given.action == "call":
+        call.args = Raw(repaired)
+    if not call.subtool and call.action == "call":
         return failure("subtool_missing", f"A call to child '{child}' names no subtool.", child=child)
-    return given
+    return call
 
 
 def unwrap(args: bytes, properties: frozenset[str]) -> bytes:
@@ -83,7 +83,7 @@ def unwrap(args: bytes, properties: frozenset[str]) -> bytes:
         args = bytes(inner)
 
 
-def _decode_given(arguments: bytes, child: str) -> SuiteCall | Failure:
+def _decode_call(arguments: bytes, child: str) -> SuiteCall | Failure:
     try:
         return _decode(arguments)
     except (msgspec.DecodeError, RecursionError) as problem:
@@ -128,23 +128,23 @@ def _object_in(string: bytes) -> bytes:
     return held.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
-def _unwrap_whole(given: SuiteCall, child: str) -> SuiteCall | Failure:
+def _unwrap_call(call: SuiteCall, child: str) -> SuiteCall | Failure:
     """No known action: perhaps the whole call is wrapped once more, as in {"arguments": {"action": …}}."""
-    word = given.action or given.op
+    word = call.action or call.op
     if word:
-        told = msgspec.json.encode(word).decode()
+        shown = msgspec.json.encode(word).decode()
         return failure(
             "bad_arguments",
-            f'`action` for child \'{child}\' must be "introspect" or "call", not {told}.',
+            f'`action` for child \'{child}\' must be "introspect" or "call", not {shown}.',
             child=child,
         )
-    inner = bytes((given.arguments if given.arguments is not UNSET else given.args) or b"{}")
+    inner = bytes((call.arguments if call.arguments is not UNSET else call.args) or b"{}")
     if inner[:1] == b'"':
         inner = _object_in(inner)
-    if inner[:1] == b"{" and not given.subtool:
-        whole = _decode_given(inner, child)
+    if inner[:1] == b"{" and not call.subtool:
+        whole = _decode_call(inner, child)
         if isinstance(whole, SuiteCall) and (whole.action or whole.op):
-            return settle(whole, child)
+            return normalize(whole, child)
     return _no_action(child)
 
 

@@ -30,18 +30,18 @@ def suite_names(children: Sequence[tuple[str, str]], reserved: Iterable[str] = (
     for _, child, wanted, limit in claims:
         if child in names:
             continue
-        name = wanted if wanted not in taken else _marked(wanted, child, limit, taken)
+        name = wanted if wanted not in taken else _hashed(wanted, child, limit, taken)
         taken.add(name)
         names[child] = name
     return {child: names[child] for child, _ in children}
 
 
-def clear_of(taken: Container[str], name: str, child: str) -> str:
+def unique_tool_name(taken: Container[str], name: str, child: str) -> str:
     """A name that is not taken: the tool's own, else with its child's before it."""
     if name not in taken:
         return name
     wanted = _fitted(_allowed(f"{child}_{name}"), "", f"{child}\0{name}", MAX_LENGTH)
-    return wanted if wanted not in taken else _marked(wanted, f"{child}\0{name}", MAX_LENGTH, taken)
+    return wanted if wanted not in taken else _hashed(wanted, f"{child}\0{name}", MAX_LENGTH, taken)
 
 
 def _claim(child: str, configured: str) -> tuple[int, str, str, int]:
@@ -55,35 +55,35 @@ def _claim(child: str, configured: str) -> tuple[int, str, str, int]:
     if plain and plain == child and len(child) + len(SUFFIX) <= MAX_GENERATED:
         return 2, child, child + SUFFIX, MAX_GENERATED
     # A digit left over from a name in another script says nothing about the child.
-    told = plain if any(character.isalpha() for character in plain) else ""
-    return 3, child, _fitted(told, SUFFIX, child, MAX_GENERATED), MAX_GENERATED
+    base = plain if any(character.isalpha() for character in plain) else ""
+    return 3, child, _fitted(base, SUFFIX, child, MAX_GENERATED), MAX_GENERATED
 
 
 def _fitted(text: str, suffix: str, source: str, limit: int) -> str:
     """Text and suffix within the limit; what had to be cut, or has no usable character, is told apart by a mark."""
     if text and len(text) + len(suffix) <= limit:
         return text + suffix
-    return _with_mark(text or "child", suffix, _mark(source), limit)
+    return _with_hash(text or "child", suffix, _hash(source), limit)
 
 
-def _marked(wanted: str, child: str, limit: int, taken: Container[str]) -> str:
+def _hashed(wanted: str, child: str, limit: int, taken: Container[str]) -> str:
     """The wanted name with the child's mark, tried until it is free."""
     suffix = SUFFIX if wanted.endswith(SUFFIX) else ""
     text = wanted.removesuffix(SUFFIX)
     attempt = 0
     while True:
-        name = _with_mark(text, suffix, _mark(child + "\0" * attempt), limit)
+        name = _with_hash(text, suffix, _hash(child + "\0" * attempt), limit)
         if name not in taken:
             return name
         attempt += 1
 
 
-def _with_mark(text: str, suffix: str, mark: str, limit: int) -> str:
+def _with_hash(text: str, suffix: str, mark: str, limit: int) -> str:
     room = limit - len(mark) - len(suffix) - 1
     return f"{text[:room].rstrip('_-')}_{mark}{suffix}"
 
 
-def _mark(source: str) -> str:
+def _hash(source: str) -> str:
     """Six characters that stand for a text, the same on every machine and in every run."""
     return f"{crc32(source.encode('utf-8', 'surrogatepass')):08x}"[:6]
 

@@ -13,7 +13,7 @@ from functools import cache
 # Runs of capitals, capitalised or small words, numbers, and runs of any other letters.
 WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+"
 # What people say around a request, and what holds sentences together: neither tells one tool from another.
-EMPTY_WORDS = frozenset(
+STOP_WORDS = frozenset(
     "a about again all also am an and any are as at be been being both but by can could did do does doing don each few "
     "finally for from further give had has have he help her here him his how i if im in into is it its just know let "
     "like me more most my need no nor not now of off on once one only or other our out over own please same she should "
@@ -30,7 +30,7 @@ ENDINGS = tuple(
     ).split()
 )
 # Each line: words that tools and people use for nearly the same thing.
-KIN = """
+SYNONYMS = """
 create make add new generate build produce
 delete remove erase drop clear
 get fetch retrieve read obtain load show view
@@ -121,14 +121,14 @@ def stem(word: str) -> str:
 def meaningful(text: str) -> list[str]:
     """The words that say something; all of them where none does."""
     all_words = words(text)
-    return [word for word in all_words if word not in EMPTY_WORDS] or all_words
+    return [word for word in all_words if word not in STOP_WORDS] or all_words
 
 
 @cache
-def kin() -> Mapping[str, frozenset[str]]:
+def synonyms() -> Mapping[str, frozenset[str]]:
     """For a stem, the stems that mean nearly the same. Made when first asked for."""
     related: dict[str, set[str]] = {}
-    for line in KIN.split("\n"):
+    for line in SYNONYMS.split("\n"):
         stems = {stem(word) for word in line.split()}
         for one in stems:
             related.setdefault(one, set()).update(stems - {one})

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 _WILD = "*?["
 
 
-def find(folder: str, pattern: str) -> list[str]:
+def find_files(folder: str, pattern: str) -> list[str]:
     """Files that match, sorted by path. A relative pattern starts at `folder`."""
     root, parts = _split(folder, pattern)
     return sorted(set(_files(root, parts, 0))) if parts else []
 
 
-def looked_at(folder: str, pattern: str) -> Iterator[tuple[str, str]]:
+def inspected_folders(folder: str, pattern: str) -> Iterator[tuple[str, str]]:
     """Every folder that `find` looks into, and the part that names in it are held to; also such as are not there yet,
     where a folder above them is.
     """

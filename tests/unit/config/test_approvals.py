@@ -11,10 +11,10 @@ from switchboard_mcp.config.approvals import (
     Approval,
     Approvals,
     FilePin,
-    approvals_file,
+    approvals_path,
+    path_variables,
     read_approvals,
     render,
-    words,
     write_approvals,
 )
 from switchboard_mcp.errors import SwitchboardError
@@ -37,7 +37,7 @@ APPROVALS = Approvals(
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    path = approvals_file(str(tmp_path))
+    path = approvals_path(str(tmp_path))
     assert path.endswith("switchboard.approvals.json")
     write_approvals(path, APPROVALS)
     assert read_approvals(path) == APPROVALS
@@ -125,7 +125,10 @@ def test_a_mistake_is_named_with_file_and_key(tmp_path: Path, text: str, told: s
 
 
 def test_paths_of_workspace_and_home_read_the_same_everywhere() -> None:
-    here, there = words("/work/a", {"HOME": "/home/ada/"}), words("/srv/b", {"HOME": "/root"})
+    here, there = (
+        path_variables("/work/a", {"HOME": "/home/ada/"}),
+        path_variables("/srv/b", {"HOME": "/root"}),
+    )
     for path, written in [
         ("/work/a/x.js", "${workspace}/x.js"),
         ("/home/ada/.npm/x.js", "${home}/.npm/x.js"),
@@ -139,7 +142,7 @@ def test_paths_of_workspace_and_home_read_the_same_everywhere() -> None:
 
 
 def test_without_a_home_nothing_is_in_it() -> None:
-    assert words("/work", {}).fill("${home}/x") == "${home}/x"
+    assert path_variables("/work", {}).fill("${home}/x") == "${home}/x"
 
 
 def test_the_schema_refuses_what_reading_refuses() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.config import documents
-from switchboard_mcp.config.documents import Unreadable, decode_json, join, read_document
+from switchboard_mcp.config.documents import Unreadable, decode_json, join_key, read_document
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=20),
@@ -99,4 +99,4 @@ def test_a_file_without_permission_is_told(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_a_key_path_is_quoted_where_a_dot_would_mislead(path: str, name: str, joined: str) -> None:
-    assert join(path, name) == joined
+    assert join_key(path, name) == joined

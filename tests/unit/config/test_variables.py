@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.config.models import ChildSpec, OAuthClient
-from switchboard_mcp.config.variables import Missing, expand, foreign, secrets
+from switchboard_mcp.config.variables import VariableUse, expand, secret_values, unsupported_references
 from switchboard_mcp.errors import Failure
 
 ENVIRON = {"A": "one", "EMPTY": "", "HOME": "/home/u", "NESTED": "${A}"}
@@ -70,8 +70,8 @@ def test_the_client_of_a_login_is_filled_and_its_secret_hidden() -> None:
     assert expand(spec, environ) == child(
         oauth=OAuthClient(client_id="one", client_secret="sesame-1234", callback_port=1)
     )
-    assert "sesame-1234" in secrets(spec, environ)
-    assert secrets(child(oauth=OAuthClient(client_secret="plainly")), {}) == ["plainly"]
+    assert "sesame-1234" in secret_values(spec, environ)
+    assert secret_values(child(oauth=OAuthClient(client_secret="plainly")), {}) == ["plainly"]
 
 
 def test_a_folder_that_turns_out_absolute_is_not_put_under_the_workspace() -> None:
@@ -107,7 +107,10 @@ def test_all_missing_variables_are_named_at_once_by_their_place_in_the_file() ->
 
 def test_forms_of_other_hosts_are_recognised() -> None:
     spec = child(args=["${input:x}", "${A}"], env={"T": "${env:A}"})
-    assert foreign(spec) == [Missing("args[0]", "${input:x}"), Missing("env.T", "${env:A}")]
+    assert unsupported_references(spec) == [
+        VariableUse("args[0]", "${input:x}"),
+        VariableUse("env.T", "${env:A}"),
+    ]
 
 
 @given(st.text(), st.dictionaries(st.sampled_from(["A", "B"]), st.text()))
@@ -127,7 +130,7 @@ def test_any_text_is_filled_or_told_but_never_raises(text: str, environ: dict[st
     ],
 )
 def test_a_value_that_may_be_a_secret_is_registered(name: str, value: str) -> None:
-    assert secrets(child(env={name: value}), {}) == [value]
+    assert secret_values(child(env={name: value}), {}) == [value]
 
 
 @pytest.mark.parametrize(
@@ -149,20 +152,23 @@ def test_a_value_that_may_be_a_secret_is_registered(name: str, value: str) -> No
     ],
 )
 def test_a_value_that_is_plainly_none_is_not(name: str, value: str) -> None:
-    assert secrets(child(env={name: value}), {}) == []
+    assert secret_values(child(env={name: value}), {}) == []
 
 
 def test_the_password_in_an_address_is_registered_alone() -> None:
-    assert secrets(child(env={"DB": "postgres://user:pa55word@host/db"}), {}) == ["pa55word"]
+    assert secret_values(child(env={"DB": "postgres://user:pa55word@host/db"}), {}) == ["pa55word"]
 
 
 def test_a_header_is_registered_with_and_without_its_scheme() -> None:
-    assert secrets(child(headers={"Authorization": "Bearer abcdef12"}), {}) == ["Bearer abcdef12", "abcdef12"]
+    assert secret_values(child(headers={"Authorization": "Bearer abcdef12"}), {}) == [
+        "Bearer abcdef12",
+        "abcdef12",
+    ]
 
 
 def test_what_a_variable_brings_in_is_registered_wherever_it_is_used() -> None:
     spec = child(args=["--key=${API_TOKEN}"], env={"X": "${OTHER}"})
-    assert secrets(spec, {"API_TOKEN": "s3cr3t", "OTHER": "value-of-other-1"}) == [
+    assert secret_values(spec, {"API_TOKEN": "s3cr3t", "OTHER": "value-of-other-1"}) == [
         "value-of-other-1",
         "s3cr3t",
     ]
@@ -170,4 +176,4 @@ def test_what_a_variable_brings_in_is_registered_wherever_it_is_used() -> None:
 
 def test_a_value_of_many_lines_is_registered_line_by_line() -> None:
     key = "-----BEGIN X-----\nMIIEvQIBADANBgkq\nshort\n-----END X-----"
-    assert secrets(child(env={"K": key}), {}) == [key, "MIIEvQIBADANBgkq"]
+    assert secret_values(child(env={"K": key}), {}) == [key, "MIIEvQIBADANBgkq"]

@@ -17,7 +17,7 @@ from switchboard_mcp.suites.sanitize import (
     LISTED_CHARS,
     TITLE_CHARS,
     clean,
-    shown,
+    for_model,
 )
 
 HIDDEN = [
@@ -70,30 +70,30 @@ def test_what_misleads_the_eye_is_straightened(text: str, reads: str) -> None:
 )
 def test_an_honest_text_stays_as_it_is(text: str) -> None:
     assert clean(text) == text
-    assert shown(text) == text
+    assert for_model(text) == text
 
 
 @given(st.text(), st.integers(3, 50))
 def test_any_text_is_short_and_clean_and_stays_so(text: str, limit: int) -> None:
-    once = shown(text, limit)
+    once = for_model(text, limit)
     assert len(once) <= limit
-    assert shown(once, limit) == once
+    assert for_model(once, limit) == once
     assert not set(once) & (set(HIDDEN) - set("\u200c\u200d\ufe0f"))
 
 
 def test_an_oversized_text_ends_at_a_sentence_with_an_ellipsis() -> None:
     text = "One sentence of words. " * 10_000
-    cut = shown(text)
+    cut = for_model(text)
     assert len(cut) <= DESCRIPTION_CHARS
     assert cut.endswith("words. …")
 
 
 def test_a_text_that_begins_with_hidden_characters_without_end_says_that_it_is_cut() -> None:
-    assert shown("\u200b" * 100_000 + "Hello") == sanitize.ELLIPSIS
+    assert for_model("\u200b" * 100_000 + "Hello") == sanitize.ELLIPSIS
 
 
 def schema(value: dict[str, Any]) -> Any:
-    return json.loads(bytes(sanitize.schema(Raw(json.dumps(value).encode()))))
+    return json.loads(bytes(sanitize.clean_schema(Raw(json.dumps(value).encode()))))
 
 
 def test_docs_in_a_schema_are_cleaned_at_every_depth() -> None:
@@ -160,12 +160,12 @@ def test_a_schema_with_nothing_to_clean_is_the_same_object() -> None:
         },
     ):
         raw = Raw(json.dumps(value, ensure_ascii=False).encode())
-        assert sanitize.schema(raw) is raw
+        assert sanitize.clean_schema(raw) is raw
 
 
 @pytest.mark.parametrize("data", [b'{"title":"\\ud800\xe2\x80\x8b"}', b"[" * 5000])
 def test_a_schema_that_cannot_be_read_cannot_be_shown(data: bytes) -> None:
-    assert bytes(sanitize.schema(Raw(data))) == b'{"type":"object"}'
+    assert bytes(sanitize.clean_schema(Raw(data))) == b'{"type":"object"}'
 
 
 def test_numbers_beyond_64_bits_are_no_hindrance() -> None:
@@ -181,7 +181,7 @@ def test_a_listed_tool_is_cleaned_and_cut_as_a_whole() -> None:
         "annotations": {"title": "A\u200b", "readOnlyHint": True},
         "x": 1,
     }
-    cleaned = json.loads(bytes(sanitize.tool(Raw(json.dumps(tool).encode()))))
+    cleaned = json.loads(bytes(sanitize.clean_tool(Raw(json.dumps(tool).encode()))))
     assert cleaned["title"] == "Title"
     assert len(cleaned["description"]) <= LISTED_CHARS
     assert len(cleaned["inputSchema"]["properties"]["p"]["description"]) <= DOC_CHARS

@@ -16,10 +16,10 @@ from switchboard_mcp.suites.savings import (
     Weight,
     flat_listing,
     measure,
+    measure_weight,
     saving,
     session,
     summarise,
-    weigh,
 )
 from switchboard_mcp.suites.tokens import estimate
 
@@ -104,7 +104,7 @@ def test_a_weight_is_what_the_measurement_says() -> None:
         one = server("any", count, 12)
         measured, weight = (
             measure(one, estimate, IntrospectSettings()),
-            weigh(one, estimate, IntrospectSettings()),
+            measure_weight(one, estimate, IntrospectSettings()),
         )
         assert (weight.flat, weight.suite) == (measured.flat, measured.suite)
         assert weight.opening == measured.introspect + measured.lookup
@@ -128,5 +128,5 @@ def test_tools_are_listed_flat_where_that_costs_no_more_than_a_usual_session(
 
 
 def test_a_server_without_tools_weighs_nothing_but_its_suite_tool() -> None:
-    weight = weigh(server("empty", 0), estimate, IntrospectSettings())
+    weight = measure_weight(server("empty", 0), estimate, IntrospectSettings())
     assert (weight.flat, weight.opening, weight.flat_is_cheaper) == (0, 0.0, False)

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.suites.suite_arguments import SuiteCall, read, settle, unwrap
+from switchboard_mcp.suites.suite_arguments import SuiteCall, normalize, parse, unwrap
 
 ARGS = {"path": "/tmp/a b", "deep": {"n": [1, 2.5, None]}}
 
 
 def ask(value: object) -> SuiteCall | Failure:
     data = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return read(Raw(data), "files")
+    return parse(Raw(data), "files")
 
 
 def call(value: object) -> SuiteCall:
@@ -164,7 +164,7 @@ class TestIntrospect:
 
 class TestRefusals:
     def test_no_arguments_at_all(self) -> None:
-        asked = read(UNSET, "files")
+        asked = parse(UNSET, "files")
         assert isinstance(asked, Failure)
         assert asked.code == "bad_arguments"
         assert "needs `action`" in asked.message
@@ -270,7 +270,7 @@ class TestRefusals:
 class TestSettle:
     def test_what_is_right_already_stays_as_it_is(self) -> None:
         given = SuiteCall(action="call", subtool="read", args=Raw(b'{"a":1}'))
-        assert settle(given, "files") is given
+        assert normalize(given, "files") is given
 
 
 class TestUnwrap:

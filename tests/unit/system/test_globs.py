@@ -50,25 +50,25 @@ def tree(tmp_path: Path) -> Path:
     ],
 )
 def test_a_pattern_finds_these_files_in_this_order(tree: Path, pattern: str, found: list[str]) -> None:
-    assert globs.find(str(tree), pattern) == [str(tree / name) for name in found]
+    assert globs.find_files(str(tree), pattern) == [str(tree / name) for name in found]
 
 
 def test_an_absolute_pattern_does_not_start_at_the_folder(tree: Path) -> None:
-    assert globs.find("/nowhere", f"{tree}/mcps/a/.mcp.json") == [f"{tree}/mcps/a/.mcp.json"]
+    assert globs.find_files("/nowhere", f"{tree}/mcps/a/.mcp.json") == [f"{tree}/mcps/a/.mcp.json"]
 
 
 def test_a_parent_folder_can_be_named(tree: Path) -> None:
-    assert globs.find(str(tree / "mcps"), "../mcps/x1.json") == [f"{tree}/mcps/../mcps/x1.json"]
+    assert globs.find_files(str(tree / "mcps"), "../mcps/x1.json") == [f"{tree}/mcps/../mcps/x1.json"]
 
 
 def test_linked_folders_are_entered_by_a_star_but_not_by_two(tree: Path) -> None:
     (tree / "links").mkdir()
     (tree / "links/loop").symlink_to(tree)
     (tree / "links/a").symlink_to(tree / "mcps/a")
-    assert globs.find(str(tree), "links/*/.mcp.json") == [str(tree / "links/a/.mcp.json")]
-    assert globs.find(str(tree), "links/**/.mcp.json") == []
+    assert globs.find_files(str(tree), "links/*/.mcp.json") == [str(tree / "links/a/.mcp.json")]
+    assert globs.find_files(str(tree), "links/**/.mcp.json") == []
 
 
 def test_a_link_that_leads_nowhere_is_found_so_that_it_can_be_told(tree: Path) -> None:
     (tree / "mcps/empty/.mcp.json").symlink_to("gone")
-    assert str(tree / "mcps/empty/.mcp.json") in globs.find(str(tree), "mcps/*/.mcp.json")
+    assert str(tree / "mcps/empty/.mcp.json") in globs.find_files(str(tree), "mcps/*/.mcp.json")

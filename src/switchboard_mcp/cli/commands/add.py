@@ -40,7 +40,7 @@ from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 from switchboard_mcp.setup.journal import make_folders, make_private_folder, read, remove, write
 from switchboard_mcp.setup.paths import host_paths
 from switchboard_mcp.setup.plan import move_secrets
-from switchboard_mcp.suites.fuzzy import meant
+from switchboard_mcp.suites.fuzzy import did_you_mean
 from switchboard_mcp.system.atomic_write import GITIGNORE
 
 SEE_LIST = "`switchboard list` shows the children."
@@ -173,7 +173,7 @@ def _find(workspace: Workspace, name: str) -> tuple[str, str]:
         path = child_path(workspace.folder, name, home)
         if name == safe_name(name) and os.path.exists(path):
             return path, ""
-    message = f"There is no child '{name}' in {workspace.folder}.{meant(name, by_name)}"
+    message = f"There is no child '{name}' in {workspace.folder}.{did_you_mean(name, by_name)}"
     raise usage_error(message, SEE_LIST)
 
 

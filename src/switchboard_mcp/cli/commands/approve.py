@@ -26,7 +26,7 @@ from switchboard_mcp.policy.governance import make_guard
 from switchboard_mcp.policy.launch.approval import propose
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.redaction.redactor import Redactor
-from switchboard_mcp.suites.fuzzy import meant
+from switchboard_mcp.suites.fuzzy import did_you_mean
 
 # So much of a checksum is enough to compare by eye; the file has all of it.
 SHOWN_DIGITS = 16
@@ -93,7 +93,7 @@ def revoke(child: str, guard: LaunchPolicy, invocation: Invocation) -> int:
     """Take an approval back."""
     names = guard.approvals.names()
     if child not in names:
-        message = f"Child '{child}' is not approved in {guard.file}.{meant(child, names)}"
+        message = f"Child '{child}' is not approved in {guard.file}.{did_you_mean(child, names)}"
         raise usage_error(message, "`switchboard approve --list` shows what is.")
     _write(guard, guard.approvals.without(child))
     if invocation.as_json:
@@ -155,7 +155,7 @@ def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
     if name in by_name:
         return by_name[name]
     show_warnings(workspace.warnings, console)
-    message = f"There is no child '{name}' in {workspace.folder}.{meant(name, by_name)}"
+    message = f"There is no child '{name}' in {workspace.folder}.{did_you_mean(name, by_name)}"
     raise usage_error(message, "`switchboard approve --list` shows the children.")
 
 

@@ -26,7 +26,7 @@ from switchboard_mcp.cli.invocation import (
 from switchboard_mcp.cli.local_client import LocalClient, ToolResult, connected
 from switchboard_mcp.cli.result_view import show_result
 from switchboard_mcp.cli.toolbox import SuiteToolbox, load_originals
-from switchboard_mcp.config.wrapped_children import own_folder, read_role
+from switchboard_mcp.config.wrapped_children import read_role, wrapper_folder
 from switchboard_mcp.errors import refused
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.gateway.suites.tool_search import ToolSearch
@@ -69,7 +69,7 @@ async def gather(invocation: Invocation) -> tuple[bytes, AskRecord]:
                     consent=ShellConsent(invocation.console, suite.child.name, yes=invocation.args.yes),
                     settings=settings,
                     trusted=lambda subtool: False,
-                    role=read_role(own_folder(workspace.folder, suite.child.spec)),
+                    role=read_role(wrapper_folder(workspace.folder, suite.child.spec)),
                 )
                 request = AskRequest(query, invocation.args.context, invocation.args.dry_run)
                 return await run_request(request, party, lambda done, total, message: None)

@@ -18,7 +18,7 @@ from switchboard_mcp.bus.relay import BusRelay
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.config.sections import URL_VARIABLE, BusSettings, settled
+from switchboard_mcp.config.sections import URL_VARIABLE, BusSettings, resolve_bus
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail.store import remote_outbox
 from switchboard_mcp.mail.store.delivery_rules import load_rules
@@ -33,7 +33,7 @@ FOLLOW_S = 0.5
 def run(invocation: Invocation) -> int:
     """Do what was asked for."""
     workspace = load(invocation.options)
-    settings = settled(workspace.config.bus, os.environ, workspace.folder)
+    settings = resolve_bus(workspace.config.bus, os.environ, workspace.folder)
     if not settings.enabled:
         message = f"There is no bus: neither bus.url in the config nor {URL_VARIABLE} is set."
         hint = f'Add {{"bus": {{"url": "redis://HOST:6379"}}}}, or set {URL_VARIABLE}.'

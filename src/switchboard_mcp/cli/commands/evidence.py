@@ -12,7 +12,7 @@ from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.config.variables import secrets
+from switchboard_mcp.config.variables import secret_values
 from switchboard_mcp.errors import refused
 from switchboard_mcp.evidence import artifacts
 from switchboard_mcp.evidence.artifacts import FOLDER, METRICS, REPORT, STAMP, render, stamp
@@ -27,7 +27,7 @@ def run(invocation: Invocation) -> int:
     workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
     redactor = Redactor()
     for spec in workspace.children:
-        for secret in secrets(spec, os.environ):
+        for secret in secret_values(spec, os.environ):
             redactor.register(secret)
     gathered = collect(workspace, redactor, count_recorded_calls(workspace) if invocation.args.audit else {})
     folder = os.path.join(workspace.folder, invocation.args.out or FOLDER)

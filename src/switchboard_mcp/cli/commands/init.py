@@ -32,7 +32,7 @@ from switchboard_mcp.setup.paths import HostPaths, host_paths
 from switchboard_mcp.setup.plan import ExistingSetup, NewChild, Outcome, Plan, SetupOptions, decide, make_plan
 from switchboard_mcp.setup.references import ServerReference, find_references
 from switchboard_mcp.setup.revert import revert_interrupted
-from switchboard_mcp.suites.fuzzy import meant
+from switchboard_mcp.suites.fuzzy import did_you_mean
 
 Ask = Callable[[str], str]
 
@@ -115,7 +115,7 @@ def setup_options(invocation: Invocation, workspace: Workspace, enable: tuple[st
 def _host_names(named: Sequence[str]) -> list[str]:
     for name in named:
         if name not in BY_NAME and name != ANY_FILE.name:
-            message = f"init: there is no host '{name}'.{meant(name, BY_NAME)}"
+            message = f"init: there is no host '{name}'.{did_you_mean(name, BY_NAME)}"
             raise usage_error(message, f"Known are {', '.join(BY_NAME)}.")
     return list(named) or list(BY_NAME)
 

@@ -16,7 +16,7 @@ from switchboard_mcp.cli.console import Console, Styled, plural
 from switchboard_mcp.cli.invocation import Invocation, open_switchboard, show_no_children, show_warnings
 from switchboard_mcp.cli.top_view import COLOURS, format_duration, format_ms
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.config.sections import settled
+from switchboard_mcp.config.sections import resolve_bus
 from switchboard_mcp.server.http import server_info, status_endpoint
 from switchboard_mcp.server.http.status_endpoint import ChildStatus, ServerStatus
 
@@ -67,7 +67,7 @@ def run(invocation: Invocation) -> int:
 
 def _bus(workspace: Workspace) -> BusStatus | None:
     """How the relay of the workspace is, where there is a bus and one has run."""
-    if not settled(workspace.config.bus, os.environ).enabled:
+    if not resolve_bus(workspace.config.bus, os.environ).enabled:
         return None
     from switchboard_mcp.bus import relay_status  # Only where there is a bus.
 

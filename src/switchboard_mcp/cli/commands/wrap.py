@@ -21,8 +21,8 @@ from switchboard_mcp.cli.invocation import Invocation, find_child, own_command
 from switchboard_mcp.config.discover import ELSEWHERE
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
-from switchboard_mcp.config.sections import SUBTOOL
-from switchboard_mcp.config.wrapped_children import FILE, ORIGINAL, ROLE_FILE, own_folder
+from switchboard_mcp.config.sections import ASK_SUBTOOL
+from switchboard_mcp.config.wrapped_children import FILE, ORIGINAL, ROLE_FILE, wrapper_folder
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.setup.descriptions import find_known_server
 from switchboard_mcp.system.atomic_write import write_whole
@@ -30,7 +30,9 @@ from switchboard_mcp.system.atomic_write import write_whole
 # A request may wait for its model; the call that carries it must not end first.
 SPARE_MS = 60_000
 DESCRIPTIONS = "mcp-descriptions.json"
-HEAD = f"<!-- What the model behind `{SUBTOOL}` of '{{child}}' is told. Edit it as you like. ({{sum}}) -->"
+HEAD = (
+    f"<!-- What the model behind `{ASK_SUBTOOL}` of '{{child}}' is told. Edit it as you like. ({{sum}}) -->"
+)
 
 
 class WrapReport(Struct, frozen=True):
@@ -50,7 +52,7 @@ def run(invocation: Invocation) -> int:
         raise _refused(
             f"Child '{spec.name}' is wrapped already: {spec.source}.", "Edit its CLAUDE.md, or unwrap it."
         )
-    folder = own_folder(workspace.folder, spec)
+    folder = wrapper_folder(workspace.folder, spec)
     in_place = os.path.dirname(spec.source) == folder
     path = os.path.join(folder, FILE)
     _check_wrappable(path, spec, in_place=in_place)
@@ -214,7 +216,7 @@ def _wrapped_lines(spec: ChildSpec, folder: str, kept: list[str]) -> list[str]:
         " (it was there, and stays)." if kept else "."
     )
     return [
-        f"Child '{spec.name}' now takes sentences: call its subtool `{SUBTOOL}`.",
+        f"Child '{spec.name}' now takes sentences: call its subtool `{ASK_SUBTOOL}`.",
         role_line,
         f"`switchboard unwrap {spec.name}` puts everything back.",
     ]

@@ -26,8 +26,8 @@ from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.cli.local_client import LocalClient
 from switchboard_mcp.cli.toolbox import SuiteToolbox, load_originals
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.config.sections import SUBTOOL
-from switchboard_mcp.config.wrapped_children import own_folder, read_role
+from switchboard_mcp.config.sections import ASK_SUBTOOL
+from switchboard_mcp.config.wrapped_children import read_role, wrapper_folder
 from switchboard_mcp.errors import KNOWN_FAILURE, SwitchboardError, refused
 from switchboard_mcp.gateway.reload import Reloader
 from switchboard_mcp.inprocess.server_app import ClientIdentity, ToolTable
@@ -66,7 +66,7 @@ async def serve(invocation: Invocation, workspace: Workspace, log: Log, redactor
         asyncio.get_running_loop().add_signal_handler(number, done.set)
     (spec,) = workspace.children
     api = api_model(workspace.config.ask, os.environ)
-    role = read_role(own_folder(workspace.folder, spec))
+    role = read_role(wrapper_folder(workspace.folder, spec))
     async with running(workspace, log, redactor) as switchboard, attach_relay(switchboard) as relay:
         toolbox = SuiteToolbox(switchboard.gateway, spec.name, relay.connect)
         program = Wrapper(toolbox, workspace.config.ask, role=role, api=api)
@@ -149,7 +149,9 @@ async def attach_relay(switchboard: Switchboard) -> AsyncIterator[ClientRequestR
     """A host of the Switchboard in this process, that has not shaken hands yet."""
     ours, theirs = pair(asyncio.get_running_loop())
     session = switchboard.gateway.attach(theirs, lambda _session: None)
-    session.principal = SUBTOOL  # so that the record tells what was planned from what a host called itself
+    session.principal = (
+        ASK_SUBTOOL  # so that the record tells what was planned from what a host called itself
+    )
     try:
         yield ClientRequestRelay(ours, switchboard.services.start_task)
     finally:

@@ -25,8 +25,8 @@ from switchboard_mcp.cli.preflight import check_all
 from switchboard_mcp.cli.start_all import Connected, StartReport, start_all
 from switchboard_mcp.config.load import find_config
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
-from switchboard_mcp.config.sections import SUBTOOL, settled
-from switchboard_mcp.config.variables import missing, secrets
+from switchboard_mcp.config.sections import ASK_SUBTOOL, resolve_bus
+from switchboard_mcp.config.variables import missing_variables, secret_values
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.redaction.redactor import Redactor
@@ -161,7 +161,7 @@ def _finding(problem: Failure, spec: ChildSpec | None = None) -> Finding:
 def _without_secrets(checked: ChildDiagnosis, spec: ChildSpec) -> ChildDiagnosis:
     """The child as it may be shown, also where it was never started."""
     redactor = Redactor()
-    for secret in secrets(spec, os.environ):
+    for secret in secret_values(spec, os.environ):
         redactor.register(secret)
     return convert(redactor.value(to_builtins(checked)), ChildDiagnosis)
 
@@ -232,7 +232,7 @@ def _mail_findings(workspace: Workspace) -> list[Finding]:
 
 def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
     """What keeps mail from other machines away."""
-    settings = settled(workspace.config.bus, environ, workspace.folder)
+    settings = resolve_bus(workspace.config.bus, environ, workspace.folder)
     if not settings.enabled:
         return []
     from switchboard_mcp.bus import relay_status  # Only where there is a bus.
@@ -259,7 +259,7 @@ def _unmatched_rules(child: str, seen: Connected | None, config: Config) -> list
     if suite is None or seen is None:
         return []
     names = [subtool.name for subtool in seen.subtools]
-    if names == [SUBTOOL]:  # it is wrapped: the rules are about what is behind it
+    if names == [ASK_SUBTOOL]:  # it is wrapped: the rules are about what is behind it
         return []
     findings = []
     for list_name, rules in (("allow", suite.expose.allow), ("deny", suite.expose.deny)):
@@ -276,7 +276,9 @@ def _unmatched_rules(child: str, seen: Connected | None, config: Config) -> list
 
 
 def _workspace_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
-    reported = {(spec.source, gap.key) for spec in workspace.children for gap in missing(spec, environ)}
+    reported = {
+        (spec.source, gap.key) for spec in workspace.children for gap in missing_variables(spec, environ)
+    }
     refused = workspace.absent.values()
     remedies = tuple(problem.hint for problem in refused if problem.hint)
     findings = [Finding(PROBLEM, problem.message, problem.hint or "") for problem in refused]

@@ -19,7 +19,7 @@ from switchboard_mcp.children.catalog import Annotations
 from switchboard_mcp.children.context import CallRecorder, ChildContext
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
-from switchboard_mcp.config.sections import NO_LIMITS, LimitSettings, merged
+from switchboard_mcp.config.sections import NO_LIMITS, LimitSettings, merge_limits
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.incoming import refuse_call
 from switchboard_mcp.gateway.pipeline.calls import PipelineCall, PipelineForward, PipelineResumedCall
@@ -198,7 +198,7 @@ def attach_pipelines(
     per_child = loaded.by_child if loaded is not None else {}
     for suite in suites.values():
         settings = config.suites.get(suite.source) or SuiteConfig()
-        limits = merged(config.limits, settings.limits)
+        limits = merge_limits(config.limits, settings.limits)
         middleware = (*everywhere, *per_child.get(suite.source, ()))
         if limits.result_bytes is not None and page_store is None:
             from switchboard_mcp.gateway.pipeline.result_paging import PageStore

@@ -189,7 +189,7 @@ def direct_descriptor(name: str, resolved: ResolvedName, *, modern: bool) -> Raw
     native = child.snapshot is not None and versions.is_modern(child.snapshot.protocol) is modern
     raw = message_meta.tool_for(raw, modern=modern, native=native)
     if child.inventory.governed:
-        raw = sanitize.tool(raw)
+        raw = sanitize.clean_tool(raw)
     if name == resolved.name:
         return raw
     return Raw(encode({**decode(raw, type=dict[str, Raw]), "name": name}))

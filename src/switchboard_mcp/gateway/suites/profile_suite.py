@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from switchboard_mcp.config.sections import NOBODY, Expose, Profile
+from switchboard_mcp.config.sections import REVOKED_PROFILE, Expose, Profile
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.gateway.suites.views import View
@@ -73,7 +73,7 @@ def apply(
 ) -> None:
     """Give everybody their view: whoever has a profile that one, all others the one that is named, if any."""
     used = {*of_principal.values(), *([default] if default else [])}
-    known = {**profiles, NOBODY: Profile(suites=[])}
+    known = {**profiles, REVOKED_PROFILE: Profile(suites=[])}
     views = {name: profile_view(gateway.all_suites, known[name], log) for name in sorted(used)}
     if default:
         gateway.view = views[default]

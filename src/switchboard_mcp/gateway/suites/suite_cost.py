@@ -13,7 +13,7 @@ from msgspec.json import encode
 from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.gateway.suites.suite_tools import SHAPES
 from switchboard_mcp.suites.introspect import ToolView
-from switchboard_mcp.suites.savings import ServerTools, Weight, weigh
+from switchboard_mcp.suites.savings import ServerTools, Weight, measure_weight
 from switchboard_mcp.suites.tokens import estimate
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class SuiteCost:
         ]
         descriptor = encode(suite.descriptor(SHAPES[0]))
         server = ServerTools(suite.source, views, descriptor, suite.child.inventory.instructions)
-        return cls(weigh(server, estimate, suite.introspection), knowledge)
+        return cls(measure_weight(server, estimate, suite.introspection), knowledge)
 
     def is_current(self, suite: ChildSuite) -> bool:
         """Whether nothing else is known by now."""

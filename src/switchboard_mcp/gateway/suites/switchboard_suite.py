@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct
 
 from switchboard_mcp import __version__
 from switchboard_mcp.children.recent_errors import RecentError, RecentErrors
-from switchboard_mcp.config.models import HOUSE_NAME
+from switchboard_mcp.config.models import SWITCHBOARD_NAME
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.status import ChildStatus, children
 from switchboard_mcp.gateway.suites.tool_search import SubtoolMatch, ToolSearch
@@ -109,7 +109,7 @@ class RecentErrorsResult(Struct, frozen=True):
 class SwitchboardServer:
     """See the module. Is a `program.Program`."""
 
-    name = HOUSE_NAME
+    name = SWITCHBOARD_NAME
     instructions = INSTRUCTIONS
     resources: Sequence[Resource] = ()
     gateway: Gateway  # which has this as a child, so that it comes later
@@ -213,7 +213,7 @@ def _to_error(error: RecentError, now: float) -> Error:
 
 def _other_suites(view: View) -> list[ChildSuite]:
     """All suites that are seen, but this one."""
-    return [suite for suite in view.suites.values() if suite.source != HOUSE_NAME]
+    return [suite for suite in view.suites.values() if suite.source != SWITCHBOARD_NAME]
 
 
 TOOLS = (

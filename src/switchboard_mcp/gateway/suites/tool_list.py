@@ -16,7 +16,7 @@ from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName,
 from switchboard_mcp.gateway.suites.suite_tools import MAX_LIST_BYTES, Suite, list_tools
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import versions
-from switchboard_mcp.suites.suite_names import clear_of
+from switchboard_mcp.suites.suite_names import unique_tool_name
 
 INSTRUCTIONS = (
     "Each tool here is a suite: one MCP server with its subtools. "
@@ -69,7 +69,7 @@ class ToolListCache:
             taken = set(self._tools)
             for suite in self._suites.values():
                 for tool in suite.direct_tools() if suite.lists_own_entries("tools/list") else ():
-                    name = clear_of(taken, tool.name, suite.child.name)
+                    name = unique_tool_name(taken, tool.name, suite.child.name)
                     taken.add(name)
                     self._direct[name] = ResolvedName(suite, tool.name)
         return self._direct

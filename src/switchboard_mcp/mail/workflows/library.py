@@ -73,9 +73,9 @@ def _read(path: str, shown: str, name: str) -> Definition | Failure:
 
 
 def _shape_errors(document: object, shown: str, reason: str) -> Failure:
-    from switchboard_mcp.config.validation_errors import mistakes  # Only for files that are wrong.
+    from switchboard_mcp.config.validation_errors import find_mistakes  # Only for files that are wrong.
 
-    found = mistakes(document, Definition)
+    found = find_mistakes(document, Definition)
     lines = [f"{shown}: {mistake.key}: {mistake.message}" for mistake in found]
     return _invalid("\n".join(lines) or f"{shown}: {reason}")
 

@@ -13,8 +13,8 @@ from msgspec import structs
 
 from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, PathVariables
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.config.variables import expand, wanted
-from switchboard_mcp.config.wrapped_children import own_folder
+from switchboard_mcp.config.variables import expand, used_variables
+from switchboard_mcp.config.wrapped_children import wrapper_folder
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.policy.launch import file_inspector
 from switchboard_mcp.policy.launch.programs import Unresolved
@@ -51,9 +51,9 @@ def propose(
     approval = _remote(filled) if filled.kind != "stdio" else _local(spec, filled, guard)
     if isinstance(approval, Failure):
         return approval
-    approval = structs.replace(approval, variables=sorted({asked.variable for asked in wanted(spec)}))
+    approval = structs.replace(approval, variables=sorted({asked.variable for asked in used_variables(spec)}))
     if ask:
-        folder = own_folder(guard.workspace, spec)
+        folder = wrapper_folder(guard.workspace, spec)
         approval = structs.replace(approval, ask=asking(spec.name, guard.ask, folder))
     judge = structs.replace(guard, approvals=Approvals().adding(spec.name, guard.platform, approval))
     outcome = judge.approve(filled)

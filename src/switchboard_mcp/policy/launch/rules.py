@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from switchboard_mcp.config.approvals import Approval, Approvals, LocatedApproval, PathVariables
-from switchboard_mcp.config.documents import join
+from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.sections import AskSettings, GovernanceSettings
-from switchboard_mcp.config.variables import wanted
-from switchboard_mcp.config.wrapped_children import own_folder
+from switchboard_mcp.config.variables import used_variables
+from switchboard_mcp.config.wrapped_children import wrapper_folder
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.policy.launch import file_inspector, wrappers
 from switchboard_mcp.policy.launch import text_rules as text
@@ -60,7 +60,7 @@ class LaunchRequest(Struct, frozen=True):
         """A key in the approvals file."""
         key = self.key
         for part in path:
-            key = f"{key}{part}" if part.startswith("[") else join(key, part)
+            key = f"{key}{part}" if part.startswith("[") else join_key(key, part)
         return key
 
 
@@ -73,13 +73,13 @@ def as_configured(case: LaunchRequest) -> LaunchFault | None:
     spec, approval = case.spec, case.approval
     changed = "is not what was approved"
     if spec.kind != approval.kind:
-        return LaunchFault(join(spec.key, "type"), changed)
+        return LaunchFault(join_key(spec.key, "type"), changed)
     if spec.kind != "stdio":
         same = text.origin_of(spec.url) == approval.origin
         return (
             None
             if same
-            else LaunchFault(join(spec.key, "url"), f"{changed}, which is {approval.origin or 'nothing'}")
+            else LaunchFault(join_key(spec.key, "url"), f"{changed}, which is {approval.origin or 'nothing'}")
         )
     if spec.command != case.words.fill(approval.command):
         return LaunchFault(text.command_key(spec), changed)
@@ -120,7 +120,7 @@ def known_variables(case: LaunchRequest) -> LaunchFault | None:
 def inside_workspace(case: LaunchRequest) -> LaunchFault | None:
     """The child works in a folder of the workspace, links followed."""
     if case.spec.kind == "stdio" and not case.look.inside(case.spec.cwd, case.workspace):
-        return LaunchFault(join(case.spec.key, "cwd"), f"is outside the workspace {case.workspace}")
+        return LaunchFault(join_key(case.spec.key, "cwd"), f"is outside the workspace {case.workspace}")
     return None
 
 
@@ -240,7 +240,7 @@ class LaunchPolicy(Struct, frozen=True):
         """Why the child may not run, by what its entry is filled with: approved is also which secret it is handed."""
         found = self.approvals.find(spec.name, self.platform)
         approved = found.approval.variables if found is not None and not spec.wraps else None
-        for asked in wanted(spec):
+        for asked in used_variables(spec):
             if approved is not None and asked.variable not in approved:
                 told = f"is filled with {asked.variable}, which is not among the approved variables"
                 return self.refusal(spec, LaunchFault(asked.key, told))
@@ -279,7 +279,7 @@ class LaunchPolicy(Struct, frozen=True):
         found = self.approvals.find(spec.name, self.platform)
         if found is None:
             return self._not_allowed(spec)
-        why = wrappers.flaw(spec.name, found.approval, self.ask, own_folder(self.workspace, spec))
+        why = wrappers.flaw(spec.name, found.approval, self.ask, wrapper_folder(self.workspace, spec))
         if not why:
             return None
         return failure(

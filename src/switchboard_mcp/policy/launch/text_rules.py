@@ -13,9 +13,9 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
-from switchboard_mcp.config.documents import join
+from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.config.variables import strings
+from switchboard_mcp.config.variables import expandable_strings
 
 
 class LaunchFault(Struct, frozen=True):
@@ -117,21 +117,21 @@ def program_name(path: str) -> str:
 
 def command_key(spec: ChildSpec) -> str:
     """Where the command stands."""
-    return next(strings(spec))[0]
+    return next(expandable_strings(spec))[0]
 
 
 def argument_key(spec: ChildSpec, index: int) -> str:
     """Where an argument stands."""
-    return f"{join(_inner(spec), 'args')}[{index}]"
+    return f"{join_key(_inner(spec), 'args')}[{index}]"
 
 
 def variable_key(spec: ChildSpec, name: str) -> str:
     """Where a variable stands."""
-    return join(join(_inner(spec), "env"), name)
+    return join_key(join_key(_inner(spec), "env"), name)
 
 
 def _inner(spec: ChildSpec) -> str:
-    return join(spec.key, "command") if spec.nested else spec.key
+    return join_key(spec.key, "command") if spec.nested else spec.key
 
 
 def _words(spec: ChildSpec) -> Iterator[tuple[str, str]]:
@@ -142,8 +142,10 @@ def _words(spec: ChildSpec) -> Iterator[tuple[str, str]]:
 
 def only_what_is_seen(spec: ChildSpec) -> LaunchFault | None:
     """No newline, NUL or other control character, nothing invisible; lengths and counts that a person can read."""
-    places = [*_words(spec), (join(spec.key, "cwd"), spec.cwd), (join(spec.key, "url"), spec.url)]
-    places += [(join(join(spec.key, "headers"), name), name + value) for name, value in spec.headers.items()]
+    places = [*_words(spec), (join_key(spec.key, "cwd"), spec.cwd), (join_key(spec.key, "url"), spec.url)]
+    places += [
+        (join_key(join_key(spec.key, "headers"), name), name + value) for name, value in spec.headers.items()
+    ]
     for key, text in places:
         if len(text) > MAX_LENGTH:
             return LaunchFault(key, f"is longer than {MAX_LENGTH} characters")
@@ -151,7 +153,7 @@ def only_what_is_seen(spec: ChildSpec) -> LaunchFault | None:
         if not plain and any(unicodedata.category(character) in _UNSEEN for character in text):
             return LaunchFault(key, "holds a newline, a control character or one that cannot be seen")
     if len(spec.args) > MAX_ARGUMENTS:
-        return LaunchFault(join(_inner(spec), "args"), f"has more than {MAX_ARGUMENTS} members")
+        return LaunchFault(join_key(_inner(spec), "args"), f"has more than {MAX_ARGUMENTS} members")
     for name, value in spec.env.items():
         if "\0" in value:
             return LaunchFault(variable_key(spec, name), "holds a NUL character")
@@ -205,7 +207,7 @@ def no_relative_path(spec: ChildSpec) -> LaunchFault | None:
     """A command with a folder is absolute; nothing climbs with `..`."""
     if "/" in spec.command and not spec.command.startswith("/"):
         return LaunchFault(command_key(spec), "is a relative path; write it from the root")
-    for key, word in [*_words(spec), (join(spec.key, "cwd"), spec.cwd)]:
+    for key, word in [*_words(spec), (join_key(spec.key, "cwd"), spec.cwd)]:
         if _climbs(word):
             return LaunchFault(key, "climbs with `..`; write the path from the root")
     if "\\" in spec.command:
@@ -252,7 +254,7 @@ def only_names(spec: ChildSpec) -> LaunchFault | None:
     """Variables have ordinary names, and none is of those that nobody may set."""
     for name in spec.env:
         if not _ENV_NAME.fullmatch(name):
-            return LaunchFault(join(_inner(spec), "env"), "has a name that no variable should have")
+            return LaunchFault(join_key(_inner(spec), "env"), "has a name that no variable should have")
         if NEVER_SET.fullmatch(name):
             return LaunchFault(
                 variable_key(spec, name), "makes the system load other code; it cannot be approved"
@@ -263,7 +265,7 @@ def only_names(spec: ChildSpec) -> LaunchFault | None:
 def safe_address(spec: ChildSpec) -> LaunchFault | None:
     """Encrypted, or on this machine; no password in it."""
     problem = address_flaw(spec.url)
-    return LaunchFault(join(spec.key, "url"), problem) if problem else None
+    return LaunchFault(join_key(spec.key, "url"), problem) if problem else None
 
 
 def address_flaw(url: str) -> str:

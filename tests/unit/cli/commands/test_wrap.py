@@ -13,7 +13,7 @@ import pytest
 from switchboard_mcp.ask.host_access import KEYS
 from switchboard_mcp.cli.main import main
 from switchboard_mcp.config.load import load_workspace
-from switchboard_mcp.config.wrapped_children import own_folder, read_role
+from switchboard_mcp.config.wrapped_children import read_role, wrapper_folder
 from tests.e2e.workspaces import configure, write_child
 
 # As people write it: no JSON library would put it back like this.
@@ -78,7 +78,7 @@ def test_a_child_from_a_map_stays_there_and_its_wrapper_stands_for_it(workspace:
     assert spec.args[:4] == ["wrapper", "notes", "--workspace", "../../.."]
     (original,) = load_workspace(str(workspace), None, {}, originals=True).children
     assert (original.command, original.wraps, original.cwd) == ("notes", "", str(workspace))
-    assert own_folder(str(workspace), original) == os.path.dirname(spec.source)
+    assert wrapper_folder(str(workspace), original) == os.path.dirname(spec.source)
     run("unwrap", "notes")
     assert tree(workspace) == before
     assert not (workspace / ".switchboard" / "mcps" / "notes").exists()
@@ -91,7 +91,7 @@ def test_the_original_runs_where_it_stood_before(workspace: Path, run: Run) -> N
     loaded = load_workspace(str(workspace), None, {}, originals=True)
     (after,) = loaded.children
     assert (after.cwd, after.command, after.name) == (before.cwd, before.command, before.name)
-    assert own_folder(str(workspace), after) == str(file.parent)
+    assert wrapper_folder(str(workspace), after) == str(file.parent)
     assert loaded.warnings == []
 
 

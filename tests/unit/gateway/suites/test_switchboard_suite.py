@@ -8,7 +8,7 @@ import pytest
 
 from switchboard_mcp.children.builtin import BuiltinChild
 from switchboard_mcp.children.recent_errors import MOST, RecentErrors
-from switchboard_mcp.config.models import HOUSE_NAME, ChildSpec, Config, Expose
+from switchboard_mcp.config.models import SWITCHBOARD_NAME, ChildSpec, Config, Expose
 from switchboard_mcp.config.sections import Profile
 from switchboard_mcp.errors import failure
 from switchboard_mcp.gateway.suites.profile_suite import apply
@@ -34,9 +34,9 @@ class Home:
         self.board = board
         self.recent = board.services.recent_errors = RecentErrors(board.loop.time)
         self.house = SwitchboardServer(self.recent)
-        board.services.builtin_apps = {HOUSE_NAME: self.house}
-        spec = ChildSpec(name=HOUSE_NAME, source="test", kind="builtin", description="Find.")
-        board.children[HOUSE_NAME] = BuiltinChild(spec, Config(), board.services)
+        board.services.builtin_apps = {SWITCHBOARD_NAME: self.house}
+        spec = ChildSpec(name=SWITCHBOARD_NAME, source="test", kind="builtin", description="Find.")
+        board.children[SWITCHBOARD_NAME] = BuiltinChild(spec, Config(), board.services)
 
     def host(self, principal: str = "") -> Host:
         self.house.gateway = self.board.gateway
@@ -97,7 +97,7 @@ def test_find_names_a_tool_that_is_shown_directly_as_it_is_called(home: Home) ->
 def test_find_keeps_to_policy_and_profile(home: Home) -> None:
     home.board.child("github", tools=[ISSUE, STAR], expose=Expose(deny=["star"]))
     home.board.child("gitlab", tools=[ISSUE])
-    profile = Profile(suites=["github", HOUSE_NAME], expose={"github": Expose(deny=["create_*"])})
+    profile = Profile(suites=["github", SWITCHBOARD_NAME], expose={"github": Expose(deny=["create_*"])})
     host = home.host()
     use(host, "github_suite", "create_issue")
     use(host, "gitlab_suite", "create_issue")
@@ -172,7 +172,7 @@ def test_recent_tells_everybody_of_a_child_that_crashed_unless_it_is_hidden(home
     use(host, "github_suite", "star")
     apply(
         home.board.gateway,
-        {"p": Profile(suites=[HOUSE_NAME])},
+        {"p": Profile(suites=[SWITCHBOARD_NAME])},
         {"ada": "p"},
         "",
         home.board.services.log,

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, words
+from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, path_variables
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.policy.launch.file_inspector import seal
@@ -64,6 +64,6 @@ class Place:
             self.file,
             governance or GovernanceSettings(mode="governed"),
             str(self.folder),
-            words(str(self.folder), ENVIRON),
+            path_variables(str(self.folder), ENVIRON),
             ENVIRON,
         )
