@@ -113,14 +113,14 @@ def join_bus(switchboard: Runtime, log: Log, redactor: Redactor) -> asyncio.Task
         return None
     try:
         from switchboard_mcp.bus.connection_url import hide
-        from switchboard_mcp.bus.service import join
+        from switchboard_mcp.bus.service import run_relay
     except SwitchboardError as problem:
         log.error("bus.off", problem=str(problem))
         return None
     hide(settings.url, redactor.register)
     workspace = switchboard.workspace
     record = os.path.join(workspace.folder, workspace.config.audit.path) if switchboard.services.audit else ""
-    return switchboard.services.start_task(join(mail_server, settings, log, record))
+    return switchboard.services.start_task(run_relay(mail_server, settings, log, record))
 
 
 def open_replicas(workspace: Workspace, log: Log, redactor: Redactor) -> RedisReplicas | None:

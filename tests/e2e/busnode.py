@@ -43,10 +43,10 @@ def dying(point: str) -> Callable[[str], None]:
 
 
 async def main(workspace: str, url: str, point: str, ahead_s: str) -> None:
-    sender.AGAIN_S, relays.EVENTS_EVERY_S = 0.5, 0.1
+    sender.RESEND_AFTER_S, relays.EVENTS_INTERVAL_S = 0.5, 0.1
     async with await MessageStore.open(workspace, clocks=skewed(int(ahead_s))) as post:
         relay = BusRelay(
-            post, BusClient(BusSettings(url=url), answer_within_s=1.0), Log(level="error"), dying(point)
+            post, BusClient(BusSettings(url=url), answer_timeout_s=1.0), Log(level="error"), dying(point)
         )
         running = asyncio.ensure_future(relay.run())
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)

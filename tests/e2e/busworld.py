@@ -272,12 +272,12 @@ class World:
         """The stream of a workspace, and the entries in it that its relay was not given yet."""
         node = self.node(place)
         (group,) = await wire._redis.xinfo_groups(wire.key("in", node))
-        entries = await wire.range(f"in:{node}", group["last-delivered-id"].decode(), 1000)
+        entries = await wire.entries_after(f"in:{node}", group["last-delivered-id"].decode(), 1000)
         return f"in:{node}", [entry.id for entry in entries if entry.text("kind") == "letter"]
 
     async def all_told(self) -> None:
         """Wait until the stream of events has told of every message how it began and how it ended."""
-        wire = BusClient(BusSettings(url=self.redis.url), answer_within_s=PATIENCE_S)
+        wire = BusClient(BusSettings(url=self.redis.url), answer_timeout_s=PATIENCE_S)
         wanted = {
             (id, outcome)
             for some in self.history.accepted.values()
@@ -288,7 +288,7 @@ class World:
 
         async def all_there() -> bool:
             nonlocal after
-            for entry in await wire.range("events", after, 2_000):
+            for entry in await wire.entries_after("events", after, 2_000):
                 after, event = entry.id, json.loads(entry.fields["event"])
                 wanted.discard((event.get("subject"), event.get("outcome")))
             return not wanted

@@ -104,7 +104,7 @@ async def refusal(url: str, **tls: str) -> tuple[str, str]:
     try:
         wire = BusClient(BusSettings(url=url, tls=BusTls(**tls)))
         try:
-            await wire.length("dead")
+            await wire.stream_length("dead")
         finally:
             await wire.close()
     except SwitchboardError as refused:
@@ -134,7 +134,7 @@ async def test_whatever_is_wrong_with_tls_is_told_by_the_setting_it_is_in(
         assert said in told[1], (tls, told)
     elsewhere = safe.url.replace("127.0.0.1", "localhost")
     assert "another host than bus.url" in (await refusal(elsewhere, ca_file=ca, cert_file=own))[1]
-    monkeypatch.setattr("switchboard_mcp.bus.redis_client.CONNECT_WITHIN_S", 0.1)
+    monkeypatch.setattr("switchboard_mcp.bus.redis_client.CONNECT_TIMEOUT_S", 0.1)
     no_tls = f"rediss://127.0.0.1:{safe.port}/0"
     assert "may not speak TLS" in (await refusal(no_tls, ca_file=ca, cert_file=own))[1]
 
@@ -144,7 +144,7 @@ async def test_authorities_of_the_system_are_not_trusted_where_one_is_named(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", safe.own["caFile"])
     wire = BusClient(BusSettings(url=safe.url, tls=BusTls(cert_file=safe.own["certFile"])))
-    assert await wire.length("dead") == 0
+    assert await wire.stream_length("dead") == 0
     await wire.close()
     told = await refusal(safe.url, ca_file=safe.other, cert_file=safe.own["certFile"])
     assert "bus.tls.caFile" in told[1]
@@ -222,8 +222,8 @@ async def test_a_right_that_is_missing_shows_as_refused_with_the_command_it_is_f
         running = tasks.create_task(relay.run())
         async with asyncio.timeout(20):
             while relay.status().state != "refused":
-                if relay.me.id:
-                    await wire.ship([(relay.me.id, {"kind": "stored", "from": "nobody"})])
+                if relay.node.id:
+                    await wire.send([(relay.node.id, {"kind": "stored", "from": "nobody"})])
                 await asyncio.sleep(0.02)
         assert command in relay.status().problem
         running.cancel()
@@ -243,7 +243,7 @@ async def test_what_redis_refuses_to_take_is_not_told_with_the_words_of_a_letter
         prepare()
         wire = BusClient(BusSettings(url=guarded.url))
         with pytest.raises(SwitchboardError, match="XADD: ") as refused:
-            await wire.ship([("n", letter)])
+            await wire.send([("n", letter)])
         assert refused.value.failure.code == code
         assert "between" not in str(refused.value)
         await wire.close()

@@ -96,13 +96,13 @@ async def test_a_letter_its_machine_will_not_have_is_dead_told_to_its_sender_and
         await soon(others)
         assert (await ada.read("bob", ids[1])).reason == "Not here."
         wire = BusClient(BusSettings(url=redis.url))
-        (dead,) = await wire.last("dead", 10)
+        (dead,) = await wire.last_entries("dead", 10)
         assert dead.text("reason") == "Not here."
         strict[0] = False
         kept = ("to", "reason", "seq", "base")
         fields = {name: value for name, value in dead.fields.items() if name not in kept}
         for _ in range(2):  # twice is once
-            await wire.ship([(dead.text("to"), fields)])
+            await wire.send([(dead.text("to"), fields)])
 
         async def there() -> bool:
             return len(await bob.peek("bob")) == 3
@@ -129,7 +129,7 @@ async def test_a_letter_that_nobody_can_store_is_dead_after_a_few_tries_and_keep
 
         await soon(there)
         wire = BusClient(BusSettings(url=redis.url))
-        (dead,) = await wire.last("dead", 10)
+        (dead,) = await wire.last_entries("dead", 10)
         assert "however often it was tried" in dead.text("reason")
         await wire.close()
 
@@ -137,7 +137,7 @@ async def test_a_letter_that_nobody_can_store_is_dead_after_a_few_tries_and_keep
 async def test_a_letter_waits_for_its_folder_however_often_it_was_tried(
     redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receiver, "MOST_HANDED_OUT", 1)
+    monkeypatch.setattr(receiver, "MAX_DELIVERIES", 1)
     tried: list[MailMessage] = []
 
     def count(message: MailMessage) -> bool:
@@ -176,14 +176,14 @@ async def test_an_entry_that_makes_no_sense_keeps_back_no_letter(
 ) -> None:
     async with joined(redis, tmp_path, lambda message: False) as (ada, bob):
         wire = BusClient(BusSettings(url=redis.url))
-        await wire.ship([((await bob.run(identify)).id, entry)])
+        await wire.send([((await bob.run(identify)).id, entry)])
         await ada.send(Draft(action="execute", payload="one"), sender="ada", recipient="bob")
 
         async def there() -> bool:
             return len(await bob.peek("bob")) == 1
 
         await soon(there)
-        assert await wire.length("dead") == (entry["kind"] == "letter")
+        assert await wire.stream_length("dead") == (entry["kind"] == "letter")
         await wire.close()
 
 
@@ -191,35 +191,35 @@ async def test_trimming_keeps_what_any_group_still_needs(redis: RedisServer) -> 
     wire = BusClient(BusSettings(url=redis.url))
     client: Any = wire._redis
     key = wire.key("in", "n")
-    await wire.open_stream("n")
+    await wire.create_stream("n")
     await client.xgroup_create(key, "slow", id="0")
     for number in range(10):
-        await wire.ship([("n", {"kind": "letter", "seq": number})])
+        await wire.send([("n", {"kind": "letter", "seq": number})])
     entries = await wire.read("n", "one", 10, 1)
-    await wire.ship([], "n", [entry.id for entry in entries[:4] + entries[5:]])
+    await wire.send([], "n", [entry.id for entry in entries[:4] + entries[5:]])
     await client.xreadgroup("slow", "two", {key: ">"}, count=7)
     await client.xack(key, "slow", *(entry.id for entry in entries[:7]))
     await wire.trim("n")
-    left = [entry.id for entry in await wire.range("in:n", "0-0", 100)]
+    left = [entry.id for entry in await wire.entries_after("in:n", "0-0", 100)]
     assert left == [entry.id for entry in entries[4:]]
-    await wire.ship([], "n", [entries[4].id])
+    await wire.send([], "n", [entries[4].id])
     await wire.trim("n")
     # The slow group has read seven, and needs what comes behind.
-    left = [entry.id for entry in await wire.range("in:n", "0-0", 100)]
+    left = [entry.id for entry in await wire.entries_after("in:n", "0-0", 100)]
     assert left == [entry.id for entry in entries[6:]]
-    assert (await wire.inherit("n", "three", 0, 10)) == []
+    assert (await wire.claim_idle("n", "three", 0, 10)) == []
     await wire.close()
 
 
 async def test_what_a_dead_consumer_was_given_is_taken_over_in_its_order(redis: RedisServer) -> None:
     wire = BusClient(BusSettings(url=redis.url))
-    await wire.open_stream("n")
+    await wire.create_stream("n")
     for number in range(5):
-        await wire.ship([("n", {"kind": "letter", "seq": number})])
+        await wire.send([("n", {"kind": "letter", "seq": number})])
     given = await wire.read("n", "dead", 3, 1)
-    taken = await wire.inherit("n", "heir", 0, 10)
+    taken = await wire.claim_idle("n", "heir", 0, 10)
     assert [entry.id for entry in taken] == [entry.id for entry in given]
-    assert {entry.times for entry in taken} == {2}
+    assert {entry.deliveries for entry in taken} == {2}
     assert [entry.number("seq") for entry in await wire.read("n", "heir", 10, 1)] == [3, 4]
     await wire.close()
 
@@ -228,11 +228,11 @@ async def test_a_name_is_had_by_one_machine_until_that_has_been_silent_for_its_l
     redis: RedisServer,
 ) -> None:
     wire = BusClient(BusSettings(url=redis.url))
-    await wire.beat("first", "t1", "m1", 60_000, b"{}")
-    assert b"first" in (await wire.claim("first", ["ada"]))[0]
-    assert b"first" in (await wire.claim("second", ["ada"]))[0]
-    await wire.leave("first", "t1", "m1")
-    taken = (await wire.claim("second", ["ada"]))[0]
+    await wire.renew_lease("first", "t1", "m1", 60_000, b"{}")
+    assert b"first" in (await wire.claim_names("first", ["ada"]))[0]
+    assert b"first" in (await wire.claim_names("second", ["ada"]))[0]
+    await wire.release_lease("first", "t1", "m1")
+    taken = (await wire.claim_names("second", ["ada"]))[0]
     assert b"second" in taken
     assert b'"fence":2' in taken
     await wire.close()
@@ -240,9 +240,9 @@ async def test_a_name_is_had_by_one_machine_until_that_has_been_silent_for_its_l
 
 async def test_a_copied_folder_is_not_the_same_machine_but_a_new_start_on_it_is(redis: RedisServer) -> None:
     wire = BusClient(BusSettings(url=redis.url))
-    assert await wire.beat("n", "token-1", "here/boot", 60_000, b"{}")
-    assert not await wire.beat("n", "token-2", "elsewhere/boot", 60_000, b"{}")
-    assert await wire.beat("n", "token-3", "here/boot", 60_000, b"{}")
+    assert await wire.renew_lease("n", "token-1", "here/boot", 60_000, b"{}")
+    assert not await wire.renew_lease("n", "token-2", "elsewhere/boot", 60_000, b"{}")
+    assert await wire.renew_lease("n", "token-3", "here/boot", 60_000, b"{}")
     await wire.close()
 
 

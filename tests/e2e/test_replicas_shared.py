@@ -214,12 +214,14 @@ def test_without_redis_each_counts_alone_and_both_come_together_again_when_it_is
 async def test_a_bucket_by_the_clock_of_redis(
     pair: Pair, debt_ms: int, wanted: int, granted: int, most_wait_s: float
 ) -> None:
-    ledger = ReplicaCounters(BusSettings(url=pair.redis.url, prefix="sums"))
+    counters = ReplicaCounters(BusSettings(url=pair.redis.url, prefix="sums"))
     pair.redis.ask("FLUSHALL")
     if debt_ms:
         pair.redis.ask("SET", "{sums}:rate:x", "0", "PX", str(debt_ms))
-    told, other = await ledger.take([TokenRequest("x", 60, 10, wanted), TokenRequest("y", 60, 10, 1)])
-    await ledger.close()
+    told, other = await counters.take_tokens(
+        [TokenRequest("x", 60, 10, wanted), TokenRequest("y", 60, 10, 1)]
+    )
+    await counters.close()
     assert told[0] == granted
     assert told[1] <= most_wait_s
     assert (told[1] > 0) == (granted < wanted)
@@ -228,30 +230,30 @@ async def test_a_bucket_by_the_clock_of_redis(
 
 async def test_a_bucket_fills_as_time_goes_and_no_faster(pair: Pair) -> None:
     """A rate that is no whole number of milliseconds, asked for often: nothing is rounded away, nothing given."""
-    ledger = ReplicaCounters(BusSettings(url=pair.redis.url, prefix="sums"))
-    wish, each_s = TokenRequest("often", 7_000, 7_000, 7_000), 60 / 7_000
+    counters = ReplicaCounters(BusSettings(url=pair.redis.url, prefix="sums"))
+    request, each_s = TokenRequest("often", 7_000, 7_000, 7_000), 60 / 7_000
     before = time.monotonic()
-    assert (await ledger.take([wish]))[0][0] == 7_000
+    assert (await counters.take_tokens([request]))[0][0] == 7_000
     emptied = time.monotonic()
     granted, last = 0, emptied
     while granted < 30:
         last = time.monotonic()
-        granted += (await ledger.take([wish]))[0][0]
+        granted += (await counters.take_tokens([request]))[0][0]
     after = time.monotonic()
-    await ledger.close()
+    await counters.close()
     assert (last - emptied) / each_s - 1 <= granted + 0.5 <= (after - before) / each_s + 1.5
 
 
 async def test_the_rights_that_mail_needs_are_enough(pair: Pair) -> None:
     pair.redis.ask("ACL", "SETUSER", "replica", "on", ">secret", "~{sums}:*", *RIGHTS.split())
-    ledger = ReplicaCounters(
+    counters = ReplicaCounters(
         BusSettings(url=pair.redis.url.replace("//", "//replica:secret@"), prefix="sums")
     )
-    assert (await ledger.take([TokenRequest("z", 60, 10, 1)]))[0][0] == 1
-    await ledger.post("kid", b"notice", 60_000)
-    told = await ledger.notice("kid")
+    assert (await counters.take_tokens([TokenRequest("z", 60, 10, 1)]))[0][0] == 1
+    await counters.set_quarantine("kid", b"notice", 60_000)
+    told = await counters.quarantine("kid")
     assert told is not None
     assert (told[0], 50 < told[1] <= 60) == (b"notice", True)
-    await ledger.remove("kid")
-    assert await ledger.notice("kid") is None
-    await ledger.close()
+    await counters.clear_quarantine("kid")
+    assert await counters.quarantine("kid") is None
+    await counters.close()

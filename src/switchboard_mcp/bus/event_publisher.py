@@ -28,7 +28,7 @@ from switchboard_mcp.observability.audit.segments import segment_name, segment_n
 VERSION = 1
 STREAM = "events"
 # How many the stream keeps, about; whoever reads must not fall further behind.
-MOST_EVENTS = 100_000
+MAX_EVENTS = 100_000
 BATCH, READ_BYTES = 500, 1_048_576
 # A receipt may come to its name a little after its time.
 OVERLAP_S = 2.0
@@ -40,7 +40,7 @@ class Cursor(Struct):
 
     file: int = 0
     offset: int = 0
-    told_until: float = 0.0
+    published_until: float = msgspec.field(default=0.0, name="told_until")
     """The time of the newest receipt that was told."""
     recent: list[str] = []
     """Receipts within the overlap."""
@@ -71,36 +71,36 @@ class BusEvent(Struct, rename="camel", kw_only=True, omit_defaults=True):
 class EventPublisher:
     """The teller of one folder."""
 
-    def __init__(self, post: MessageStore, wire: BusClient, me: BusNode, audit: str) -> None:
-        self._post = post
-        self._wire = wire
-        self._me = me
+    def __init__(self, store: MessageStore, client: BusClient, node: BusNode, audit: str) -> None:
+        self._store = store
+        self._client = client
+        self._node = node
         self._audit = audit
         self._cursor: Cursor | None = None
         # By agent, receipts that need not be looked at again: with thousands of them that would take most of the time.
-        self._old: dict[str, set[str]] = {}
+        self._seen_receipts: dict[str, set[str]] = {}
 
     async def pump(self) -> bool:
         """Tell what is new; True where there may be more."""
         if self._cursor is None:
-            self._cursor = await self._post.run(lambda tx: nodes.load(tx, FILE, Cursor)) or Cursor()
+            self._cursor = await self._store.run(lambda tx: nodes.load(tx, FILE, Cursor)) or Cursor()
         cursor = msgspec.structs.replace(self._cursor)
-        events, more = await self._post.run(lambda tx: self._gather(tx, cursor))
-        events += self._phases(await self._post.state(), cursor)
+        events, more = await self._store.run(lambda tx: self._collect(tx, cursor))
+        events += self._workflow_events(await self._store.state(), cursor)
         if not events and cursor == self._cursor:
             return False
         if events:
-            await self._wire.append(STREAM, [_fields(event) for event in events], MOST_EVENTS)
+            await self._client.append(STREAM, [_fields(event) for event in events], MAX_EVENTS)
         # Behind the stream: what was told and is not noted is told again, never the other way round.
-        await self._post.run(lambda tx: nodes.save(tx, FILE, cursor, durable=True))
+        await self._store.run(lambda tx: nodes.save(tx, FILE, cursor, durable=True))
         self._cursor = cursor
         return more
 
-    def _gather(self, tx: Transaction, cursor: Cursor) -> tuple[list[BusEvent], bool]:
-        recorded = list(self._recorded(tx, cursor)) if self._audit else []
-        return recorded + list(self._letters(tx, cursor)), len(recorded) >= BATCH
+    def _collect(self, tx: Transaction, cursor: Cursor) -> tuple[list[BusEvent], bool]:
+        recorded = list(self._audit_events(tx, cursor)) if self._audit else []
+        return recorded + list(self._mail_events(tx, cursor)), len(recorded) >= BATCH
 
-    def _recorded(self, tx: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
+    def _audit_events(self, tx: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
         """Lines of the audit record behind the cursor."""
         try:
             numbers = segment_numbers(self._audit)
@@ -121,8 +121,8 @@ class EventPublisher:
                 entry = hash_chain.parse_line(line.rstrip(b"\n"))
                 if entry is not None and entry.kind not in ("begin", "torn"):
                     yield BusEvent(
-                        id=f"{self._me.id}/audit/{entry.hash[:32]}",
-                        node=self._me.id,
+                        id=f"{self._node.id}/audit/{entry.hash[:32]}",
+                        node=self._node.id,
                         at=tx.clocks.iso(entry.at),
                         kind=entry.kind,
                         who=entry.who,
@@ -134,9 +134,9 @@ class EventPublisher:
             if len(data) == READ_BYTES:
                 return
 
-    def _letters(self, tx: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
+    def _mail_events(self, tx: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
         """Receipts of our own agents that came since: one when a message is accepted, one when it has ended."""
-        since = cursor.told_until - OVERLAP_S
+        since = cursor.published_until - OVERLAP_S
         known = set(cursor.recent)
         fresh: list[tuple[float, str, str]] = []
         for agent in tx.agents("outbox"):
@@ -146,7 +146,7 @@ class EventPublisher:
             if os.fstat(folder).st_mtime < since:
                 continue
             names = {name for name, _ in file_operations.entries(folder)}
-            old = self._old[agent] = self._old.get(agent, set()) & names
+            old = self._seen_receipts[agent] = self._seen_receipts.get(agent, set()) & names
             for name in names - old:
                 changed = file_operations.mtime(folder, name) or 0.0
                 if changed < since:
@@ -155,23 +155,23 @@ class EventPublisher:
                     fresh.append((changed, agent, name))
         fresh.sort()
         for changed, agent, name in fresh:
-            cursor.told_until = max(cursor.told_until, changed)
+            cursor.published_until = max(cursor.published_until, changed)
             told = parse_receipt_name(name)
             receipt = receipts.read(tx, agent, *told) if told is not None else None
             if name in known or receipt is None:
                 continue
             yield BusEvent(
-                id=f"{self._me.id}/mail/{name.removesuffix('.json')}",
-                node=self._me.id,
+                id=f"{self._node.id}/mail/{name.removesuffix('.json')}",
+                node=self._node.id,
                 at=receipt.processed_at,
                 kind="message",
                 who=agent,
                 subject=receipt.in_reply_to,
                 outcome=receipt.status,
             )
-        cursor.recent = [name for changed, _, name in fresh if changed >= cursor.told_until - OVERLAP_S]
+        cursor.recent = [name for changed, _, name in fresh if changed >= cursor.published_until - OVERLAP_S]
 
-    def _phases(self, state: State, cursor: Cursor) -> list[BusEvent]:
+    def _workflow_events(self, state: State, cursor: Cursor) -> list[BusEvent]:
         """Every step of every workflow since it was last told of."""
         part = state.get("workflows")
         runs = part if isinstance(part, dict) else {}
@@ -185,11 +185,13 @@ class EventPublisher:
             before = cursor.phases.get(id, "")
             if before != now[id]:
                 first = int(before.partition("/")[0]) + 1 if before else 0
-                told += [self._stood(id, run, at) for at in range(min(first, len(steps)), len(steps) + 1)]
+                told += [
+                    self._workflow_event(id, run, at) for at in range(min(first, len(steps)), len(steps) + 1)
+                ]
         cursor.phases = now
         return told
 
-    def _stood(self, id: str, run: dict[str, Any], count: int) -> BusEvent:
+    def _workflow_event(self, id: str, run: dict[str, Any], count: int) -> BusEvent:
         """Where a workflow stood after so many of its steps."""
         steps = _steps(run)
         is_last = count == len(steps)
@@ -198,7 +200,7 @@ class EventPublisher:
         return BusEvent(
             # Every machine knows the workflow: the same step has the same id, whoever tells of it.
             id=f"workflow/{id}/{count}/{phase}/{status}",
-            node=self._me.id,
+            node=self._node.id,
             at=str(steps[count - 1].get("at", "") if count else run.get("startedAt", "")),
             kind="workflow",
             who=str(steps[count - 1].get("by", "") if count else run.get("startedBy", "")),

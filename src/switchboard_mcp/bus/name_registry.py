@@ -30,115 +30,123 @@ class NameOwner(Struct, frozen=True):
 class LocalAgents(Struct):
     """The agents of this folder as its files have them."""
 
-    here: list[str]
-    elsewhere: dict[str, RemotePresence]
+    local: list[str]
+    remote: dict[str, RemotePresence]
 
 
 class NameRegistry:
     """The names of all machines, as known here."""
 
-    def __init__(self, post: MessageStore, wire: BusClient, me: BusNode) -> None:
-        self._post = post
-        self._wire = wire
-        self._me = me
-        self._presence = Presence(post.path)
+    def __init__(self, store: MessageStore, client: BusClient, node: BusNode) -> None:
+        self._store = store
+        self._client = client
+        self._node = node
+        self._presence = Presence(store.path)
         # On which machine each agent of another machine lives.
-        self.away: dict[str, str] = {}
+        self.remote: dict[str, str] = {}
         # Names that are used here although another machine has them: registered while the bus was away.
         self.conflicts: dict[str, str] = {}
         self.owned: set[str] = set()
-        self._said: dict[str, bytes] = {}
+        self._published: dict[str, bytes] = {}
 
     async def recover(self) -> None:
         """What was known before this start: mail for elsewhere must not be handed out here."""
-        seen = await self._post.run(look)
-        self.away = {name: stay.node for name, stay in seen.elsewhere.items()}
+        agents = await self._store.run(read_local_agents)
+        self.remote = {name: presence.node for name, presence in agents.remote.items()}
 
     async def claim(self, name: str) -> str:
         """Have a name for this machine; the machine that has it, which is this one where it could be had."""
-        owner = _owner((await self._wire.claim(self._me.id, [name]))[0])
-        if owner.node == self._me.id:
+        owner = _owner((await self._client.claim_names(self._node.id, [name]))[0])
+        if owner.node == self._node.id:
             self.owned.add(name)
-            self.away.pop(name, None)
-            await self._post.run(lambda tx: _mark(tx, {}, [name]))
+            self.remote.pop(name, None)
+            await self._store.run(lambda tx: _write_remote_agents(tx, {}, [name]))
         return owner.node
 
     async def sync(self) -> None:
         """Claim what is new here, and know what is new elsewhere."""
-        seen = await self._post.run(look)
-        names = {name: _owner(held) for name, held in (await self._wire.all("names")).items()}
-        wanted = [name for name in seen.here if names.get(name, NameOwner("")).node != self._me.id]
-        if wanted:
-            for name, held in zip(wanted, await self._wire.claim(self._me.id, wanted), strict=True):
-                names[name] = _owner(held)
-        self.owned = {name for name in seen.here if names[name].node == self._me.id}
-        # What Redis has forgotten is remembered here: mail for elsewhere is not handed out for that.
-        foreign = {name: stay.node for name, stay in seen.elsewhere.items() if name not in names}
-        foreign |= {n: o.node for n, o in names.items() if o.node != self._me.id and is_agent_name(n)}
-        lived_in = {
-            name for name in foreign if name in seen.here and self._presence.status(name)[0] != "offline"
+        agents = await self._store.run(read_local_agents)
+        names = {
+            name: _owner(claim_value) for name, claim_value in (await self._client.get_all("names")).items()
         }
-        self.conflicts = {name: foreign[name] for name in lived_in}
-        self.away = {name: node for name, node in foreign.items() if name not in lived_in}
-        stays = await self._stays()
-        back = [name for name in seen.elsewhere if name not in self.away]
-        fresh = {name: stay for name, stay in stays.items() if seen.elsewhere.get(name) != stay}
-        if fresh or back:
-            await self._post.run(lambda tx: _mark(tx, fresh, back))
+        unclaimed = [name for name in agents.local if names.get(name, NameOwner("")).node != self._node.id]
+        if unclaimed:
+            for name, claim_value in zip(
+                unclaimed, await self._client.claim_names(self._node.id, unclaimed), strict=True
+            ):
+                names[name] = _owner(claim_value)
+        self.owned = {name for name in agents.local if names[name].node == self._node.id}
+        # What Redis has forgotten is remembered here: mail for elsewhere is not handed out for that.
+        remote = {name: presence.node for name, presence in agents.remote.items() if name not in names}
+        remote |= {n: o.node for n, o in names.items() if o.node != self._node.id and is_agent_name(n)}
+        in_use = {
+            name for name in remote if name in agents.local and self._presence.status(name)[0] != "offline"
+        }
+        self.conflicts = {name: remote[name] for name in in_use}
+        self.remote = {name: node for name, node in remote.items() if name not in in_use}
+        presences = await self._remote_presence()
+        returned = [name for name in agents.remote if name not in self.remote]
+        fresh = {
+            name: presence for name, presence in presences.items() if agents.remote.get(name) != presence
+        }
+        if fresh or returned:
+            await self._store.run(lambda tx: _write_remote_agents(tx, fresh, returned))
 
-    async def _stays(self) -> dict[str, RemotePresence]:
-        said = await self._wire.all("presence")
-        alive = await self._wire.alive(sorted(set(self.away.values())))
-        stays = {}
-        for name, node in self.away.items():
+    async def _remote_presence(self) -> dict[str, RemotePresence]:
+        published = await self._client.get_all("presence")
+        alive = await self._client.alive(sorted(set(self.remote.values())))
+        presences = {}
+        for name, node in self.remote.items():
             try:
-                stay = msgspec.json.decode(said.get(name, b""), type=RemotePresence)
+                presence = msgspec.json.decode(published.get(name, b""), type=RemotePresence)
             except msgspec.DecodeError:
-                stay = RemotePresence(node=node)
-            here = stay.here if node in alive and stay.node == node else "offline"
-            stays[name] = RemotePresence(node=node, here=here, seen=stay.seen)
-        return stays
+                presence = RemotePresence(node=node)
+            here = presence.here if node in alive and presence.node == node else "offline"
+            presences[name] = RemotePresence(node=node, here=here, seen=presence.seen)
+        return presences
 
-    async def tell_presence(self) -> bool:
+    async def publish_presence(self) -> bool:
         """Say who of ours is here, where that has changed."""
-        told = False
+        changed = False
         for name in sorted(self.owned):
             here, seen = self._presence.status(name)
-            # When somebody was last active is told to the minute: it is no news by itself.
+            # When somebody was last active is changed to the minute: it is no news by itself.
             value = msgspec.json.encode(
-                RemotePresence(node=self._me.id, here=here, seen=float(int(seen) // 60 * 60))
+                RemotePresence(node=self._node.id, here=here, seen=float(int(seen) // 60 * 60))
             )
-            if self._said.get(name) != value:
-                await self._wire.put("presence", name, value)
-                self._said[name] = value
-                told = True
-        return told
+            if self._published.get(name) != value:
+                await self._client.set_shared("presence", name, value)
+                self._published[name] = value
+                changed = True
+        return changed
 
 
-def look(tx: Transaction) -> LocalAgents:
+def read_local_agents(tx: Transaction) -> LocalAgents:
     """Who has a mailbox here, and who of them lives elsewhere."""
-    elsewhere: dict[str, RemotePresence] = {}
+    remote: dict[str, RemotePresence] = {}
     if tx.has(REMOTE_AGENTS):
         for name, _ in file_operations.entries(tx.folder(REMOTE_AGENTS)):
-            found = file_operations.read(tx.folder(REMOTE_AGENTS), name, 4096)
-            if is_agent_name(name) and isinstance(found, file_operations.FileContent):
+            content = file_operations.read(tx.folder(REMOTE_AGENTS), name, 4096)
+            if is_agent_name(name) and isinstance(content, file_operations.FileContent):
                 try:
-                    elsewhere[name] = msgspec.json.decode(found.data, type=RemotePresence)
+                    remote[name] = msgspec.json.decode(content.data, type=RemotePresence)
                 except msgspec.DecodeError:
-                    elsewhere[name] = RemotePresence(node="")
-    return LocalAgents([name for name in tx.agents() if name not in elsewhere], elsewhere)
+                    remote[name] = RemotePresence(node="")
+    return LocalAgents([name for name in tx.agents() if name not in remote], remote)
 
 
-def _mark(tx: Transaction, fresh: Mapping[str, RemotePresence], back: Sequence[str]) -> None:
-    """Write who lives elsewhere, and a mailbox for each; forget those who are back."""
+def _write_remote_agents(
+    tx: Transaction, fresh: Mapping[str, RemotePresence], returned: Sequence[str]
+) -> None:
+    """Write who lives remote, and a mailbox for each; forget those who are returned."""
     folder = tx.folder(REMOTE_AGENTS, make=True)
-    for name, stay in fresh.items():
-        draft = tx.write(msgspec.json.encode(stay))
+    for name, presence in fresh.items():
+        draft = tx.write(msgspec.json.encode(presence))
         tx.sync_file(draft)
         tx.put(draft, folder, name)
         for place in ("inbox", "outbox"):
             tx.folder(place, name, make=True)
-    for name in back:
+    for name in returned:
         try:
             tx.remove(folder, name)
         except FileNotFoundError:
@@ -146,8 +154,8 @@ def _mark(tx: Transaction, fresh: Mapping[str, RemotePresence], back: Sequence[s
     tx.sync_folders()
 
 
-def _owner(held: bytes | None) -> NameOwner:
+def _owner(claim_value: bytes | None) -> NameOwner:
     try:
-        return msgspec.json.decode(held or b"", type=NameOwner)
+        return msgspec.json.decode(claim_value or b"", type=NameOwner)
     except msgspec.DecodeError:
         return NameOwner("")

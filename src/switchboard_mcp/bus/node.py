@@ -20,7 +20,7 @@ from switchboard_mcp.mail.store.directory import Transaction
 T = TypeVar("T")
 FOLDER = "bus"
 LOCK = "relay.lock"
-MOST_ID = 64
+MAX_ID_LENGTH = 64
 _MAX_BYTES = 1_048_576
 
 
@@ -31,9 +31,9 @@ class BusNode(Struct, frozen=True):
     epoch: str
 
 
-def is_node(id: str) -> bool:
+def is_node_id(id: str) -> bool:
     """Whether it can be the id of a machine; files are named by it."""
-    return id.isascii() and id.isalnum() and len(id) <= MOST_ID
+    return id.isascii() and id.isalnum() and len(id) <= MAX_ID_LENGTH
 
 
 def identify(tx: Transaction) -> BusNode:
@@ -76,22 +76,22 @@ def save(tx: Transaction, name: str, value: object, *, durable: bool) -> None:
         tx.sync_folders()
 
 
-def mark_file(node: str) -> str:
+def received_file(node: str) -> str:
     """How far what comes from a node has been stored."""
     return f"from-{node}.json"
 
 
-def next_file(node: str) -> str:
+def next_number_file(node: str) -> str:
     """The next number for what goes to a node."""
     return f"to-{node}.json"
 
 
-def load_mark(tx: Transaction, node: str) -> SequenceMark:
+def load_sequence_mark(tx: Transaction, node: str) -> SequenceMark:
     """How far we have come."""
-    return load(tx, mark_file(node), SequenceMark) or SequenceMark()
+    return load(tx, received_file(node), SequenceMark) or SequenceMark()
 
 
-def machine() -> str:
+def machine_id() -> str:
     """This start of this machine: two relays on one cannot both have a folder's lock."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
@@ -101,7 +101,7 @@ def machine() -> str:
     return f"{socket.gethostname()}/{boot}".replace(" ", "_")
 
 
-def lock(folder: str) -> int | None:
+def acquire_lock(folder: str) -> int | None:
     """Be the one relay of this folder; a descriptor to keep, or None while another process is."""
     path = os.path.join(folder, FOLDER)
     os.makedirs(path, 0o700, exist_ok=True)

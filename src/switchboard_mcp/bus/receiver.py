@@ -16,7 +16,7 @@ from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus.node import BusNode
 from switchboard_mcp.bus.redis_client import BusClient, Fields, StreamEntry
 from switchboard_mcp.bus.sender import BATCH, WINDOW
-from switchboard_mcp.bus.sequence import SequenceMark, judge
+from switchboard_mcp.bus.sequence import SequenceMark, check_sequence
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail.messages import MailMessage
 from switchboard_mcp.mail.store import remote_inbox
@@ -24,11 +24,11 @@ from switchboard_mcp.mail.store.store import MessageStore
 
 # After so many failures that nobody foresaw, an entry is not tried any more. Nor is one that was handed out so often
 # without being acknowledged: whoever takes it seems to die of it. A bus that comes and goes hands out a few times too.
-MOST_TRIES, MOST_HANDED_OUT = 5, 50
+MAX_ATTEMPTS, MAX_DELIVERIES = 5, 50
 # As many entries are taken in together.
-MOST_AT_ONCE = 512
+MAX_BATCH = 512
 # These say that the disk, not the letter, is at fault: it waits for as long as that takes.
-PATIENT = frozenset({"mail_not_stored", "shutting_down", "mail_unsafe"})
+TEMPORARY = frozenset({"mail_not_stored", "shutting_down", "mail_unsafe"})
 
 
 class ReceivedMessage(Struct):
@@ -37,46 +37,48 @@ class ReceivedMessage(Struct):
     entry: StreamEntry
     message: MailMessage | None = None
     problem: Exception | None = None
-    doubtful: bool = True
+    maybe_stored: bool = True
 
 
 class BusReceiver:
     """The receiving side."""
 
-    def __init__(self, post: MessageStore, wire: BusClient, me: BusNode, step: Callable[[str], None]) -> None:
-        self._post = post
-        self._wire = wire
-        self._me = me
+    def __init__(
+        self, store: MessageStore, client: BusClient, node: BusNode, step: Callable[[str], None]
+    ) -> None:
+        self._store = store
+        self._client = client
+        self._node = node
         self._step = step
         self._marks: dict[str, SequenceMark] = {}
         # By link, up to which number letters may be here although the mark does not say so: what was being stored when
         # somebody was cut off.
-        self._doubt: dict[str, int] = {}
-        self._tries: dict[str, int] = {}
-        self._asked: dict[str, SequenceMark] = {}
+        self._maybe_stored_upto: dict[str, int] = {}
+        self._attempts: dict[str, int] = {}
+        self._resend_requested: dict[str, SequenceMark] = {}
         self.stored = 0
         self.dead = 0
 
-    def lost_sight(self) -> None:
+    def on_disconnect(self) -> None:
         """What was confirmed may not have been heard; nothing here depends on it."""
-        self._asked.clear()
+        self._resend_requested.clear()
 
-    async def take(self, entries: Sequence[StreamEntry]) -> None:
+    async def receive(self, entries: Sequence[StreamEntry]) -> None:
         """Store what the entries bring, then confirm and acknowledge them. Raises where the disk or the bus fails."""
         out: list[tuple[str, Fields]] = []
         acked = [entry.id for entry in entries if entry.text("kind") not in ("letter", "receipt")]
         links: dict[str, list[StreamEntry]] = {}
         for entry in entries:
-            if entry.text("kind") == "letter" and not nodes.is_node(entry.text("from")):
+            if entry.text("kind") == "letter" and not nodes.is_node_id(entry.text("from")):
                 acked.append(entry.id)
                 out.append(
-                    ("dead", {**entry.fields, "to": self._me.id, "reason": "It comes from no machine."})
+                    ("dead", {**entry.fields, "to": self._node.id, "reason": "It comes from no machine."})
                 )
             elif entry.text("kind") == "letter":
                 links.setdefault(entry.text("from"), []).append(entry)
         trouble: Exception | None = None
         for node, letters in links.items():
-            problem = await self._letters(node, letters, out, acked)
+            problem = await self._receive_messages(node, letters, out, acked)
             trouble = trouble or problem
         receipts = [entry for entry in entries if entry.text("kind") == "receipt"]
         if receipts:
@@ -89,29 +91,29 @@ class BusReceiver:
 
     async def _confirm(self, out: Sequence[tuple[str, Fields]], acked: Sequence[str]) -> None:
         try:
-            await self._wire.ship(out, self._me.id, acked)
+            await self._client.send(out, self._node.id, acked)
         except SwitchboardError as problem:
             if problem.failure.code == "bus_full" and not any(node == "dead" for node, _ in out):
                 # What is stored need not stay in Redis, and Redis needs the room. Its sender asks again.
-                await self._wire.ship([], self._me.id, acked)
-                await self._wire.trim(self._me.id)
+                await self._client.send([], self._node.id, acked)
+                await self._client.trim(self._node.id)
             raise
 
-    async def _letters(
+    async def _receive_messages(
         self, node: str, entries: Sequence[StreamEntry], out: list[tuple[str, Fields]], acked: list[str]
     ) -> Exception | None:
         """One link's letters; returns what kept some of them from being stored."""
         mark = self._marks.get(node)
         if mark is None:
-            mark = await self._post.run(lambda tx: nodes.load_mark(tx, node))
+            mark = await self._store.run(lambda tx: nodes.load_sequence_mark(tx, node))
         before = mark
-        coming: list[ReceivedMessage] = []
+        incoming: list[ReceivedMessage] = []
         gap = False
         reached = mark
         for entry in entries:
             loose = not entry.number("seq")
             if not loose:
-                verdict, reached = judge(
+                verdict, reached = check_sequence(
                     reached, entry.text("epoch"), entry.number("seq"), entry.number("base")
                 )
                 if verdict != "store":
@@ -119,68 +121,70 @@ class BusReceiver:
                     acked.append(entry.id)
                     continue
                 reached = SequenceMark(reached.epoch, entry.number("seq"))
-            coming.append(ReceivedMessage(entry))
+            incoming.append(ReceivedMessage(entry))
         # Of an earlier run it is only known how much it took in at once; of a sender that lost its memory, how much it
         # had on its way.
-        doubt = self._doubt.get(node, before.last + MOST_AT_ONCE)
+        maybe_stored_upto = self._maybe_stored_upto.get(node, before.last + MAX_BATCH)
         if reached.epoch != before.epoch:
-            doubt = reached.last + WINDOW + BATCH
+            maybe_stored_upto = reached.last + WINDOW + BATCH
         # Cut off in the middle, it is not known what was stored: the next time it is looked for.
-        self._doubt[node] = max(doubt, reached.last)
-        await self._store(coming, doubt)
+        self._maybe_stored_upto[node] = max(maybe_stored_upto, reached.last)
+        await self._store_messages(incoming, maybe_stored_upto)
         self._step("stored")
-        mark, trouble = self._settled(coming, reached, out, acked)
+        mark, trouble = self._settle(incoming, reached, out, acked)
         self._marks[node] = mark
         if mark != before:
-            await self._post.run(lambda v: nodes.save(v, nodes.mark_file(node), mark, durable=False))
+            await self._store.run(lambda v: nodes.save(v, nodes.received_file(node), mark, durable=False))
             self._step("noted")
         if trouble is None:
-            self._doubt[node] = doubt
-        link: dict[str, str | bytes | int] = {"from": self._me.id, "epoch": mark.epoch}
+            self._maybe_stored_upto[node] = maybe_stored_upto
+        link: dict[str, str | bytes | int] = {"from": self._node.id, "epoch": mark.epoch}
         out.append((node, {"kind": "stored", **link, "upto": mark.last}))
         # Once for each gap: what is asked for twice comes twice.
-        if gap and self._asked.get(node) != mark:
-            self._asked[node] = mark
+        if gap and self._resend_requested.get(node) != mark:
+            self._resend_requested[node] = mark
             out.append((node, {"kind": "resend", **link, "seq": mark.last + 1}))
         return trouble
 
-    async def _store(self, coming: Sequence[ReceivedMessage], doubt: int) -> None:
-        for each in coming:
+    async def _store_messages(self, incoming: Sequence[ReceivedMessage], maybe_stored_upto: int) -> None:
+        for each in incoming:
             try:
                 each.message = remote_inbox.read(each.entry.fields.get("message", b""))
             except SwitchboardError as problem:
                 each.problem = problem
-        readable = [each for each in coming if each.message is not None]
+        readable = [each for each in incoming if each.message is not None]
         new: list[ReceivedMessage] = []
         for each in readable:
             entry = each.entry
-            each.doubtful = entry.number("seq") <= doubt or bool(entry.number("again"))
-            if self._tries.get(each.entry.id, 0) >= MOST_TRIES or each.entry.times > MOST_HANDED_OUT:
+            each.maybe_stored = entry.number("seq") <= maybe_stored_upto or bool(entry.number("again"))
+            if self._attempts.get(each.entry.id, 0) >= MAX_ATTEMPTS or each.entry.deliveries > MAX_DELIVERIES:
                 told = "It could not be stored, however often it was tried."
                 each.problem = refused("mail_message_invalid", told)
             else:
                 new.append(each)
         if not new:
             return
-        trouble = await self._put(new)
-        if trouble is None or is_patient(trouble):
+        trouble = await self._commit(new)
+        if trouble is None or is_temporary(trouble):
             return
         # One of them is a trap: one at a time, it keeps back nobody before it.
         for each in new:
             each.problem = None
-            if await self._put([each]) is not None:
+            if await self._commit([each]) is not None:
                 return
 
-    async def _put(self, letters: Sequence[ReceivedMessage]) -> Exception | None:
+    async def _commit(self, letters: Sequence[ReceivedMessage]) -> Exception | None:
         """Store these together; what went wrong is noted with the first that was not stored."""
         items = [
-            remote_inbox.RemoteMessage(each.message, each.entry.fields.get("attachment", b""), each.doubtful)
+            remote_inbox.RemoteMessage(
+                each.message, each.entry.fields.get("attachment", b""), each.maybe_stored
+            )
             for each in letters
             if each.message is not None
         ]
-        rules = self._post.rules
+        rules = self._store.rules
         try:
-            told = await self._post.commit(
+            told = await self._store.commit(
                 lambda tx: remote_inbox.receive(tx, items, rules), numbers=len(items)
             )
         except Exception as problem:  # noqa: BLE001 - whatever it is, it is counted, and the letter waits
@@ -191,33 +195,35 @@ class BusReceiver:
         self.stored += sum(refusal is None for refusal in told)
         return None
 
-    def _settled(
+    def _settle(
         self,
-        coming: Sequence[ReceivedMessage],
+        incoming: Sequence[ReceivedMessage],
         reached: SequenceMark,
         out: list[tuple[str, Fields]],
         acked: list[str],
     ) -> tuple[SequenceMark, Exception | None]:
         """How far the link has come: up to the first letter that has to be tried again."""
-        for each in coming:
+        for each in incoming:
             problem, entry = each.problem, each.entry
-            if problem is not None and not _is_final(problem):
-                self._tries[entry.id] = self._tries.get(entry.id, 0) + (0 if is_patient(problem) else 1)
+            if problem is not None and not _is_permanent(problem):
+                self._attempts[entry.id] = self._attempts.get(entry.id, 0) + (
+                    0 if is_temporary(problem) else 1
+                )
                 sequence = entry.number("seq")
                 return (SequenceMark(reached.epoch, sequence - 1) if sequence else reached), problem
             if problem is not None:
                 self.dead += 1
-                out += self._buried(entry, str(problem))
-            self._tries.pop(entry.id, None)
+                out += self._dead_letter(entry, str(problem))
+            self._attempts.pop(entry.id, None)
             acked.append(entry.id)
         return reached, None
 
-    def _buried(self, entry: StreamEntry, reason: str) -> list[tuple[str, Fields]]:
+    def _dead_letter(self, entry: StreamEntry, reason: str) -> list[tuple[str, Fields]]:
         """To the dead stream, whole, and word of it to the sender."""
-        dead: dict[str, str | bytes | int] = {**entry.fields, "to": self._me.id, "reason": reason}
+        dead: dict[str, str | bytes | int] = {**entry.fields, "to": self._node.id, "reason": reason}
         link: dict[str, str | bytes | int] = {
             "kind": "refused",
-            "from": self._me.id,
+            "from": self._node.id,
             "epoch": entry.text("epoch"),
             "seq": entry.number("seq"),
             "reason": reason,
@@ -231,7 +237,7 @@ class BusReceiver:
             agent, name = entry.text("agent"), entry.text("name")
             data = entry.fields.get("receipt", b"")
             try:
-                await self._post.commit(lambda tx: remote_inbox.store_receipt(tx, agent, name, data))
+                await self._store.commit(lambda tx: remote_inbox.store_receipt(tx, agent, name, data))
             except SwitchboardError as problem:
                 return problem
             return None
@@ -240,23 +246,23 @@ class BusReceiver:
         self._step("filed")
         filed: dict[tuple[str, str], list[str]] = {}
         for entry, problem in zip(entries, told, strict=True):
-            if problem is not None and not _is_final(problem):
+            if problem is not None and not _is_permanent(problem):
                 continue  # It comes again.
             if problem is not None:
-                out.append(("dead", {**entry.fields, "to": self._me.id, "reason": str(problem)}))
+                out.append(("dead", {**entry.fields, "to": self._node.id, "reason": str(problem)}))
             acked.append(entry.id)
             filed.setdefault((entry.text("from"), entry.text("agent")), []).append(entry.text("name"))
         for (node, agent), names in filed.items():
             out.append(
-                (node, {"kind": "filed", "from": self._me.id, "agent": agent, "names": " ".join(names)})
+                (node, {"kind": "filed", "from": self._node.id, "agent": agent, "names": " ".join(names)})
             )
 
 
-def is_patient(problem: Exception) -> bool:
+def is_temporary(problem: Exception) -> bool:
     """Whether it is waited for, for as long as it takes."""
-    return isinstance(problem, SwitchboardError) and problem.failure.code in PATIENT
+    return isinstance(problem, SwitchboardError) and problem.failure.code in TEMPORARY
 
 
-def _is_final(problem: Exception) -> bool:
+def _is_permanent(problem: Exception) -> bool:
     """Whether trying again cannot help. What nobody foresaw is tried a few times."""
-    return isinstance(problem, SwitchboardError) and problem.failure.code not in PATIENT
+    return isinstance(problem, SwitchboardError) and problem.failure.code not in TEMPORARY

@@ -57,16 +57,16 @@ def read(workspace: str) -> BusStatus | None:
         return None
 
 
-def is_silent(status: BusStatus) -> bool:
+def is_stale(status: BusStatus) -> bool:
     """Whether the relay has not been heard of for too long."""
     return time.time() - status.at > STALE_S
 
 
-def trouble(status: BusStatus | None) -> str:
+def describe_problem(status: BusStatus | None) -> str:
     """What somebody should know; empty where all is well."""
     if status is None:
         return "The bus is configured, and no relay has run here yet."
-    if is_silent(status):
+    if is_stale(status):
         return f"No relay runs here: the last one was heard of {int(time.time() - status.at)} s ago."
     if status.state != "connected":
         return f"The relay is {status.state}: {status.problem}"
@@ -75,9 +75,9 @@ def trouble(status: BusStatus | None) -> str:
     return ""
 
 
-def in_short(status: BusStatus | None) -> dict[str, object]:
+def summary(status: BusStatus | None) -> dict[str, object]:
     """For `/health`, which everybody may read: no addresses, no names."""
-    if status is None or is_silent(status):
+    if status is None or is_stale(status):
         return {"state": "down"}
     return {
         "state": status.state,

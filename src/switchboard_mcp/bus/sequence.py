@@ -1,33 +1,38 @@
-"""The link between two machines: what a receiver makes of a numbered letter that comes.
+"""Sequence numbers on the link between two machines: the receiver's decision about a numbered message.
 
-A sender numbers everything it ships to one machine, and says with each letter from which number on it still keeps what
-it has shipped. The receiver stores in that order alone. Whatever the bus loses, doubles or brings late, a letter is
-stored once and in its turn, or asked for again. Owns these rules; does not know streams, files or clocks.
+A sender numbers every message it ships to one machine, and states with each the lowest number it still keeps. The
+receiver stores messages in that order only. Whatever the bus loses, duplicates or delays, a message is stored once and
+in order, or requested again. Not aware of streams, files or clocks.
 """
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-# `store` it; `known`, it is there already; `gap`, something before it is missing.
-Verdict = Literal["store", "known", "gap"]
+# `store`: the next in order; `known`: already stored; `gap`: an earlier message is missing.
+SequenceVerdict = Literal["store", "known", "gap"]
 
 
 class SequenceMark(NamedTuple):
-    """How far a link has come: everything up to `last` is stored. `epoch` is the sender's count of new beginnings."""
+    """Progress of a link: everything up to `last` is stored. `epoch` identifies one numbering of the sender."""
 
     epoch: str = ""
     last: int = 0
 
 
-def judge(mark: SequenceMark, epoch: str, sequence: int, base: int) -> tuple[Verdict, SequenceMark]:
-    """What to do with a letter, and how far the link has come without it.
+def check_sequence(
+    mark: SequenceMark, epoch: str, sequence: int, base: int
+) -> tuple[SequenceVerdict, SequenceMark]:
+    """Return the decision for a message, and the progress of the link before it.
 
-    `base` is the lowest number that the sender still keeps: what is below it was confirmed, by whom this machine was
-    before it lost its memory, and will not come again.
+    `base` is the lowest number that the sender still keeps. Lower ones were confirmed, perhaps by this machine before
+    it
+    lost its state, and will not come again.
 
-    >>> judge(Mark("a", 4), "a", 5, 3), judge(Mark("a", 4), "a", 6, 3)[0], judge(Mark("a", 4), "a", 4, 3)[0]
-    (('store', Mark(epoch='a', last=4)), 'gap', 'known')
+    >>> check_sequence(SequenceMark("a", 4), "a", 5, 3)
+    ('store', SequenceMark(epoch='a', last=4))
+    >>> check_sequence(SequenceMark("a", 4), "a", 6, 3)[0], check_sequence(SequenceMark("a", 4), "a", 4, 3)[0]
+    ('gap', 'known')
     """
     if epoch != mark.epoch or base - 1 > mark.last:
         mark = SequenceMark(epoch, base - 1)

@@ -16,30 +16,30 @@ from switchboard_mcp.mail.server import MailServer
 from switchboard_mcp.observability.log import Log
 
 # Whoever registers does not wait long for a Redis that may be away.
-NAME_WITHIN_S = 2.0
+NAME_TIMEOUT_S = 2.0
 
 
-async def join(program: ServerApp, settings: BusSettings, log: Log, audit: str = "") -> None:
+async def run_relay(program: ServerApp, settings: BusSettings, log: Log, audit: str = "") -> None:
     """Carry the mail of the workspace whose desk this is, until it is cancelled."""
     desk = program
     if not isinstance(desk, MailServer):
         return
-    post = await desk.store()
-    me = await post.run(nodes.identify)
+    store = await desk.store()
+    node = await store.run(nodes.identify)
     try:
-        asking, carrying = BusClient(settings, answer_within_s=NAME_WITHIN_S), BusClient(settings)
+        asking, carrying = BusClient(settings, answer_timeout_s=NAME_TIMEOUT_S), BusClient(settings)
     except SwitchboardError as problem:
         log.error("bus.off", problem=str(problem))
         return
-    names = NameRegistry(post, asking, me)
-    relay = BusRelay(post, carrying, log, audit=audit)
+    names = NameRegistry(store, asking, node)
+    relay = BusRelay(store, carrying, log, audit=audit)
 
     async def taken(name: str) -> str:
         """On which other machine an agent of this name lives. While Redis is away, what was known last counts."""
-        if not relay.is_away:
+        if not relay.is_unreachable:
             try:
                 owner = await names.claim(name)
-                return "" if owner == me.id else owner
+                return "" if owner == node.id else owner
             except SwitchboardError as problem:
                 log.warning("bus.name", agent=name, problem=str(problem))
         stay = desk.presence.remote(name)

@@ -26,21 +26,21 @@ PRIVATE = frozenset({"seenAt", "pid"})
 class SharedState:
     """The shared parts, as last agreed on."""
 
-    def __init__(self, post: MessageStore, wire: BusClient) -> None:
-        self._post = post
-        self._wire = wire
+    def __init__(self, store: MessageStore, client: BusClient) -> None:
+        self._store = store
+        self._client = client
         self._agreed: dict[str, dict[str, MergeBase]] | None = None
 
     async def sync(self) -> bool:
         """Exchange what has changed; True where something was pushed."""
         if self._agreed is None:
             kind = dict[str, dict[str, MergeBase]]
-            self._agreed = await self._post.run(lambda tx: nodes.load(tx, FILE, kind)) or {}
-        state = await self._post.state()
+            self._agreed = await self._store.run(lambda tx: nodes.load(tx, FILE, kind)) or {}
+        state = await self._store.state()
         pushed = changed = False
         for part, merge in PARTS.items():
             agreed = self._agreed.setdefault(part, {})
-            there = {name: _read(value) for name, value in (await self._wire.all(part)).items()}
+            there = {name: _read(value) for name, value in (await self._client.get_all(part)).items()}
             here = _entries(state, part)
             takes: dict[str, Value] = {}
             earlier: dict[str, MergeBase | None] = {}
@@ -61,17 +61,17 @@ class SharedState:
                     changed = True
             if takes:
                 missed: list[str] = []
-                await self._post.update(partial(_apply, part=part, takes=takes, here=here, missed=missed))
+                await self._store.update(partial(_apply, part=part, takes=takes, here=here, missed=missed))
                 for name in missed:  # Changed here meanwhile: the next round compares anew.
                     _put_back(agreed, name, earlier)
         if changed:
             kept = self._agreed
-            await self._post.run(lambda tx: nodes.save(tx, FILE, kept, durable=False))
+            await self._store.run(lambda tx: nodes.save(tx, FILE, kept, durable=False))
         return pushed
 
     async def _push(self, part: str, name: str, value: Value, revision: int) -> MergeBase:
         data = msgspec.json.encode({"revision": revision + 1, "value": value})
-        final, _ = await self._wire.share(part, name, data, revision)
+        final, _ = await self._client.compare_and_set(part, name, data, revision)
         return _read(final)
 
 

@@ -10,7 +10,7 @@ import pytest
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus.node import BusNode
 from switchboard_mcp.bus.redis_client import BusClient, Fields, StreamEntry
-from switchboard_mcp.bus.sender import Outward
+from switchboard_mcp.bus.sender import BusSender
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.directory import Transaction
@@ -26,7 +26,7 @@ class Stream:
     def __init__(self) -> None:
         self.letters: list[tuple[int, str]] = []
 
-    async def ship(self, to: Sequence[tuple[str, Fields]]) -> None:
+    async def send(self, to: Sequence[tuple[str, Fields]]) -> None:
         for _, fields in to:
             message = msgspec.json.decode(cast(bytes, fields["message"]))
             self.letters.append((cast(int, fields["seq"]), message["payload"]))
@@ -46,18 +46,18 @@ class Disk:
         self._save(tx, name, value, durable=durable)
 
 
-def outward(post: MessageStore, stream: Stream, me: BusNode) -> Outward:
+def outward(post: MessageStore, stream: Stream, me: BusNode) -> BusSender:
     """As after a start."""
-    return Outward(post, cast(BusClient, stream), me, lambda step: None)
+    return BusSender(post, cast(BusClient, stream), me, lambda step: None)
 
 
 async def send(post: MessageStore, text: str) -> None:
     await post.send(Draft(action="status_update", payload=text), sender="bob", recipient="alice")
 
 
-async def stored(out: Outward, me: BusNode, upto: int) -> None:
+async def stored(out: BusSender, me: BusNode, upto: int) -> None:
     fields = {"kind": "stored", "from": NODE, "epoch": me.epoch, "upto": str(upto)}
-    await out.hear(StreamEntry("1-1", {name: value.encode() for name, value in fields.items()}))
+    await out.on_reply(StreamEntry("1-1", {name: value.encode() for name, value in fields.items()}))
 
 
 @pytest.mark.parametrize("starts_anew", [False, True])

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from switchboard_mcp.bus.sequence import SequenceMark, judge
+from switchboard_mcp.bus.sequence import SequenceMark, check_sequence
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from switchboard_mcp.bus.sequence import SequenceMark, judge
 def test_a_letter_is_stored_in_its_turn_alone(
     mark: SequenceMark, epoch: str, sequence: int, base: int, verdict: str, last: int
 ) -> None:
-    assert judge(mark, epoch, sequence, base) == (verdict, SequenceMark(epoch, last))
+    assert check_sequence(mark, epoch, sequence, base) == (verdict, SequenceMark(epoch, last))
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -36,7 +36,7 @@ def test_whatever_a_bus_loses_and_doubles_everything_is_stored_once_and_in_order
             number for number in range(base, min(base + 10, 61)) for _ in range(chance.choice([0, 1, 1, 2]))
         ]
         for number in sent:
-            verdict, mark = judge(mark, "a", number, base)
+            verdict, mark = check_sequence(mark, "a", number, base)
             if verdict == "store":
                 stored.append(number)
                 mark = SequenceMark("a", number)

@@ -13,7 +13,7 @@ from switchboard_mcp.bus.redis_client import BusClient
 from switchboard_mcp.config.sections import BusSettings
 
 # Redis answers in milliseconds; beyond this it is taken for away, and calls go on without it.
-WITHIN_S = 1.0
+REPLICA_TIMEOUT_S = 1.0
 # rate keys | for each: calls a minute, how many at once, how many are wanted. For each: how many are granted, and after
 # how many milliseconds there is room for one more.
 # A key lives until its bucket is full again: the time it has left, less the part of a millisecond in it, is the debt.
@@ -44,38 +44,40 @@ class TokenRequest(Struct, frozen=True):
     key: str
     calls_per_minute: int
     burst: int
-    wanted: int
+    count: int
 
 
 class ReplicaCounters(BusClient):
     """See the module."""
 
     def __init__(self, settings: BusSettings) -> None:
-        super().__init__(settings, answer_within_s=WITHIN_S)
+        super().__init__(settings, answer_timeout_s=REPLICA_TIMEOUT_S)
         self._take = self._redis.register_script(TAKE)
 
-    async def take(self, wishes: Sequence[TokenRequest]) -> list[tuple[int, float]]:
-        """Of each wish how much is granted, and the seconds until there is more."""
-        keys = [self.key("rate", wish.key) for wish in wishes]
-        args = [part for wish in wishes for part in (wish.calls_per_minute, wish.burst, wish.wanted)]
-        async with self._asking():
+    async def take_tokens(self, requests: Sequence[TokenRequest]) -> list[tuple[int, float]]:
+        """Of each request how much is granted, and the seconds until there is more."""
+        keys = [self.key("rate", request.key) for request in requests]
+        args = [
+            part for request in requests for part in (request.calls_per_minute, request.burst, request.count)
+        ]
+        async with self._guard():
             told = await self._take(keys=keys, args=args)
         return [(int(granted), int(wait_ms) / 1000) for granted, wait_ms in told]
 
-    async def post(self, child: str, notice: bytes, for_ms: int) -> None:
+    async def set_quarantine(self, child: str, notice: bytes, for_ms: int) -> None:
         """Put a child into quarantine for all; where it was, this counts."""
-        async with self._asking():
+        async with self._guard():
             await self._redis.set(self.key("quarantine", child), notice, px=for_ms)
 
-    async def remove(self, child: str) -> None:
+    async def clear_quarantine(self, child: str) -> None:
         """End a quarantine, whoever began it."""
-        async with self._asking():
+        async with self._guard():
             await self._redis.delete(self.key("quarantine", child))
 
-    async def notice(self, child: str) -> tuple[bytes, float] | None:
+    async def quarantine(self, child: str) -> tuple[bytes, float] | None:
         """What was said of a child in quarantine, and for how many seconds it holds."""
         key = self.key("quarantine", child)
-        async with self._asking(), self._redis.pipeline(transaction=True) as pipe:
+        async with self._guard(), self._redis.pipeline(transaction=True) as pipe:
             pipe.get(key)
             pipe.pttl(key)
             said, left_ms = await pipe.execute()

@@ -46,23 +46,23 @@ async def _status(workspace: Workspace, settings: BusSettings, invocation: Invoc
     relay = relay_status.read(workspace.folder)
     client = BusClient(settings)
     status: dict[str, object] = {"relay": relay, "url": client.shown, "redis": None}
-    problem = relay_status.trouble(relay)
+    problem = relay_status.describe_problem(relay)
     try:
-        cards = await client.all("nodes")
+        cards = await client.get_all("nodes")
         alive = await client.alive(sorted(cards))
-        names = await client.all("names")
+        names = await client.get_all("names")
         status["redis"] = {
             "machines": [
                 {
                     "node": node,
                     "alive": node in alive,
                     "agents": sorted(name for name, held in names.items() if _node_of(held) == node),
-                    **dict(zip(("entries", "pending", "lag"), await client.lengths(node), strict=True)),
+                    **dict(zip(("entries", "pending", "lag"), await client.stream_counts(node), strict=True)),
                     **_card(card),
                 }
                 for node, card in sorted(cards.items())
             ],
-            "dead": await client.length("dead"),
+            "dead": await client.stream_length("dead"),
         }
     except SwitchboardError as away:
         problem = str(away)
@@ -133,7 +133,7 @@ async def _tail(workspace: Workspace, settings: BusSettings, invocation: Invocat
                 message = "No relay has run here, so that this machine has no stream yet."
                 raise refused("bus_busy", message, hint="Run: switchboard bus relay")
             stream = f"in:{me.node}"
-        entries = await client.last(stream, invocation.args.last)
+        entries = await client.last_entries(stream, invocation.args.last)
         while True:
             for entry in entries:
                 _show_entry(entry, invocation)
@@ -144,7 +144,7 @@ async def _tail(workspace: Workspace, settings: BusSettings, invocation: Invocat
             entries = []
             while not entries:
                 await asyncio.sleep(FOLLOW_S)
-                entries = await client.range(stream, after, 1000)
+                entries = await client.entries_after(stream, after, 1000)
     finally:
         await client.close()
 
@@ -181,7 +181,7 @@ async def _relay(workspace: Workspace, settings: BusSettings, invocation: Invoca
 
 def _require_lock(workspace: Workspace) -> None:
     """Say at once that another relay is there, rather than stand by in silence."""
-    descriptor = nodes.lock(os.path.join(workspace.folder, ".switchboard"))
+    descriptor = nodes.acquire_lock(os.path.join(workspace.folder, ".switchboard"))
     if descriptor is None:
         raise refused("bus_busy", f"A relay serves {workspace.folder} already.")
     os.close(descriptor)
@@ -196,16 +196,16 @@ async def _replay(workspace: Workspace, settings: BusSettings, invocation: Invoc
     missing = set(wanted)
     try:
         # What dies again meanwhile is not sent again: it would go round for ever.
-        after, left = "0-0", await client.length("dead")
-        while left > 0 and (entries := await client.range("dead", after, min(left, 500))):
+        after, left = "0-0", await client.stream_length("dead")
+        while left > 0 and (entries := await client.entries_after("dead", after, min(left, 500))):
             after, left = entries[-1].id, left - len(entries)
             for entry in entries:
                 if not wanted or entry.id in wanted:
                     # Without a number: its turn has passed, and whether it is there is looked up by its id.
                     kept = ("to", "reason", "seq", "base")
                     fields = {name: value for name, value in entry.fields.items() if name not in kept}
-                    await client.ship([(entry.text("to"), fields)])
-                    await client.discard("dead", [entry.id])
+                    await client.send([(entry.text("to"), fields)])
+                    await client.delete_entries("dead", [entry.id])
                     missing.discard(entry.id)
                     count += 1
     finally:

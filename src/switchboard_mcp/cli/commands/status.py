@@ -78,7 +78,7 @@ def bus_line(bus: BusStatus) -> str:
     """The bus in one line."""
     from switchboard_mcp.bus import relay_status
 
-    problem = relay_status.trouble(bus)
+    problem = relay_status.describe_problem(bus)
     lag = f"{bus.waiting} waiting, {bus.on_their_way} on their way"
     lag += f" ({bus.oldest_s:.0f} s without an answer)" if bus.on_their_way else ""
     return f"bus: {problem or 'connected'}; {lag}, {bus.backlog} to take in"

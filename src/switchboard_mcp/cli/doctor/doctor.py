@@ -244,11 +244,11 @@ def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Find
     except SwitchboardError as problem:
         return [Finding(PROBLEM, str(problem), problem.failure.hint or "")]
     status = relay_status.read(workspace.folder)
-    trouble = relay_status.trouble(status)
+    trouble = relay_status.describe_problem(status)
     if not trouble:
         return []
     remedy = "Serve this workspace, or run: switchboard bus relay"
-    if status is not None and status.problem and not relay_status.is_silent(status):
+    if status is not None and status.problem and not relay_status.is_stale(status):
         remedy = status.remedy
     return [Finding(PROBLEM if status is not None and status.problem else NOTE, trouble, remedy)]
 

@@ -326,7 +326,7 @@ class HttpServer:
         if self.bus_folder:
             from switchboard_mcp.bus import relay_status  # Only where there is a bus.
 
-            health["bus"] = relay_status.in_short(relay_status.read(self.bus_folder))
+            health["bus"] = relay_status.summary(relay_status.read(self.bus_folder))
         if self.replicas is not None:
             health["replicas"] = "connected" if self.replicas.reachable else "away"
         await exchange.reply(200, jsonrpc.encode(health))

@@ -11,7 +11,7 @@ import pytest
 
 from switchboard_mcp.bus.replicas import replicas as module
 from switchboard_mcp.bus.replicas.counters import ReplicaCounters, TokenRequest
-from switchboard_mcp.bus.replicas.replicas import PROBE, RedisReplicas, entry
+from switchboard_mcp.bus.replicas.replicas import PROBE, RedisReplicas, child_key
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.observability.log import Log
@@ -19,7 +19,7 @@ from switchboard_mcp.observability.log import Log
 KID = ChildSpec(name="kid", source="test", command="kid")
 
 
-class FakeLedger(ReplicaCounters):
+class FakeCounters(ReplicaCounters):
     """Redis as far as it is asked here; `open` is cleared to keep it from answering."""
 
     shown = "redis://test"
@@ -33,22 +33,22 @@ class FakeLedger(ReplicaCounters):
         self.looks = 0
         self.closed = False
 
-    async def take(self, wishes: Sequence[TokenRequest]) -> list[tuple[int, float]]:
-        self.looks += list(wishes) == [PROBE]
-        if list(wishes) != [PROBE]:
-            self.questions.append({wish.key: wish.wanted for wish in wishes})
+    async def take_tokens(self, requests: Sequence[TokenRequest]) -> list[tuple[int, float]]:
+        self.looks += list(requests) == [PROBE]
+        if list(requests) != [PROBE]:
+            self.questions.append({request.key: request.count for request in requests})
         await self._answer()
-        return [(min(wish.wanted, wish.burst), 2.0) for wish in wishes]
+        return [(min(request.count, request.burst), 2.0) for request in requests]
 
-    async def post(self, child: str, notice: bytes, for_ms: int) -> None:
+    async def set_quarantine(self, child: str, notice: bytes, for_ms: int) -> None:
         await self._answer()
         self.notices[child] = (notice, for_ms)
 
-    async def remove(self, child: str) -> None:
+    async def clear_quarantine(self, child: str) -> None:
         await self._answer()
         self.notices.pop(child, None)
 
-    async def notice(self, child: str) -> tuple[bytes, float] | None:
+    async def quarantine(self, child: str) -> tuple[bytes, float] | None:
         await self._answer()
         found = self.notices.get(child)
         return (found[0], found[1] / 1000) if found is not None else None
@@ -84,10 +84,10 @@ class Calls:
 
 
 class World:
-    def __init__(self, ledger: FakeLedger, name: str = "a") -> None:
+    def __init__(self, counters: FakeCounters, name: str = "a") -> None:
         self.said: list[bytes] = []
-        self.ledger = ledger
-        self.replicas = RedisReplicas(name, ledger, Log("info", write=self.said.append))
+        self.counters = counters
+        self.replicas = RedisReplicas(name, counters, Log("info", write=self.said.append))
 
     def logged(self, event: str) -> int:
         return sum(event.encode() in line for line in self.said)
@@ -95,7 +95,7 @@ class World:
 
 @asynccontextmanager
 async def running() -> AsyncIterator[World]:
-    world = World(FakeLedger())
+    world = World(FakeCounters())
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(world.replicas.run())
         await settle()
@@ -116,14 +116,14 @@ async def until(true: Callable[[], object]) -> None:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE_S", 0.01)
-    monkeypatch.setattr(module, "MOST_PAUSE_S", 0.01)
+    monkeypatch.setattr(module, "RETRY_DELAY_S", 0.01)
+    monkeypatch.setattr(module, "MAX_RETRY_DELAY_S", 0.01)
 
 
 async def test_all_that_came_while_a_question_was_under_way_are_in_one() -> None:
     async with running() as world:
         one, other = Calls("one", 1), Calls("other")
-        world.ledger.open.clear()
+        world.counters.open.clear()
         world.replicas.count(one)
         await settle()
         for _ in range(100):
@@ -131,9 +131,9 @@ async def test_all_that_came_while_a_question_was_under_way_are_in_one() -> None
             world.replicas.count(one)
             other.waiting += 1
             world.replicas.count(other)
-        world.ledger.open.set()
+        world.counters.open.set()
         await settle()
-        assert world.ledger.questions == [{"one": 1}, {"one": 100, "other": 100}]
+        assert world.counters.questions == [{"one": 1}, {"one": 100, "other": 100}]
         assert one.heard == [(1, 2.0), (5, 2.0)]
         assert other.heard == [(5, 2.0)]
 
@@ -141,15 +141,15 @@ async def test_all_that_came_while_a_question_was_under_way_are_in_one() -> None
 async def test_while_redis_is_away_everybody_is_alone_until_it_is_back_and_that_is_said_once() -> None:
     async with running() as world:
         calls = Calls("one", 1)
-        world.ledger.there = False
+        world.counters.there = False
         world.replicas.count(calls)
         await settle()
         assert calls.heard == ["alone"]
         assert not world.replicas.reachable
         assert await world.replicas.verdict(KID) is None
-        looks = world.ledger.looks
-        await until(lambda: world.ledger.looks > looks + 2)
-        world.ledger.there = True
+        looks = world.counters.looks
+        await until(lambda: world.counters.looks > looks + 2)
+        world.counters.there = True
         await until(lambda: world.replicas.reachable)
         assert (world.logged("replicas.away"), world.logged("replicas.back")) == (1, 1)
         world.replicas.count(calls)
@@ -158,34 +158,34 @@ async def test_while_redis_is_away_everybody_is_alone_until_it_is_back_and_that_
 
 
 async def test_a_redis_that_does_not_answer_in_time_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WITHIN_S", 0.05)
+    monkeypatch.setattr(module, "REPLICA_TIMEOUT_S", 0.05)
     async with running() as world:
         asked, late = Calls("one", 1), Calls("two", 1)
-        world.ledger.open.clear()
+        world.counters.open.clear()
         world.replicas.count(asked)
         await settle()
         world.replicas.count(late)
         await until(lambda: late.heard)
         assert (asked.heard, late.heard) == (["alone"], ["alone"])
-        assert len(world.ledger.questions) == 1
-        world.ledger.open.set()
+        assert len(world.counters.questions) == 1
+        world.counters.open.set()
 
 
 async def test_who_waits_when_it_ends_is_answered() -> None:
     async with running() as world:
         asked, waiting = Calls("one", 1), Calls("two", 1)
-        world.ledger.open.clear()
+        world.counters.open.clear()
         world.replicas.count(asked)
         await settle()
         world.replicas.count(waiting)
     assert (asked.heard, waiting.heard) == (["alone"], ["alone"])
     assert not world.replicas.reachable
-    assert world.ledger.closed
+    assert world.counters.closed
 
 
 async def test_a_quarantine_is_for_the_others_and_ends_with_trust() -> None:
     async with running() as world:
-        other = World(world.ledger, "b").replicas
+        other = World(world.counters, "b").replicas
         world.replicas.gave_up(KID, 5, "no licence", 60.0)
         await settle()
         assert await world.replicas.verdict(KID) is None  # who has said it knows better
@@ -200,23 +200,23 @@ async def test_a_quarantine_is_for_the_others_and_ends_with_trust() -> None:
 
 async def test_what_could_not_be_said_is_said_when_redis_is_back_if_it_is_still_true() -> None:
     async with running() as world:
-        world.ledger.there = False
+        world.counters.there = False
         world.replicas.gave_up(KID, 5, "no licence", 60.0)
         over = ChildSpec(name="over", source="test")
-        world.ledger.notices[entry(over)] = (b"of another replica", 1000)
+        world.counters.notices[child_key(over)] = (b"of another replica", 1000)
         world.replicas.gave_up(over, 5, "no licence", 0.0)
         await settle()
-        assert entry(KID) not in world.ledger.notices
-        world.ledger.there = True
+        assert child_key(KID) not in world.counters.notices
+        world.counters.there = True
         await until(lambda: world.replicas.reachable)
         await settle()
-        assert list(world.ledger.notices) == [entry(over), entry(KID)]
-        assert world.ledger.notices[entry(over)] == (b"of another replica", 1000)
+        assert list(world.counters.notices) == [child_key(over), child_key(KID)]
+        assert world.counters.notices[child_key(over)] == (b"of another replica", 1000)
 
 
 async def test_a_notice_that_cannot_be_read_says_nothing() -> None:
     async with running() as world:
-        world.ledger.notices[entry(KID)] = (b"quarantined", 1000)
+        world.counters.notices[child_key(KID)] = (b"quarantined", 1000)
         assert await world.replicas.verdict(KID) is None
 
 
@@ -233,4 +233,4 @@ async def test_a_notice_that_cannot_be_read_says_nothing() -> None:
 def test_a_child_is_the_same_on_another_replica_while_it_is_configured_alike(
     change: dict[str, object], same: bool
 ) -> None:
-    assert (entry(msgspec.structs.replace(KID, **change)) == entry(KID)) is same
+    assert (child_key(msgspec.structs.replace(KID, **change)) == child_key(KID)) is same

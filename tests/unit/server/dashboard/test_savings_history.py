@@ -54,7 +54,7 @@ async def test_it_looks_by_itself_once_a_host_was_there(monkeypatch: pytest.Monk
         return 7
 
     monkeypatch.setattr(savings_history, "tokens_saved_by", tokens_saved_by)
-    savings, gateway = SavingsHistory(0), SimpleNamespace(all={"a": SimpleNamespace(name="a")})
+    savings, gateway = SavingsHistory(0), SimpleNamespace(all_suites={"a": SimpleNamespace(name="a")})
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(savings.sample_forever(gateway, lambda: hosts))  # type: ignore[arg-type]
         for _ in range(20):
