@@ -1,8 +1,8 @@
-"""`switchboard.approvals.json`: which children may run in governed mode, and exactly what each of them is.
+"""Reads and writes `switchboard.approvals.json`: the children that may run in governed mode, pinned by checksum.
 
-Owns the file: its shape, reading and writing. `switchboard approve` makes what is written, `policy.launch.rules` holds
-children to it. Made for git: sorted, and paths inside the workspace or the home folder begin with a word for it. Loaded
-in governed mode only. The text under a field is its description in the published JSON Schema.
+`switchboard approve` creates the approvals and `policy.launch.rules` enforces them. The file is made for git: it is
+sorted, and paths in the workspace or home folder begin with a variable. Loaded in governed mode only. The docstring
+under a field is its description in the published JSON Schema.
 """
 
 from __future__ import annotations
@@ -24,80 +24,81 @@ Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class FilePin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One file, or all files of a folder, that a launch depends on."""
+    """A file, or all files of a folder, that a launch depends on."""
 
     path: str
-    """Where it is, absolute; `${workspace}` and `${home}` may stand at its beginning."""
+    """Absolute path. It may begin with `${workspace}` or `${home}`."""
     sha256: Digest
-    """Checksum of its content; of a folder, over the names and contents of all files in it."""
+    """Checksum of the content; for a folder, over the names and contents of all files in it."""
     real: str = ""
-    """Where it really is, where `path` is a symbolic link or leads through one."""
+    """Resolved path, if `path` contains a symbolic link."""
 
 
 class AskApproval(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """That a model may turn sentences into calls of the child."""
+    """Approval for natural-language requests to a child."""
 
     models: list[str] = []
-    """Who may plan: `host`, which is the model of the host; an API by its scheme, host and port."""
+    """Models that may plan: `host` for the model of the host, or an API by its scheme, host and port."""
     confirm: Literal["destructive", "writes"] = "destructive"
-    """What a person is asked about first, at least; see `ask.confirm` in the config."""
+    """Minimum level of confirmation by the user; see `ask.confirm` in the config."""
     trust: list[str] = []
-    """Subtools that nobody need be asked about, as `ask.trust` in the config names them."""
+    """Subtools that need no confirmation, as in `ask.trust` in the config."""
     role: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""
-    """Checksum of the `CLAUDE.md` that tells the model about the child; empty where there is none."""
+    """Checksum of the `CLAUDE.md` that describes the child to the model; empty if there is none."""
 
 
 class Approval(
     Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What one child may be."""
+    """The approved launch of one child."""
 
     kind: Literal["stdio", "http", "sse", "ws"] = "stdio"
-    """How the child is reached."""
+    """Transport of the child."""
     command: str = ""
-    """The command as it is configured."""
+    """The configured command."""
     args: list[str] = []
-    """The configured arguments, one pattern each: `*` stands for any text that does not begin with a hyphen."""
+    """Patterns for the configured arguments, one each: `*` matches any text that does not begin with a hyphen."""
     launch: list[str] = []
-    """What is run in place of the command and the first `replaces` arguments; the other arguments follow."""
+    """Command line that replaces the command and its first `replaces` arguments; the other arguments follow."""
     replaces: Annotated[int, Meta(ge=0)] = 0
-    """How many of the configured arguments `launch` stands for."""
+    """Number of configured arguments that `launch` replaces."""
     files: list[FilePin] = []
-    """What must not have changed since."""
+    """Files that must be unchanged since the approval."""
     package: str = ""
-    """The package it comes from, for readers."""
+    """The package that contains the program, for information."""
     env: list[str] = []
-    """Names of variables that the child's entry may set."""
+    """Names of environment variables that the child's entry may set."""
     env_values: dict[str, str] = {}
-    """Variables that change what runs, each with the one value it may have."""
+    """Variables that influence what runs, each with its only allowed value."""
     variables: list[str] | None = None
-    """Names of variables that the child's entry may be filled with (`${NAME}`); any, where it is not set."""
+    """Names of variables that the child's entry may reference (`${NAME}`). Any, if not set."""
     origin: str = ""
     """Scheme, host and port of a remote child."""
     ask: AskApproval | None = None
-    """Requests in natural language, where they were approved too."""
+    """Approval for natural-language requests, if any."""
 
 
 class LocatedApproval(Struct, frozen=True):
-    """An approval, and the key it stands under."""
+    """An approval and its key path in the file."""
 
     key: str
     approval: Approval
 
 
 class Approvals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One workspace's `switchboard.approvals.json`."""
+    """The `switchboard.approvals.json` of a workspace."""
 
     version: Literal[1] = 1
     """Version of this file's format."""
     children: dict[str, Approval] = {}
-    """What is approved on every machine, by the child's name: remote children."""
+    """Approvals for all platforms, by the child's name: remote children."""
     platforms: dict[str, dict[str, Approval]] = {}
-    """What is approved on machines of one kind, such as `linux-x86_64` or `darwin-arm64`, by the child's name: children
-    that are programs. It counts before what is approved on every machine."""
+    """Approvals for one platform, such as `linux-x86_64` or `darwin-arm64`, by the child's name: local programs. They
+    take
+    precedence over approvals for all platforms."""
 
     def find(self, child: str, platform: str) -> LocatedApproval | None:
-        """What is approved of a child on one kind of machine."""
+        """Return the approval of a child on a platform, or None."""
         own = self.platforms.get(platform, {}).get(child)
         if own is not None:
             return LocatedApproval(join_key(join_key("platforms", platform), child), own)
@@ -105,20 +106,20 @@ class Approvals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return LocatedApproval(join_key("children", child), anywhere) if anywhere is not None else None
 
     def elsewhere(self, child: str, platform: str) -> list[str]:
-        """The other kinds of machines that a child is approved on."""
+        """Return the other platforms on which a child is approved."""
         return [name for name in self.everywhere(child) if name not in ("", platform)]
 
     def everywhere(self, child: str) -> dict[str, Approval]:
-        """All that is approved of a child, by the kind of machine; under an empty name what is on every one."""
+        """Return all approvals of a child by platform; an empty name stands for all platforms."""
         sets = {"": self.children, **self.platforms}
         return {name: own[child] for name, own in sorted(sets.items()) if child in own}
 
     def names(self) -> set[str]:
-        """Every child that is approved on any machine."""
+        """Return every child that is approved on any platform."""
         return {*self.children, *(child for own in self.platforms.values() for child in own)}
 
     def without(self, child: str) -> Approvals:
-        """The same, with the child approved on no machine."""
+        """Return a copy in which the child is not approved on any platform."""
         platforms = {name: _without(own, child) for name, own in self.platforms.items()}
         return Approvals(
             children=_without(self.children, child),
@@ -126,9 +127,9 @@ class Approvals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
     def adding(self, child: str, platform: str, approval: Approval) -> Approvals:
-        """The same, with a child approved: a program on this kind of machine, a remote one on every.
+        """Return a copy with a child approved: a program on this platform, a remote child on all.
 
-        What is approved of it on other kinds stays; what was on all of them, before there were kinds, does not.
+        Approvals of a program on other platforms are kept; one for all platforms, from older versions, is removed.
         """
         children, own = _without(self.children, child), _without(self.platforms.get(platform, {}), child)
         if approval.kind != "stdio":
@@ -142,26 +143,26 @@ def _without(approved: Mapping[str, Approval], child: str) -> dict[str, Approval
 
 
 def current_platform() -> str:
-    """The kind of machine that this is: what runs on one of the same kind may have the same checksums."""
+    """Return the platform of this machine. Programs on the same platform may have the same checksums."""
     machine = os.uname()
     return f"{machine.sysname}-{machine.machine}".lower()
 
 
 class PathVariables(Struct, frozen=True):
-    """The folders that paths in the file may begin with."""
+    """The variables that paths in the file may begin with."""
 
     workspace: str
     home: str
 
     def fill(self, path: str) -> str:
-        """The absolute path."""
+        """Return the absolute path."""
         for word, folder in ((WORKSPACE, self.workspace), (HOME, self.home)):
             if folder and (path == word or path.startswith(word + "/")):
                 return folder + path[len(word) :]
         return path
 
     def shorten(self, path: str) -> str:
-        """The path as it stands in the file; what lies elsewhere stays as it is."""
+        """Return the path as written to the file. A path outside both folders is unchanged."""
         for word, folder in ((WORKSPACE, self.workspace), (HOME, self.home)):
             if folder not in ("", "/") and path.startswith(folder + "/"):
                 return word + path[len(folder) :]
@@ -169,18 +170,18 @@ class PathVariables(Struct, frozen=True):
 
 
 def path_variables(workspace: str, environ: Mapping[str, str]) -> PathVariables:
-    """The folders here."""
+    """Return the path variables of a workspace."""
     home = environ.get("HOME", "")
     return PathVariables(workspace, os.path.normpath(home) if os.path.isabs(home) else "")
 
 
 def approvals_path(workspace: str) -> str:
-    """Where the file is."""
+    """Return the path of the approvals file."""
     return os.path.join(workspace, FILE_NAME)
 
 
 def read_approvals(path: str) -> Approvals:
-    """What is approved; nothing where there is no file. Raises `config_invalid` with every mistake in it."""
+    """Read the approvals; empty if there is no file. Raises `config_invalid` with all mistakes in it."""
     document = read_document(path)
     if document is None:
         return Approvals()
@@ -191,7 +192,7 @@ def read_approvals(path: str) -> Approvals:
     try:
         approvals = msgspec.convert(document, Approvals)
     except msgspec.ValidationError as problem:
-        from switchboard_mcp.config.validation_errors import find_mistakes  # Only for files that are wrong.
+        from switchboard_mcp.config.validation_errors import find_mistakes  # Only needed for invalid files.
 
         messages = [
             f"{path}: {mistake.key}: {mistake.message}" for mistake in find_mistakes(document, Approvals)
@@ -202,13 +203,15 @@ def read_approvals(path: str) -> Approvals:
     for key, approved in sets.items():
         for name, approval in approved.items():
             if approval.replaces > len(approval.args):
-                message = f"{join_key(join_key(key, name), 'replaces')}: is more than there are `args`."
+                message = (
+                    f"{join_key(join_key(key, name), 'replaces')}: is greater than the number of `args`."
+                )
                 raise _invalid(f"{path}: {message}")
     return approvals
 
 
 def render(approvals: Approvals) -> bytes:
-    """The text of the file: the same for the same approvals, one line a value."""
+    """Return the content of the file. Equal approvals give equal bytes."""
     ordered = Approvals(
         children=dict(sorted(approvals.children.items())),
         platforms={name: dict(sorted(own.items())) for name, own in sorted(approvals.platforms.items())},
@@ -217,7 +220,7 @@ def render(approvals: Approvals) -> bytes:
 
 
 def write_approvals(path: str, approvals: Approvals) -> None:
-    """Replace the file as a whole, so that nobody ever reads half of it."""
+    """Write the file atomically."""
     write_whole(path, render(approvals), 0o666)
 
 

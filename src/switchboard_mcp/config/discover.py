@@ -1,7 +1,7 @@
-"""Finding the children of a workspace: the config's `mcpServers` first, then the files that its globs match.
+"""Finds the children of a workspace: `mcpServers` in the config first, then the files that match its globs.
 
-Owns the order, names that collide, and what looks wrong across files. How one entry is read is `entries`'
-affair. Globs count in their order, the files of one glob by path; the first child of a name wins.
+Globs are processed in order, the files of one glob sorted by path; the first child with a name wins. `entries` reads
+the single entries.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from switchboard_mcp.config.models import DEFAULT_GLOBS, ChildSpec, Config, Conf
 from switchboard_mcp.config.variables import missing_variables, unsupported_references
 from switchboard_mcp.system import globs
 
-ELSEWHERE = "elsewhere"  # what a wrapper wraps that stands for a child of its name in another file
-# Files named so say nothing about the child; their folder does.
+ELSEWHERE = (
+    "elsewhere"  # value of `wraps` if the wrapped child is defined in another file, under the same name
+)
+# These file names say nothing about the child; the name of the folder does.
 _PLAIN_NAMES = (".mcp.json", "mcp.json", ".mcp.toml", "mcp.toml")
 
 
 class _Result(Struct):
-    """What has been gathered so far. `mentioned` also holds names that were left out, disabled or broken."""
+    """The children found so far. `mentioned` also holds the names of skipped, disabled and broken ones."""
 
     children: dict[str, ChildSpec]
     warnings: list[ConfigWarning]
@@ -35,9 +37,9 @@ class _Result(Struct):
 def discover(
     folder: str, config: Config, environ: Mapping[str, str], *, source: str = "", originals: bool = False
 ) -> tuple[list[ChildSpec], list[ConfigWarning]]:
-    """The children of `folder`, and what was skipped or looks wrong. `source` is the config file.
+    """Return the children of `folder`, and warnings. `source` is the config file.
 
-    With `originals`, a wrapped child is as it was before.
+    With `originals`, each wrapped child is replaced by the child it wraps.
     """
     source = source or os.path.join(folder, "switchboard.config.json")
     result = _Result({}, [], set(), originals)
@@ -55,7 +57,7 @@ def discover(
 
 
 def _mail_child(source: str) -> ChildSpec:
-    """The child that is part of Switchboard."""
+    """Return the built-in mail child."""
     return ChildSpec(
         name=sections.MAIL_NAME,
         source=source,
@@ -67,7 +69,7 @@ def _mail_child(source: str) -> ChildSpec:
 
 
 def _switchboard_child(source: str) -> ChildSpec:
-    """The other one: search, and how all are."""
+    """Return the built-in child for search and status."""
     return ChildSpec(
         name=models.SWITCHBOARD_NAME,
         source=source,
@@ -85,7 +87,7 @@ def _matched_files(
         home = environ.get("HOME", "") if pattern.startswith("~/") else ""
         matched = globs.find_files(folder, home + pattern[1:] if home else pattern)
         if not matched and pattern not in DEFAULT_GLOBS:
-            message = f"{pattern!r} matches no file. Correct or remove it; relative globs start at {folder}."
+            message = f"{pattern!r} matches no file. Correct or remove it; globs are relative to {folder}."
             warnings.append(ConfigWarning(source, f"discoverGlobs[{index}]", message))
         paths.update(dict.fromkeys(matched))
     return list(paths)
@@ -94,8 +96,8 @@ def _matched_files(
 def _read_file(path: str, result: _Result) -> None:
     document = read_document(path)
     if document is None:
-        # The file was matched a moment ago: it is gone, or a link that leads nowhere.
-        document = Unreadable("leads nowhere. Remove the link, or put the file back.")
+        # The glob has just matched it: it was deleted, or it is a dangling link.
+        document = Unreadable("is a dangling link. Remove the link, or restore the file.")
     folder, file_name = os.path.split(path)
     if isinstance(document, Unreadable):
         result.mentioned.add(_fallback_name(folder, file_name))
@@ -115,7 +117,7 @@ def _read_file(path: str, result: _Result) -> None:
         if spec is not None and spec.wraps and result.originals:
             from switchboard_mcp.config.wrapped_children import (
                 read_original,
-            )  # Only where children are wrapped.
+            )  # Only needed if children are wrapped.
 
             spec = read_original(spec, result.warnings)
         _add(spec, result)
@@ -135,11 +137,11 @@ def _add(spec: ChildSpec | None, result: _Result) -> None:
     if first is spec:
         return
     if spec.wraps == ELSEWHERE:
-        result.children[spec.name] = spec  # it stands for the other
+        result.children[spec.name] = spec  # the wrapper replaces the child it wraps
     elif first.wraps != ELSEWHERE:
         place = f"{first.source}: {first.key}" if first.key else first.source
         message = (
-            f"a child named '{spec.name}' is already in {place}. This one is skipped; rename one of them."
+            f"a child named '{spec.name}' already exists in {place}. This one is skipped; rename one of them."
         )
         result.warnings.append(ConfigWarning(spec.source, spec.key or "name", message))
 
@@ -152,11 +154,11 @@ def _fallback_name(folder: str, file_name: str) -> str:
 
 def _check_variables(spec: ChildSpec, environ: Mapping[str, str], warnings: list[ConfigWarning]) -> None:
     for gap in missing_variables(spec, environ):
-        message = f"the variable {gap.variable} is not set. Set it where Switchboard is started; the child needs it."
+        message = f"the variable {gap.variable} is not set. Set it in the environment of Switchboard."
         warnings.append(ConfigWarning(spec.source, gap.key, message))
     for odd in unsupported_references(spec):
         message = (
-            f"{odd.variable} is not filled in. Write ${{VAR}}, and set VAR where Switchboard is started."
+            f"{odd.variable} is not expanded. Write ${{VAR}}, and set VAR in the environment of Switchboard."
         )
         warnings.append(ConfigWarning(spec.source, odd.key, message))
 
@@ -165,7 +167,7 @@ def _check_suites(config: Config, source: str, result: _Result) -> None:
     for name in config.suites:
         if name in result.children or name in result.mentioned:
             continue
-        from switchboard_mcp.suites.fuzzy import did_you_mean  # Only for names that are wrong.
+        from switchboard_mcp.suites.fuzzy import did_you_mean  # Only needed for unknown names.
 
         message = f"there is no child named '{name}'.{did_you_mean(name, result.children)}"
         result.warnings.append(ConfigWarning(source, join_key("suites", name), message))

@@ -1,7 +1,6 @@
-"""Reading one configuration document: bytes from a file to plain values.
+"""Reads configuration documents: JSON with comments and trailing commas, or TOML, to plain values.
 
-Owns file access, JSON with comments and trailing commas, TOML, and how a place in a document is named. Does
-not know what a document means.
+Not aware of what a document means. Also formats key paths for messages and applies renames of keys.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-# A configuration is written by people. What is larger was named by mistake, and must not fill the memory.
+# Configuration is written by hand. A larger file was named by mistake and must not fill the memory.
 MAX_BYTES = 4 * 1024 * 1024
 _CHUNK = 65_536
-# Not blocking: a named pipe in the place of a file must not hold up the start.
+# Non-blocking: a named pipe in place of a file must not block the start.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK
 
 _COMMENTS = rb'"(?:[^"\\\n]|\\.)*+"?|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)'
@@ -24,13 +23,13 @@ _TRAILING_COMMAS = rb'"(?:[^"\\\n]|\\.)*+"?|,(?=[ \t\r\n]*[}\]])'
 
 
 class Unreadable(Struct, frozen=True):
-    """Why a document could not be read, in words."""
+    """The reason why a document could not be read; `message` follows the file name in a sentence."""
 
     message: str
 
 
 def read_bytes(path: str) -> bytes | Unreadable | None:
-    """The content of a file; None when there is no such file."""
+    """Return the content of a file, or None if it does not exist."""
     try:
         descriptor = os.open(path, _FLAGS)
     except (FileNotFoundError, NotADirectoryError):
@@ -49,7 +48,7 @@ def read_bytes(path: str) -> bytes | Unreadable | None:
 
 
 def read_document(path: str) -> object | Unreadable | None:
-    """The values in a JSON or TOML file; None when there is no such file."""
+    """Return the values in a JSON or TOML file, or None if it does not exist."""
     data = read_bytes(path)
     if not isinstance(data, bytes):
         return data
@@ -59,7 +58,7 @@ def read_document(path: str) -> object | Unreadable | None:
 
 
 def decode_json(data: bytes) -> object | Unreadable:
-    """Values from JSON. Comments and trailing commas are accepted."""
+    """Decode JSON. Comments and trailing commas are accepted."""
     try:
         value: object = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -70,8 +69,8 @@ def decode_json(data: bytes) -> object | Unreadable:
 
 
 def decode_toml(data: bytes) -> object | Unreadable:
-    """Values from TOML."""
-    import tomllib  # Only where somebody chose TOML.
+    """Decode TOML."""
+    import tomllib  # Only needed for TOML files; the serving path usually has none.
 
     text = _as_text(data)
     if isinstance(text, Unreadable):
@@ -85,7 +84,7 @@ def decode_toml(data: bytes) -> object | Unreadable:
 
 
 def join_key(path: str, name: str) -> str:
-    """The path of a member, quoted where a dot would mislead."""
+    """Append a member to a key path. A name that contains a dot is quoted."""
     if not name or "." in name or not name.isprintable():
         return f"{path}[{name!r}]"
     return f"{path}.{name}" if path else name
@@ -149,13 +148,13 @@ def _decode_relaxed(data: bytes) -> object | Unreadable:
         return text
     if not text.strip():
         return Unreadable("is empty. Write at least {}.")
-    # Everything is blanked in place, so that positions in the result are positions in the file.
+    # Comments are blanked in place, so positions in the result are positions in the file.
     plain = text.encode()
     for comment in re.finditer(_COMMENTS, plain):
         if comment[0].startswith(b"/*") and not (comment[0].endswith(b"*/") and len(comment[0]) > 3):
             line, column = _position(plain, comment.start())
             return Unreadable(
-                f"is not valid JSON: the comment opened at line {line} column {column} never ends."
+                f"is not valid JSON: the comment at line {line} column {column} is never closed."
             )
     plain = re.sub(_COMMENTS, _blank, plain)
     plain = re.sub(_TRAILING_COMMAS, _blank, plain)
@@ -179,7 +178,7 @@ def _syntax_error(data: bytes, reason: str) -> str:
     if "truncated" in reason:
         line, column = _position(data, len(data.rstrip()))
         return f"is not valid JSON: it ends too early, at line {line} column {column}. Close what is open."
-    import json  # Slower, and more exact about the place.
+    import json  # Slower, but it reports the exact position.
 
     try:
         json.loads(data)
@@ -190,7 +189,7 @@ def _syntax_error(data: bytes, reason: str) -> str:
 
 
 def _position(data: bytes, offset: int) -> tuple[int, int]:
-    """Line and column, both counted from 1, the column in characters."""
+    """Return line and column, both counted from 1, the column in characters."""
     before = data[:offset]
     start = before.rfind(b"\n") + 1
     return before.count(b"\n") + 1, len(before[start:].decode("utf-8", "replace")) + 1

@@ -1,7 +1,6 @@
-"""One child as people write it, in any of the dialects, made into a `ChildSpec`.
+"""Reads one child entry, in any of the supported formats, into a `ChildSpec`.
 
-Owns the dialects and what counts as a valid child. What is wrong is told as warnings; the child is then left
-out, or kept where it can still work. Does not know where entries are found.
+Problems become warnings; the child is then skipped, or kept if it can still work. Not aware of where entries come from.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ KINDS: dict[str, Kind] = {
 }
 KNOWN_KEYS = frozenset(ChildEntry.__struct_encode_fields__)
 COMMAND_KEYS = frozenset(CommandSpec.__struct_encode_fields__)
-# Keys that hosts read from the same entries. They change nothing here; a moved entry must not raise noise.
+# Keys that hosts read from the same entries. They have no effect here, and an entry moved from a host must not warn.
 HOST_KEYS = frozenset(
     """
     $schema alwaysAllow alwaysLoad auth authProviderType autoApprove available_tools bundled deferTools dev
@@ -45,7 +44,7 @@ HOST_KEYS = frozenset(
 
 
 class EntryLocation(Struct, frozen=True):
-    """Where an entry stands: file, key path in it, and the folder that relative paths start from."""
+    """The location of an entry: file, key path in it, and the folder that relative paths start from."""
 
     source: str
     key: str
@@ -60,9 +59,9 @@ def read_entry(
     name: str | None = None,
     fallback: str = "",
 ) -> ChildSpec | None:
-    """The child in `raw`, or None when it is left out; why is added to `warnings`.
+    """Return the child in `raw`, or None if it is skipped; the reason is added to `warnings`.
 
-    `name` is fixed from outside, as the key in a map is; `fallback` serves where the entry has no own name.
+    `name` overrides the name in the entry, as the key in a map does; `fallback` is used if the entry has no name.
     """
     try:
         entry = msgspec.convert(raw, ChildEntry)
@@ -82,7 +81,7 @@ def read_entry(
 
 
 def _warn_invalid(raw: object, location: EntryLocation, reason: str, warnings: list[ConfigWarning]) -> None:
-    from switchboard_mcp.config.validation_errors import find_mistakes  # Only for entries that are wrong.
+    from switchboard_mcp.config.validation_errors import find_mistakes  # Only needed for invalid entries.
 
     found = [(mistake.key, mistake.message) for mistake in find_mistakes(raw, ChildEntry)] or [("", reason)]
     for key, message in found:
@@ -118,7 +117,7 @@ def _build_spec(
         switchboard_description=entry.switchboard_description,
         rpc_timeout_ms=entry.rpc_timeout_ms,
         nested=nested,
-        # Only what `wrap` writes: a program, in a file of its own. Nothing else is treated as one of ours.
+        # Only `wrap` writes these: a program, in a file of its own. Nothing else is treated as a wrapper.
         wraps=entry.wraps if kind == "stdio" and not location.key else "",
     )
 
@@ -134,14 +133,14 @@ def _transport_kind(entry: ChildEntry, location: EntryLocation, warnings: list[C
         return "stdio"
     if entry.url.startswith(("ws://", "wss://")):
         return "ws"
-    # Servers of the older kind have their stream there, and hosts take it for a sign.
+    # Servers with the older HTTP+SSE transport use this path, and hosts rely on it too.
     older = entry.url.partition("?")[0].rstrip("/").endswith("/sse")
     return "sse" if older else "http" if entry.url else "stdio"
 
 
 def _is_runnable(spec: ChildSpec, location: EntryLocation, warnings: list[ConfigWarning]) -> bool:
     if not spec.name:
-        key, message = location.key or "name", "the name is empty; give the child a name. It is skipped."
+        key, message = location.key or "name", "the name is empty. Give the child a name; it is skipped."
     elif spec.kind == "stdio" and not spec.command:
         key = (
             join_key(join_key(location.key, "command"), "cmd")
@@ -154,7 +153,7 @@ def _is_runnable(spec: ChildSpec, location: EntryLocation, warnings: list[Config
         key = join_key(location.key, "url")
         message = f"`url` is missing, which a child of type {spec.kind} needs. The child is skipped."
     else:
-        # No operating system takes these; said here, it names the key.
+        # No operating system accepts these; checked here, the message can name the key.
         broken = (
             [key for key, text in expandable_strings(spec) if "\0" in text]
             if "\0" in joined_strings(spec)
@@ -167,7 +166,10 @@ def _is_runnable(spec: ChildSpec, location: EntryLocation, warnings: list[Config
         ]
         if not broken:
             return True
-        key, message = broken[0], "holds a NUL character, or is no name for a variable. The child is skipped."
+        key, message = (
+            broken[0],
+            "contains a NUL character, or is not a valid variable name. The child is skipped.",
+        )
     warnings.append(_warning(location, key, message))
     return False
 
@@ -194,7 +196,7 @@ def _warn_unknown(
         return
     from switchboard_mcp.config.validation_errors import (
         unknown_key_message,
-    )  # Only for entries that look wrong.
+    )  # Only needed for unknown keys.
 
     warnings.extend(
         _warning(location, join_key(path, key), f"{unknown_key_message(key, known)} It is ignored.")
@@ -203,13 +205,13 @@ def _warn_unknown(
 
 
 def _warn_likely_mistakes(spec: ChildSpec, location: EntryLocation, warnings: list[ConfigWarning]) -> None:
-    """Things that will probably fail later, while the child is kept."""
+    """Warn about settings that will probably fail later. The child is kept."""
     if spec.kind == "stdio" and spec.url:
-        message = "ignored, since there is a `command`; keep one of the two, or set `type`."
+        message = "ignored because `command` is set. Keep one of the two, or set `type`."
         warnings.append(_warning(location, join_key(location.key, "url"), message))
     first, space, _ = spec.command.partition(" ")
     if space and not spec.args and "/" not in first and "\\" not in first:
-        message = "looks like a program and its arguments in one; put the arguments into `args`."
+        message = "looks like a program with its arguments. Move the arguments to `args`."
         warnings.append(_warning(location, next(expandable_strings(spec))[0], message))
 
 

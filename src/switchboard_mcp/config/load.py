@@ -1,6 +1,6 @@
-"""Loading a workspace: its configuration file, its defaults, its children.
+"""Loads a workspace: its configuration file with defaults, and its children.
 
-Owns which file counts and how mistakes in it are reported. Where children are found is `discover`'s affair.
+Decides which file is used and reports mistakes in it. `discover` finds the children.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from switchboard_mcp.errors import SwitchboardError, refused
 
 JSON_NAME = "switchboard.config.json"
 TOML_NAME = "switchboard.config.toml"
-# A folder with one of these is a workspace.
+# A folder that contains one of these is a workspace.
 WORKSPACE_MARKERS = (JSON_NAME, TOML_NAME, ".switchboard", "mcps")
 # Deprecated settings, old to new. Each is accepted for one release, with a warning.
 RENAMED_KEYS = {"audit.whenImpossible": "audit.onError"}
 
 
 def nearest_workspace(here: str) -> str:
-    """The workspace that a folder belongs to: itself, or the nearest one above it in its git repository.
+    """Return the workspace of a folder: itself, or the nearest one above it in its git repository.
 
-    Not beyond the repository, and nothing of another owner: whoever may write above, as anybody may in /tmp, must not
-    decide what runs here.
+    The search stays within the repository and ignores files of other owners: a user who can write to a parent folder,
+    as anyone can in /tmp, must not decide what runs here.
     """
     own, folders = _owner(here), [here]
     while (owner := _owner(os.path.join(folders[-1], ".git"))) is None:
@@ -45,7 +45,7 @@ def nearest_workspace(here: str) -> str:
 
 
 def _owner(path: str) -> int | None:
-    """Whose it is, be it a link; None where it is not there, or not for us to see."""
+    """Return the owner of a path without following links, or None if it cannot be read."""
     try:
         return os.lstat(path).st_uid
     except OSError:
@@ -55,9 +55,9 @@ def _owner(path: str) -> int | None:
 def load_workspace(
     folder: str, config_file: str | None, environ: Mapping[str, str], *, originals: bool = False
 ) -> Workspace:
-    """Everything a start needs to know. Raises `config_invalid` with all mistakes of the file, one a line.
+    """Load the settings and children of a workspace. Raises `config_invalid` with all mistakes, one per line.
 
-    With `originals`, a wrapped child is as it was before.
+    With `originals`, each wrapped child is replaced by the child it wraps.
     """
     folder = os.path.abspath(folder)
     if not os.path.isdir(folder):
@@ -73,14 +73,17 @@ def load_workspace(
     if any(spec.wraps for spec in children):
         from switchboard_mcp.config.wrapped_children import (
             adjust_for_wrappers,
-        )  # Only where children are wrapped.
+        )  # Only needed if children are wrapped.
 
         config = adjust_for_wrappers(config, children)
     return Workspace(folder=folder, config=config, children=children, warnings=warnings, source=source)
 
 
 def find_config(folder: str, config_file: str | None) -> str:
-    """The configuration file that counts, or an empty string. A named one is relative to the current folder."""
+    """Return the path of the configuration file, or an empty string.
+
+    `config_file` is relative to the current folder.
+    """
     if config_file is not None:
         path = os.path.abspath(config_file)
         if not os.path.exists(path):
@@ -121,18 +124,18 @@ def read_config(path: str, warnings: list[ConfigWarning] | None = None) -> Confi
 
 
 def require_profile(config: Config, name: str, where: str) -> None:
-    """Refuse a profile that does not exist; an empty name is none."""
+    """Raise `config_invalid` if a profile does not exist. An empty name means no profile."""
     if name and name not in config.profiles:
-        from switchboard_mcp.suites.fuzzy import did_you_mean  # Only for names that are wrong.
+        from switchboard_mcp.suites.fuzzy import did_you_mean  # Only needed for unknown names.
 
         raise _invalid(
             f"{where}: there is no profile '{name}'.{did_you_mean(name, config.profiles)}",
-            hint="Use a name that stands under `profiles` in the config.",
+            hint="Use one of the names under `profiles` in the config.",
         )
 
 
 def _apply_mail_exposure(config: Config) -> Config:
-    """How a built-in suite is shown can be set with what it is, and counts as if it stood under `suites`."""
+    """Copy `mail.exposure` to the suite settings of the mail child."""
     if not config.mail.enabled or config.mail.exposure == "suite":
         return config
     own = msgspec.structs.replace(
@@ -142,7 +145,7 @@ def _apply_mail_exposure(config: Config) -> Config:
 
 
 def _invalid_file(path: str, document: object, reason: str) -> SwitchboardError:
-    from switchboard_mcp.config.validation_errors import find_mistakes  # Only for files that are wrong.
+    from switchboard_mcp.config.validation_errors import find_mistakes  # Only needed for invalid files.
 
     found = find_mistakes(document, Config)
     if not found:

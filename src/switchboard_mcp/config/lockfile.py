@@ -1,6 +1,6 @@
-"""The shapes of `switchboard.lock.json`: what each child offered when it was locked.
+"""Models of `switchboard.lock.json`: the tools and prompts of each child when it was locked.
 
-Owns shapes only; the file is read and written in `children.lock`. Loaded only where there is a lock. The text under a
+Holds data only; `children.lock` reads and writes the file. Loaded only if there is a lock file. The docstring under a
 field is its description in the published JSON Schema.
 """
 
@@ -15,69 +15,69 @@ Hash = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
 
 class LockedTool(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One tool or prompt in its normal form: order, white space and volatile defaults do not matter."""
+    """One tool or prompt in normal form: order, white space and volatile defaults do not matter."""
 
     hash: Hash
-    """Checksum over the normal form, the name included."""
+    """Checksum over the normal form, including the name."""
     title: Any | UnsetType = UNSET
-    """What the tool is called for people."""
+    """Display name."""
     description: Any | UnsetType = UNSET
-    """What the tool says of itself."""
+    """Description."""
     input_schema: Raw | UnsetType = UNSET
-    """JSON Schema of its arguments."""
+    """JSON Schema of the arguments."""
     output_schema: Raw | UnsetType = UNSET
-    """JSON Schema of its structured result."""
+    """JSON Schema of the structured result."""
     annotations: Raw | UnsetType = UNSET
-    """Its hints, such as `readOnlyHint`."""
+    """Annotations, such as `readOnlyHint`."""
     arguments: Raw | UnsetType = UNSET
-    """What a prompt takes."""
+    """Arguments of a prompt."""
     unreadable: str | UnsetType = UNSET
-    """Checksum of a definition that cannot be read."""
+    """Checksum of a definition that cannot be parsed."""
 
     def members(self) -> dict[str, object]:
-        """Its pinned members, as `policy.tool_hash` takes them."""
+        """Return the pinned members, as `policy.tool_hash` expects them."""
         members: dict[str, object] = msgspec.json.decode(msgspec.json.encode(self))
         del members["hash"]
         return members
 
 
 class LockedServer(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How a child names itself."""
+    """Name and version that a child reports."""
 
     name: str = ""
-    """Its name."""
+    """Reported name."""
     version: str = ""
-    """Its version."""
+    """Reported version."""
 
 
 class LockedChild(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What one child offered."""
+    """The locked inventory of one child."""
 
     launch: Hash
-    """Checksum over how the child is started or reached: kind, command, arguments, address, and the names of variables
-    and headers, without their values."""
+    """Checksum over how the child is started or reached: transport, command, arguments, URL, and the names of variables
+    and headers without their values."""
     server: LockedServer = field(default_factory=LockedServer)
-    """How the child names itself. Not held against it."""
+    """Reported name and version. Not enforced."""
     protocol: str = ""
-    """Protocol version it spoke. Not held against it."""
+    """Negotiated protocol version. Not enforced."""
     capabilities: list[str] = []
-    """What it can do besides. Not held against it."""
+    """Capabilities. Not enforced."""
     instructions: str = ""
-    """What it tells a model about its use."""
+    """Instructions for the model."""
     instructions_hash: Hash
     """Checksum over the instructions."""
     tools: dict[str, LockedTool] = {}
-    """Every tool, by name."""
+    """All tools, by name."""
     prompts: dict[str, LockedTool] | UnsetType = UNSET
-    """Every prompt, by name. Where it is not set, the child did not tell them: governed mode shows none of them."""
+    """All prompts, by name. If not set, the child did not list them, and governed mode shows none."""
 
 
 class LockFile(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One workspace's `switchboard.lock.json`, written by `switchboard lock`."""
+    """The `switchboard.lock.json` of a workspace, written by `switchboard lock`."""
 
     schema: str | UnsetType = field(name="$schema", default=UNSET)
-    """Where editors find the schema of this file."""
+    """URL of the JSON Schema of this file, for editors."""
     schema_version: Literal[1]
     """Version of this file's format."""
     children: dict[str, LockedChild] = {}
-    """What each child offered, by its name."""
+    """Locked inventory of each child, by name."""

@@ -1,7 +1,7 @@
-"""The configuration as values: what a workspace may set, with its defaults.
+"""Configuration models: every setting of a workspace, with its default.
 
-Owns shapes and defaults only. Reading files, naming mistakes and finding children is done in `load` and
-`discover`. The text under a field is its description in the published JSON Schema.
+Holds data only: `load` reads the files, `validation_errors` reports mistakes and `discover` finds the children. The
+docstring under a field is its description in the published JSON Schema.
 """
 
 from __future__ import annotations
@@ -30,202 +30,205 @@ from switchboard_mcp.errors import Failure
 Milliseconds = Annotated[int, Meta(ge=1)]
 Setting = str | int | float | bool | None
 DEFAULT_GLOBS = (".switchboard/mcps/*/.mcp.json", "mcps/*/.mcp.json")
-SWITCHBOARD_NAME = "switchboard"  # of the built-in child that searches the others
+SWITCHBOARD_NAME = "switchboard"  # the built-in child that searches the others
 SWITCHBOARD_DESCRIPTION = (
-    "Find the subtool for a task over all suites, see how the suites are, and what went wrong last."
+    "Find the right subtool across all suites, check the status of suites, and see recent errors."
 )
 IntrospectionMode = Literal["summary", "full", "redacted", "signature"]
 
 
 class ConfigModel(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Base of every configuration object: camelCase in files, unknown keys refused."""
+    """Base class of the settings: camelCase in files, unknown keys rejected."""
 
 
 class SuiteSettings(ConfigModel, frozen=True):
-    """How one child is shown."""
+    """Settings of one suite: how a child is presented to hosts."""
 
     suite_name: str = ""
-    """Name of the suite tool; `<child>_suite` when empty."""
+    """Name of the suite tool. Default: `<child>_suite`."""
     description: str = ""
-    """Description of the suite tool, unless the child's own file has a `switchboardDescription`."""
+    """Description of the suite tool. A `switchboardDescription` in the child's own file takes precedence."""
     expose: Expose = field(default_factory=Expose)
-    """Which subtools exist for a host."""
+    """Subtools that hosts can see and call."""
     exposure: Literal["suite", "direct", "auto"] = "suite"
-    """How the child appears: `suite` is one tool for the whole child; `direct` lists its own tools as they are; `auto`
-    does what costs fewer tokens, measured on the tools the child has."""
+    """How the child appears: `suite` is one tool for the whole child; `direct` lists its own tools unchanged; `auto`
+    picks whichever costs fewer tokens for the tools the child has."""
     pin: list[str] = []
-    """Subtools that are also listed as they are, beside the suite tool: names, or globs."""
+    """Subtools that are also listed directly, next to the suite tool: names or globs."""
     isolation: Literal["shared", "session"] = "shared"
-    """`shared`: one process serves all hosts. `session`: each host session has its own, as browsers, shells and logins
-    need it."""
+    """`shared`: one process serves all hosts. `session`: each host session gets its own process; use it for browsers,
+    shells and servers that keep a login."""
     isolation_max: Annotated[int, Meta(ge=1)] = 16
-    """How many hosts may have a process of their own at once, with `isolation` set to `session`."""
+    """Maximum number of processes at once if `isolation` is `session`."""
     summary_max_chars: Annotated[int, Meta(ge=1)] | None = None
-    """Longest summary of a subtool, in characters; `introspection.summaryMaxChars` when not set."""
+    """Maximum length of a subtool's summary, in characters. Default: `introspection.summaryMaxChars`."""
     rpc_ms: Milliseconds | None = None
-    """How long one call to this child may take, in milliseconds; `timeouts.rpcMs` when not set."""
+    """Timeout of one call to this child, in milliseconds. Default: `timeouts.rpcMs`."""
     redact_args: list[str] = []
     """Arguments whose values never appear in logs, failures or the audit record: names such as `pin`, at any depth, or
-    paths such as `card.number`; `*` stands for any part of a name, `**` for any number of names."""
+    paths such as `card.number`. `*` matches any part of a name, `**` any number of names."""
     limits: LimitSettings | None = None
-    """How much is too much for this suite; `limits` at the top where not set."""
+    """Limits of this suite. Values that are not set come from the top-level `limits`."""
     cache: CacheSettings | None = None
-    """Answers of read-only subtools that may be given again. Off when not set."""
+    """Cache for results of read-only subtools. Off if not set."""
     middleware: list[str | MiddlewareUse] = []
-    """What calls of this suite go through, after the middleware of all suites."""
+    """Middleware for calls of this suite, run after the middleware of all suites."""
     always_load: bool = False
-    """Ask hosts that load tools on demand to keep this suite tool in view."""
+    """Ask hosts that load tools on demand to always load this suite tool."""
 
 
 class Timeouts(ConfigModel, frozen=True):
-    """How long to wait, and when a quiet child is stopped."""
+    """Timeouts for starting, calling and idling children."""
 
     child_spawn_ms: Milliseconds = 8_000
-    """How long a child that has started here before may take to answer its handshake."""
+    """Time a child may take to complete its handshake, in milliseconds, if it has started on this machine before."""
     rpc_ms: Milliseconds = 60_000
-    """How long one call to a child may take."""
+    """Timeout of one call to a child, in milliseconds."""
     idle_ms: Milliseconds = 600_000
-    """A child without work for this long is stopped."""
+    """A child that has been idle for this long is stopped, in milliseconds."""
 
 
 class IntrospectionSettings(ConfigModel, frozen=True):
-    """How much an introspect answer may say."""
+    """Settings for introspect results."""
 
     mode: IntrospectionMode = "summary"
-    """`summary`: name, summary, compacted schema. `full`: as the child sent it. `redacted`: names and
-    summaries only. `signature`: one line per tool."""
+    """`summary`: name, summary and compacted schema. `full`: as the child sent it. `redacted`: names and summaries
+    only. `signature`: one line per tool."""
     summary_max_chars: Annotated[int, Meta(ge=1)] = 160
-    """Longest summary of a subtool, in characters."""
+    """Maximum length of a subtool's summary, in characters."""
     budget_tokens: Annotated[int, Meta(ge=50)] = 1_200
-    """About how many tokens one answer may cost before it says less per tool."""
+    """Approximate token budget of one result. Beyond it, each tool is described in less detail."""
     fresh_ms: Annotated[int, Meta(ge=0)] = 86_400_000
-    """What a child told within this time is shown again without starting it, unless its program has changed since;
-    0 always starts it."""
+    """Time for which a child's cached tool list is shown without starting the child, in milliseconds, unless its
+    program
+    has changed. 0 always starts the child."""
 
 
 class FindSettings(ConfigModel, frozen=True):
-    """Search over all suites, and how they are: the built-in `switchboard_suite`."""
+    """The built-in `switchboard_suite`: search across all suites, and their status."""
 
     enabled: bool = False
-    """Show the switchboard suite."""
+    """Enable the switchboard suite."""
 
 
 class HttpSettings(ConfigModel, frozen=True):
-    """The HTTP front, as `switchboard serve --http` opens it."""
+    """The HTTP server of `switchboard serve --http`."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. Any other than a loopback address can be reached from other machines."""
+    """Address to listen on. Any address except loopback can be reached from other machines."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 3100
-    """Port to listen on; 0 takes a free one."""
+    """Port to listen on. 0 picks a free port."""
     allowed_hosts: list[str] = []
-    """Names, without port, that a request's `Host` may have besides the address listened on and `localhost`."""
+    """Additional values, without port, accepted in the `Host` header. The listening address and `localhost` are always
+    accepted."""
     allowed_origins: list[str] = []
-    """Web pages that may connect, such as `https://app.example.com`. None by default."""
+    """Origins of web pages that may connect, such as `https://app.example.com`. None by default."""
     tokens: dict[str, str | Token] = {}
-    """More tokens, by the name of the agent or person who has it: the token, or an object with `token` and `profile`.
-    `${VAR}` is filled from the environment."""
+    """Additional tokens, by the name of the agent or person who holds it: the token, or an object with `token` and
+    `profile`. `${VAR}` is expanded from the environment."""
     query_token: bool = False
-    """Take the token also from `?token=` in the address, where it may end up in logs of others."""
+    """Also accept the token as `?token=` in the URL, where it may end up in the logs of proxies."""
     max_body_bytes: Annotated[int, Meta(ge=1)] = 4_194_304
-    """Largest request body."""
+    """Maximum size of a request body, in bytes."""
     max_connections: Annotated[int, Meta(ge=1)] = 512
-    """Most connections at once; beyond that the one that has been quiet longest is closed."""
+    """Maximum number of connections. Beyond it, the one that has been idle longest is closed."""
     max_sessions: Annotated[int, Meta(ge=1)] = 1_000
-    """Most sessions at once; beyond that the one that has been quiet longest is ended."""
+    """Maximum number of sessions. Beyond it, the one that has been idle longest is ended."""
     session_idle_ms: Milliseconds = 1_800_000
-    """A session without a request for this long is ended."""
+    """A session without a request for this long is ended, in milliseconds."""
 
 
 class CommandSpec(Struct, frozen=True, kw_only=True):
-    """What to run, with its arguments and environment."""
+    """A program with its arguments and environment."""
 
     cmd: str
     """Program to run."""
     args: list[str] = []
-    """Its arguments. `${VAR}` is filled from the environment."""
+    """Its arguments. `${VAR}` is expanded from the environment."""
     env: dict[str, Setting] = {}
-    """Variables to set for it. `${VAR}` is filled from the environment."""
+    """Environment variables to set for it. `${VAR}` is expanded from the environment."""
 
 
 class OAuthClient(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How Switchboard is known to the authorisation server of a remote child, where that was arranged beforehand."""
+    """A pre-registered OAuth client for the authorization server of a remote child."""
 
     client_id: str = ""
-    """Id of the client. `${VAR}` is filled from the environment."""
+    """Client id. `${VAR}` is expanded from the environment."""
     client_secret: str = ""
-    """Its secret, if it has one. `${VAR}` is filled from the environment."""
+    """Client secret, if the client has one. `${VAR}` is expanded from the environment."""
     callback_port: Annotated[int, Meta(ge=0, le=65535)] = 0
-    """Port on this machine that a login comes back to; any free one when 0."""
+    """Local port for the login's redirect. 0 picks a free port."""
 
 
 class ChildEntry(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One child as it is written down. Keys that only hosts know are let pass."""
+    """One child as written in a file. Keys that only hosts use are ignored."""
 
     name: str | None = None
     """Name of the child. In an `mcpServers` map the key is the name."""
     description: str = ""
-    """What the child is for."""
+    """Purpose of the child."""
     switchboard_description: str = ""
     """Description of the suite tool."""
     type: str = ""
-    """`stdio`, `http`, `sse` or `ws`; told by `command` and `url` when not set."""
+    """`stdio`, `http`, `sse` or `ws`. Default: derived from `command` and `url`."""
     command: str | CommandSpec | None = None
-    """Program to run, or an object with `cmd`, `args` and `env`. `${VAR}` is filled from the environment."""
+    """Program to run, or an object with `cmd`, `args` and `env`. `${VAR}` is expanded from the environment."""
     args: list[str] = []
-    """Arguments of the program. `${VAR}` is filled from the environment."""
+    """Arguments of the program. `${VAR}` is expanded from the environment."""
     env: dict[str, Setting] = {}
-    """Variables to set for the program. `${VAR}` is filled from the environment."""
+    """Environment variables to set for the program. `${VAR}` is expanded from the environment."""
     url: str = ""
-    """Address of a remote server. `${VAR}` is filled from the environment."""
+    """URL of a remote server. `${VAR}` is expanded from the environment."""
     headers: dict[str, str] = {}
-    """HTTP headers for a remote server. `${VAR}` is filled from the environment."""
+    """HTTP headers for a remote server. `${VAR}` is expanded from the environment."""
     oauth: OAuthClient | bool | None = None
-    """How to log in to a remote server that wants it, with `switchboard login`; `false` never does."""
+    """OAuth client for `switchboard login` to a remote server that requires it. `false` never logs in."""
     cwd: str = ""
-    """Folder to run in, relative to the file. `${VAR}` is filled from the environment."""
+    """Working directory, relative to the file. `${VAR}` is expanded from the environment."""
     rpc_timeout_ms: Milliseconds | None = None
-    """How long one call to this child may take, in milliseconds."""
+    """Timeout of one call to this child, in milliseconds."""
     wraps: str = ""
-    """Set by `switchboard wrap`: where the child is that this one stands for."""
+    """Set by `switchboard wrap`: location of the wrapped child."""
     disabled: bool = False
-    """Leave this child out."""
+    """Skip this child."""
     enabled: bool = True
-    """`false` leaves this child out."""
+    """`false` skips this child."""
 
 
 class Config(ConfigModel, frozen=True):
-    """One workspace's `switchboard.config.json` or `.toml`."""
+    """The `switchboard.config.json` or `.toml` of a workspace."""
 
     discover_globs: list[str] = field(default_factory=lambda: list(DEFAULT_GLOBS))
-    """Where the files of children are: globs with `*`, `?`, `[…]` and `**`, relative to the workspace."""
+    """Globs that find the files of children, relative to the workspace. `*`, `?`, `[…]` and `**` are supported."""
     mcp_servers: dict[str, object] = {}
-    """Children by name, in the dialect hosts use."""
+    """Children by name, in the format that hosts use."""
     suites: dict[str, SuiteSettings] = {}
-    """How children are shown, by the child's name."""
+    """Settings of suites, by the name of the child."""
     timeouts: Timeouts = field(default_factory=Timeouts)
-    """How long to wait."""
+    """Timeouts."""
     introspection: IntrospectionSettings = field(default_factory=IntrospectionSettings)
-    """How much an introspect answer may say."""
+    """Settings for introspect results."""
     limits: LimitSettings = field(default_factory=LimitSettings)
-    """How much is too much, for each suite by itself."""
+    """Limits, applied to each suite separately."""
     middleware: list[str | MiddlewareUse] = []
-    """What calls of all suites go through, outermost first: `package.module:factory`, or the name of an entry point."""
+    """Middleware for the calls of all suites, outermost first: `package.module:factory`, or the name of an entry
+    point."""
     health: HealthSettings = field(default_factory=HealthSettings)
-    """When a child is well enough to be called."""
+    """Health checks of children."""
     governance: GovernanceSettings = field(default_factory=GovernanceSettings)
-    """Who decides what may run."""
+    """Open or governed mode."""
     audit: AuditSettings = field(default_factory=AuditSettings)
-    """The record of every decision and call."""
+    """The audit record of every decision and call."""
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
-    """What can be measured from outside."""
+    """Metrics and tracing."""
     mail: MailSettings = field(default_factory=MailSettings)
-    """The message desk."""
+    """Mail between agents."""
     find: FindSettings = field(default_factory=FindSettings)
-    """Search over all suites, and how they are."""
+    """Search across all suites, and their status."""
     profiles: dict[str, Profile] = {}
-    """What kinds of clients see, by name: chosen with `--profile`, or for each token in `http.tokens`."""
+    """Profiles by name: views for different clients, selected with `--profile` or for each token in `http.tokens`."""
     http: HttpSettings = field(default_factory=HttpSettings)
-    """The HTTP front."""
+    """The HTTP server."""
     bus: BusSettings = field(default_factory=BusSettings)
     """Mail between machines."""
     ask: AskSettings = field(default_factory=AskSettings)
@@ -233,10 +236,10 @@ class Config(ConfigModel, frozen=True):
 
 
 class ChildSpec(Struct, frozen=True, kw_only=True):
-    """One child as configured; `${VAR}` is not filled in yet.
+    """One child as configured, before `${VAR}` is expanded.
 
-    `source` and `key` say where it stands, so that every later message can name file and key. `nested` tells
-    that `cmd`, `args` and `env` stand inside a `command` object there.
+    `source` and `key` are its file and the key path in it, for messages. `nested` is true if `cmd`, `args` and `env`
+    are inside a `command` object in that file.
     """
 
     name: str
@@ -258,7 +261,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
 
 
 class ConfigWarning(Struct, frozen=True):
-    """Something that was skipped or looks wrong, and does not stop the rest."""
+    """A problem in the configuration that does not prevent loading the rest."""
 
     source: str
     key: str
@@ -270,10 +273,10 @@ class ConfigWarning(Struct, frozen=True):
 
 
 class Workspace(Struct, frozen=True, kw_only=True):
-    """Everything a start needs to know: the folder, its settings, its children, and what was skipped.
+    """A loaded workspace: its folder, settings and children, and the warnings from loading them.
 
-    `source` is the config file, where there is one. `absent` are children that are configured and do not exist, since
-    governed mode does not let them, each with what is said of it; `judged` tells that this was decided already.
+    `source` is the config file, if there is one. `absent` holds children that governed mode does not allow, each with
+    the failure reported for it; `judged` is true once that has been decided.
     """
 
     folder: str

@@ -1,8 +1,7 @@
-"""Naming what is wrong in a document: every mistake with its key path, what was expected, and the nearest
-known key.
+"""Describes all mistakes in a document: key path, expected type, and the nearest known key.
 
-Loaded only when a document was refused. Owns the words; does not know which file it looks at. Values that
-people typed are never repeated, since one of them may be a secret; only the choice among fixed words is.
+Loaded only after a document was rejected. Not aware of files. Messages never repeat a value from the document, since it
+may be a secret; the exception is a value where only fixed words are allowed.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from switchboard_mcp.suites.fuzzy import nearest
 
 
 class ConfigMistake(Struct, frozen=True):
-    """One thing wrong: where, and in words what."""
+    """One mistake: its key path and a message."""
 
     key: str
     message: str
 
 
 def find_mistakes(value: object, model: type) -> list[ConfigMistake]:
-    """Everything in `value` that `model` does not take, in the order of the document."""
+    """Return everything in `value` that `model` does not accept, in document order."""
     return list(_walk(value, inspect.type_info(model), ""))
 
 
 def unknown_key_message(name: str, known: Iterable[str]) -> str:
-    """What to say of a key that nobody knows."""
+    """Return the message for an unknown key."""
     known = list(known)
     if near := nearest(name, known, 1):
         return f"unknown key; did you mean `{near[0]}`?"
@@ -104,7 +103,7 @@ def _fits(value: object, kind: inspect.Type) -> bool:
 
 
 def _same_shape(value: object, kind: inspect.Type) -> bool:
-    """Whether `value` was meant as `kind`, though something in it is wrong."""
+    """Return True if `value` has the outer type of `kind`, even if something inside is invalid."""
     match kind:
         case inspect.StructType() | inspect.DictType():
             return isinstance(value, dict)
@@ -117,7 +116,7 @@ def _same_shape(value: object, kind: inspect.Type) -> bool:
 
 
 def _is_one_of(value: object, options: Iterable[object]) -> bool:
-    # Python takes True for 1; a document does not.
+    # In Python True == 1; in a document they differ.
     return any(type(value) is type(option) and value == option for option in options)
 
 

@@ -1,9 +1,8 @@
-"""Filling `${VAR}` and `${VAR:-default}` from the environment.
+"""Expands `${VAR}` and `${VAR:-default}` from the environment, and collects a child's secrets for redaction.
 
-Works in command, args, env, url, headers, oauth and cwd of a child. Only the `${…}` form counts, so that a shell's
-`$HOME` or `$$` stays what it is. As in a shell, a default stands in for a variable that is not set or empty;
-what is filled in is not looked at again. Owns also which of a child's values are worth hiding from logs. Does
-not know how a child is run.
+Variables are expanded in command, args, env, url, headers, oauth and cwd. Only the `${…}` form counts, so a shell's
+`$HOME` or `$$` is left alone. As in a shell, a default replaces a variable that is unset or empty. Expanded text is not
+expanded again.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ _FOREIGN = r"\$\{(?:env|input|file|command|config):[^}]*\}"
 _PLAIN_VALUE = r"[+-]?[0-9.,_:]+|true|false|yes|no|on|off|null|none"
 _PATH = r"(?:~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]"
 _SECRET_LENGTH = 8
-# A value of letters alone is a word like `production`, unless it is longer than words are.
+# A value of only letters is a word such as `production`, unless it is longer than words are.
 _WORD_LENGTH = 20
-# Under a name that says secret, shorter values count too; below this they would mask half of every log line.
+# Under a name such as TOKEN, shorter values count too; even shorter ones would mask half of every log line.
 _NAMED_SECRET_LENGTH = 5
 _LINE_LENGTH = 16
 
 
 class VariableUse(Struct, frozen=True):
-    """A variable, and the key that asks for it."""
+    """A variable and the key path that references it."""
 
     key: str
     variable: str
 
 
 def expand(spec: ChildSpec, environ: Mapping[str, str]) -> ChildSpec | Failure:
-    """The child with every variable filled in, or the failure that names what is missing."""
+    """Return the child with all variables expanded, or a failure that names the missing ones."""
     if "${" not in joined_strings(spec):
         return spec
     if gaps := missing_variables(spec, environ):
@@ -63,7 +62,7 @@ def expand(spec: ChildSpec, environ: Mapping[str, str]) -> ChildSpec | Failure:
 
 
 def fill(text: str, environ: Mapping[str, str]) -> str | list[str]:
-    """A text with every variable filled in, or the names of those that are not set."""
+    """Return the text with all variables expanded, or the names of those that are not set."""
     if "${" not in text:
         return text
     references = re.finditer(_REFERENCE, text)
@@ -72,7 +71,7 @@ def fill(text: str, environ: Mapping[str, str]) -> str | list[str]:
 
 
 def missing_variables(spec: ChildSpec, environ: Mapping[str, str]) -> list[VariableUse]:
-    """Variables that the child asks for, that have no default, and that are not set."""
+    """Return the variables that are referenced without a default and not set."""
     return [
         VariableUse(key, reference[1])
         for key, reference in _references(spec)
@@ -81,7 +80,7 @@ def missing_variables(spec: ChildSpec, environ: Mapping[str, str]) -> list[Varia
 
 
 def used_variables(spec: ChildSpec) -> list[VariableUse]:
-    """Every variable that the child asks for, set or not."""
+    """Return every variable that the child references, set or not."""
     return [VariableUse(key, reference[1]) for key, reference in _references(spec)]
 
 
@@ -95,7 +94,7 @@ def _references(spec: ChildSpec) -> Iterator[tuple[str, re.Match[str]]]:
 
 
 def unsupported_references(spec: ChildSpec) -> list[VariableUse]:
-    """References in a form that only some hosts know, such as `${input:token}`. They stay as they are."""
+    """Return references in a form that only some hosts support, such as `${input:token}`. They are not expanded."""
     if "${" not in joined_strings(spec):
         return []
     return [
@@ -107,7 +106,7 @@ def unsupported_references(spec: ChildSpec) -> list[VariableUse]:
 
 
 def expandable_strings(spec: ChildSpec) -> Iterator[tuple[str, str]]:
-    """Every text of a child in which variables count, with its key path in the file."""
+    """Yield every string of a child in which variables are expanded, with its key path in the file."""
     inner = join_key(spec.key, "command") if spec.nested else spec.key
     yield join_key(inner, "cmd") if spec.nested else join_key(spec.key, "command"), spec.command
     if spec.args:
@@ -131,7 +130,7 @@ def expandable_strings(spec: ChildSpec) -> Iterator[tuple[str, str]]:
 
 
 def joined_strings(spec: ChildSpec) -> str:
-    """The same texts in one, to see at a glance that something is in none of them."""
+    """Return the same strings joined, to test quickly whether any of them contains something."""
     return "\n".join(
         (
             *(spec.command, *spec.args, *spec.env.values(), spec.url, *spec.headers.values(), spec.cwd),
@@ -145,13 +144,13 @@ def joined_strings(spec: ChildSpec) -> str:
 
 
 def secret_values(spec: ChildSpec, environ: Mapping[str, str]) -> list[str]:
-    """Values of the child to register with the redactor: longest first, each once."""
+    """Return the values of a child to register with the redactor, longest first, without duplicates."""
     found: set[str] = set()
     for name, text in (*spec.env.items(), *spec.headers.items()):
         value = _fill(text, environ)
         found.update(_secrets_in(name, value))
         if name in spec.headers:
-            # `Bearer abc`: the scheme is no secret, and the token may turn up without it.
+            # `Bearer abc`: the scheme is not secret, and the token may appear without it.
             found.update(_secrets_in(name, value.rpartition(" ")[2]))
     if isinstance(spec.oauth, OAuthClient):
         found.update(_secrets_in("client_secret", _fill(spec.oauth.client_secret, environ)))
@@ -168,14 +167,14 @@ def _fill(text: str, environ: Mapping[str, str]) -> str:
     if "${" not in text:
         return text
 
-    def value(reference: re.Match[str]) -> str:
+    def expand_one(reference: re.Match[str]) -> str:
         value = environ.get(reference[1])
         default = reference[2]
         if default is None:
             return reference[0] if value is None else value
         return value or str(default)
 
-    return re.sub(_REFERENCE, value, text)
+    return re.sub(_REFERENCE, expand_one, text)
 
 
 def _fill_client(client: OAuthClient | bool | None, environ: Mapping[str, str]) -> OAuthClient | bool | None:
@@ -189,7 +188,7 @@ def _fill_client(client: OAuthClient | bool | None, environ: Mapping[str, str]) 
 
 
 def _fill_path(text: str, environ: Mapping[str, str]) -> str:
-    """A folder was joined to its base before `${HOME}` was known to be absolute; join again after filling."""
+    """Expand a path that was joined to its base before `${HOME}` was known to be absolute, and join it again."""
     base, slash, rest = text.partition(os.sep + "${")
     if not slash:
         return _fill(text, environ)
@@ -197,7 +196,7 @@ def _fill_path(text: str, environ: Mapping[str, str]) -> str:
 
 
 def _secrets_in_args(args: list[str]) -> Iterator[str]:
-    """What follows an option whose name says secret, in the same argument or in the next."""
+    """Yield the values of options with a secret name, in the same argument or in the next."""
     for text, following in zip(args, (*args[1:], ""), strict=False):
         name, equals, value = text.partition("=")
         if is_secret_name(name):
@@ -208,10 +207,10 @@ def _secrets_in_args(args: list[str]) -> Iterator[str]:
 
 
 def _secrets_in_url(url: str) -> Iterator[str]:
-    """Passwords in an address, and what stands in its query."""
+    """Yield the password and the query values of a URL."""
     if "@" not in url and "?" not in url:
         return
-    from urllib.parse import parse_qsl, unquote, urlsplit  # Only for addresses that may hold one.
+    from urllib.parse import parse_qsl, unquote, urlsplit  # Only needed for URLs that may contain one.
 
     try:
         parts = urlsplit(url)
@@ -227,7 +226,7 @@ def _secrets_in_url(url: str) -> Iterator[str]:
 def _secrets_in(name: str, value: str) -> Iterator[str]:
     value = value.strip()
     if "\n" in value:
-        # Logs come line by line, so a key of many lines must be known line by line.
+        # Logs are redacted line by line, so a multi-line key must be registered line by line.
         yield value
         lines = (line.strip() for line in value.splitlines())
         yield from (line for line in lines if len(line) >= _LINE_LENGTH and not line.startswith("-----"))
@@ -241,7 +240,7 @@ def _secrets_in(name: str, value: str) -> Iterator[str]:
     if len(value) < _SECRET_LENGTH or re.match(_PATH, value):
         return
     if "://" in value:
-        # An address is no secret, but the password in it is.
+        # A URL is not secret, but the password in it is.
         password = value.partition("://")[2].rpartition("@")[0].partition(":")[2]
         if len(password) >= _NAMED_SECRET_LENGTH:
             yield password

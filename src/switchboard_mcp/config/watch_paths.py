@@ -1,6 +1,6 @@
-"""Where the files are that a workspace is made of, and where new ones would appear.
+"""Determines which files to watch for configuration changes, including files that do not exist yet.
 
-Owns which folders matter and which names in them. Reads none of the files; watching them is done elsewhere.
+Reads none of the files; `system.file_watch` watches them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ APPROVALS, LOCK = "switchboard.approvals.json", "switchboard.lock.json"
 def watched_files(
     workspace: Workspace, config_file: str | None, environ: Mapping[str, str]
 ) -> dict[str, frozenset[str]]:
-    """Folders, and the names or patterns in each that matter."""
+    """Return the folders to watch, each with the names or patterns that matter in it."""
     watched: dict[str, set[str]] = {}
     if config_file is None:
         watched[workspace.folder] = {JSON_NAME, TOML_NAME, APPROVALS, LOCK}

@@ -1,9 +1,8 @@
-"""Children that are wrapped: where the original of one is, and how it is read.
+"""Locates and reads wrapped children (`switchboard wrap`).
 
-Owns the layout, and what the config says of a child once it is wrapped. In the folder of a wrapped child stand
-`.mcp.json`, which starts the wrapper, `CLAUDE.md` with what the model is told of the child, and `original/.mcp.json`.
-The original runs in the folder it stood in before. A child that stands elsewhere, as in an `mcpServers` map, stays
-there; its wrapper has a folder of its own and stands for it.
+The folder of a wrapped child contains `.mcp.json`, which starts the wrapper, `CLAUDE.md`, which describes the child to
+the model, and `original/.mcp.json`. The original runs in the same working directory as before. A child that is defined
+elsewhere, for example in an `mcpServers` map, stays there; its wrapper has a folder of its own and takes its place.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ MAX_ROLE_BYTES = 100_000
 
 
 def read_original(spec: ChildSpec, warnings: list[ConfigWarning]) -> ChildSpec | None:
-    """The child that a wrapper stands for; None where it is found elsewhere, or cannot be read."""
+    """Return the child that a wrapper wraps, or None if it is defined elsewhere or cannot be read."""
     if spec.wraps == ELSEWHERE:
         return None
     folder = os.path.dirname(spec.source)
     path = os.path.join(folder, spec.wraps)
     document = read_document(path)
     if document is None or isinstance(document, Unreadable):
-        why = document.message if isinstance(document, Unreadable) else "is not there."
+        why = document.message if isinstance(document, Unreadable) else "does not exist."
         warnings.append(ConfigWarning(path, "", f"the original of the wrapped child '{spec.name}' {why}"))
         return None
     found = read_entry(document, EntryLocation(path, "", folder), warnings, name=spec.name)
     return (
         replace(found, wraps="") if found is not None else None
-    )  # or wrappers would start each other for ever
+    )  # otherwise wrappers would start each other forever
 
 
 def adjust_for_wrappers(config: Config, children: list[ChildSpec]) -> Config:
-    """The config as it counts in front of wrappers. Its rules are about the originals' subtools; wrappers hold to them.
+    """Return the config adjusted for wrappers: its rules name the original's subtools, which the wrapper enforces.
 
-    What a suite allows does not keep its wrapper from being asked. But a wrapper does not know who asks: a profile that
-    denies some of the original's subtools does not see it, unless it allows it by name.
+    An allow list of a suite gains the wrapper's own subtool. A wrapper does not know its caller, so a profile that
+    denies some of the original's subtools cannot use the wrapper, unless it allows it by name.
     """
     wrapped = {spec.name for spec in children if spec.wraps}
     suites = {
@@ -75,7 +74,7 @@ def _deny_ask(rule: Expose) -> Expose:
 
 
 def wrapper_folder(workspace: str, spec: ChildSpec) -> str:
-    """The folder where the wrapper of a child stands, or would."""
+    """Return the folder of a child's wrapper, whether or not it exists."""
     folder, name = os.path.split(spec.source)
     if not spec.key and name == FILE and folder != workspace:
         return os.path.dirname(folder) if spec.source.endswith(os.sep + ORIGINAL) else folder
@@ -83,7 +82,7 @@ def wrapper_folder(workspace: str, spec: ChildSpec) -> str:
 
 
 def read_role(folder: str) -> str:
-    """What the model is told of a child, where somebody wrote it down."""
+    """Return the description of a child for the model, or an empty string."""
     try:
         with open(os.path.join(folder, ROLE_FILE), "rb") as file:
             return file.read(MAX_ROLE_BYTES).decode("utf-8", "replace")

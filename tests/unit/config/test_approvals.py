@@ -109,7 +109,10 @@ def test_nothing_is_approved_where_there_is_no_file(tmp_path: Path) -> None:
         ('{"children": {"a": {"lunch": []}}}', "children.a.lunch: unknown key; did you mean `launch`?"),
         ('{"children": {"a": {"files": [{"path": "/x"}]}}}', "children.a.files[0].sha256: missing"),
         ('{"children": {"a": {"files": [{"path": "/x", "sha256": "short"}]}}}', "sha256"),
-        ('{"children": {"a": {"replaces": 1}}}', "children.a.replaces: is more than there are `args`."),
+        (
+            '{"children": {"a": {"replaces": 1}}}',
+            "children.a.replaces: is greater than the number of `args`.",
+        ),
         ('{"version": 2}', "version"),
         ("{", "switchboard.approvals.json"),
     ],

@@ -235,11 +235,11 @@ def test_keys_that_only_hosts_know_are_ignored_in_silence(lab: Lab) -> None:
         ({"command": "x", "env": []}, "env", "expected an object, found a list."),
         ({"command": "x", "env": {"A": []}}, "env.A",
          "expected text or a whole number or a number or true or false, found a list."),
-        ({"command": "x", "env": {"A=B": ""}}, "env.A=B", "holds a NUL character, or is no name"),
-        ({"command": "x", "args": ["\0"]}, "args[0]", "holds a NUL character"),
+        ({"command": "x", "env": {"A=B": ""}}, "env.A=B", "contains a NUL character, or is not a valid variable name"),
+        ({"command": "x", "args": ["\0"]}, "args[0]", "contains a NUL character"),
         ({"command": "x", "rpcTimeoutMs": 0}, "rpcTimeoutMs",
          "expected a whole number of at least 1, found the number 0."),
-        ({"command": "x", "name": ""}, "name", "the name is empty; give the child a name."),
+        ({"command": "x", "name": ""}, "name", "the name is empty. Give the child a name"),
         ({"command": "x", "name": 5}, "name", "expected text, found the number 5."),
         ({"command": "x", "type": "carrier-pigeon"}, "type", "unknown type; use stdio, http, sse or ws."),
         ({"url": "https://a", "type": "stdio"}, "command", "`command` is missing; name the program"),
@@ -281,7 +281,7 @@ def test_an_unreadable_file_is_skipped_with_a_warning(lab: Lab) -> None:
     (lab.folder / "mcps/bad/.mcp.json").symlink_to("gone")
     assert lab.names() == ["good"]
     assert lab.warnings() == [
-        "mcps/bad/.mcp.json: leads nowhere. Remove the link, or put the file back. The file is skipped."
+        "mcps/bad/.mcp.json: is a dangling link. Remove the link, or restore the file. The file is skipped."
     ]
 
 
@@ -296,14 +296,14 @@ def test_an_unreadable_file_is_skipped_with_a_warning(lab: Lab) -> None:
         ({"command": "x", "working_directory": "/"}, "working_directory: unknown key; known here: "),
         (
             {"command": "x", "url": "https://a"},
-            "url: ignored, since there is a `command`; keep one of the two",
+            "url: ignored because `command` is set. Keep one of the two",
         ),
         (
             {"command": "npx -y p"},
-            "command: looks like a program and its arguments in one; put the arguments into",
+            "command: looks like a program with its arguments. Move the arguments to",
         ),
-        ({"command": {"cmd": "npx -y p"}}, "command.cmd: looks like a program and its arguments in one"),
-        ({"command": "x", "env": {"T": "${input:t}"}}, "env.T: ${input:t} is not filled in. Write ${VAR}"),
+        ({"command": {"cmd": "npx -y p"}}, "command.cmd: looks like a program with its arguments"),
+        ({"command": "x", "env": {"T": "${input:t}"}}, "env.T: ${input:t} is not expanded. Write ${VAR}"),
     ],
 )
 def test_what_looks_wrong_is_told_and_the_child_kept(lab: Lab, entry: dict[str, Any], warning: str) -> None:
@@ -326,7 +326,7 @@ def test_the_first_of_two_children_of_one_name_wins_and_both_files_are_named(lab
     assert [(child.name, child.command) for child in found] == [("git", "first")]
     config = lab.folder / "switchboard.config.json"
     assert lab.warnings() == [
-        f"mcps/{folder}/.mcp.json: name: a child named 'git' is already in {config}: mcpServers.git. "
+        f"mcps/{folder}/.mcp.json: name: a child named 'git' already exists in {config}: mcpServers.git. "
         "This one is skipped; rename one of them.".replace(f"{lab.folder}/", "")
         for folder in ("git", "other")
     ]
@@ -380,7 +380,7 @@ def test_the_mail_desk_is_a_child_where_it_is_switched_on_and_no_other_has_its_n
     lab.child("mail", {"command": "mine"})
     assert [spec.kind for spec in lab.discover()[0]] == ["builtin"]
     (warning,) = lab.warnings()
-    assert "a child named 'mail' is already in switchboard.config.json: mail" in warning
+    assert "a child named 'mail' already exists in switchboard.config.json: mail" in warning
 
 
 def test_only_a_program_in_a_file_of_its_own_is_a_wrapper(lab: Lab) -> None:
