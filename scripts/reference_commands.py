@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from switchboard_mcp.cli.commands.declarations import COMMANDS, command_of, parser_for
-from switchboard_mcp.cli.mail.declarations import MAIL
+from switchboard_mcp.cli.index import ALL_COMMANDS, load_command, parser_for
 from switchboard_mcp.gateway.suites.suite_tools import INPUT_SCHEMA
 from switchboard_mcp.gateway.suites.switchboard_suite import TOOLS as HOUSE_TOOLS
 from switchboard_mcp.inprocess.server_app import ToolSpec
@@ -145,8 +144,8 @@ def row(*cells: object) -> str:
 
 def commands(note: str) -> str:
     """Every command with its options, `mail` and its own ones last."""
-    names = [*(name for name in COMMANDS if name != "mail"), *MAIL]
-    common = [action for action in parser_for("list")._actions if set(action.option_strings) & set(COMMON)]
+    names = [name for name in ALL_COMMANDS if name != "mail"]
+    common = [action for action in parser_for("list").actions if set(action.option_strings) & set(COMMON)]
     return COMMANDS_PAGE.format(
         note=note, common="\n".join(options(common)), commands="\n".join(map(command, names)).rstrip()
     )
@@ -154,11 +153,11 @@ def commands(note: str) -> str:
 
 def command(name: str) -> str:
     """One command."""
-    known = command_of(name)
+    known = load_command(name)
     actions = [
         action
-        for action in parser_for(name)._actions
-        if not set(action.option_strings) & {*COMMON, "-h", "--help"} and action.help != argparse.SUPPRESS
+        for action in parser_for(name).actions
+        if not set(action.option_strings) & {*COMMON} and action.help != argparse.SUPPRESS
     ]
     parts = [f"## {name}", f"```\nswitchboard {known.usage}\n```", " ".join(known.summary.split("\n"))]
     if actions:

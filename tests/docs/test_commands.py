@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.cli.commands.declarations import COMMANDS, parser_for
-from switchboard_mcp.cli.mail import declarations
-from switchboard_mcp.cli.main import OPTIONS_WITH_VALUE, split_command, split_program
+from switchboard_mcp.cli.index import ALL_COMMANDS, MAIL_COMMANDS, parser_for
+from switchboard_mcp.cli.main import (
+    MAIL_OPTIONS_WITH_VALUE,
+    OPTIONS_WITH_VALUE,
+    split_command,
+    split_program,
+)
 from switchboard_mcp.errors import SwitchboardError
 from tests.docs.pages import REPO, Line, commands
 from tests.patience import PATIENCE_S
@@ -35,7 +39,7 @@ def parts(line: Line) -> tuple[str, list[str]]:
     if command == "help":
         return (rest[0] if rest and not line.is_pattern else ""), ["--help"]
     if command == "mail":
-        word, rest = split_command(rest, OPTIONS_WITH_VALUE | declarations.VALUED)
+        word, rest = split_command(rest, MAIL_OPTIONS_WITH_VALUE)
         command = f"mail {word}".strip()
     return command, rest
 
@@ -43,11 +47,11 @@ def parts(line: Line) -> tuple[str, list[str]]:
 @pytest.mark.parametrize("line", SHOWN, ids=str)
 def test_every_command_and_flag_that_a_page_shows_exists(line: Line) -> None:
     command, rest = parts(line)
-    known = {*COMMANDS, *declarations.MAIL, ""}
+    known = {*ALL_COMMANDS, ""}
     if line.is_pattern and command not in known:
         command = command.partition(" ")[0]  # `mail COMMAND`: any of them
     assert command in known, f"there is no command '{command}'"
-    if command.startswith("mail") and command not in declarations.MAIL:
+    if command.startswith("mail") and command not in MAIL_COMMANDS:
         return
     own, _ = split_program(rest)
     flags = {*parser_for(command or "serve").flags, "--help", "-h", "--version"}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.cli.mail.declarations import MAIL
+from switchboard_mcp.cli.index import MAIL_COMMANDS
 from tests.e2e.host import switchboard
 from tests.e2e.shell import run
 from tests.e2e.workspaces import configure
@@ -66,7 +66,7 @@ def test_every_command_is_told_of_and_has_help(workspace: Path) -> None:
     shell = Shell(workspace)
     overview = shell.say()
     assert overview == shell.say("--help")
-    for command in MAIL:
+    for command in MAIL_COMMANDS:
         word = command.removeprefix("mail ")
         assert f"\n  {word} " in overview
     assert shell.say("send", "--help").startswith("usage: switchboard mail send TO")

@@ -91,15 +91,6 @@ def test_a_child_that_does_not_start_is_told_and_the_rest_is_measured(workspace:
     assert [server["name"] for server in found["servers"]] == ["mock"]
 
 
-def test_a_page_is_written_that_needs_nothing_else(workspace: Path, catalog: str, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    assert run(workspace, "tokens", "--catalog", catalog, "--html", str(page)).returncode == 0
-    text = page.read_text()
-    assert "server5" in text
-    assert "http" not in text
-    assert "<script" not in text
-
-
 def test_a_sentence_finds_its_tool_in_a_catalog(workspace: Path, catalog: str) -> None:
     done = run(workspace, "find", "--catalog", catalog, "--json", "remove", "the", "garden")
     matches = figures(done)["matches"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.cli.commands.declarations import COMMANDS, parser_for
+from switchboard_mcp.cli.index import COMMANDS, parser_for
 from switchboard_mcp.errors import KINDS
 from tests.conftest import published_schema
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from switchboard_mcp.cli.clipboard import MOST_BYTES
-from switchboard_mcp.cli.commands.declarations import parser_for
-from switchboard_mcp.cli.mail.declarations import MAIL
+from switchboard_mcp.cli.index import MAIL_COMMANDS, parser_for
 from switchboard_mcp.cli.mail.hook import REPLY_FORMATS
 from switchboard_mcp.cli.terminal_screen import DOORBELL
 from switchboard_mcp.mail.roles import ROLES
@@ -48,7 +47,7 @@ def test_every_hook_in_the_guide_is_a_command_for_an_event_that_is_answered(repo
 
 def test_the_guide_names_every_command_role_and_limit(repo: Path) -> None:
     page = (repo / "docs" / "messaging.md").read_text()
-    for command in MAIL:
+    for command in MAIL_COMMANDS:
         assert f"`{command}" in page
     for role in ROLES:
         assert f"`{role}`" in page

@@ -20,6 +20,7 @@ from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.fuzzy import did_you_mean, nearest
 
+SEE_HELP = "`switchboard --help` lists the commands."
 DRY_RUN_FIRST = "Look with --dry-run first, then say --yes."
 YES = ("y", "yes")
 

@@ -1,27 +1,26 @@
-"""Reads the command line and runs the one command it names.
+"""Reads the command line and runs one command.
 
-Owns which command is meant, exit codes, and what is shown of an error. Each command is imported when it is run.
+Decides which command is named, which exit code it ends with, and how errors are printed. A command's module is
+imported when it runs.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from importlib import import_module
 
 from switchboard_mcp import __version__
-from switchboard_mcp.app import CommandOptions, serve, serve_over_http
-from switchboard_mcp.cli.commands.declarations import COMMANDS, OVERVIEW, command_of, parser_for
+from switchboard_mcp.app import CommandOptions
 from switchboard_mcp.cli.console import Console
-from switchboard_mcp.cli.invocation import Invocation, usage_error
-from switchboard_mcp.cli.mail import declarations
+from switchboard_mcp.cli.index import COMMANDS, MAIL_COMMANDS, parser_for
+from switchboard_mcp.cli.invocation import SEE_HELP, Invocation, usage_error
+from switchboard_mcp.cli.overview import MAIL_OVERVIEW, OVERVIEW
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.suites.fuzzy import did_you_mean
 
-# Common options that take a value: what follows them is no command.
+# Common options that take a value: the word after them is not the command.
 OPTIONS_WITH_VALUE = frozenset({"--workspace", "--config", "--profile", "--log-level", "--log-format"})
-SEE_HELP = "`switchboard --help` shows the commands."
+MAIL_OPTIONS_WITH_VALUE = OPTIONS_WITH_VALUE | {"--as"}
 USAGE_CODES = frozenset({"usage", "config_invalid", "http_missing", "lock_invalid"})
 FAILED, USAGE_ERROR = 1, 2
 # As a shell reports a program that was ended by SIGINT or SIGPIPE.
@@ -29,7 +28,7 @@ INTERRUPTED, READER_GONE = 130, 141
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command; gives the exit code."""
+    """Run one command and return its exit code."""
     console = Console.of_process()
     try:
         code = dispatch(arguments, console)
@@ -40,14 +39,14 @@ def main(arguments: list[str]) -> int:
         console.err.line("Cancelled.", "dim")
         return INTERRUPTED
     except BrokenPipeError:
-        # Python would flush stdout once more at its end, and complain.
+        # Python flushes stdout once more when it exits, and would print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
     return code
 
 
 def dispatch(arguments: list[str], console: Console) -> int:
-    """Find the command, read its arguments, run it."""
+    """Find the command, parse its arguments and run it."""
     command, rest = split_command(arguments)
     if command == "help":
         command, rest = (rest[0], [*rest[1:], "--help"]) if rest else ("", ["--help"])
@@ -59,72 +58,63 @@ def dispatch(arguments: list[str], console: Console) -> int:
     if "--version" in rest or "-V" in rest:
         console.out.line(f"switchboard {__version__}")
         return 0
-    if not command and ("--help" in rest or "-h" in rest):
+    wants_help = "--help" in rest or "-h" in rest
+    if not command and wants_help:
         console.out.stream.write(OVERVIEW)
         return 0
     if command == "mail":
-        console.out.stream.write(declarations.OVERVIEW)
+        console.out.stream.write(MAIL_OVERVIEW)
         return 0
-    if "--help" in rest or "-h" in rest:
-        console.out.stream.write(parser_for(command).format_help())
+    parser = parser_for(command or "serve")
+    if wants_help:
+        console.out.stream.write(parser.format_help())
         return 0
-    args = parser_for(command or "serve").parse(rest)
+    args = parser.parse(rest)
     args.program = program
-    serving = not command or command == "serve"
+    serving = command in ("", "serve")
     options = CommandOptions(
         workspace=args.workspace,
         config=args.config,
-        # A command tells itself what went wrong; the log of a server would say it a second time.
+        # A command prints its own errors; the log would repeat them.
         log_level=args.log_level or ("info" if serving and not args.dry_run else "error"),
         log_style=args.log_format or "text",
         profile=args.profile,
         reload=not getattr(args, "no_reload", False),
     )
-    return execute(command or "serve", Invocation(options, args, console))
+    return parser.command.run(Invocation(options, args, console))
 
 
-def split_command(arguments: list[str], valued: frozenset[str] = OPTIONS_WITH_VALUE) -> tuple[str, list[str]]:
-    """The command, wherever it stands among the common options, and all the rest."""
+def split_command(
+    arguments: list[str], with_value: frozenset[str] = OPTIONS_WITH_VALUE
+) -> tuple[str, list[str]]:
+    """Return the command, wherever it stands among the common options, and the remaining arguments."""
     skip = False
-    for place, word in enumerate(arguments):
+    for position, word in enumerate(arguments):
         if skip or word.startswith("-"):
-            skip = not skip and word in valued
+            skip = not skip and word in with_value
             continue
-        return word, arguments[:place] + arguments[place + 1 :]
+        return word, arguments[:position] + arguments[position + 1 :]
     return "", arguments
 
 
 def split_mail_command(rest: list[str]) -> tuple[str, list[str]]:
-    """Which command of `mail` is meant; `mail` alone, where none is named."""
-    word, rest = split_command(rest, OPTIONS_WITH_VALUE | declarations.VALUED)
-    if word and f"mail {word}" not in declarations.MAIL:
-        known = [name.removeprefix("mail ") for name in declarations.MAIL]
+    """Return the command of `mail`, such as `mail send`, and its arguments; `mail` alone if none is named."""
+    word, rest = split_command(rest, MAIL_OPTIONS_WITH_VALUE)
+    if word and f"mail {word}" not in MAIL_COMMANDS:
+        known = [name.removeprefix("mail ") for name in MAIL_COMMANDS]
         message = f"There is no command 'mail {word}'.{did_you_mean(word, known)}"
-        raise usage_error(message, "`switchboard mail --help` shows the commands.")
+        raise usage_error(message, "`switchboard mail --help` lists the commands.")
     return f"mail {word}".strip(), rest
 
 
 def split_program(rest: list[str]) -> tuple[list[str], list[str]]:
-    """Our own arguments, and the program with its own behind `--`."""
-    place = rest.index("--") if "--" in rest else len(rest)
-    return rest[:place], rest[place + 1 :]
-
-
-def execute(command: str, invocation: Invocation) -> int:
-    """Hand over to the module of the command."""
-    if command == "serve" and not invocation.args.dry_run:
-        if invocation.as_json:
-            raise usage_error("--json needs a command, or --dry-run.", SEE_HELP)
-        if invocation.args.http is not None:
-            return serve_over_http(invocation.options, invocation.args.http)
-        return serve(invocation.options)
-    module, _, function = command_of(command).run.partition(":")
-    run: Callable[[Invocation], int] = getattr(import_module(f"switchboard_mcp.cli.{module}"), function)
-    return run(invocation)
+    """Return the arguments before `--`, and the program with its own arguments after it."""
+    position = rest.index("--") if "--" in rest else len(rest)
+    return rest[:position], rest[position + 1 :]
 
 
 def report_failure(problem: Failure, arguments: list[str], console: Console) -> int:
-    """Say what is wrong; a program reads it on stdout too."""
+    """Print a failure, with `--json` to stdout as well, and return the exit code."""
     if "--json" in arguments:
         console.out.json({"error": problem})
         console.out.stream.flush()

@@ -13,6 +13,7 @@ from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.commands.init import decide_outcomes, existing_setup
 from switchboard_mcp.cli.init_view import show_discovery
 from switchboard_mcp.cli.invocation import Invocation, usage_error
+from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.errors import refused
@@ -81,6 +82,29 @@ def run(invocation: Invocation) -> int:
         )
     invocation.console.out.line(f"`switchboard introspect {name}` shows what is inside.")
     return 0
+
+
+ADD = Command(
+    "add NAME -- CMD [ARGS …]  |  add NAME --url URL [OPTIONS]",
+    "Add a server as a child of this workspace.",
+    run=run,
+    arguments=[
+        positional("name", "name of the new child"),
+        option("--url", "URL", "address of a remote server"),
+        repeatable("--header", "K=V", "an HTTP header; ${VAR} is filled in"),
+        repeatable("--env", "K=V", "a variable; ${VAR} is filled in"),
+        choice("--type", ("stdio", "http", "sse", "ws"), "what kind of server it is"),
+        option("--description", "TEXT", "what it is for, for a model to read"),
+        option("--cwd", "DIR", "folder to run in (default: the workspace)"),
+        flag("--team", "put it into mcps/, which is kept with the project"),
+    ],
+    epilog=(
+        "examples:\n"
+        "  switchboard add memory -- npx -y @modelcontextprotocol/server-memory\n"
+        "  switchboard add tracker --url https://tracker.example/mcp "
+        "--header 'Authorization=Bearer ${TRACKER_TOKEN}'"
+    ),
+)
 
 
 def is_missing(command: str) -> bool:
@@ -164,6 +188,16 @@ def run_remove(invocation: Invocation) -> int:
     return 0
 
 
+REMOVE = Command(
+    "remove NAME [OPTIONS]",
+    "Remove a child of this workspace. What it was is kept in .switchboard/backup/removed/.",
+    run=run_remove,
+    arguments=[
+        positional("name", "name of a child"),
+    ],
+)
+
+
 def _find(workspace: Workspace, name: str) -> tuple[str, str]:
     """The file of a child, and its key there; one that is switched off has a file too."""
     by_name: dict[str, ChildSpec] = {spec.name: spec for spec in workspace.children if spec.kind != "builtin"}
@@ -217,3 +251,16 @@ def run_import(invocation: Invocation) -> int:
         verb = "Would add" if invocation.args.dry_run else "Added"
         invocation.console.out.line(f"{verb} {', '.join(added) or 'nothing'}.", "green" if added else "")
     return 0
+
+
+IMPORT = Command(
+    "import FILE … [OPTIONS]",
+    "Take the servers of a file as children of this workspace, and leave the file as it is.\n"
+    "`init FILE` moves them.",
+    run=run_import,
+    arguments=[
+        positional("files", "a host's own file, or any with `mcpServers`", metavar="FILE", nargs="+"),
+        flag("--dry-run", "show what would be done, and do nothing"),
+        choice("--secrets", ("keep", "env"), "as with `init`", "keep"),
+    ],
+)

@@ -16,6 +16,7 @@ from msgspec import Struct
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Console, Screen, Styled, one_line
 from switchboard_mcp.cli.invocation import YES, Invocation, prompt, require_person, show_warnings, usage_error
+from switchboard_mcp.cli.parser import Command, flag, positional, repeatable
 from switchboard_mcp.config.approvals import Approval, Approvals, read_approvals, write_approvals
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
@@ -59,6 +60,32 @@ def run(invocation: Invocation) -> int:
     code = approve(find_child(workspace, args.child, invocation.console), guard, invocation)
     record_decision(workspace, "approval", args.child, "refused" if code else "approved")
     return code
+
+
+COMMAND = Command(
+    "approve CHILD [OPTIONS]",
+    "Show what a child really runs (the script behind `npx -y pkg`, its interpreter), take checksums, and put it\n"
+    "into switchboard.approvals.json, which governed mode holds every start to. Nothing is started.\n"
+    "--list reads everything that is pinned; exit code 1 where a configured child may not run as it is.",
+    run=run,
+    arguments=[
+        positional("child", "name of a child", nargs="?", default=""),
+        flag("--yes", "agree to what is shown"),
+        flag("--list", "show every child and whether it may run as it is"),
+        flag("--revoke", "take the approval of the child back"),
+        flag("--ask", "approve too that a model turns sentences into its calls"),
+        repeatable(
+            "--allow-env", "NAME", "approve this variable, which changes what runs, with the value it has"
+        ),
+    ],
+    epilog=(
+        "examples:\n"
+        "  switchboard approve github\n"
+        "  switchboard approve github --yes --json\n"
+        "  switchboard approve --list\n"
+        "  switchboard approve --revoke github"
+    ),
+)
 
 
 def approve(spec: ChildSpec, guard: LaunchPolicy, invocation: Invocation) -> int:

@@ -24,6 +24,7 @@ from switchboard_mcp.cli.invocation import (
     usage_error,
 )
 from switchboard_mcp.cli.local_client import LocalClient, ToolResult, connected
+from switchboard_mcp.cli.parser import Command, flag, option, positional
 from switchboard_mcp.cli.result_view import show_result
 from switchboard_mcp.cli.toolbox import SuiteToolbox, load_originals
 from switchboard_mcp.config.wrapped_children import read_role, wrapper_folder
@@ -42,6 +43,28 @@ def run(invocation: Invocation) -> int:
     answer = _decode_result(result)
     answer.raw = result
     return show_result(answer, record.steps[-1].subtool if record.steps else "ask", invocation)
+
+
+COMMAND = Command(
+    "ask SENTENCE [OPTIONS]",
+    "Have a model find and call the subtools for a sentence. Shows the plan and asks before anything is run. The\n"
+    "key is taken from ANTHROPIC_API_KEY or CLAUDE_API_KEY; `ask` in the config says the rest.",
+    run=run,
+    arguments=[
+        positional("words", "what you want done", metavar="SENTENCE", nargs="+"),
+        option("--suite", "NAME", "with this suite (default: the one that fits best)"),
+        option("--context", "TEXT", "what else it takes: names, paths, texts"),
+        flag("--yes", "run the plan without asking"),
+        flag("--dry-run", "show the plan, run nothing"),
+        option("--output", "DIR", "save images, audio and resources into this folder"),
+    ],
+    epilog=(
+        "examples:\n"
+        '  switchboard ask "what do you know about Ada?"\n'
+        '  switchboard ask --suite files "how large is README.md?" --yes\n'
+        '  switchboard ask "delete the entity Bob" --dry-run --json'
+    ),
+)
 
 
 async def gather(invocation: Invocation) -> tuple[bytes, AskRecord]:

@@ -14,6 +14,7 @@ from msgspec.json import encode
 from switchboard_mcp.app import load
 from switchboard_mcp.cli.console import Screen, Styled, one_line, plural, truncate, visible_width
 from switchboard_mcp.cli.invocation import Invocation, usage_error
+from switchboard_mcp.cli.parser import Command, flag, option, positional
 from switchboard_mcp.errors import refused
 from switchboard_mcp.observability.audit.hash_chain import FAILED, AuditEntry, matches
 from switchboard_mcp.observability.audit.reader import Reader
@@ -51,6 +52,30 @@ def run(invocation: Invocation) -> int:
         message = f"The audit record in {folder} cannot be read: {problem.strerror or problem}."
         hint = "Turn it on with audit.enabled, or name the workspace it belongs to with --workspace."
         raise refused("audit_failed", message, hint=hint) from None
+
+
+COMMAND = Command(
+    "audit verify|show|tail [OPTIONS]",
+    "Read the audit record of the workspace: every decision and call, each line bound to the one before.\n"
+    "`verify` proves that no line was changed, left out, moved or put in, and names the first that was; exit\n"
+    "code 1 then. It tells the last hash: kept elsewhere, --contains HASH proves later that no line is gone.",
+    run=run,
+    arguments=[
+        positional("action", "verify, show or tail", choices=("verify", "show", "tail")),
+        option("--contains", "HASH", "verify: the last hash of an earlier time must be there"),
+        option("--last", "N", "only the last N records (tail: 20)", 0),
+        flag("--follow -f", "tail: go on with what comes, also over files"),
+        option("--child", "NAME", "only records of this child"),
+        option("--kind", "KIND", "only records of this kind, such as call"),
+        option("--outcome", "WORD", "only records that ended so, such as ok; `failed` is every failure"),
+    ],
+    epilog=(
+        "examples:\n"
+        "  switchboard audit verify\n"
+        "  switchboard audit show --child github --last 50\n"
+        "  switchboard audit tail --follow --outcome failed"
+    ),
+)
 
 
 def show_verdict(verdict: AuditVerdict, folder: str, invocation: Invocation) -> int:

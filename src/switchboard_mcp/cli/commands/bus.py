@@ -17,6 +17,7 @@ from switchboard_mcp.bus.redis_client import BusClient, StreamEntry
 from switchboard_mcp.bus.relay import BusRelay
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation
+from switchboard_mcp.cli.parser import Command, choice, flag, option, positional
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import URL_VARIABLE, BusSettings, resolve_bus
 from switchboard_mcp.errors import SwitchboardError, refused
@@ -40,6 +41,38 @@ def run(invocation: Invocation) -> int:
         raise refused("config_invalid", message, hint=hint)
     commands = {"status": _status, "tail": _tail, "relay": _relay, "replay": _replay}
     return run_loop(lambda: commands[invocation.args.action](workspace, settings, invocation))
+
+
+COMMAND = Command(
+    "bus status|tail|relay|replay [ID …] [OPTIONS]",
+    "Mail between machines, over Redis Streams (bus.url in the config, or SWITCHBOARD_BUS_URL).\n"
+    "`status` tells how the relay here is and what Redis holds; exit code 1 where mail does not flow. `relay` "
+    "carries\nmail until it is stopped, for a workspace that no server serves. `tail` reads a stream. `replay` "
+    "sends dead\n"
+    "letters again: those with these ids, or all; with --node it takes back what was shipped to a machine that "
+    "will\nnever answer, so that it goes to wherever its reader lives now.",
+    run=run,
+    arguments=[
+        positional("action", "status, tail, relay or replay", choices=("status", "tail", "relay", "replay")),
+        positional("ids", "replay: ids of dead letters (default: all)", metavar="ID", nargs="*"),
+        choice(
+            "--stream",
+            ("in", "dead", "changes", "events"),
+            "tail: which (default: what comes in here)",
+            "in",
+        ),
+        option("--last", "N", "tail: how many (default: 20)", 20),
+        flag("--follow -f", "tail: go on with what comes"),
+        option("--node", "NODE", "replay: take back what was shipped to this machine"),
+    ],
+    epilog=(
+        "examples:\n"
+        "  switchboard bus status\n"
+        "  switchboard bus tail --stream dead --last 5\n"
+        "  switchboard bus tail --stream events --follow --json\n"
+        "  switchboard bus replay 1794748984128-0"
+    ),
+)
 
 
 async def _status(workspace: Workspace, settings: BusSettings, invocation: Invocation) -> int:

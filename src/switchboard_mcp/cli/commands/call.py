@@ -15,6 +15,7 @@ from switchboard_mcp.cli.console import Screen, Styled, one_line, truncate
 from switchboard_mcp.cli.invocation import Invocation, find_suite, open_switchboard, usage_failure
 from switchboard_mcp.cli.live import LiveDisplay
 from switchboard_mcp.cli.local_client import LogMessage, Progress, ToolResult, connected
+from switchboard_mcp.cli.parser import Command, option, positional
 from switchboard_mcp.cli.result_view import show_result
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.protocol.message_meta import LEVELS
@@ -34,6 +35,27 @@ def run(invocation: Invocation) -> int:
         raise SwitchboardError(args)
     result = run_loop(lambda: gather(invocation, args))
     return show_result(result, invocation.args.subtool, invocation)
+
+
+COMMAND = Command(
+    "call SUITE SUBTOOL [ARGS …] [OPTIONS]",
+    "Call a subtool and print its answer. Exit code 1 where the subtool fails.",
+    run=run,
+    arguments=[
+        positional("suite", "name of a suite, or of its child"),
+        positional("subtool", "name of a subtool"),
+        positional("args", "a JSON object, key=value …, or - for JSON on stdin", nargs="*"),
+        option("--output", "DIR", "save images, audio and resources into this folder"),
+    ],
+    epilog=(
+        "A value that is JSON is taken as JSON, any other as a text: count=3, name=Ada, tags='[\"a\"]'.\n"
+        "Where the subtool's schema asks for a text, it is a text: zip=10115.\n\n"
+        "examples:\n"
+        '  switchboard call github create_issue title="It works" labels=\'["demo"]\'\n'
+        '  switchboard call github create_issue \'{"title": "It works"}\'\n'
+        "  jq … | switchboard call github create_issue - --json"
+    ),
+)
 
 
 async def gather(invocation: Invocation, args: dict[str, Raw]) -> ToolResult:

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from switchboard_mcp.cli.index import ALL_COMMANDS, parser_for
 from switchboard_mcp.cli.invocation import Invocation
+from switchboard_mcp.cli.parser import Command, positional
 
 # Flags whose value is a file or a folder, by what their value is called.
 PATHS = {"FILE": "file", "DIR": "folder", "PROGRAM": "file"}
@@ -42,30 +44,36 @@ def run(invocation: Invocation) -> int:
     return 0
 
 
-def entries() -> list[CompletionEntry]:
-    """Every command as the parsers know it."""
-    from switchboard_mcp.cli.commands.declarations import COMMANDS, command_of, parser_for
-    from switchboard_mcp.cli.mail.declarations import MAIL
+COMMAND = Command(
+    "completions bash|zsh|fish",
+    "Print what a shell needs to complete commands and flags.",
+    run=run,
+    arguments=[
+        positional("shell", "bash, zsh or fish", choices=("bash", "zsh", "fish")),
+    ],
+    epilog=(
+        "examples:\n"
+        "  switchboard completions bash > ~/.local/share/bash-completion/completions/switchboard\n"
+        "  switchboard completions zsh > ~/.zfunc/_switchboard\n"
+        "  switchboard completions fish > ~/.config/fish/completions/switchboard.fish"
+    ),
+)
 
+
+def entries() -> list[CompletionEntry]:
+    """Return every command, as its parser knows it."""
     found = []
-    for name in (*COMMANDS, *MAIL):
+    for name in ALL_COMMANDS:
         parser = parser_for(name)
-        flags: list[Flag] = []
-        choices: tuple[str, ...] = ()
-        for action in parser._actions:
-            if isinstance(action, argparse._HelpAction):
-                continue
-            if action.option_strings:
-                flags.append(_flag(action))
-            elif action.choices and not choices:
-                choices = tuple(map(str, action.choices))
-        found.append(
-            CompletionEntry(tuple(name.split()), _clause(command_of(name).summary), tuple(flags), choices)
-        )
+        options = [action for action in parser.actions if action.option_strings]
+        positionals = [action for action in parser.actions if not action.option_strings]
+        choices = next((tuple(map(str, action.choices)) for action in positionals if action.choices), ())
+        summary = _first_clause(parser.command.summary)
+        found.append(CompletionEntry(tuple(name.split()), summary, tuple(map(_flag, options)), choices))
     return found
 
 
-def _clause(summary: str) -> str:
+def _first_clause(summary: str) -> str:
     """The beginning of a summary, as far as there is room for in a list."""
     return re.split(r"[.:;] | \(|\.$|, (?=and|which|as)", summary.replace("\n", " "), maxsplit=1)[0]
 

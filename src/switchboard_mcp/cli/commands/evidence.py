@@ -10,6 +10,7 @@ import msgspec
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation
+from switchboard_mcp.cli.parser import Command, flag, option
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.variables import secret_values
@@ -40,6 +41,20 @@ def run(invocation: Invocation) -> int:
         return verify(folder, files, invocation)
     write(folder, files)
     return show(folder, gathered, invocation)
+
+
+COMMAND = Command(
+    "evidence [OPTIONS]",
+    "Write what is configured, allowed, denied, pinned and checked, and the proof of each claim of the standard:\n"
+    "report.json, metrics.json and stamp.json. Made from settings, approvals and lock alone; starts nothing. The\n"
+    "same inputs give the same bytes, on every machine. Exit code 1 where a check or a claim does not hold.",
+    run=run,
+    arguments=[
+        option("--out", "DIR", "folder to write to (default: artifacts/switchboard-mcp)"),
+        flag("--verify", "write nothing; name what differs from what is there"),
+        flag("--audit", "count the calls of the audit record, by how long they took"),
+    ],
+)
 
 
 def count_recorded_calls(workspace: Workspace) -> Counter[str]:

@@ -8,6 +8,7 @@ from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.catalogs import by_unique_name, read_catalog
 from switchboard_mcp.cli.console import Screen, Styled
 from switchboard_mcp.cli.invocation import Invocation, open_switchboard, show_warnings
+from switchboard_mcp.cli.parser import Command, option, positional
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.gateway.suites.tool_search import (
     DOC_CHARS,
@@ -41,6 +42,19 @@ def run(invocation: Invocation) -> int:
     else:
         show(found, invocation.console.out)
     return 0 if found.matches else 1
+
+
+COMMAND = Command(
+    "find WORDS … [OPTIONS]",
+    "Find the subtools that fit a sentence, over all suites, with how to call them. Starts nothing.",
+    run=run,
+    arguments=[
+        positional("words", "what you want to do", nargs="+"),
+        option("--limit", "N", "how many to show (default: 5)", 5),
+        option("--catalog", "FILE", "search a catalog file, not the workspace"),
+    ],
+    epilog='example:\n  switchboard find "open an issue about a bug"',
+)
 
 
 def search_catalog(invocation: Invocation, query: str) -> list[SubtoolMatch]:

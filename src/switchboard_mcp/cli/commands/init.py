@@ -16,6 +16,7 @@ from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.init_view import as_json, show_discovery, show_done, show_plan
 from switchboard_mcp.cli.invocation import DRY_RUN_FIRST, YES, Invocation, own_command, prompt, usage_error
+from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
 from switchboard_mcp.config.load import JSON_NAME, load_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.setup.child_entries import (
@@ -40,6 +41,46 @@ Ask = Callable[[str], str]
 def run(invocation: Invocation) -> int:
     """Look, ask, do."""
     return initialise(invocation, prompt)
+
+
+COMMAND = Command(
+    "init [OPTIONS] [FILE …]",
+    "Find the MCP servers that your hosts have (Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex,\n"
+    "Gemini CLI, Zed, Continue, Cline, Copilot CLI, Goose, opencode, Amp, Warp), move them behind Switchboard,\n"
+    "and leave each host with one entry. All files are kept as they were; `switchboard revert` takes it back.",
+    run=run,
+    arguments=[
+        positional("files", "look into this file too, whoever wrote it", metavar="FILE", nargs="*"),
+        flag("--yes", "move everything that can move, without asking"),
+        flag("--dry-run", "show what would be done, and do nothing"),
+        repeatable(
+            "--host",
+            "NAME",
+            "only this host, which gets an entry also where it has no servers; `file` means the named files alone",
+        ),
+        choice(
+            "--secrets",
+            ("keep", "env"),
+            "what to do with secrets that are written out: keep them, or write ${VAR} and put them into "
+            ".switchboard/secrets.env",
+            "keep",
+        ),
+        flag(
+            "--team",
+            "for all who work on this project: only its own files, children in mcps/, no paths of this machine",
+        ),
+        flag("--find", "switch on the suite that searches all others"),
+        flag("--mail", "switch on the message desk"),
+        option("--command", "PROGRAM", "what hosts shall run (default: this program, by its path)"),
+    ],
+    epilog=(
+        "examples:\n"
+        "  switchboard init                       look, choose, agree\n"
+        "  switchboard init --dry-run             only look\n"
+        "  switchboard init --yes --host codex    everything of one host\n"
+        "  switchboard init --team                the project's own servers, for all who work on it"
+    ),
+)
 
 
 def initialise(invocation: Invocation, ask: Ask) -> int:

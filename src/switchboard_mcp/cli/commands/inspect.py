@@ -21,12 +21,14 @@ from switchboard_mcp.cli.invocation import (
 )
 from switchboard_mcp.cli.live import LiveDisplay
 from switchboard_mcp.cli.local_client import ToolResult, connected
+from switchboard_mcp.cli.parser import Command, choice, flag, number, option, positional
 from switchboard_mcp.cli.result_view import failure_of, show_error
 from switchboard_mcp.cli.start_all import start_all
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.suites.introspect import VERBOSITIES
 from switchboard_mcp.suites.signature import signature
 from switchboard_mcp.suites.tokens import estimate
 
@@ -72,6 +74,24 @@ def run_list(invocation: Invocation) -> int:
     else:
         show_listing(listing, invocation)
     return 1 if listing.failed else 0
+
+
+LIST = Command(
+    "list [OPTIONS]",
+    "Show the suites as a host sees them. Starts nothing: counts are remembered from earlier runs. With --refresh\n"
+    "every child is started once, all at the same time, and tells what it offers now; exit code 1 where one fails.",
+    run=run_list,
+    arguments=[
+        flag("--refresh", "start every child, and look at what it offers now"),
+        option(
+            "--timeout",
+            "SECONDS",
+            "with --refresh, how long each child may take (default: as long as a start may)",
+            default=None,
+            type=number,
+        ),
+    ],
+)
 
 
 async def gather_listing(invocation: Invocation) -> ToolListing:
@@ -183,6 +203,26 @@ def run_introspect(invocation: Invocation) -> int:
         answer = msgspec.json.decode(text, type=IntrospectResult)
         show_answer(found, answer, estimate(text), invocation)
     return 0
+
+
+INTROSPECT = Command(
+    "introspect SUITE [OPTIONS]",
+    "Show what is inside a suite, as a model would read it.",
+    run=run_introspect,
+    arguments=[
+        positional("suite", "name of a suite, or of its child"),
+        option("--subtool", "NAME", "one subtool, in full"),
+        option("--query", "WORDS", "only subtools that fit these words, best first"),
+        choice("--verbosity", VERBOSITIES, "how much to say of each subtool"),
+        option("--cursor", "CURSOR", "the next page, as the page before says"),
+    ],
+    epilog=(
+        "examples:\n"
+        "  switchboard introspect github\n"
+        '  switchboard introspect github --query "review a pull request"\n'
+        "  switchboard introspect github --subtool create_issue"
+    ),
+)
 
 
 async def gather_introspection(invocation: Invocation) -> Introspection:

@@ -39,6 +39,7 @@ from switchboard_mcp.cli.invocation import (
     usage_error,
     usage_failure,
 )
+from switchboard_mcp.cli.parser import Command, flag, positional, repeatable
 from switchboard_mcp.cli.start_all import start_all
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
@@ -112,6 +113,27 @@ def run(invocation: Invocation) -> int:
     else:
         show(workspace, path, reports, invocation)
     return 1 if any(report.status in BAD_STATUSES for report in reports) else 0
+
+
+COMMAND = Command(
+    "lock [CHILD …] [--check | --accept CHILD] [OPTIONS]",
+    "Start the children and write what they offer to switchboard.lock.json, which belongs into git. What has\n"
+    "changed since it was locked stays as it was until you accept it, child by child.",
+    run=run,
+    arguments=[
+        positional("children", "only these children (default: all)", metavar="CHILD", nargs="*"),
+        flag("--check", "change nothing; exit code 1 where something is another"),
+        repeatable("--accept", "CHILD", "take what this child offers now, whatever has changed"),
+    ],
+    epilog=(
+        "With a lock, looking at suites starts nothing. In governed mode a subtool that is not as it was locked "
+        "is\nblocked; in open mode a line is logged.\n\n"
+        "examples:\n"
+        "  switchboard lock\n"
+        "  switchboard lock --check           exit code 1 where something is another, for CI\n"
+        "  switchboard lock --accept github   take what github offers now"
+    ),
+)
 
 
 def _workspace(invocation: Invocation) -> Workspace:

@@ -21,6 +21,7 @@ from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Console, one_line
 from switchboard_mcp.cli.invocation import Invocation, find_child, usage_error
+from switchboard_mcp.cli.parser import Command, flag, positional
 from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
@@ -48,6 +49,18 @@ def run(invocation: Invocation) -> int:
     return 0
 
 
+LOGIN = Command(
+    "login CHILD [OPTIONS]",
+    "Log in to a remote child that wants it (OAuth): shows an address to visit, and keeps the tokens in a file\n"
+    "that only you can read. Whoever serves with your settings uses and renews them.",
+    run=run,
+    arguments=[
+        positional("child", "name of a child with a `url`"),
+        flag("--no-browser", "only show the address to visit"),
+    ],
+)
+
+
 def run_logout(invocation: Invocation) -> int:
     """Forget the tokens of a login, then say so."""
     from switchboard_mcp.transport.http.token_store import LoginFile, logins_folder
@@ -65,6 +78,17 @@ def run_logout(invocation: Invocation) -> int:
         message = f"Logged out of '{one_line(spec.name)}'. Its tokens are removed from {file.path}."
     invocation.report({"child": spec.name, "loggedIn": False, "removed": removed}, message)
     return 0
+
+
+LOGOUT = Command(
+    "logout CHILD [OPTIONS]",
+    "Remove the tokens that `switchboard login` has kept for a child. A server that runs already may use them\n"
+    "until it connects to the child anew; at the child's own service they are good until they are revoked there.",
+    run=run_logout,
+    arguments=[
+        positional("child", "name of a child with a `url`"),
+    ],
+)
 
 
 def _remote_child(invocation: Invocation) -> ChildSpec:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Screen, Styled, plural
 from switchboard_mcp.cli.invocation import DRY_RUN_FIRST, YES, Invocation, prompt, require_person
+from switchboard_mcp.cli.parser import Command, flag
 from switchboard_mcp.setup.journal import load_runs
 from switchboard_mcp.setup.revert import RevertStep, perform_revert, plan_revert, revertible
 
@@ -36,6 +37,18 @@ def run(invocation: Invocation) -> int:
         invocation.console.out.line("Done. Hosts see it in their next session.", "green")
     lost = any(step.verdict == "kept" and step.record.before for step in steps)
     return 1 if agreed and lost else 0
+
+
+COMMAND = Command(
+    "revert [OPTIONS]",
+    "Take back what `init` has done: every host has the entries again that it had, byte for byte. In a file that\n"
+    "was edited since, only what was moved is put back. Mail, state and archive are not touched.",
+    run=run,
+    arguments=[
+        flag("--yes", "do it without asking"),
+        flag("--dry-run", "show what would be done, and do nothing"),
+    ],
+)
 
 
 def show(steps: list[RevertStep], folder: str, out: Screen) -> None:

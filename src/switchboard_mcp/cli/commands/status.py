@@ -14,6 +14,7 @@ from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Console, Styled, plural
 from switchboard_mcp.cli.invocation import Invocation, open_switchboard, show_no_children, show_warnings
+from switchboard_mcp.cli.parser import Command
 from switchboard_mcp.cli.top_view import COLOURS, format_duration, format_ms
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import resolve_bus
@@ -63,6 +64,14 @@ def run(invocation: Invocation) -> int:
         if bus is not None:
             invocation.console.out.line(bus_line(bus))
     return 1 if any(child.is_unavailable for child in found) else 0
+
+
+COMMAND = Command(
+    "status [OPTIONS]",
+    "Show how the children are, as the server that runs here over HTTP sees them; without one, what is configured\n"
+    "and known of them. Starts nothing. Exit code 1 where calls to a child are refused.",
+    run=run,
+)
 
 
 def _bus(workspace: Workspace) -> BusStatus | None:

@@ -19,6 +19,7 @@ from typing import Any
 from switchboard_mcp.cli.clipboard import copy
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.mailbox import folder_of
+from switchboard_mcp.cli.parser import Command, choice, flag, option, positional
 from switchboard_mcp.cli.terminal_screen import DOORBELL, UserTerminal
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail import agent_registry
@@ -58,6 +59,33 @@ def run(invocation: Invocation) -> int:
     return TerminalSession(
         invocation, folder_of(invocation), message_lookup.parse_agent_name(args.name)
     ).run()
+
+
+COMMAND = Command(
+    "terminal NAME [OPTIONS] -- PROGRAM [ARGS …]",
+    "Run a program as it is, under a name that other agents can write to. Keyboard, screen and size are the\n"
+    "program's; its exit code is passed on. New mail rings a bell. With --allow-execute an `execute` message of a\n"
+    "verified lead is typed into it. `terminal --copy FILE` hands a file of the workspace to the clipboard.",
+    run=run,
+    arguments=[
+        positional("name", "the agent's name", nargs="?", default=""),
+        flag("--allow-execute", "let verified leads type into it"),
+        option("--purpose", "LINE", "what it is for, for others to see"),
+        choice(
+            "--doorbell",
+            ("show", "type", "off"),
+            "new mail: bell, title and a line; a fixed line typed into the program; or nothing",
+            "show",
+        ),
+        option("--copy", "FILE", "put a file of the workspace into the clipboard"),
+    ],
+    epilog=(
+        "examples:\n"
+        "  switchboard terminal coder -- claude\n"
+        '  switchboard terminal builder --allow-execute --purpose "runs the builds" -- bash\n'
+        "  switchboard terminal --copy docs/plan.md"
+    ),
+)
 
 
 class TerminalSession:

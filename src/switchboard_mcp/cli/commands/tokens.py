@@ -20,6 +20,7 @@ from switchboard_mcp.cli.invocation import (
     show_warnings,
     usage_error,
 )
+from switchboard_mcp.cli.parser import Command, choice, flag, option
 from switchboard_mcp.cli.start_all import start_all
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
@@ -65,12 +66,6 @@ def run(invocation: Invocation) -> int:
         servers, settings, failed = run_loop(lambda: child_servers(invocation))
     costs = [measure(server, count, settings) for server in servers]
     figures = build_report(costs, summarise(costs, count, args.servers, args.opened), tokenizer, failed)
-    if args.html:
-        from switchboard_mcp.cli.commands.tokens_page import page
-
-        with open(args.html, "w", encoding="utf-8") as file:
-            file.write(page(figures))
-        invocation.console.err.line(f"Written: {args.html}", "dim")
     if invocation.as_json:
         invocation.console.out.json(figures)
     elif not costs and not failed:
@@ -80,6 +75,26 @@ def run(invocation: Invocation) -> int:
     else:
         show(figures, invocation.console.out)
     return 1 if failed else 0
+
+
+COMMAND = Command(
+    "tokens [OPTIONS]",
+    "Measure what the suites save: tokens of your children's tools listed flat, and behind suites. A child that\n"
+    "never ran here is started once.",
+    run=run,
+    arguments=[
+        option("--catalog", "FILE", "measure a catalog file, not the workspace"),
+        flag("--refresh", "start every child, also those known from earlier runs"),
+        option("--servers", "N", "servers in a session (default: 5)", 5),
+        option("--opened", "N", "suites opened in a session (default: 2)", 2),
+        choice(
+            "--tokenizer",
+            ("estimate", "o200k"),
+            "how to count (default: o200k where installed, else an estimate)",
+        ),
+    ],
+    epilog="example:\n  switchboard tokens",
+)
 
 
 def choose_counter(tokenizer: str) -> tuple[Count, str]:

@@ -21,6 +21,7 @@ import msgspec
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Screen
 from switchboard_mcp.cli.invocation import Invocation, usage_error
+from switchboard_mcp.cli.parser import Command
 from switchboard_mcp.cli.top_view import SORTS, UNHEALTHY, TopState, draw
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.server.http import auth, server_info
@@ -105,6 +106,15 @@ def run(invocation: Invocation) -> int:
         for line in draw(feed.state, time.time()):
             out.line(line)
     return 1 if any(row.get("health") in UNHEALTHY for row in rows) else 0
+
+
+COMMAND = Command(
+    "top [OPTIONS]",
+    "Watch the server that runs here over HTTP: how its children are, their calls and latency, what they\n"
+    "save, what was called last. Keys: s sorts, p holds the picture, arrows scroll, q quits. Piped, or with\n"
+    "--json, it shows everything once; exit code 1 where calls to a child are refused.",
+    run=run,
+)
 
 
 def watch(feed: ServerFeed, out: Screen) -> None:

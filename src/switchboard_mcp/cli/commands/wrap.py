@@ -18,6 +18,7 @@ from msgspec import Struct
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.ask.host_access import KEYS, find_key
 from switchboard_mcp.cli.invocation import Invocation, find_child, own_command
+from switchboard_mcp.cli.parser import Command, option, positional
 from switchboard_mcp.config.discover import ELSEWHERE
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
@@ -82,6 +83,22 @@ def run(invocation: Invocation) -> int:
     return 0
 
 
+WRAP = Command(
+    "wrap CHILD [OPTIONS]",
+    "Let a child be asked in sentences: its suite has one subtool, natural_language, behind which a model finds\n"
+    "and calls the child's own. What the model is told of the child stands in CLAUDE.md beside its file; edit it.",
+    run=run,
+    arguments=[
+        positional("child", "name of a child"),
+        option("--command", "PROGRAM", "what the child shall run (default: this program, by its path)"),
+    ],
+    epilog=(
+        "example:\n  switchboard wrap memory\n"
+        "  switchboard call memory natural_language query='remember that Ada likes tea'"
+    ),
+)
+
+
 def run_unwrap(invocation: Invocation) -> int:
     """Put the child back."""
     workspace = _workspace(invocation)
@@ -106,6 +123,16 @@ def run_unwrap(invocation: Invocation) -> int:
         words.append(f"{kept[0]} is not as it was written, and stays.")
     _show(invocation, WrapReport(spec.name, folder, [], kept), words)
     return 0
+
+
+UNWRAP = Command(
+    "unwrap CHILD [OPTIONS]",
+    "Put a wrapped child back as it was, byte for byte. A CLAUDE.md that you changed stays.",
+    run=run_unwrap,
+    arguments=[
+        positional("child", "name of a child"),
+    ],
+)
 
 
 def role_text(workspace: str, spec: ChildSpec) -> str:

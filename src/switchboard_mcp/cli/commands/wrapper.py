@@ -24,6 +24,7 @@ from switchboard_mcp.ask.wrapper_app import Wrapper
 from switchboard_mcp.ask.wrapper_server import AskingServer
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.cli.local_client import LocalClient
+from switchboard_mcp.cli.parser import Command, flag, positional
 from switchboard_mcp.cli.toolbox import SuiteToolbox, load_originals
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import ASK_SUBTOOL
@@ -57,6 +58,17 @@ def run(invocation: Invocation) -> int:
         )
         raise refused("config_invalid", message, hint="Start Switchboard anew.")
     return run_loop(lambda: serve(invocation, workspace, log, redactor))
+
+
+COMMAND = Command(
+    "wrapper CHILD [OPTIONS]",
+    "Serve a wrapped child over stdio. This is what its file runs; there is no need to run it by hand.",
+    run=run,
+    arguments=[
+        positional("child", "name of a child"),
+        flag("--governed", "refuse to serve unless the config says governed mode"),
+    ],
+)
 
 
 async def serve(invocation: Invocation, workspace: Workspace, log: Log, redactor: Redactor) -> int:

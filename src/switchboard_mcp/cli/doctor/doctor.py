@@ -21,6 +21,7 @@ from switchboard_mcp.cli.doctor.files import file_findings
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.cli.doctor.machine import machine_findings
 from switchboard_mcp.cli.invocation import HOW_TO_ADD_CHILDREN, Invocation, open_switchboard
+from switchboard_mcp.cli.parser import Command
 from switchboard_mcp.cli.preflight import check_all
 from switchboard_mcp.cli.start_all import Connected, StartReport, start_all
 from switchboard_mcp.config.load import find_config
@@ -85,6 +86,14 @@ def run(invocation: Invocation) -> int:
     examine(diagnosis, workspace, invocation)
     report(diagnosis, invocation)
     return 1 if diagnosis.problems() else 0
+
+
+COMMAND = Command(
+    "doctor [OPTIONS]",
+    "Check the config, every child's program, variables and folder, and start each child once.\n"
+    "Exit code 0 where all is well, 1 where something is to be mended, 2 where the config cannot be used.",
+    run=run,
+)
 
 
 def examine(diagnosis: Diagnosis, workspace: Workspace, invocation: Invocation) -> None:

@@ -12,6 +12,7 @@ from msgspec import to_builtins
 from switchboard_mcp.cli.console import Console, Styled, plural
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.mailbox import Mailbox, with_mailbox
+from switchboard_mcp.cli.parser import Command, flag, option
 from switchboard_mcp.mail.store.maintenance.cleanup import StoreFinding
 from switchboard_mcp.mail.store.maintenance.retention import prune, would_prune
 from switchboard_mcp.mail.store.maintenance.verify import BROKEN
@@ -37,6 +38,14 @@ def run_verify(invocation: Invocation) -> int:
     return with_mailbox(invocation, work)
 
 
+VERIFY = Command(
+    "mail verify [OPTIONS]",
+    "Look at every file and prove that each accepted message is in exactly one place, whole. Exit code 1 where\n"
+    "one is not.",
+    run=run_verify,
+)
+
+
 def run_repair(invocation: Invocation) -> int:
     """Mend, and tell."""
 
@@ -54,6 +63,13 @@ def run_repair(invocation: Invocation) -> int:
     return with_mailbox(invocation, work)
 
 
+REPAIR = Command(
+    "mail repair [OPTIONS]",
+    "Mend what a crash left behind, and say what was done.",
+    run=run_repair,
+)
+
+
 def run_prune(invocation: Invocation) -> int:
     """Take away, and tell."""
     seconds = read_age(invocation.args.older)
@@ -69,6 +85,18 @@ def run_prune(invocation: Invocation) -> int:
         return 0
 
     return with_mailbox(invocation, work)
+
+
+PRUNE = Command(
+    "mail prune --older AGE [--dry-run] [OPTIONS]",
+    "Take away messages that were settled so long ago, with their receipts, keys and attachments, of all agents.\n"
+    "What waits, is claimed or is a dead letter stays.",
+    run=run_prune,
+    arguments=[
+        option("--older", "AGE", "how long ago: 30d, 12h", required=True),
+        flag("--dry-run", "only say how much it would be"),
+    ],
+)
 
 
 def read_age(written: str) -> float:

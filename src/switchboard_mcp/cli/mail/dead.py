@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from switchboard_mcp.cli.console import Styled, plural
 from switchboard_mcp.cli.invocation import Invocation, usage_error
+from switchboard_mcp.cli.mail.arguments import AS
 from switchboard_mcp.cli.mail.mailbox import Mailbox, with_mailbox
 from switchboard_mcp.cli.mail.show import format_since, short_id
+from switchboard_mcp.cli.parser import Command, positional
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.messages import DeadLetter
 from switchboard_mcp.mail.store import dead_letters
@@ -26,6 +28,18 @@ def run(invocation: Invocation) -> int:
             return with_mailbox(invocation, lambda mailbox: _requeue(invocation, mailbox, ids))
         case words:
             raise usage_error(f"mail dead: '{' '.join(words)}' is not understood.", SEE_HELP)
+
+
+COMMAND = Command(
+    "mail dead [requeue ID …] [OPTIONS]",
+    "Show what was set aside: rejected, never settled, or no message at all; or put one back into its inbox, as\n"
+    "new. Everybody's, unless you say which agent you are.",
+    run=run,
+    arguments=[
+        positional("words", "what to do", metavar="requeue ID …", nargs="*"),
+        AS,
+    ],
+)
 
 
 async def _dead_letters(mailbox: Mailbox) -> list[DeadLetter]:

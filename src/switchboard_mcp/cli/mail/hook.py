@@ -9,16 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
 from switchboard_mcp.mail import hooks
 from switchboard_mcp.mail.location import FOLDER, workspace_of
 from switchboard_mcp.mail.presence import Presence
-
-if TYPE_CHECKING:
-    from switchboard_mcp.cli.invocation import Invocation
 
 # What each host's events are answered with. `block` and `deny`: the turn goes on, with the text as what to do next.
 # `context`: the text stands beside the prompt. Events that are not named get no answer.
@@ -28,13 +25,6 @@ REPLY_FORMATS: dict[str, dict[str, str]] = {
     "gemini": {"AfterAgent": "deny", "BeforeAgent": "context", "SessionStart": "context"},
 }
 PROMPT_EVENTS = frozenset({"UserPromptSubmit", "BeforeAgent"})
-
-
-def run(invocation: Invocation) -> int:
-    """The command, where its arguments needed a parser."""
-    args = invocation.args
-    folder = invocation.options.workspace
-    return answer(args.agent, args.host, os.path.abspath(folder) if folder else "", as_json=args.json)
 
 
 def run_fast(arguments: Sequence[str]) -> int | None:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from switchboard_mcp.cli.console import Cell, Styled, plural
 from switchboard_mcp.cli.invocation import Invocation, usage_error
+from switchboard_mcp.cli.mail.arguments import AS
 from switchboard_mcp.cli.mail.mailbox import Mailbox, with_mailbox
 from switchboard_mcp.cli.mail.show import format_age
+from switchboard_mcp.cli.parser import Command, option, positional, repeatable
 from switchboard_mcp.mail import agent_registry, presentation
 from switchboard_mcp.mail.personas import Personas
 
@@ -29,6 +31,22 @@ def run_agents(invocation: Invocation) -> int:
             )
         case words:
             raise usage_error(f"mail agents: '{' '.join(words)}' is not understood.", SEE_HELP)
+
+
+AGENTS = Command(
+    "mail agents [add NAME | role NAME ROLE] [OPTIONS]",
+    "Show who there is, who is here, what is unread, and whose mail waits with nobody woken; or add an agent, or\n"
+    "give one a role.",
+    run=run_agents,
+    arguments=[
+        positional("words", "what to do", metavar="add NAME | role NAME ROLE", nargs="*"),
+        AS,
+        option("--purpose", "LINE", "with add: what it is for"),
+    ],
+    epilog="examples:\n"
+    '  switchboard mail agents add ada --purpose "the one with the plan"\n'
+    "  switchboard mail agents role ada lead --as ada",
+)
 
 
 async def _show_agents(invocation: Invocation, mailbox: Mailbox) -> int:
@@ -115,6 +133,18 @@ def run_teams(invocation: Invocation) -> int:
             return with_mailbox(invocation, lambda mailbox: _create(invocation, mailbox, team, members))
         case words:
             raise usage_error(f"mail teams: '{' '.join(words)}' is not understood.", SEE_HELP)
+
+
+TEAMS = Command(
+    "mail teams [create TEAM MEMBER …] [OPTIONS]",
+    "Show the teams, or make one. With --role it is one agent that plays several roles.",
+    run=run_teams,
+    arguments=[
+        positional("words", "what to do", metavar="create TEAM MEMBER …", nargs="*"),
+        AS,
+        repeatable("--role", "ROLE", "with create, for a team of one: a role that it plays", dest="roles"),
+    ],
+)
 
 
 async def _show_teams(invocation: Invocation, mailbox: Mailbox) -> int:

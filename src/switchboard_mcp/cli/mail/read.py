@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from switchboard_mcp.cli.console import Console, Styled, plural
 from switchboard_mcp.cli.invocation import Invocation
+from switchboard_mcp.cli.mail.arguments import ACTIONS, AS, ID, LIMIT
 from switchboard_mcp.cli.mail.mailbox import Mailbox, match_id, with_mailbox
 from switchboard_mcp.cli.mail.show import format_since, short_id, show_list, show_message
+from switchboard_mcp.cli.parser import Command, choice, option, positional
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.messages import Receipt
 from switchboard_mcp.mail.store import message_lookup, receipts
@@ -16,6 +18,7 @@ from switchboard_mcp.mail.store import message_lookup, receipts
 STATUS_STYLES = {"delivered": "cyan", "done": "green", "failed": "red", "rejected": "red", "refused": "red"}
 FINAL_STATUSES = frozenset({"done", "failed", "rejected", "refused"})
 POLL_S = 0.2
+PLACES = ("inbox", "claimed", "shipped", "archive", "deadletter")
 
 
 def run_inbox(invocation: Invocation) -> int:
@@ -36,6 +39,18 @@ def run_inbox(invocation: Invocation) -> int:
         return 0
 
     return with_mailbox(invocation, work)
+
+
+INBOX = Command(
+    "mail inbox [OPTIONS]",
+    "Show what waits for you. Consumes nothing.",
+    run=run_inbox,
+    arguments=[
+        AS,
+        LIMIT,
+        option("--after", "ORDER", "only messages beyond this `order`, for paging", 0),
+    ],
+)
 
 
 def _record_and_count(mailbox: Mailbox, agent: str) -> int:
@@ -63,6 +78,17 @@ def run_read(invocation: Invocation) -> int:
     return with_mailbox(invocation, work)
 
 
+READ = Command(
+    "mail read [ID] [OPTIONS]",
+    "Show one message of yours in full, wherever it is now. Consumes nothing.",
+    run=run_read,
+    arguments=[
+        positional("id", f"{ID} (default: the next that waits)", nargs="?", default=""),
+        AS,
+    ],
+)
+
+
 def run_search(invocation: Invocation) -> int:
     """Messages by their words."""
 
@@ -85,6 +111,21 @@ def run_search(invocation: Invocation) -> int:
         return 0
 
     return with_mailbox(invocation, work)
+
+
+SEARCH = Command(
+    "mail search [WORDS …] [OPTIONS]",
+    "Find messages that you received.",
+    run=run_search,
+    arguments=[
+        positional("words", "what it is about", nargs="*"),
+        AS,
+        option("--from", "NAME", "only from this agent", dest="sender"),
+        choice("--action", ACTIONS, "only of this kind"),
+        choice("--place", PLACES, "only there (default: all but dead letters)"),
+        LIMIT,
+    ],
+)
 
 
 def run_receipts(invocation: Invocation) -> int:
@@ -111,6 +152,19 @@ def run_receipts(invocation: Invocation) -> int:
         return 1 if missing else 0
 
     return with_mailbox(invocation, work)
+
+
+RECEIPTS = Command(
+    "mail receipts [ID …] [OPTIONS]",
+    "Show what became of messages that you sent.",
+    run=run_receipts,
+    arguments=[
+        positional("ids", "of these messages only; enough of their last characters", metavar="ID", nargs="*"),
+        AS,
+        LIMIT,
+        option("--wait", "SECONDS", "wait until the named ones have ended", 0.0),
+    ],
+)
 
 
 async def _sent_ids(mailbox: Mailbox, sender: str, typed: Sequence[str]) -> list[str] | None:

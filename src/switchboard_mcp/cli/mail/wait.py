@@ -11,8 +11,10 @@ import os
 import sys
 
 from switchboard_mcp.cli.invocation import Invocation
+from switchboard_mcp.cli.mail.arguments import AS
 from switchboard_mcp.cli.mail.mailbox import Mailbox, folder_of, with_mailbox
 from switchboard_mcp.cli.mail.show import show_list
+from switchboard_mcp.cli.parser import Command, choice, flag, option
 from switchboard_mcp.mail import hooks
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import StoredMessage
@@ -44,6 +46,19 @@ def run(invocation: Invocation) -> int:
         return 0 if letters else 1
 
     return with_mailbox(invocation, work, watch=True)
+
+
+COMMAND = Command(
+    "mail wait [OPTIONS]",
+    "Wait until there is mail, then show it. Exit code 1 where the time is over.",
+    run=run,
+    arguments=[
+        AS,
+        option("--timeout", "SECONDS", "give up then (default: never)", 0.0),
+        flag("--new", "only for what comes from now on"),
+        choice("--host", ("claude-code",), "as a hook that wakes this host (see the guide)"),
+    ],
+)
 
 
 def _wake_host(invocation: Invocation) -> int:

@@ -7,8 +7,10 @@ from typing import Any
 
 from switchboard_mcp.cli.console import Console, Styled
 from switchboard_mcp.cli.invocation import Invocation, usage_error
+from switchboard_mcp.cli.mail.arguments import AS
 from switchboard_mcp.cli.mail.mailbox import Mailbox, acting_as, with_mailbox
 from switchboard_mcp.cli.mail.show import format_since
+from switchboard_mcp.cli.parser import Command, option, positional, repeatable
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.workflows import engine
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
@@ -38,6 +40,33 @@ def run(invocation: Invocation) -> int:
             return _advance(invocation, engine.stop, _reason(invocation), workflow=args.workflow)
         case words:
             raise usage_error(f"mail workflow: '{' '.join(words)}' is not understood.", SEE_HELP)
+
+
+COMMAND = Command(
+    "mail workflow [start NAME | complete [PHASE] | skip [PHASE] | stop] [OPTIONS]",
+    "Show the workflows that can be started and those under way, or move one on.",
+    run=run,
+    arguments=[
+        positional(
+            "words",
+            "what to do (default: show)",
+            metavar="start NAME | complete [PHASE] | skip [PHASE] | stop",
+            nargs="*",
+        ),
+        AS,
+        option("--workflow", "ID", "which one (default: the one you are in)"),
+        repeatable("--part", "PART=AGENT", "start: who does what", dest="parts"),
+        option("--subject", "LINE", "start: what it is about"),
+        repeatable("--artifact", "FILE", "complete: a file made", dest="artifacts"),
+        option("--next", "PHASE", "complete, skip: where to, if there is a choice"),
+        option("--reason", "LINE", "skip, stop: why; is recorded"),
+        option("--note", "LINE", "complete: a sentence for the record"),
+    ],
+    epilog="examples:\n"
+    "  switchboard mail workflow start review --part author=coder --part reviewer=bob --as lead\n"
+    "  switchboard mail workflow complete submit --artifact src/parser.py --as coder\n"
+    '  switchboard mail workflow stop --reason "not needed any more" --as lead',
+)
 
 
 def _parts(pairs: Sequence[str]) -> dict[str, str]:

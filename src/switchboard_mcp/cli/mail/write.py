@@ -15,14 +15,18 @@ import msgspec
 
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation, usage_error
+from switchboard_mcp.cli.mail.arguments import ACTIONS, AS, ID
 from switchboard_mcp.cli.mail.mailbox import Mailbox, acting_as, with_mailbox
 from switchboard_mcp.cli.mail.show import short_id, show_message
+from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.agent_names import agent_name
 from switchboard_mcp.mail.messages import MAX_ATTACHMENT_BYTES, OUTCOMES, Claimed, Draft, Sent, StoredMessage
 from switchboard_mcp.mail.roles import read_role
 from switchboard_mcp.mail.store.store import State
+
+PRIORITIES = ("low", "normal", "high", "urgent")
 
 
 def run_send(invocation: Invocation) -> int:
@@ -68,6 +72,32 @@ def run_send(invocation: Invocation) -> int:
         return _show_sent(invocation, outcomes, recipients, sender, verified)
 
     return with_mailbox(invocation, work)
+
+
+SEND = Command(
+    "mail send TO [TEXT | - | --file FILE] [OPTIONS]",
+    "Send a message. Answered when it is stored: from then on nothing loses it.",
+    run=run_send,
+    arguments=[
+        positional("to", "an agent, a role that one agent has, or a team"),
+        positional("text", "what to say; - reads stdin", nargs="?"),
+        AS,
+        option("--file", "FILE", "say what stands in this file"),
+        choice("--action", ACTIONS, "what it is (default: status_update)", "status_update"),
+        option("--subject", "LINE", "a line that may be shown before it is read"),
+        option("--reply-to", "ID", "the message that this answers"),
+        choice("--priority", PRIORITIES, "how urgent it is", "normal"),
+        option("--ack-by", "TIME", "ISO 8601: when you expect it to be settled"),
+        option("--key", "KEY", "the same key to the same recipient is sent once"),
+        repeatable("--meta", "KEY=VALUE", "a further key; JSON or text"),
+        flag("--team", "TO is a team, though an agent is called so too"),
+        option("--role", "ROLE", "to a team: only members in this role"),
+    ],
+    epilog="examples:\n"
+    '  switchboard mail send coder "Please write the parser" --action delegate_task --as lead\n'
+    "  git diff | switchboard mail send reviewer - --action request_review\n"
+    '  switchboard mail send builders "We freeze at noon"',
+)
 
 
 async def _is_team(mailbox: Mailbox, state: State, written: str) -> bool:
@@ -176,6 +206,19 @@ def run_claim(invocation: Invocation) -> int:
     return with_mailbox(invocation, work)
 
 
+CLAIM = Command(
+    "mail claim [ID …] [OPTIONS]",
+    "Take the next messages: they are yours until you `ack` them, or until the lease is over.",
+    run=run_claim,
+    arguments=[
+        positional("ids", "only these messages (default: the next)", metavar="ID", nargs="*"),
+        AS,
+        option("--max", "N", "how many to take (default: 1)", 1),
+        option("--lease", "SECONDS", "how long they are yours (default: 300)", 300.0),
+    ],
+)
+
+
 def _show_claimed(invocation: Invocation, claimed: Sequence[Claimed]) -> None:
     out = invocation.console.out
     if not claimed:
@@ -228,3 +271,20 @@ def run_ack(invocation: Invocation) -> int:
         return 0
 
     return with_mailbox(invocation, work)
+
+
+ACK = Command(
+    "mail ack [ID] [done|failed|rejected] [OPTIONS]",
+    "Settle a message: done and failed put it into the archive, rejected among the dead letters. The sender gets\n"
+    "a receipt.",
+    run=run_ack,
+    arguments=[
+        positional("id", f"{ID} (default: the one you have claimed)", nargs="?", default=""),
+        positional("outcome", "done, failed, rejected (default: done)", nargs="?", default=""),
+        AS,
+        option("--result", "TEXT", "goes back to the sender as submit_result; - is stdin", None),
+        option("--summary", "LINE", "a sentence for the receipt"),
+        option("--fence", "N", "as `claim` told it: settle only that claim", 0),
+    ],
+    epilog='example:\n  switchboard mail ack 3f2a --result "The parser is in src/parser.py"',
+)

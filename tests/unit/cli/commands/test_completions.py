@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.cli.commands.completions import SHELLS, entries
-from switchboard_mcp.cli.commands.declarations import COMMANDS, parser_for
-from switchboard_mcp.cli.mail.declarations import MAIL
+from switchboard_mcp.cli.index import ALL_COMMANDS, parser_for
 
 
 def test_every_command_and_every_flag_is_in_each_script() -> None:
     for shell, write in SHELLS.items():
         script = write(entries())
-        for name in (*COMMANDS, *MAIL):
+        for name in ALL_COMMANDS:
             assert name.split()[-1] in script, (shell, name)
             for flag in parser_for(name).flags:
                 shown = f"-l {flag[2:]}" if shell == "fish" else flag

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.app import CommandOptions
-from switchboard_mcp.cli.commands.declarations import parser_for
 from switchboard_mcp.cli.commands.init import initialise, parse_choice
 from switchboard_mcp.cli.console import Console
+from switchboard_mcp.cli.index import parser_for
 from switchboard_mcp.cli.invocation import Invocation, own_command
 from tests.hostfiles import Person
 

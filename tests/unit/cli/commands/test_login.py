@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from switchboard_mcp.app import CommandOptions
-from switchboard_mcp.cli.commands.declarations import parser_for
 from switchboard_mcp.cli.commands.login import log_in
 from switchboard_mcp.cli.console import Console
+from switchboard_mcp.cli.index import parser_for
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import SwitchboardError

@@ -1,0 +1,75 @@
+"""The index of commands: their names, and where each is declared.
+
+It is all that dispatch needs, so running one command does not import the others. Every command module declares its
+commands beside the functions that run them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from switchboard_mcp.cli.parser import Command, Parser
+
+# In the order of the reference documentation: name to `module:ATTRIBUTE`, the module relative to this package.
+COMMANDS = {
+    "serve": "commands.serve:COMMAND",
+    "list": "commands.inspect:LIST",
+    "introspect": "commands.inspect:INTROSPECT",
+    "call": "commands.call:COMMAND",
+    "login": "commands.login:LOGIN",
+    "logout": "commands.login:LOGOUT",
+    "approve": "commands.approve:COMMAND",
+    "lock": "commands.lock:COMMAND",
+    "evidence": "commands.evidence:COMMAND",
+    "bus": "commands.bus:COMMAND",
+    "audit": "commands.audit:COMMAND",
+    "find": "commands.find:COMMAND",
+    "tokens": "commands.tokens:COMMAND",
+    "status": "commands.status:COMMAND",
+    "top": "commands.top:COMMAND",
+    "mail": "mail.group:COMMAND",
+    "terminal": "commands.terminal:COMMAND",
+    "doctor": "doctor.doctor:COMMAND",
+    "init": "commands.init:COMMAND",
+    "add": "commands.add:ADD",
+    "remove": "commands.add:REMOVE",
+    "import": "commands.add:IMPORT",
+    "revert": "commands.revert:COMMAND",
+    "completions": "commands.completions:COMMAND",
+    "ask": "commands.ask:COMMAND",
+    "wrap": "commands.wrap:WRAP",
+    "unwrap": "commands.wrap:UNWRAP",
+    "wrapper": "commands.wrapper:COMMAND",
+}
+MAIL_COMMANDS = {
+    "mail send": "mail.write:SEND",
+    "mail inbox": "mail.read:INBOX",
+    "mail read": "mail.read:READ",
+    "mail claim": "mail.write:CLAIM",
+    "mail ack": "mail.write:ACK",
+    "mail wait": "mail.wait:COMMAND",
+    "mail receipts": "mail.read:RECEIPTS",
+    "mail search": "mail.read:SEARCH",
+    "mail agents": "mail.people:AGENTS",
+    "mail teams": "mail.people:TEAMS",
+    "mail workflow": "mail.workflow:COMMAND",
+    "mail dead": "mail.dead:COMMAND",
+    "mail verify": "mail.check:VERIFY",
+    "mail repair": "mail.check:REPAIR",
+    "mail prune": "mail.check:PRUNE",
+    "mail hook": "mail.hook_command:COMMAND",
+}
+ALL_COMMANDS = {**COMMANDS, **MAIL_COMMANDS}
+
+
+def load_command(name: str) -> Command:
+    """Import the module of a command and return its declaration."""
+    module, _, attribute = ALL_COMMANDS[name].partition(":")
+    command = getattr(import_module(f"switchboard_mcp.cli.{module}"), attribute)
+    assert isinstance(command, Command)
+    return command
+
+
+def parser_for(name: str) -> Parser:
+    """Return the argument parser of a command."""
+    return Parser(name, load_command(name))
