@@ -317,7 +317,7 @@ def _print_crash(redactor: Redactor, problem: BaseException) -> None:
     """What ends the process is told in full, but for secrets."""
     import traceback
 
-    text = redactor.text("".join(traceback.format_exception(problem)))
+    text = redactor.redact_text("".join(traceback.format_exception(problem)))
     os.write(2, text.encode("utf-8", "replace"))
 
 

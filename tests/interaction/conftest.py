@@ -12,7 +12,7 @@ import uvloop
 
 from switchboard_mcp.transport import memory
 from switchboard_mcp.transport.base import MessageTransport
-from switchboard_mcp.transport.stdio import Cork, PipeLink
+from switchboard_mcp.transport.stdio import Cork, PipeTransport
 
 Join = Callable[[], tuple[MessageTransport, MessageTransport]]
 
@@ -33,8 +33,8 @@ async def join(request: pytest.FixtureRequest) -> AsyncIterator[Join]:
         left_read, right_write = os.pipe()
         right_read, left_write = os.pipe()
         return (
-            PipeLink(loop, left_read, left_write, Cork(), on_error=complain),
-            PipeLink(loop, right_read, right_write, Cork(), on_error=complain),
+            PipeTransport(loop, left_read, left_write, Cork(), on_error=complain),
+            PipeTransport(loop, right_read, right_write, Cork(), on_error=complain),
         )
 
     def complain(problem: Exception) -> None:

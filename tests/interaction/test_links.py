@@ -35,7 +35,7 @@ async def test_a_large_message_arrives_whole_between_small_ones(join: Join) -> N
     for each in sent:
         left.send(each)
     assert await heard.until_received(len(sent)) == sent
-    assert left.backlog == 0
+    assert left.write_buffer_size == 0
 
 
 async def test_what_was_sent_before_the_other_end_listens_is_not_lost(join: Join) -> None:
@@ -164,7 +164,7 @@ async def test_nothing_is_sent_after_the_end_of_sending(join: Join) -> None:
     await heard.until_closed()
     await settle()
     assert heard.received == []
-    assert left.backlog == 0
+    assert left.write_buffer_size == 0
 
 
 async def test_a_closed_end_is_silent_and_the_other_end_hears_of_it(join: Join) -> None:
@@ -184,7 +184,7 @@ async def test_a_closed_end_is_silent_and_the_other_end_hears_of_it(join: Join) 
     assert at_left.ends == 0
     assert at_right.received == []
     assert at_right.ends == 1
-    assert left.backlog == 0
+    assert left.write_buffer_size == 0
 
 
 async def test_an_end_closed_while_it_delivers_delivers_no_more(join: Join) -> None:
@@ -227,12 +227,12 @@ async def test_a_message_that_fails_in_its_receiver_does_not_take_the_others_wit
 async def test_what_the_other_side_has_not_taken_counts_as_backlog(join: Join) -> None:
     left, right = join()
     heard = Recorder()
-    assert left.backlog == 0
+    assert left.write_buffer_size == 0
     left.send(message(1, 1 << 20))
-    assert left.backlog > 500_000
-    before = left.backlog
+    assert left.write_buffer_size > 500_000
+    before = left.write_buffer_size
     left.send(message(2))
-    assert left.backlog > before
+    assert left.write_buffer_size > before
     heard.listen(right)
     await heard.until_received(2)
-    assert left.backlog == 0
+    assert left.write_buffer_size == 0

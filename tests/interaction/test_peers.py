@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.protocol.framing import Noise, Oversized
+from switchboard_mcp.protocol.framing import NonMessage, Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.transport.base import MessageTransport
 from switchboard_mcp.transport.rpc import Peer, PendingRequest
@@ -26,38 +26,38 @@ class Side:
         self.peer = Peer(asyncio.get_running_loop(), link, self)
         self.answer = answer
         self.notifications: list[str] = []
-        self.babble: list[Noise | Oversized | Malformed] = []
+        self.babble: list[NonMessage | Oversized | Malformed] = []
         self.told = asyncio.Event()
         self.peer.start()
 
-    def requested(self, message: RpcMessage) -> None:
+    def request_received(self, message: RpcMessage) -> None:
         self.answer(self, message)
 
-    def notified(self, message: RpcMessage) -> None:
+    def notification_received(self, message: RpcMessage) -> None:
         assert message.method is not UNSET
         self.notifications.append(message.method)
         self.told.set()
 
-    def babbled(self, noise: Noise | Oversized | Malformed) -> None:
+    def invalid_received(self, noise: NonMessage | Oversized | Malformed) -> None:
         self.babble.append(noise)
 
-    def link_closed(self) -> None:
+    def connection_lost(self) -> None:
         self.peer.fail_all(GONE)
 
-    def too_large(self, call: PendingRequest, size: int) -> None:
+    def response_too_large(self, call: PendingRequest, size: int) -> None:
         call.failed(GONE)
 
-    def unreadable(self, call: PendingRequest, reason: str) -> None:
+    def response_unreadable(self, call: PendingRequest, reason: str) -> None:
         call.failed(GONE)
 
     def reply(self, message: RpcMessage) -> None:
         """Answer a request with its own params."""
         assert message.id is not UNSET
         assert message.params is not UNSET
-        self.peer.link.send(jsonrpc.result(message.id, message.params))
+        self.peer.transport.send(jsonrpc.result(message.id, message.params))
 
     async def ask(self, number: int) -> object:
-        answer = await self.peer.inquire("echo", json.dumps({"number": number}).encode(), 10)
+        answer = await self.peer.request("echo", json.dumps({"number": number}).encode(), 10)
         if isinstance(answer, RpcMessage):
             assert answer.result is not UNSET
             return json.loads(bytes(answer.result))["number"]
@@ -102,12 +102,12 @@ async def test_a_side_that_asks_back_under_the_same_id_is_answered_and_answers(j
 
     def ask_back(side: Side, message: RpcMessage) -> None:
         assert message.id is not UNSET
-        side.peer.link.send(jsonrpc.request(bytes(message.id), "ping"))
+        side.peer.transport.send(jsonrpc.request(bytes(message.id), "ping"))
         heard.append(message)
 
     def answer_ping(side: Side, message: RpcMessage) -> None:
         assert message.method == "ping"
-        side.peer.link.send(jsonrpc.notification("pinged"))
+        side.peer.transport.send(jsonrpc.notification("pinged"))
 
     asker, other = Side(left, answer_ping), Side(right, ask_back)
     task = asyncio.create_task(asker.ask(7))
@@ -122,7 +122,7 @@ async def test_the_end_of_the_link_fails_what_is_open_and_what_comes_after(join:
     asker, other = Side(left, never), Side(right, never)
     tasks = [asyncio.create_task(asker.ask(number)) for number in range(5)]
     await asyncio.sleep(0)
-    other.peer.link.close()
+    other.peer.transport.close()
     results: list[object] = await asyncio.gather(*tasks)
     assert results == [GONE] * 5
     assert isinstance(await asker.ask(6), Failure)

@@ -61,12 +61,14 @@ class Wrapper:
             "The answer is theirs, as it came."
         )
         self.tools = [
-            ToolSpec(name=ASK_SUBTOOL, description=description, takes=Query, serve=_serve, destructive=True)
+            ToolSpec(
+                name=ASK_SUBTOOL, description=description, args_type=Query, handler=_serve, destructive=True
+            )
         ]
 
-    async def sit(self, voice: Any, caller: ClientIdentity) -> WrapperSession:
+    async def open_session(self, notifier: Any, client: ClientIdentity) -> WrapperSession:
         """One more client; our own server, whose voice can ask too."""
-        return WrapperSession(self, voice)
+        return WrapperSession(self, notifier)
 
     async def answer(self, query: Query, host: AskClient, request: ToolRequest) -> bytes:
         """Carry one request out."""

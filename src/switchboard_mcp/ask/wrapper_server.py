@@ -71,12 +71,12 @@ class AskingServer(mcp_server.InProcessServer):
 
     async def request(self, method: str, params: bytes) -> Raw:
         """The client's answer. Raises where it gives none."""
-        answer = await self._peer.inquire(method, params, CLIENT_TIMEOUT_S)
+        answer = await self._peer.request(method, params, CLIENT_TIMEOUT_S)
         if isinstance(answer, Failure):
             raise SwitchboardError(answer)
         if answer is None:
             raise refused("host_refused", f"The host did not answer: {method}.")
-        error = jsonrpc.error_in(answer)
+        error = jsonrpc.get_error(answer)
         if error is not None or answer.result is UNSET:
             rpc_error = jsonrpc.parse_error(error) if error is not None else jsonrpc.RpcError()
             problem = failure(
@@ -89,7 +89,7 @@ class AskingServer(mcp_server.InProcessServer):
         """A notification."""
         self._peer.notify(method, params)
 
-    def requested(self, message: RpcMessage) -> None:
+    def request_received(self, message: RpcMessage) -> None:
         """The client asks."""
         if message.method == "initialize" and message.params is not UNSET:
             self.capabilities = _decode_hello(message.params).capabilities
@@ -97,26 +97,26 @@ class AskingServer(mcp_server.InProcessServer):
         if through is not None and message.id is not UNSET:
             params = message.params if message.params is not UNSET else Raw(b"{}")
             if message.method == "tools/list":
-                self.do(bytes(message.id), message.method, self._list(through))
+                self.run(bytes(message.id), message.method, self._list(through))
                 return
             if message.method == "tools/call" and _decode_name(params).name not in self._menu.tools:
-                self.do(bytes(message.id), message.method, through.call_tool(params))
+                self.run(bytes(message.id), message.method, through.call_tool(params))
                 return
-        super().requested(message)
+        super().request_received(message)
 
     async def _list(self, through: DirectCalls) -> bytes:
-        return jsonrpc.encode({"tools": [*self._menu.listed, *await through.list_tools()]})
+        return jsonrpc.encode({"tools": [*self._menu.tool_definitions, *await through.list_tools()]})
 
-    def link_closed(self) -> None:
+    def connection_lost(self) -> None:
         """The client has gone."""
         self._peer.fail_all(failure("host_refused", "The host has gone."))
-        super().link_closed()
+        super().connection_lost()
         self._on_close()
 
-    def too_large(self, call: PendingRequest, size: int) -> None:
+    def response_too_large(self, call: PendingRequest, size: int) -> None:
         """What the client answers is larger than a message may be."""
         call.failed(failure("message_too_large", f"The host's answer of {size} bytes is too large."))
 
-    def unreadable(self, call: PendingRequest, reason: str) -> None:
+    def response_unreadable(self, call: PendingRequest, reason: str) -> None:
         """What the client answers cannot be read."""
         call.failed(failure("host_refused", f"The host's answer cannot be read: {reason}."))

@@ -21,7 +21,7 @@ from switchboard_mcp.inprocess import mcp_server
 from switchboard_mcp.inprocess.server_app import ClientIdentity, ToolTable
 from switchboard_mcp.protocol import versions
 from switchboard_mcp.transport import memory
-from switchboard_mcp.transport.base import Closed, Lost
+from switchboard_mcp.transport.base import OnClosed, OnResponseLost
 
 
 @runtime_checkable
@@ -49,12 +49,12 @@ class BuiltinInventory(MergedInventory):
         if known is None:
             offered = menu(self._spec, self._context)
             known = ServerSnapshot(
-                server=ServerIdentity(offered.program.name, __version__),
-                protocol=versions.LATEST_HANDSHAKE,
-                instructions=offered.program.instructions,
+                server=ServerIdentity(offered.app.name, __version__),
+                protocol=versions.LATEST_LEGACY,
+                instructions=offered.app.instructions,
                 capabilities=offered.capabilities,
-                tools=offered.listed,
-                lists=dict(offered.lists),
+                tools=offered.tool_definitions,
+                lists=dict(offered.resource_lists),
             )
             self._context.catalog.store(self._spec, known)
         return known
@@ -95,7 +95,7 @@ class Instance(Child):
 def _caller(home: object) -> ClientIdentity:
     # Behind one principal without a session there may be several hosts.
     principal = home.principal if isinstance(home, HostInfo) else ""
-    return ClientIdentity(principal, one=bool(principal) or not isinstance(home, EphemeralOwner))
+    return ClientIdentity(principal, is_single_client=bool(principal) or not isinstance(home, EphemeralOwner))
 
 
 class BuiltinTransport:
@@ -110,7 +110,7 @@ class BuiltinTransport:
         self._server = server
         self.link = link
 
-    def watch(self, gone: Closed, lost: Lost) -> None:
+    def watch(self, gone: OnClosed, lost: OnResponseLost) -> None:
         """It goes when it is told to."""
 
     def callable_tools(self, tools: list[Tool], protocol: str) -> list[Tool]:

@@ -226,11 +226,11 @@ class Catalog:
         return (known, learned_at) if known.format == FORMAT else (None, 0.0)
 
     def _write(self, name: str, data: bytes) -> None:
-        from switchboard_mcp.system.atomic_write import write_whole  # Only where something was learned.
+        from switchboard_mcp.system.atomic_write import write_atomically  # Only where something was learned.
 
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            write_whole(os.path.join(self._folder, name), data, sync=False)
+            write_atomically(os.path.join(self._folder, name), data, sync=False)
         except OSError:
             return
         if not self._cleaned_up:

@@ -79,9 +79,9 @@ class Child(Meeting):
         return self._connection.pid if self._connection else 0
 
     @property
-    def modern(self) -> bool:
+    def is_stateless(self) -> bool:
         """Whether this run of it is spoken to in the era without handshakes."""
-        return self.inventory.modern
+        return self.inventory.is_stateless
 
     @property
     def snapshot(self) -> ServerSnapshot | None:
@@ -113,7 +113,7 @@ class Child(Meeting):
         else:
             self._waiting.add(visitor)
             if action is Action.START:
-                self._modern_first, self._capabilities = visitor.modern, visitor.capabilities
+                self._stateless_first, self._capabilities = visitor.is_stateless, visitor.capabilities
                 self._context.start_task(self._start())
 
     def _may_be_shown(self) -> bool:
@@ -147,11 +147,11 @@ class Child(Meeting):
 
     def register_secrets(self, hidden: list[str]) -> None:
         """Arguments of a call that must not be shown."""
-        self._context.redactor.remember(hidden)
+        self._context.redactor.register_recent(hidden)
 
     def redact(self, problem: Failure) -> Failure:
         """The failure as it may be shown."""
-        return self._context.redactor.failure(problem)
+        return self._context.redactor.redact_failure(problem)
 
     def record_failure(self, problem: Failure, principal: str) -> Failure:
         """The same for what became of somebody's call, remembered where anybody may ask for it."""
@@ -162,7 +162,7 @@ class Child(Meeting):
 
     def redact_body(self, body: Raw | bytes) -> bytes:
         """A body of the child's own that is no result, without the secrets that we know."""
-        return self._context.redactor.body(bytes(body))
+        return self._context.redactor.mask_registered_json(bytes(body))
 
     def cancel_wait(self, visitor: ReadyWaiter) -> None:
         """The visitor no longer waits."""
@@ -197,7 +197,7 @@ class Child(Meeting):
         self._log_level = level
         knowledge = self.inventory.snapshot
         able = knowledge is not None and "logging" in knowledge.capabilities
-        if self.peer is not None and not self.modern and able:
+        if self.peer is not None and not self.is_stateless and able:
             params = b'{"level":%b}' % encode(level)
             self.peer.send(AwaitedRequest(self._context.loop, "logging/setLevel", params, self.timeout_s))
             self._answers_at_start += 1  # its answer says nothing of whether calls are answered
@@ -303,7 +303,7 @@ class Child(Meeting):
             return
         assert self._connection is not None
         self.peer, self.last_session = self._connection.peer, None
-        self._answers_at_start = self.peer.answers
+        self._answers_at_start = self.peer.response_count
         self._context.log.info(
             "child.started",
             child=self.name,
@@ -315,7 +315,7 @@ class Child(Meeting):
         if self._log_level:
             self.set_log_level(self._log_level)
         self._apply(LifecycleEvent.UP_AGAIN if self.failures else LifecycleEvent.UP)
-        self.subscriptions.begin(self.peer, outcome.capabilities, modern=self.modern)
+        self.subscriptions.begin(self.peer, outcome.capabilities, stateless=self.is_stateless)
         self._waiting.let_all_in()
         await self.inventory.fetch_remaining(self._connection)
 

@@ -17,9 +17,9 @@ from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol import jsonrpc, versions
-from switchboard_mcp.protocol.framing import MAX_MESSAGE_BYTES, Noise, Oversized
+from switchboard_mcp.protocol.framing import MAX_MESSAGE_BYTES, NonMessage, Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
-from switchboard_mcp.transport.base import Closed, Lost, MessageTransport
+from switchboard_mcp.transport.base import MessageTransport, OnClosed, OnResponseLost
 from switchboard_mcp.transport.rpc import Peer, PendingRequest
 
 # A child that asks and asks but does not read our answers gets no more of them.
@@ -38,7 +38,7 @@ class ChildTransport(Protocol):
     def pid(self) -> int:
         """The child's process id, 0 where it has none here."""
 
-    def watch(self, gone: Closed, lost: Lost) -> None:
+    def watch(self, gone: OnClosed, lost: OnResponseLost) -> None:
         """Tell when the child is of no use any more, though the link does not say so, and which answers are lost."""
 
     def callable_tools(self, tools: list[Tool], protocol: str) -> list[Tool]:
@@ -83,7 +83,7 @@ class Connection:
         self._capabilities = b"{}"
         self._invalid_output: bytes | None = None
         self.peer = Peer(context.loop, transport.link, self)
-        transport.watch(self.link_closed, self.peer.lose)
+        transport.watch(self.connection_lost, self.peer.fail)
         self.peer.start()
         context.flow_control.add(transport.link)
 
@@ -97,12 +97,12 @@ class Connection:
         return self._transport.stderr_tail()
 
     async def open(
-        self, limit_s: float, capabilities: bytes = b"{}", *, modern_first: bool = False
+        self, limit_s: float, capabilities: bytes = b"{}", *, stateless_first: bool = False
     ) -> ServerSnapshot | Failure | UnsupportedVersion:
         """Shake hands within the limit."""
         self._capabilities = capabilities
         snapshot = await shake_hands(
-            self.peer, self._spec.name, limit_s, capabilities, modern_first=modern_first
+            self.peer, self._spec.name, limit_s, capabilities, stateless_first=stateless_first
         )
         if snapshot is None:
             return self._start_timeout(limit_s)
@@ -115,9 +115,9 @@ class Connection:
 
     async def fetch(self, method: str, limit_s: float) -> Listed | Failure | None:
         """Ask for one of the child's lists again."""
-        modern = versions.is_modern(self._protocol)
+        stateless = versions.is_stateless(self._protocol)
         listed = await fetch_list(
-            self.peer, self._spec.name, method, limit_s, self._capabilities, modern=modern
+            self.peer, self._spec.name, method, limit_s, self._capabilities, stateless=stateless
         )
         if isinstance(listed, Listed) and method == "tools/list":
             listed.entries = self._callable_entries(listed.entries)
@@ -135,30 +135,30 @@ class Connection:
         await self._transport.stop()
         self._context.flow_control.discard(self._transport.link)
 
-    def requested(self, message: RpcMessage) -> None:
+    def request_received(self, message: RpcMessage) -> None:
         """A child may ask its client; whether it is there we know ourselves."""
         assert message.id is not UNSET
-        if self.peer.link.backlog >= MAX_UNREAD_ANSWERS:
+        if self.peer.transport.write_buffer_size >= MAX_UNREAD_ANSWERS:
             return
         if message.method == "ping":
-            self.peer.link.send(jsonrpc.result(message.id, b"{}"))
+            self.peer.transport.send(jsonrpc.result(message.id, b"{}"))
         else:
             self._owner.on_request(self, message)
 
-    def notified(self, message: RpcMessage) -> None:
+    def notification_received(self, message: RpcMessage) -> None:
         """Pass on what a child tells."""
         self._owner.on_notification(self, message)
 
-    def babbled(self, noise: Noise | Oversized | Malformed) -> None:
+    def invalid_received(self, noise: NonMessage | Oversized | Malformed) -> None:
         """Log what is no message; the first is kept, in case nothing better follows."""
-        if self._invalid_output is None and isinstance(noise, Noise):
+        if self._invalid_output is None and isinstance(noise, NonMessage):
             self._invalid_output = noise.line[: 4 * SHOWN_OUTPUT_CHARS]
         log = self._context.log
         if log.enabled("debug"):
-            what = self._context.redactor.clipped(str(noise), SHOWN_OUTPUT_CHARS)
+            what = self._context.redactor.redact_and_clip(str(noise), SHOWN_OUTPUT_CHARS)
             log.debug("child.babbled", child=self._spec.name, what=what)
 
-    def too_large(self, call: PendingRequest, size: int) -> None:
+    def response_too_large(self, call: PendingRequest, size: int) -> None:
         """An answer beyond the limit fails the one call."""
         call.failed(
             failure(
@@ -169,7 +169,7 @@ class Connection:
             )
         )
 
-    def unreadable(self, call: PendingRequest, reason: str) -> None:
+    def response_unreadable(self, call: PendingRequest, reason: str) -> None:
         """An answer that cannot be read fails the one call."""
         call.failed(
             failure(
@@ -179,7 +179,7 @@ class Connection:
             )
         )
 
-    def link_closed(self) -> None:
+    def connection_lost(self) -> None:
         """Nothing more comes from the child: unless we asked for it, find out why."""
         if not self._stopping:
             self._stopping = True
@@ -189,14 +189,14 @@ class Connection:
         problem = await self._transport.exit_reason(self._opened)
         self._context.flow_control.discard(self._transport.link)
         # A server that has forgotten us has done nothing of what was asked since.
-        unsent = self.peer.take_back(ReadyWaiter) if problem.code == "child_session_lost" else []
+        unsent = self.peer.reclaim(ReadyWaiter) if problem.code == "child_session_lost" else []
         self.peer.fail_all(problem)
         self._owner.on_exit(self, problem, unsent)
 
     def _start_timeout(self, limit_s: float) -> Failure:
         garbage = ""
         if self._invalid_output is not None:
-            line = self._context.redactor.clipped(
+            line = self._context.redactor.redact_and_clip(
                 self._invalid_output.decode("utf-8", "replace"), SHOWN_OUTPUT_CHARS
             )
             garbage = f" It wrote to stdout what is no MCP message, first: {line!r}."

@@ -72,7 +72,7 @@ _decode_server = msgspec.json.Decoder(ServerIdentity).decode
 
 
 async def shake_hands(
-    peer: Peer, child: str, limit_s: float, capabilities: bytes = b"{}", *, modern_first: bool = False
+    peer: Peer, child: str, limit_s: float, capabilities: bytes = b"{}", *, stateless_first: bool = False
 ) -> ServerSnapshot | Failure | UnsupportedVersion | None:
     """Introduce ourselves and learn what the child offers; None when all of it took longer than the limit.
 
@@ -80,7 +80,7 @@ async def shake_hands(
     """
     now = get_running_loop().time
     introduction: ServerIntroduction | UnsupportedVersion | Failure | None = None
-    if modern_first:
+    if stateless_first:
         introduction = await _discover(peer, child, min(limit_s, PROBE_S), capabilities)
     deadline = now() + limit_s  # one that met the probe with silence has its time all the same
     if not isinstance(introduction, ServerIntroduction):
@@ -91,12 +91,12 @@ async def shake_hands(
             if discovered is None:
                 return None
             if not isinstance(discovered, ServerIntroduction):
-                return introduction if introduction.certain and not modern_first else introduction.problem
+                return introduction if introduction.certain and not stateless_first else introduction.problem
             introduction = discovered
     if not isinstance(introduction, ServerIntroduction):
         return introduction
-    modern = versions.is_modern(introduction.protocol_version)
-    tools = await fetch_list(peer, child, "tools/list", deadline - now(), capabilities, modern=modern)
+    stateless = versions.is_stateless(introduction.protocol_version)
+    tools = await fetch_list(peer, child, "tools/list", deadline - now(), capabilities, stateless=stateless)
     if not isinstance(tools, Listed):
         return tools
     return ServerSnapshot(
@@ -110,18 +110,24 @@ async def shake_hands(
 
 
 async def fetch_list(
-    peer: Peer, child: str, method: str, limit_s: float, capabilities: bytes = b"{}", *, modern: bool = False
+    peer: Peer,
+    child: str,
+    method: str,
+    limit_s: float,
+    capabilities: bytes = b"{}",
+    *,
+    stateless: bool = False,
 ) -> Listed | Failure | None:
     """All pages of a list within the limit; a child that does not know the method has none."""
     deadline = get_running_loop().time() + limit_s
     listed = Listed()
-    params = _params(modern, capabilities)
+    params = _params(stateless, capabilities)
     cursors = {""}  # none at all, or one seen before, ends the list
     while len(cursors) < MAX_PAGES:
-        answer = await peer.inquire(method, params, deadline - get_running_loop().time())
+        answer = await peer.request(method, params, deadline - get_running_loop().time())
         if not isinstance(answer, RpcMessage):
             return answer
-        failed = jsonrpc.error_in(answer)
+        failed = jsonrpc.get_error(answer)
         if failed is not None:
             error = jsonrpc.parse_error(failed)
             if error.code == METHOD_NOT_FOUND:
@@ -132,14 +138,14 @@ async def fetch_list(
             listed.entries += _decode_entries(page.pop(MEMBERS[method], NOTHING))
             cursor = _decode_cursor(page.pop("nextCursor", Raw(b"null")))
             listed.extra.update(
-                (name, raw) for name, raw in page.items() if name not in message_meta.MODERN_MEMBERS
+                (name, raw) for name, raw in page.items() if name not in message_meta.STATELESS_MEMBERS
             )
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             return _protocol_failure(child, f"sent a {method} that cannot be read: {problem}")
         if cursor is None or cursor in cursors:
             break
         cursors.add(cursor)
-        params = _params(modern, capabilities, cursor)
+        params = _params(stateless, capabilities, cursor)
     return listed
 
 
@@ -151,15 +157,19 @@ async def _initialize(
         "capabilities": Raw(capabilities),
         "clientInfo": {"name": "switchboard", "version": __version__},
     }
-    answer = await peer.inquire("initialize", jsonrpc.encode(hello), limit_s, cancellable=False)
+    answer = await peer.request("initialize", jsonrpc.encode(hello), limit_s, cancellable=False)
     if not isinstance(answer, RpcMessage):
         return answer
     introduction = _read(answer, child, "initialize")
     if isinstance(introduction, Failure):
         code = _error(answer).code
         certain = code == versions.UNSUPPORTED_VERSION
-        return UnsupportedVersion(introduction, certain) if code in versions.NO_HANDSHAKE else introduction
-    if not versions.accepts(introduction.protocol_version):
+        return (
+            UnsupportedVersion(introduction, certain)
+            if code in versions.NO_INITIALIZE_CODES
+            else introduction
+        )
+    if not versions.is_legacy(introduction.protocol_version):
         return _unknown_version(child, introduction.protocol_version)
     peer.notify("notifications/initialized")
     return introduction
@@ -170,16 +180,16 @@ async def _discover(
 ) -> ServerIntroduction | Failure | None:
     deadline = get_running_loop().time() + limit_s
     params = _params(True, capabilities)
-    answer = await peer.inquire("server/discover", params, limit_s, cancellable=False)
+    answer = await peer.request("server/discover", params, limit_s, cancellable=False)
     if isinstance(answer, RpcMessage) and _names_ours(_error(answer)):
         left_s = deadline - get_running_loop().time()
-        answer = await peer.inquire("server/discover", params, left_s, cancellable=False)
+        answer = await peer.request("server/discover", params, left_s, cancellable=False)
     if not isinstance(answer, RpcMessage):
         return answer
     introduction = _read(answer, child, "server/discover")
     if isinstance(introduction, Failure):
         return introduction
-    introduction.protocol_version = versions.shared_modern(introduction.supported_versions)
+    introduction.protocol_version = versions.negotiate_stateless(introduction.supported_versions)
     if not introduction.protocol_version:
         return _unknown_version(child, ", ".join(introduction.supported_versions))
     return introduction
@@ -190,22 +200,22 @@ def _names_ours(error: jsonrpc.RpcError) -> bool:
     if error.code != versions.UNSUPPORTED_VERSION or error.data is UNSET:
         return False
     try:
-        return bool(versions.shared_modern(_decode_supported(error.data).supported))
+        return bool(versions.negotiate_stateless(_decode_supported(error.data).supported))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
 
 
-def _params(modern: bool, capabilities: bytes, cursor: str | None = None) -> bytes:
+def _params(stateless: bool, capabilities: bytes, cursor: str | None = None) -> bytes:
     """Params of a request of our own."""
     members: dict[str, object] = {} if cursor is None else {"cursor": cursor}
-    meta = message_meta.for_child(UNSET, b"", modern=modern, capabilities=capabilities)
+    meta = message_meta.child_meta(UNSET, b"", stateless=stateless, capabilities=capabilities)
     if meta is not None:
         members["_meta"] = Raw(meta)
     return jsonrpc.encode(members)
 
 
 def _read(answer: RpcMessage, child: str, method: str) -> ServerIntroduction | Failure:
-    error = jsonrpc.error_in(answer)
+    error = jsonrpc.get_error(answer)
     if error is not None:
         return _protocol_failure(child, f"refused {method}: {jsonrpc.parse_error(error).message}")
     try:
@@ -219,7 +229,7 @@ def _error(answer: RpcMessage) -> jsonrpc.RpcError:
 
 
 def _unknown_version(child: str, version: str) -> Failure:
-    ours = ", ".join((*versions.HANDSHAKE_VERSIONS, *versions.MODERN_VERSIONS))
+    ours = ", ".join((*versions.LEGACY_VERSIONS, *versions.STATELESS_VERSIONS))
     return _protocol_failure(child, f"speaks protocol version '{version}'; Switchboard speaks {ours}")
 
 

@@ -66,7 +66,7 @@ class HealthTracker:
         return self.spec.name
 
     @property
-    def modern(self) -> bool:
+    def is_stateless(self) -> bool:
         """Whether this run of it is spoken to in the era without handshakes."""
         raise NotImplementedError
 
@@ -100,7 +100,7 @@ class HealthTracker:
             return False
         if alive:
             if self.state is State.UNHEALTHY:  # a first sign; what counts for trust comes after it
-                self._answers_at_start = self.peer.answers
+                self._answers_at_start = self.peer.response_count
             again = self._apply(LifecycleEvent.ALIVE) is Action.PROBE
             self._review()
             return again and self.state is State.PROBATION
@@ -124,7 +124,7 @@ class HealthTracker:
         """Whether a child on probation has made up for its failures by now."""
         if self.state is not State.PROBATION or self.peer is None:
             return
-        if self.peer.answers - self._answers_at_start >= self._rules.successes:
+        if self.peer.response_count - self._answers_at_start >= self._rules.successes:
             self.failures = 0
             self._apply(LifecycleEvent.TRUSTED)
             if self._replicas is not None:

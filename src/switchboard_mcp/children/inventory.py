@@ -56,7 +56,7 @@ class Inventory:
     def __init__(self, spec: ChildSpec, context: ChildContext, timeout_s: float) -> None:
         self.tools: dict[str, Tool] = {}
         self.call_prefixes: dict[str, bytes] = {}
-        self.modern = False
+        self.is_stateless = False
         self.task_only_tools: frozenset[str] = (
             frozenset()
         )  # tools of a handshake-era child that run in no other way
@@ -215,7 +215,7 @@ class Inventory:
             snapshot.extras = {**earlier.extras, **snapshot.extras}
         self._snapshot = snapshot
         self.is_complete = self.prompts_fetched = False
-        self.modern = versions.is_modern(snapshot.protocol)
+        self.is_stateless = versions.is_stateless(snapshot.protocol)
         self._index()
         if self._differs(earlier, snapshot):
             self._notify("notifications/tools/list_changed")
@@ -309,8 +309,10 @@ class Inventory:
                 pinned = read_tools(pin.snapshot.tools) if pin.snapshot is not None else []
                 tools = [tool for tool in pinned if pin.matches_lock(tool.name)]
         self.tools = {tool.name: tool for tool in tools}
-        self.task_only_tools = frozenset(tool.name for tool in told if not self.modern and tool.task_required)
-        self.needs_result_check = self.modern or bool(self.task_only_tools)
+        self.task_only_tools = frozenset(
+            tool.name for tool in told if not self.is_stateless and tool.task_required
+        )
+        self.needs_result_check = self.is_stateless or bool(self.task_only_tools)
         self.call_prefixes = {
             name: _call_prefix(name, as_task=name in self.task_only_tools) for name in self.tools
         }
@@ -332,6 +334,6 @@ def _names(entries: list[Raw], key: str) -> Iterator[str]:
             name = _decode_object(entry).get(key)
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
-        told = message_meta.text_of(name)
+        told = message_meta.decode_text(name)
         if told is not None:
             yield told

@@ -21,7 +21,7 @@ from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.policy import tool_hash
 from switchboard_mcp.policy.drift import ToolChange, compare_text, compare_tools
 from switchboard_mcp.suites import sanitize
-from switchboard_mcp.system.atomic_write import write_whole
+from switchboard_mcp.system.atomic_write import write_atomically
 
 __all__ = [
     "FILE_NAME",
@@ -126,7 +126,7 @@ def _validate_part(part: object, model: type[Struct], key: str) -> Iterator[str]
 def write_lock(path: str, lock: LockFile) -> None:
     """Write the file whole or not at all."""
     try:
-        write_whole(path, render(lock), 0o644)
+        write_atomically(path, render(lock), 0o644)
     except OSError as problem:
         told = f"{path}: cannot be written ({problem.strerror})."
         raise refused("lock_invalid", told, hint="Make the folder writable, then lock again.") from None

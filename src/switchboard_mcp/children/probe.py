@@ -23,7 +23,7 @@ class ProbedChild(Protocol):
     peer: Peer | None
 
     @property
-    def modern(self) -> bool:
+    def is_stateless(self) -> bool:
         """Whether it is spoken to in the era without handshakes, which has no ping."""
 
     def on_probe_result(self, *, alive: bool) -> bool:
@@ -59,10 +59,10 @@ class Probe:
 
     async def _ask(self, peer: Peer) -> bool:
         """Whether the child answers anything at all: an error, or another call, will do."""
-        before = peer.answers
+        before = peer.response_count
         method, params = "ping", b"{}"
-        if self._patient.modern:
-            meta = message_meta.for_child(UNSET, b"", modern=True, capabilities=b"{}")
+        if self._patient.is_stateless:
+            meta = message_meta.child_meta(UNSET, b"", stateless=True, capabilities=b"{}")
             method, params = "server/discover", b'{"_meta":%b}' % (meta or b"{}")
-        answer = await peer.inquire(method, params, self._pause_s, cancellable=False)
-        return isinstance(answer, RpcMessage) or peer.answers > before
+        answer = await peer.request(method, params, self._pause_s, cancellable=False)
+        return isinstance(answer, RpcMessage) or peer.response_count > before

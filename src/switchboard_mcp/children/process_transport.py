@@ -14,9 +14,9 @@ from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.transport.base import Closed, Lost
+from switchboard_mcp.transport.base import OnClosed, OnResponseLost
 from switchboard_mcp.transport.process.launcher import ChildProcess, describe_status
-from switchboard_mcp.transport.stdio import PipeLink
+from switchboard_mcp.transport.stdio import PipeTransport
 
 # The stop ladder: a well-behaved server ends when its stdin does. Hosts wait about two seconds for us to go.
 STDIN_GRACE_S = 1.0
@@ -38,10 +38,10 @@ class ProcessTransport:
         self._spec = spec
         self._process = process
         self._stderr = StderrTail(context, process.stderr, self._log_stderr)
-        self._gone: Closed
+        self._gone: OnClosed
         self._over = False
         self.pid = process.pid
-        self.link = PipeLink(
+        self.link = PipeTransport(
             context.loop,
             process.stdout,
             process.stdin,
@@ -50,7 +50,7 @@ class ProcessTransport:
             on_error=self._internal_error,
         )
 
-    def watch(self, gone: Closed, lost: Lost) -> None:
+    def watch(self, gone: OnClosed, lost: OnResponseLost) -> None:
         """Tell when the child reads no more, should its stdout not end by itself. Answers are lost all together."""
         self._gone = gone
 
@@ -79,7 +79,7 @@ class ProcessTransport:
     def stderr_tail(self) -> list[str]:
         """The last lines of stderr, with secrets masked."""
         redactor = self._context.redactor
-        return [redactor.clipped(line, STDERR_LINE_CHARS) for line in self._stderr.lines]
+        return [redactor.redact_and_clip(line, STDERR_LINE_CHARS) for line in self._stderr.lines]
 
     async def _exit(self, grace_s: float) -> int:
         """Wait for the process to end by itself, then for the keeper to end it. Gives its wait status."""
@@ -106,7 +106,7 @@ class ProcessTransport:
             self._gone()
 
     def _log_stderr(self, line: str) -> None:
-        line = self._context.redactor.clipped(line, STDERR_LINE_CHARS)
+        line = self._context.redactor.redact_and_clip(line, STDERR_LINE_CHARS)
         self._context.log.debug("child.stderr", child=self._spec.name, line=line)
 
     def _internal_error(self, problem: BaseException) -> None:

@@ -22,12 +22,12 @@ from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol import versions
 from switchboard_mcp.protocol.http_headers import HeaderMirror, InvalidMirror, find_mirrors
-from switchboard_mcp.transport.base import Closed, Lost
-from switchboard_mcp.transport.http.remote_base import HttpTransportBase, RemoteServer, TransportOptions
+from switchboard_mcp.transport.base import OnClosed, OnResponseLost
+from switchboard_mcp.transport.http.remote_base import RemoteServer, RemoteTransportBase, TransportOptions
 from switchboard_mcp.transport.http.token_store import LoginFile, logins_folder
 
 if TYPE_CHECKING:
-    from switchboard_mcp.transport.http.oauth import OAuth, Person
+    from switchboard_mcp.transport.http.oauth import LoginPrompt, OAuth
 
 MODULES = {"http": "streamable_http", "sse": "sse", "ws": "websocket"}
 SCHEMES = {"http": ("http", "https"), "sse": ("http", "https"), "ws": ("ws", "wss")}
@@ -54,7 +54,9 @@ async def connect(spec: ChildSpec, context: ChildContext) -> RemoteTransport | F
         )
     except ImportError as problem:
         return without_package(spec, problem)
-    server = RemoteServer(name=spec.name, url=spec.url, headers=spec.headers, redact=context.redactor.text)
+    server = RemoteServer(
+        name=spec.name, url=spec.url, headers=spec.headers, redact=context.redactor.redact_text
+    )
     log = context.log
     options: TransportOptions = {
         "note": lambda what: log.debug("child.remote", child=spec.name, note=what),
@@ -62,7 +64,7 @@ async def connect(spec: ChildSpec, context: ChildContext) -> RemoteTransport | F
     }
     if spec.kind != "ws" and wants_login(spec):
         options["auth"] = authorisation(spec, server, context.environ, context.redactor.register)
-    link: HttpTransportBase = module.dial(server, context.start_task, **options)
+    link: RemoteTransportBase = module.dial(server, context.start_task, **options)
     return RemoteTransport(context, spec, link)
 
 
@@ -86,17 +88,17 @@ def authorisation(
     server: RemoteServer,
     environ: Mapping[str, str],
     register: Callable[[str], None],
-    person: Person | None = None,
+    person: LoginPrompt | None = None,
 ) -> OAuth | None:
     """What puts tokens on requests. None where there is no place to keep them."""
-    from switchboard_mcp.transport.http.oauth import Client, OAuth
+    from switchboard_mcp.transport.http.oauth import OAuth, RegisteredClient
 
     folder = logins_folder(environ)
     if not folder:
         return None
     known = spec.oauth if isinstance(spec.oauth, OAuthClient) else OAuthClient()
     file = LoginFile(folder, spec.name, spec.url)
-    return OAuth(server, file, register, Client(known.client_id, known.client_secret), person)
+    return OAuth(server, file, register, RegisteredClient(known.client_id, known.client_secret), person)
 
 
 class RemoteTransport:
@@ -104,18 +106,18 @@ class RemoteTransport:
 
     pid = 0
 
-    def __init__(self, context: ChildContext, spec: ChildSpec, link: HttpTransportBase) -> None:
+    def __init__(self, context: ChildContext, spec: ChildSpec, link: RemoteTransportBase) -> None:
         self._context = context
         self._spec = spec
         self.link = link
 
-    def watch(self, gone: Closed, lost: Lost) -> None:
+    def watch(self, gone: OnClosed, lost: OnResponseLost) -> None:
         """Tell which answers are lost. The end of the server is told by the link."""
         self.link.watch(lost)
 
     def callable_tools(self, tools: list[Tool], protocol: str) -> list[Tool]:
         """Without the tools whose marks for headers are invalid; the others' are minded from now on."""
-        if not versions.is_modern(protocol):
+        if not versions.is_stateless(protocol):
             return tools
         kept: list[Tool] = []
         mirrors: dict[str, tuple[HeaderMirror, ...]] = {}
@@ -137,7 +139,7 @@ class RemoteTransport:
         self.link.close_sending()
         try:
             async with asyncio.timeout(FAREWELL_S):
-                await self.link.farewell_done.wait()
+                await self.link.sending_closed.wait()
         except TimeoutError:
             pass
         await self.link.aclose()

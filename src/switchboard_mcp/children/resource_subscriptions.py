@@ -64,7 +64,7 @@ class Listening(PendingRequest):
 
     def answered(self, answer: RpcMessage) -> None:
         """The child has ended it, or will not have it."""
-        error = jsonrpc.error_in(answer)
+        error = jsonrpc.get_error(answer)
         code = jsonrpc.parse_error(error).code if error is not None else 0
         self.following.lost(self, for_good=code in NEVER)
 
@@ -87,7 +87,7 @@ class ChildSubscriptions:
         self._timeout_s = timeout_s
         self._tell = tell
         self._peer: Peer | None = None
-        self._modern = False
+        self._stateless = False
         self._lists: dict[str, str] = {}
         self._listening: Listening | None = None
         self._earlier: Listening | None = None
@@ -96,11 +96,11 @@ class ChildSubscriptions:
         self._wait_s = FIRST_WAIT_S
         self._missed = False
 
-    def begin(self, peer: Peer, capabilities: dict[str, Raw], *, modern: bool) -> None:
+    def begin(self, peer: Peer, capabilities: dict[str, Raw], *, stateless: bool) -> None:
         """The child is ready."""
-        self._peer, self._modern = peer, modern
+        self._peer, self._stateless = peer, stateless
         self._wait_s, self._missed = FIRST_WAIT_S, False
-        if modern:
+        if stateless:
             self._lists = dict(LISTS[name] for name in LISTS if _tells(capabilities.get(name, UNSET)))
             self._open_soon(0)
         else:
@@ -123,7 +123,7 @@ class ChildSubscriptions:
         if then is not None:
             self._then.append(then)
             self._context.loop.call_later(self._timeout_s, self._overdue, then)
-        if self._peer is not None and self._modern:
+        if self._peer is not None and self._stateless:
             self._open_soon(0)
             return
         if self._peer is not None and self.uris[uri] == 1 and not asked:
@@ -137,7 +137,7 @@ class ChildSubscriptions:
             self.uris[uri] = left
         elif uri in self.uris:
             del self.uris[uri]
-            if self._peer is not None and self._modern:
+            if self._peer is not None and self._stateless:
                 self._open_soon(0)
             elif self._peer is not None:
                 self._subscribe("resources/unsubscribe", uri)
@@ -202,7 +202,7 @@ class ChildSubscriptions:
         if not wanted and self._listening is None:
             _run(then, in_force=True)
             return
-        meta = message_meta.for_child(UNSET, b"", modern=True)
+        meta = message_meta.child_meta(UNSET, b"", stateless=True)
         assert meta is not None
         params = jsonrpc.encode({"notifications": wanted, "_meta": Raw(meta)})
         self._replace_earlier()  # it never came to be

@@ -45,7 +45,7 @@ class Meeting(HealthTracker):
         self.inventory = Inventory(spec, context, self.timeout_s)
         self._timeouts = config.timeouts
         self._connection: Connection | None = None
-        self._modern_first, self._capabilities = False, b"{}"
+        self._stateless_first, self._capabilities = False, b"{}"
         self._shy = False  # whether it ends when it is greeted in the modern way
         # While governed mode is switched off nobody is let in, as when it is closing.
         self._closing = context.disabled and replace(context.disabled, child=spec.name)
@@ -93,22 +93,22 @@ class Meeting(HealthTracker):
             )
             / 1000
         )
-        modern_first = self._modern_first and not self._shy
-        met = await self._meet(spec, limit_s, modern_first)
+        stateless_first = self._stateless_first and not self._shy
+        met = await self._meet(spec, limit_s, stateless_first)
         if isinstance(met, UnsupportedVersion):
             await self._drop_connection(met.problem)
-            again = await self._meet(spec, limit_s, modern_first=True)
+            again = await self._meet(spec, limit_s, stateless_first=True)
             return met.problem if isinstance(again, UnsupportedVersion) else again
-        if modern_first and isinstance(met, Failure) and met.code == "child_start_failed":
+        if stateless_first and isinstance(met, Failure) and met.code == "child_start_failed":
             # Some end at any request that is no handshake. One that ends for another reason does so again.
             self._shy = True
             await self._drop_connection(met)
-            again = await self._meet(spec, limit_s, modern_first=False)
+            again = await self._meet(spec, limit_s, stateless_first=False)
             return again.problem if isinstance(again, UnsupportedVersion) else again
         return met
 
     async def _meet(
-        self, spec: ChildSpec, limit_s: float, modern_first: bool
+        self, spec: ChildSpec, limit_s: float, stateless_first: bool
     ) -> ServerSnapshot | Failure | UnsupportedVersion:
         carrier = await self._carrier(spec, limit_s)
         if isinstance(carrier, Failure):
@@ -120,7 +120,7 @@ class Meeting(HealthTracker):
             self.owner, EphemeralOwner
         )  # a principal's hosts may differ
         capabilities = (shared and self._context.shared_capabilities) or self._capabilities
-        met = await self._connection.open(limit_s, capabilities, modern_first=modern_first)
+        met = await self._connection.open(limit_s, capabilities, stateless_first=stateless_first)
         return (isinstance(met, ServerSnapshot) and self._tampered(spec)) or met
 
     def _tampered(self, spec: ChildSpec) -> Failure | None:

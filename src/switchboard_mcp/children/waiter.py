@@ -24,7 +24,7 @@ class ReadyWaiter:
     __slots__ = ()
 
     @property
-    def modern(self) -> bool:
+    def is_stateless(self) -> bool:
         """Whether it comes from a host of the era without handshakes."""
         return False
 

@@ -18,9 +18,9 @@ from switchboard_mcp import __version__
 from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, SwitchboardError, refused
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.protocol.framing import Noise, Oversized
+from switchboard_mcp.protocol.framing import NonMessage, Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
-from switchboard_mcp.protocol.versions import LATEST_HANDSHAKE
+from switchboard_mcp.protocol.versions import LATEST_LEGACY
 from switchboard_mcp.transport.memory import MemoryTransport, pair
 from switchboard_mcp.transport.rpc import AwaitedRequest, Peer, PendingRequest
 
@@ -97,7 +97,7 @@ class LocalClient:
     async def initialize(self) -> None:
         """The handshake."""
         hello = {
-            "protocolVersion": LATEST_HANDSHAKE,
+            "protocolVersion": LATEST_LEGACY,
             "capabilities": self.capabilities,
             "clientInfo": {"name": "switchboard-cli", "version": __version__},
         }
@@ -138,12 +138,12 @@ class LocalClient:
             raise refused("internal", error.message or "The gateway sent no result.")
         return answer.result
 
-    def requested(self, message: RpcMessage) -> None:
+    def request_received(self, message: RpcMessage) -> None:
         """This host can do nothing for a server."""
         assert message.id is not UNSET
         self._link.send(jsonrpc.error(message.id, METHOD_NOT_FOUND, f"Method not found: {message.method}"))
 
-    def notified(self, message: RpcMessage) -> None:
+    def notification_received(self, message: RpcMessage) -> None:
         """Log messages are shown, changes of the list are of no use to a command."""
         if (
             message.method == "notifications/message"
@@ -155,17 +155,17 @@ class LocalClient:
             except msgspec.DecodeError:
                 return
 
-    def babbled(self, noise: Noise | Oversized | Malformed) -> None:
+    def invalid_received(self, noise: NonMessage | Oversized | Malformed) -> None:
         """The gateway sends whole messages only."""
         raise AssertionError(f"the gateway sent {noise!r}")
 
-    def link_closed(self) -> None:
+    def connection_lost(self) -> None:
         """The gateway never leaves first."""
 
-    def too_large(self, call: PendingRequest, size: int) -> None:
+    def response_too_large(self, call: PendingRequest, size: int) -> None:
         """A link in memory has no limit."""
 
-    def unreadable(self, call: PendingRequest, reason: str) -> None:
+    def response_unreadable(self, call: PendingRequest, reason: str) -> None:
         """The gateway's own answers can be read, and a child's have been."""
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from switchboard_mcp.mail.terminal.input_safety import ENTER, Keyboard, ScreenState, to_keystrokes
-from switchboard_mcp.transport.process.pty import Terminal, size_of
+from switchboard_mcp.transport.process.pty import PtyProcess, terminal_size
 
 DOORBELL = "[switchboard] new mail for {name}: switchboard mail inbox"
 TYPED_DOORBELL = "You have new mail. Read it with the mail tools (check_inbox), or: switchboard mail inbox"
@@ -36,7 +36,7 @@ BEFORE_ENTER_S = 0.15
 class UserTerminal:
     """Is a `mail.terminal.terminal_mail.Keys`."""
 
-    def __init__(self, name: str, terminal: Terminal, doorbell: str, program: str) -> None:
+    def __init__(self, name: str, terminal: PtyProcess, doorbell: str, program: str) -> None:
         self._name = name
         self._terminal = terminal
         self._doorbell = doorbell
@@ -211,7 +211,7 @@ class UserTerminal:
         waits = self._terminal.foreground() == self._terminal.pid
         if not waits or not self.is_free() or self._now() - self._written_at < QUIET_S:
             return None
-        return self._watched.prompt(size_of(0)[0])
+        return self._watched.prompt(terminal_size(0)[0])
 
     async def _type(self) -> None:
         """Wake the program itself. No oftener than now and then, and not while somebody types."""

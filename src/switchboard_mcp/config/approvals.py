@@ -16,7 +16,7 @@ from msgspec import Meta, Struct, structs
 
 from switchboard_mcp.config.documents import Unreadable, join_key, read_document
 from switchboard_mcp.errors import SwitchboardError, refused
-from switchboard_mcp.system.atomic_write import write_whole
+from switchboard_mcp.system.atomic_write import write_atomically
 
 FILE_NAME = "switchboard.approvals.json"
 WORKSPACE, HOME = "${workspace}", "${home}"
@@ -221,7 +221,7 @@ def render(approvals: Approvals) -> bytes:
 
 def write_approvals(path: str, approvals: Approvals) -> None:
     """Write the file atomically."""
-    write_whole(path, render(approvals), 0o666)
+    write_atomically(path, render(approvals), 0o666)
 
 
 def _invalid(message: str) -> SwitchboardError:

@@ -326,4 +326,6 @@ A = TypeVar("A", EvidenceReport, Metrics)
 
 def _clean(artifact: A, redactor: Redactor) -> A:
     """Without a secret that somebody has put into a name."""
-    return msgspec.json.decode(redactor.body(msgspec.json.encode(artifact)), type=type(artifact))
+    return msgspec.json.decode(
+        redactor.mask_registered_json(msgspec.json.encode(artifact)), type=type(artifact)
+    )

@@ -37,7 +37,7 @@ class MessageOwner(Struct, frozen=True):
 
 def owner_of(child: Child, peer: Peer, sessions: Sequence[Session]) -> MessageOwner | None:
     """Whose a message is that comes from the child now."""
-    related: bytes = getattr(peer.link, "related", b"")  # where each request has a way back of its own
+    related: bytes = getattr(peer.transport, "related", b"")  # where each request has a way back of its own
     if related:
         call = peer.pending.get(related)
         if isinstance(call, HostRequest):

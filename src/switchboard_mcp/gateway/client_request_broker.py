@@ -31,7 +31,7 @@ from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.gateway.suspended_requests import ChildRequest, SuspendedRequests
 from switchboard_mcp.protocol import client_requests, jsonrpc
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
-from switchboard_mcp.transport.rpc import Cancelled, Peer, ProgressHead, next_id
+from switchboard_mcp.transport.rpc import Cancelled, Peer, ProgressTarget, next_id
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
@@ -45,7 +45,7 @@ MAX_PENDING = 256
 GRACE_S = 60.0
 
 _decode_cancelled = msgspec.json.Decoder(Cancelled).decode
-_decode_progress = msgspec.json.Decoder(ProgressHead).decode
+_decode_progress = msgspec.json.Decoder(ProgressTarget).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
@@ -71,22 +71,22 @@ class ClientRequestBroker:
     def on_child_request(self, child: Child, peer: Peer, message: RpcMessage) -> None:
         """A child asks its client something."""
         assert message.id is not UNSET
-        origin = ChildRequest(peer.link, bytes(message.id))
+        origin = ChildRequest(peer.transport, bytes(message.id))
         method = str(message.method)
         owner = owner_of(child, peer, self._sessions)
         if owner is None:
             self._answer_without_host(child, origin, method)
             return
-        missing = client_requests.lacking(owner.capabilities, method, message.params)
+        missing = client_requests.missing_capability(owner.capabilities, method, message.params)
         if len(owner.session.pending_client_requests) >= MAX_PENDING:
             origin.refuse(INTERNAL_ERROR, "Too many questions are open.")
         elif missing is not None:
             if owner.request is not None and method != ROOTS:  # those we know ourselves
                 owner.request.add_missing_capability(missing)
             self._answer_without_host(child, origin, method)
-        elif owner.request is not None and owner.request.modern:
+        elif owner.request is not None and owner.request.is_stateless:
             if (
-                method not in client_requests.EMBEDDED
+                method not in client_requests.INPUT_REQUEST_METHODS
             ):  # no result may have it, and one that has it cannot be read
                 self._answer_without_host(child, origin, method)
                 return
@@ -106,7 +106,7 @@ class ClientRequestBroker:
     ) -> None:
         """Ask a handshake-era host, on the channel of the request the question belongs to."""
         id = next_id()
-        params, token = client_requests.replace_token(params, id)
+        params, token = client_requests.replace_progress_token(params, id)
         timer = self.loop.call_later(ANSWER_TIMEOUT_S, self._expire, session, id)
         session.pending_client_requests[id] = PendingClientRequest(on_response, request, timer, origin, token)
         if request is not None:
@@ -139,7 +139,7 @@ class ClientRequestBroker:
         cancelled = _decode_cancelled(params)
         if cancelled.request_id is UNSET:
             return
-        origin = ChildRequest(peer.link, bytes(cancelled.request_id))
+        origin = ChildRequest(peer.transport, bytes(cancelled.request_id))
         self.suspended.cancel_input(origin)
         for session in self._sessions:
             for id, pending in list(session.pending_client_requests.items()):
@@ -206,7 +206,7 @@ def roots(folder: str) -> bytes:
 
 def _relay_response(origin: ChildRequest, message: RpcMessage) -> None:
     """The host's answer, under the id the child gave its question."""
-    error = jsonrpc.error_in(message)
+    error = jsonrpc.get_error(message)
     if error is None:
         origin.answer(message.result)  # type: ignore[arg-type]  # there is one, where there is no error
     else:

@@ -30,8 +30,8 @@ def _completed_prompt(members: dict[str, Raw]) -> str | None:
     """The prompt that a completion is for; None where it is for something else."""
     ref = decode(members["ref"], type=dict[str, Raw]) if "ref" in members else {}
     return (
-        (message_meta.text_of(ref.get("name")) or "")
-        if message_meta.text_of(ref.get("type")) == PROMPT_REF
+        (message_meta.decode_text(ref.get("name")) or "")
+        if message_meta.decode_text(ref.get("type")) == PROMPT_REF
         else None
     )
 
@@ -39,7 +39,7 @@ def _completed_prompt(members: dict[str, Raw]) -> str | None:
 PROMPT_REF = "ref/prompt"
 # Requests about a prompt, and which one it is.
 PROMPT_NAME: dict[str, Callable[[dict[str, Raw]], str | None]] = {
-    "prompts/get": lambda members: message_meta.text_of(members.get("name")) or "",
+    "prompts/get": lambda members: message_meta.decode_text(members.get("name")) or "",
     "completion/complete": _completed_prompt,
 }
 
@@ -78,7 +78,7 @@ class ForwardedRequest(HostRequest):
 
     def on_ready(self, child: Child) -> None:
         """The child is ready; a state that we did not give is its own, if it is one that gives any."""
-        if self.modern and not child.modern and "requestState" in self.members:
+        if self.is_stateless and not child.is_stateless and "requestState" in self.members:
             told = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
             self.finish_with_error(jsonrpc.encode(told))
         elif child.inventory.governed and self.method in PROMPT_NAME:
@@ -111,7 +111,7 @@ class ForwardedRequest(HostRequest):
         if self.method in PROMPT_NAME:
             prompt = PROMPT_NAME[self.method](self.members)
             return child.inventory.prompt_blocked_reason(prompt) if prompt is not None else None
-        name = message_meta.text_of(self.members.get("name")) if self.method == "tools/call" else None
+        name = message_meta.decode_text(self.members.get("name")) if self.method == "tools/call" else None
         if name is None or name in child.inventory.tools:
             return None
         told = f"Child '{child.name}' has no tool '{name}' that was locked."
@@ -124,7 +124,7 @@ class ForwardedRequest(HostRequest):
         """The same request, with what describes this hop."""
         members = self.members
         extra: bytes = getattr(self, "extra_params", b"")
-        if extra or (self.modern and not child.modern):
+        if extra or (self.is_stateless and not child.is_stateless):
             members = {name: value for name, value in members.items() if name not in RETRY_MEMBERS}
         if self.runs_as_task:
             members = {**members, "task": Raw(b"{}")}
@@ -139,19 +139,21 @@ class ForwardedRequest(HostRequest):
     def fingerprint(self) -> bytes:
         """What must be the same when a modern host comes back with input."""
         kept = {name: value for name, value in self.members.items() if name not in RETRY_MEMBERS}
-        return jsonrpc.encode((self.method, self.child.name)) + jsonrpc.canonical(jsonrpc.encode(kept))
+        return jsonrpc.encode((self.method, self.child.name)) + jsonrpc.canonicalize(jsonrpc.encode(kept))
 
     def answered(self, answer: RpcMessage) -> None:
         """The child's answer, as it came."""
-        error = jsonrpc.error_in(answer)
+        error = jsonrpc.get_error(answer)
         if error is None:
             result: Raw = answer.result  # type: ignore[assignment]  # there is one, where there is no error
             if self.rewrite is not None:
                 result = Raw(self.rewrite(result))
             self.handle_result(result)
         elif not self.relist_and_retry(error) and not self.answer_host_error(error):
-            native = self.child.modern is self.modern
-            told = message_meta.error_for(error, modern=self.modern, native=native, uri=self._uri())
+            native = self.child.is_stateless is self.is_stateless
+            told = message_meta.translate_error(
+                error, stateless=self.is_stateless, same_family=native, uri=self._uri()
+            )
             self.finish_with_error(self.child.redact_body(told))
 
     def on_failed(self, problem: Failure) -> None:
@@ -166,10 +168,10 @@ class ForwardedRequest(HostRequest):
     def runs_as_task(self) -> bool:
         """Whether it is a tool that only runs as a task, for a host that knows no such tasks."""
         only = self.child.inventory.task_only_tools
-        if self.method != "tools/call" or not self.modern or not only:
+        if self.method != "tools/call" or not self.is_stateless or not only:
             return False
-        return message_meta.text_of(self.members.get("name")) in only
+        return message_meta.decode_text(self.members.get("name")) in only
 
     def _uri(self) -> str:
         """The resource it is about, as the host calls it."""
-        return message_meta.text_of(self.inbound.members.get("uri")) or ""
+        return message_meta.decode_text(self.inbound.members.get("uri")) or ""

@@ -37,7 +37,7 @@ from switchboard_mcp.gateway.suites.suite_tools import Suite
 from switchboard_mcp.gateway.suites.views import View
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
-from switchboard_mcp.protocol.framing import Noise, Oversized
+from switchboard_mcp.protocol.framing import NonMessage, Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.protocol.message_meta import Meta
 from switchboard_mcp.suites.suite_arguments import normalize
@@ -190,7 +190,7 @@ class Gateway:
     def receive(self, session: Session, channel: ReplyChannel, data: bytes) -> None:
         """One message of a host; `channel` is where the answer goes."""
         if not data.isascii():
-            data = jsonrpc.clean_text(data)
+            data = jsonrpc.replace_invalid_utf8(data)
         try:
             call = _decode_plain(data)
         except (msgspec.DecodeError, RecursionError):
@@ -288,13 +288,17 @@ class Gateway:
         inbound.members = members = _decode_object(inbound.params)
         if "_meta" in members and bytes(members["_meta"]) != NULL:
             inbound.meta = _decode_meta(members["_meta"])
-        problem = message_meta.check(inbound.meta) if inbound.modern and inbound.meta is not UNSET else None
+        problem = (
+            message_meta.validate(inbound.meta)
+            if inbound.is_stateless and inbound.meta is not UNSET
+            else None
+        )
         known = methods.METHODS.get(inbound.method)
         if problem is not None:
             inbound.refuse(problem.code, problem.message, problem.data)
         elif known is None:
             methods.forward_unknown(self, inbound)
-        elif not (known.modern if inbound.modern else known.legacy):
+        elif not (known.stateless if inbound.is_stateless else known.legacy):
             inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method}")
         else:
             known.serve(self, inbound)
@@ -330,22 +334,22 @@ class Gateway:
     ) -> None:
         """Tell a child that runs, unless it is of the era in which a host tells nothing."""
         for child in suite.child.processes(session.home):
-            if child.peer is not None and not child.modern:
+            if child.peer is not None and not child.is_stateless:
                 child.peer.notify(method, None if params is UNSET else bytes(params))
 
     def _receive_malformed(
         self, session: Session, channel: ReplyChannel, data: bytes, problem: Malformed
     ) -> None:
-        if data[:1] == b"[" and versions.has_batches(session.version):
+        if data[:1] == b"[" and versions.allows_batches(session.version):
             members = jsonrpc.split_batch(data)
             if not isinstance(members, Malformed):
                 for member in members:
                     self.receive(session, channel, member)
                 return
-        code, word = (INVALID_REQUEST, "Invalid request") if problem.parsed else (PARSE_ERROR, "Parse error")
+        code, word = (INVALID_REQUEST, "Invalid request") if problem.is_json else (PARSE_ERROR, "Parse error")
         session.refuse(channel, problem.id, code, f"{word}: {problem.reason}")
 
-    def _on_invalid(self, session: Session, channel: ReplyChannel, piece: Noise | Oversized) -> None:
+    def _on_invalid(self, session: Session, channel: ReplyChannel, piece: NonMessage | Oversized) -> None:
         if isinstance(piece, Oversized):
             id = jsonrpc.find_id(piece.head, piece.tail)
             text = f"The message is too large: {piece.size:,} bytes."
@@ -366,4 +370,4 @@ def _is_simple(params: PlainParams) -> bool:
     if params.request_state is not UNSET:
         return False
     meta = params.meta
-    return meta is UNSET or message_meta.VERSION not in meta or message_meta.check(meta) is None
+    return meta is UNSET or message_meta.VERSION not in meta or message_meta.validate(meta) is None

@@ -54,8 +54,8 @@ class IncomingRequest(HostContext):
 
     def answer(self, result: bytes, *, cacheable: bool = False) -> None:
         """Answer with a result."""
-        if self.modern:
-            result = message_meta.to_modern(result, cacheable=cacheable)
+        if self.is_stateless:
+            result = message_meta.to_stateless_result(result, cacheable=cacheable)
         self.channel.answer(jsonrpc.result(self.id, result))
 
     def refuse(self, code: int, message: str, data: Raw | UnsetType = UNSET) -> None:

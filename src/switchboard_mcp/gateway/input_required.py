@@ -47,10 +47,15 @@ class InputRound:
                 )
             )
             return
-        asked = {key: client_requests.read_question(raw) for key, raw in self._result.input_requests.items()}
+        asked = {
+            key: client_requests.decode_client_request(raw)
+            for key, raw in self._result.input_requests.items()
+        }
         for client_request in asked.values():
             if (
-                client_requests.lacking(request.capabilities, client_request.method, client_request.params)
+                client_requests.missing_capability(
+                    request.capabilities, client_request.method, client_request.params
+                )
                 is not None
             ):
                 self._fail(f"it cannot be asked {client_request.method}")
@@ -63,7 +68,9 @@ class InputRound:
 
     def _ask(self, key: str, client_request: ClientRequest) -> None:
         request = self._request
-        params = client_requests.pushed(client_request, f"{request.host_id.decode()}-{request.rounds}-{key}")
+        params = client_requests.to_legacy_params(
+            client_request, f"{request.host_id.decode()}-{request.rounds}-{key}"
+        )
         request.session.broker.send(
             request.session, request, client_request.method, params, partial(self._on_response, key)
         )
@@ -71,7 +78,7 @@ class InputRound:
     def _on_response(self, key: str, message: RpcMessage) -> None:
         if self._finished:
             return
-        error = jsonrpc.error_in(message)
+        error = jsonrpc.get_error(message)
         if error is not None:
             self._fail(jsonrpc.parse_error(error).message or "no reason given")
             return
@@ -110,7 +117,7 @@ class RetryWaiter(DelegatedWaiter):
         self.extra_params = extra_params
 
     @property
-    def modern(self) -> bool:
+    def is_stateless(self) -> bool:
         """Only a child of that era is called again."""
         return True
 

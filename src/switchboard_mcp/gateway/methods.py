@@ -71,7 +71,7 @@ def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
     """The handshake: version, capabilities, and how suites are used."""
     params = _decode_initialize(inbound.params)
     session = inbound.session
-    session.version = versions.answer_host(params.protocol_version or "")
+    session.version = versions.negotiate_legacy(params.protocol_version or "")
     if params.capabilities is not UNSET and message_meta.is_object(params.capabilities):
         session.capabilities = bytes(params.capabilities)
 
@@ -80,7 +80,7 @@ def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
         listing = session.view.tool_list
         told = {
             "protocolVersion": session.version,
-            "capabilities": listing.capabilities(modern=False),
+            "capabilities": listing.capabilities(stateless=False),
             "serverInfo": IDENTITY,
             "instructions": listing.instructions(),
         }
@@ -96,8 +96,8 @@ def discover(gateway: Gateway, inbound: IncomingRequest) -> None:
     def answer() -> None:
         listing = inbound.session.view.tool_list
         told = {
-            "supportedVersions": list(versions.MODERN_VERSIONS),
-            "capabilities": listing.capabilities(modern=True),
+            "supportedVersions": list(versions.STATELESS_VERSIONS),
+            "capabilities": listing.capabilities(stateless=True),
             "instructions": listing.instructions(),
             "_meta": {message_meta.SERVER: IDENTITY},
         }
@@ -127,7 +127,7 @@ def list_tools(gateway: Gateway, inbound: IncomingRequest) -> None:
     """One tool per suite, and the tools of children shown directly."""
 
     def answer() -> None:
-        inbound.answer(inbound.session.view.tool_list.tools(modern=inbound.modern), cacheable=True)
+        inbound.answer(inbound.session.view.tool_list.tools(stateless=inbound.is_stateless), cacheable=True)
         gateway.notify_first_response()
 
     when_tools_known(gateway, inbound, "tools/list", answer)
@@ -225,7 +225,7 @@ def _resolve_resource(gateway: Gateway, inbound: IncomingRequest) -> ResolvedNam
     uri = inbound.text("uri")
     match = prompts_resources.find_resource(inbound.session.view.suites.values(), uri)
     if match is None:
-        code = INVALID_PARAMS if inbound.modern else message_meta.RESOURCE_NOT_FOUND
+        code = INVALID_PARAMS if inbound.is_stateless else message_meta.RESOURCE_NOT_FOUND
         inbound.refuse(code, f"Unknown resource '{uri}'.", Raw(jsonrpc.encode({"uri": uri})))
     return match
 
@@ -258,16 +258,16 @@ def forward_unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
     only = inbound.session.view.tool_list.only_direct()
     if only is not None and only.child.inventory.governed and not method.startswith("tasks/"):
         only = None
-    if only is None or (method.startswith("tasks/") and inbound.modern is not _is_modern(only)):
+    if only is None or (method.startswith("tasks/") and inbound.is_stateless is not _is_stateless(only)):
         inbound.refuse(METHOD_NOT_FOUND, f"Method not match: {method}")
     else:
         ForwardedRequest(inbound, only, method, inbound.members).begin()
 
 
-def _is_modern(suite: ChildSuite) -> bool:
+def _is_stateless(suite: ChildSuite) -> bool:
     """Whether a child speaks the era without handshakes, as far as is known."""
     knowledge = suite.child.snapshot
-    return knowledge is not None and versions.is_modern(knowledge.protocol)
+    return knowledge is not None and versions.is_stateless(knowledge.protocol)
 
 
 def _forward(
@@ -297,14 +297,14 @@ class Method(Struct, frozen=True):
 
     serve: Callable[[Gateway, IncomingRequest], None]
     legacy: bool = True
-    modern: bool = True
+    stateless: bool = True
 
 
 METHODS: dict[str, Method] = {
-    "initialize": Method(initialize, modern=False),
+    "initialize": Method(initialize, stateless=False),
     "server/discover": Method(discover, legacy=False),
-    "ping": Method(ping, modern=False),
-    "logging/setLevel": Method(set_level, modern=False),
+    "ping": Method(ping, stateless=False),
+    "logging/setLevel": Method(set_level, stateless=False),
     "tools/list": Method(list_tools),
     "tools/call": Method(call_tool),
     "prompts/list": Method(list_items),
@@ -312,8 +312,8 @@ METHODS: dict[str, Method] = {
     "resources/list": Method(list_items),
     "resources/templates/list": Method(list_items),
     "resources/read": Method(read_resource),
-    "resources/subscribe": Method(subscribe, modern=False),
-    "resources/unsubscribe": Method(unsubscribe, modern=False),
+    "resources/subscribe": Method(subscribe, stateless=False),
+    "resources/unsubscribe": Method(unsubscribe, stateless=False),
     "completion/complete": Method(complete),
     "subscriptions/listen": Method(listen, legacy=False),
 }

@@ -89,7 +89,7 @@ class NotificationRouter:
             self._relay(owner_of(child, peer, self._sessions), method, params)
 
     def _relay(self, owner: MessageOwner | None, method: str, params: Raw | msgspec.UnsetType) -> None:
-        modern = owner is not None and owner.request is not None and owner.request.modern
+        modern = owner is not None and owner.request is not None and owner.request.is_stateless
         channel = owner.channel if owner is not None else None
         if channel is not None and not (modern and method in LEGACY_ONLY):
             channel.send(jsonrpc.notification(method, None if params is UNSET else params))
@@ -101,16 +101,16 @@ class NotificationRouter:
             return
         if not self._is_direct(child.name):
             members = _decode_object(params)
-            logger = message_meta.text_of(members.get("logger"))
+            logger = message_meta.decode_text(members.get("logger"))
             members["logger"] = Raw(jsonrpc.encode(f"{child.name}/{logger}" if logger else child.name))
             params = Raw(jsonrpc.encode(members))
         channel.send(jsonrpc.notification("notifications/message", params))
 
     def _log_channel(self, owner: MessageOwner, peer: Peer, level: str) -> ReplyChannel | None:
         """Where a log message goes: a modern host has it with a request that asked for such, or not at all."""
-        if owner.request is None or not owner.request.modern:
+        if owner.request is None or not owner.request.is_stateless:
             return owner.channel if meets_level(level, owner.session.log_level) else None
-        related = getattr(peer.link, "related", b"")
+        related = getattr(peer.transport, "related", b"")
         for request in (owner.request,) if related else reversed(list(requests_in_flight(peer))):
             minimum = request.log_level if request.session is owner.session and request.is_awaited else ""
             if minimum and meets_level(level, minimum):
@@ -120,7 +120,7 @@ class NotificationRouter:
     def _notify_subscribers(self, child: Child, params: Raw) -> bool:
         """Tell whoever follows a resource that it has changed; False where nobody does."""
         members = _decode_object(params)
-        updated = message_meta.text_of(members.get("uri"))
+        updated = message_meta.decode_text(members.get("uri"))
         if updated is None:
             return False
         delivered = False
@@ -161,6 +161,6 @@ def _without_subscription_meta(members: dict[str, Raw]) -> dict[str, Raw]:
     meta = members.get("_meta")
     if meta is None or not message_meta.is_object(meta):
         return members
-    kept = message_meta.without_protocol(_decode_object(meta))
+    kept = message_meta.strip_protocol_keys(_decode_object(meta))
     rest = {name: value for name, value in members.items() if name != "_meta"}
     return {**rest, "_meta": Raw(jsonrpc.encode(kept))} if kept else rest

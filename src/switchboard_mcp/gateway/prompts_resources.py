@@ -63,7 +63,7 @@ def build_list(suites: Iterable[ChildSuite], kind: ListKind, extra: dict[str, Ra
         governed = suite.child.inventory.governed
         for raw in suite.child.inventory.listed(kind.method):
             entry = _decode_or_empty(sanitize.clean_tool(raw) if governed else raw)
-            own = message_meta.text_of(entry.get(kind.key))
+            own = message_meta.decode_text(entry.get(kind.key))
             if own is None or not suite.access.permits(own):
                 continue
             name = display_name(suite, kind, own, taken)
@@ -144,7 +144,7 @@ def rename_contents(suite: ChildSuite, requested: str, own: str, result: Raw) ->
     contents: list[object] = []
     for raw in msgspec.json.decode(members["contents"], type=list[Raw]):
         content = _decode_or_empty(raw)
-        uri = message_meta.text_of(content.get("uri"))
+        uri = message_meta.decode_text(content.get("uri"))
         if uri is not None:
             content["uri"] = Raw(jsonrpc.encode(requested if uri == own else resource_prefix(suite) + uri))
         contents.append(content or raw)

@@ -31,7 +31,7 @@ from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.notifications import TOOLS_CHANGED, send_list_changed
 from switchboard_mcp.gateway.session import Session, SubscribedResource
 from switchboard_mcp.gateway.suites.views import View
-from switchboard_mcp.system.file_watch import FileWatch
+from switchboard_mcp.system.file_watch import FileWatcher
 
 # What can be another from one moment to the next; the rest counts from the next start on.
 RELOADABLE = frozenset(
@@ -71,7 +71,7 @@ class Reloader:
         self._restart_only: list[str] = []
         self._redacted_args = _redacted_args(runtime.workspace.config)
         self._watched: dict[str, frozenset[str]] = {}
-        self._watch = FileWatch(runtime.services.loop, self._changed.set)
+        self._watch = FileWatcher(runtime.services.loop, self._changed.set)
 
     async def run(self) -> None:
         """Until cancelled. The first look finds what has changed since the start."""
@@ -112,7 +112,7 @@ class Reloader:
         environ = self.runtime.services.environ
         found = await asyncio.to_thread(watched_files, workspace, self._config_file, environ)
         before, self._watched = self._watched, found
-        self._watch.look_at(found)
+        self._watch.watch(found)
         return before != found
 
     def _warn_restart_needed(self, fresh: Workspace) -> None:
@@ -239,8 +239,10 @@ def migrate_sessions(gateway: Gateway, changed: frozenset[str]) -> None:
 def _changed_lists(old: View, new: View, changed: frozenset[str]) -> list[str]:
     """Which lists are others now. One that is not known yet may be another too."""
     visible = any(old.shows(child) or new.shows(child) for child in changed)
-    modern = (False, True)
-    differs = any(old.tool_list.tools(modern=era) != new.tool_list.tools(modern=era) for era in modern)
+    families = (False, True)
+    differs = any(
+        old.tool_list.tools(stateless=each) != new.tool_list.tools(stateless=each) for each in families
+    )
     notifications = [TOOLS_CHANGED] if visible or differs else []
     for notification, methods in LISTS.items():
         if any(_list_result(old, method) != _list_result(new, method) for method in methods):

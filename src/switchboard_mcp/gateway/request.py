@@ -87,8 +87,8 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     @property
     def log_level(self) -> str:
         """From which level on the host wants log messages; empty where a modern host wants none."""
-        if self.modern and self.meta is not UNSET:
-            return message_meta.text_of(self.meta.get(message_meta.LEVEL)) or ""
+        if self.is_stateless and self.meta is not UNSET:
+            return message_meta.decode_text(self.meta.get(message_meta.LEVEL)) or ""
         return self.session.log_level
 
     @property
@@ -112,15 +112,15 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
 
     def meta_for_child(self, child: Child, id: bytes) -> bytes | None:
         """`_meta` for the hop to the child."""
-        if not child.modern:
-            if self.modern and self.log_level:
+        if not child.is_stateless:
+            if self.is_stateless and self.log_level:
                 child.lower_log_level(self.log_level)
-            return message_meta.for_child(self.meta, id, modern=False)
-        capabilities = client_requests.declared_to_modern(
-            self.capabilities, native=self.modern, direct=self.suite.direct
+            return message_meta.child_meta(self.meta, id, stateless=False)
+        capabilities = client_requests.capabilities_for_stateless(
+            self.capabilities, native=self.is_stateless, direct=self.suite.direct
         )
-        return message_meta.for_child(
-            self.meta, id, modern=True, capabilities=capabilities, level=self.log_level
+        return message_meta.child_meta(
+            self.meta, id, stateless=True, capabilities=capabilities, level=self.log_level
         )
 
     def build(self, child: Child, id: bytes) -> bytes:
@@ -136,7 +136,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         self.id, self.message, self.timeout = id, message, timeout_s or child.timeout_s
         child.last_session = self.session
         peer = child.peer
-        if peer is None or peer.link.backlog > MAX_BACKLOG:
+        if peer is None or peer.transport.write_buffer_size > MAX_BACKLOG:
             self.on_failed(child.unavailable_reason())
         else:
             peer.send(self)
@@ -144,7 +144,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     def extend_deadline(self, seconds: float) -> None:
         """Give the child so much time from now on."""
         if self.child.peer is not None:
-            self.child.peer.allow(self, seconds)
+            self.child.peer.reset_deadline(self, seconds)
 
     def add_missing_capability(self, capability: Capability) -> None:
         """The child wanted to ask what this host cannot be asked."""
@@ -156,17 +156,17 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
 
     def handle_result(self, result: Raw) -> None:
         """The result of a child that needs a closer look, for a host of either era."""
-        if not self.child.modern:
+        if not self.child.is_stateless:
             if not self.runs_as_task or not await_task(self, result):
                 self.finish(result)
             return
-        if self.modern:
+        if self.is_stateless:
             self.finish(result)
             return
         kind = message_meta.result_type(result)
         if kind == "complete":
-            self.finish(message_meta.to_legacy(result))
-        elif kind == "input_required" and (asked := message_meta.input_required(result)) is not None:
+            self.finish(message_meta.to_legacy_result(result))
+        elif kind == "input_required" and (asked := message_meta.parse_input_required(result)) is not None:
             InputRound(self, asked).begin()
         else:
             name = self.child.name
@@ -176,7 +176,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
 
     def relist_and_retry(self, error: Raw) -> bool:
         """Whether a child finds that headers do not repeat what its tools want now: list them and call again, once."""
-        if not self.child.modern or jsonrpc.parse_error(error).code != versions.HEADER_MISMATCH:
+        if not self.child.is_stateless or jsonrpc.parse_error(error).code != versions.HEADER_MISMATCH:
             return False
         if getattr(self, "relisted", False):
             return False
@@ -186,19 +186,21 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
 
     def answer_host_error(self, error: Raw) -> bool:
         """Answer the host of an error that is about the host itself; False where it is about something else."""
-        if not self.modern:
+        if not self.is_stateless:
             return False
         told = jsonrpc.parse_error(error)
         missing: Capability | None = getattr(self, "missing_capabilities", None)
-        if missing is None and told.code == URL_ELICITATION_REQUIRED and not self.child.modern:
-            wanted = client_requests.wanted_urls(told.data)
+        if missing is None and told.code == URL_ELICITATION_REQUIRED and not self.child.is_stateless:
+            wanted = client_requests.url_input_requests(told.data)
             missing = (
-                client_requests.lacking(self.capabilities, "elicitation/create", URL_MODE) if wanted else None
+                client_requests.missing_capability(self.capabilities, "elicitation/create", URL_MODE)
+                if wanted
+                else None
             )
             if wanted and missing is None and self.is_awaited:
                 return self.session.broker.suspended.request_urls(self, wanted)
-        elif missing is None and told.code == versions.MISSING_CAPABILITY and self.child.modern:
-            missing = client_requests.really_lacking(self.capabilities, told.data)
+        elif missing is None and told.code == versions.MISSING_CAPABILITY and self.child.is_stateless:
+            missing = client_requests.undeclared_capabilities(self.capabilities, told.data)
         if missing is not None:
             self.finish_with_error(_missing_capability_error(missing))
         return missing is not None
@@ -206,8 +208,10 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     def finish(self, result: Raw | bytes) -> None:
         """Answer the host with a result, unless it has cancelled."""
         if self.meta is not UNSET and message_meta.VERSION in self.meta:
-            native = self.child.modern
-            result = message_meta.to_modern(bytes(result), cacheable=self.cacheable, native=native)
+            native = self.child.is_stateless
+            result = message_meta.to_stateless_result(
+                bytes(result), cacheable=self.cacheable, from_stateless=native
+            )
         under_way, host_id = self.session.in_flight, self.host_id
         current = under_way.pop(host_id, None)
         if current is self:

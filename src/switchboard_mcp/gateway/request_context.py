@@ -19,14 +19,14 @@ class HostContext:
     meta: Meta | UnsetType
 
     @property
-    def modern(self) -> bool:
+    def is_stateless(self) -> bool:
         """Whether the host speaks the era without handshakes."""
-        return message_meta.is_modern(self.meta)
+        return message_meta.is_stateless(self.meta)
 
     @property
     def capabilities(self) -> bytes:
         """What the host can do for a child that asks."""
-        return message_meta.capabilities(self.meta, self.session.capabilities)
+        return message_meta.client_capabilities(self.meta, self.session.capabilities)
 
     @property
     def owner(self) -> object:
@@ -43,9 +43,9 @@ class DelegatedWaiter(ReadyWaiter):
         self._sender = sender
 
     @property
-    def modern(self) -> bool:
+    def is_stateless(self) -> bool:
         """The era of the host."""
-        return self._sender.modern
+        return self._sender.is_stateless
 
     @property
     def capabilities(self) -> bytes:

@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from switchboard_mcp.children.waiter import EphemeralOwner
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.message_meta import LEVELS
-from switchboard_mcp.protocol.versions import LATEST_HANDSHAKE
+from switchboard_mcp.protocol.versions import LATEST_LEGACY
 from switchboard_mcp.transport.base import MessageTransport
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Session:
         self.view = view
         self.principal = principal
         self.ephemeral = ephemeral
-        self.version = LATEST_HANDSHAKE
+        self.version = LATEST_LEGACY
         self.initialized = False
         self.capabilities = b"{}"
         self.log_level = ""

@@ -118,14 +118,14 @@ class SubscribeRequest(ForwardedRequest):
     def on_ready(self, child: Child) -> None:
         """A modern child is followed by listening to it, any other is asked."""
         self.resource = SubscribedResource(child, self.resource.uri)
-        if child.modern:
+        if child.is_stateless:
             child.subscriptions.follow(self.resource.uri, self._on_subscribed)
         else:
             super().on_ready(child)
 
     def answered(self, answer: RpcMessage) -> None:
         """Where the child agrees, it is followed."""
-        if jsonrpc.error_in(answer) is None and self.is_awaited and self._record():
+        if jsonrpc.get_error(answer) is None and self.is_awaited and self._record():
             self.child.subscriptions.follow(self.resource.uri, asked=True)
         super().answered(answer)
 

@@ -109,7 +109,7 @@ class SuspendedRequests:
             return
         suspended.count += 1
         suspended.pending[f"q{suspended.count}"] = PendingInput(
-            origin, client_requests.embedded(method, params)
+            origin, client_requests.to_input_request(method, params)
         )
         self._by_origin[origin] = suspended
         request.extend_deadline(SUSPEND_TIMEOUT_S * 2)
@@ -131,9 +131,9 @@ class SuspendedRequests:
         input: Raw | UnsetType,
     ) -> ResumeResult:
         """A modern host may bring a state, and input with it."""
-        if request_state is UNSET or not inbound.modern:
+        if request_state is UNSET or not inbound.is_stateless:
             return ResumeResult.FOREIGN
-        state = message_meta.text_of(request_state)
+        state = message_meta.decode_text(request_state)
         if state is None:
             raise msgspec.ValidationError("`requestState` must be the text that was request_state")
         responses = {} if input is UNSET else _decode_object(input)
@@ -235,7 +235,9 @@ class SuspendedRequests:
         request = suspended.request
         del request.session.in_flight[request.host_id]
         request.channel.answer(
-            jsonrpc.result(request.host_id, message_meta.ask_for_input(input_requests, suspended.state))
+            jsonrpc.result(
+                request.host_id, message_meta.input_required_result(input_requests, suspended.state)
+            )
         )
 
     def _release(self, suspended: SuspendedRequest) -> None:

@@ -31,7 +31,7 @@ from switchboard_mcp.inprocess.server_app import (
     ToolTable,
 )
 from switchboard_mcp.protocol import jsonrpc, message_meta
-from switchboard_mcp.protocol.framing import Noise, Oversized
+from switchboard_mcp.protocol.framing import NonMessage, Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.transport.base import MessageTransport
 from switchboard_mcp.transport.rpc import Cancelled, Peer, PendingRequest
@@ -76,17 +76,17 @@ class InProcessServer:
 
     async def open(self, caller: ClientIdentity) -> None:
         """Begin to listen."""
-        self._sitting = await self._menu.program.sit(self, caller)
+        self._sitting = await self._menu.app.open_session(self, caller)
         self._peer.start()
 
-    def updated(self, uri: str) -> None:
+    def resource_updated(self, uri: str) -> None:
         """A resource has changed: tell the client if it follows it."""
         if uri in self._followed:
             self._peer.notify(UPDATED, jsonrpc.encode({"uri": uri}))
 
-    def say(self, level: str, text: str) -> None:
+    def log_message(self, level: str, text: str) -> None:
         """A log message for the client."""
-        told = {"level": level, "logger": self._menu.program.name, "data": text}
+        told = {"level": level, "logger": self._menu.app.name, "data": text}
         self._peer.notify("notifications/message", jsonrpc.encode(told))
 
     async def close(self) -> None:
@@ -95,16 +95,16 @@ class InProcessServer:
             self._over = True
             for task in list(self._working.values()):
                 task.cancel()
-            self._peer.link.close()
-            await self._sitting.leave()
+            self._peer.transport.close()
+            await self._sitting.close()
 
-    def requested(self, message: RpcMessage) -> None:
+    def request_received(self, message: RpcMessage) -> None:
         """The client asks."""
         assert message.id is not UNSET
         id, method = bytes(message.id), str(message.method)
-        fixed = self._menu.fixed.get(method)
+        fixed = self._menu.static_results.get(method)
         if fixed is not None:
-            self._peer.link.send(jsonrpc.result(id, fixed))
+            self._peer.transport.send(jsonrpc.result(id, fixed))
             return
         serve = SERVED.get(method)
         params = message.params if message.params is not UNSET else Raw(b"{}")
@@ -117,14 +117,14 @@ class InProcessServer:
             self._refuse(id, INVALID_PARAMS, f"{method}: {problem}")
             return
         if work is not None:
-            self.do(id, method, work)
+            self.run(id, method, work)
 
-    def do(self, id: bytes, method: str, work: Coroutine[Any, Any, bytes]) -> None:
+    def run(self, id: bytes, method: str, work: Coroutine[Any, Any, bytes]) -> None:
         """Answer a request with what comes of a piece of work."""
         task = self._working[id] = self._start_task(self._contained(id, method, work))
         task.add_done_callback(lambda _task: self._working.pop(id, None))
 
-    def notified(self, message: RpcMessage) -> None:
+    def notification_received(self, message: RpcMessage) -> None:
         """The client tells; only of a request that it no longer wants."""
         if message.method == "notifications/cancelled" and message.params is not UNSET:
             wanted = _decode_cancelled(message.params).request_id
@@ -132,17 +132,17 @@ class InProcessServer:
             if task is not None:
                 task.cancel()
 
-    def babbled(self, noise: Noise | Oversized | Malformed) -> None:
+    def invalid_received(self, noise: NonMessage | Oversized | Malformed) -> None:
         """Nobody sends such here."""
 
-    def link_closed(self) -> None:
+    def connection_lost(self) -> None:
         """The client has gone."""
         self._start_task(self.close())
 
-    def too_large(self, call: PendingRequest, size: int) -> None:
+    def response_too_large(self, call: PendingRequest, size: int) -> None:
         """We ask nothing."""
 
-    def unreadable(self, call: PendingRequest, reason: str) -> None:
+    def response_unreadable(self, call: PendingRequest, reason: str) -> None:
         """We ask nothing."""
 
     def call_tool(self, id: bytes, params: Raw) -> Coroutine[Any, Any, bytes] | None:
@@ -154,10 +154,10 @@ class InProcessServer:
             return None
         written = asked.arguments if asked.arguments is not UNSET else Raw(b"{}")
         try:
-            arguments = msgspec.json.decode(written, type=tool.takes)
+            arguments = msgspec.json.decode(written, type=tool.args_type)
         except msgspec.DecodeError as problem:
             told = failure("arguments_invalid", f"{tool.name}: {problem}.", schema=tool.schema)
-            self._peer.link.send(jsonrpc.result(id, tool_result(told)))
+            self._peer.transport.send(jsonrpc.result(id, tool_result(told)))
             return None
         request = ToolRequest(self._peer.notify, asked.meta.get("progressToken", UNSET))
         return self._use(tool, arguments, request)
@@ -176,12 +176,12 @@ class InProcessServer:
 
     def _follow(self, id: bytes, uris: frozenset[str]) -> None:
         self._followed = uris
-        self._sitting.followed(uris)
-        self._peer.link.send(jsonrpc.result(id, b"{}"))
+        self._sitting.subscriptions_changed(uris)
+        self._peer.transport.send(jsonrpc.result(id, b"{}"))
 
     async def _use(self, tool: ToolSpec, arguments: Struct, request: ToolRequest) -> bytes:
         try:
-            outcome = await tool.serve(self._sitting, arguments, request)
+            outcome = await tool.handler(self._sitting, arguments, request)
         except SwitchboardError as problem:
             outcome = problem.failure
         except Exception as problem:  # noqa: BLE001 - the client gets an answer, without our internals
@@ -222,10 +222,10 @@ class InProcessServer:
         except Exception as problem:  # noqa: BLE001 - as above
             self._wrong(method, problem)
             answer = jsonrpc.error_body(id, rpc_error(failure("internal", f"{method} went wrong.")))
-        self._peer.link.send(answer)
+        self._peer.transport.send(answer)
 
     def _refuse(self, id: bytes, code: int, message: str) -> None:
-        self._peer.link.send(jsonrpc.error(id, code, message))
+        self._peer.transport.send(jsonrpc.error(id, code, message))
 
 
 class _Refused(Exception):  # noqa: N818 - it never leaves this module

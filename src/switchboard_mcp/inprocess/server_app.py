@@ -43,17 +43,17 @@ class ClientSession(Protocol):
         """What a resource holds, or why it cannot be read; None where there is no such resource."""
         return None
 
-    def followed(self, uris: frozenset[str]) -> None:
+    def subscriptions_changed(self, uris: frozenset[str]) -> None:
         """The client wants to hear of changes of these from now on, and of no others."""
         return
 
-    async def leave(self) -> None:
+    async def close(self) -> None:
         """The client has gone."""
         return
 
 
 # Sitting and arguments are of the program's and the tool's own types.
-Serve = Callable[[Any, Any, ToolRequest], Awaitable[object]]
+ToolHandler = Callable[[Any, Any, ToolRequest], Awaitable[object]]
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):
@@ -61,8 +61,8 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
 
     name: str
     description: str
-    takes: type[Struct]
-    serve: Serve
+    args_type: type[Struct]
+    handler: ToolHandler
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
@@ -70,8 +70,8 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     @property
     def schema(self) -> Raw:
         """The JSON Schema of its arguments."""
-        _, shapes = msgspec.json.schema_components([self.takes], ref_template=_REF)
-        own = shapes.pop(self.takes.__name__)
+        _, shapes = msgspec.json.schema_components([self.args_type], ref_template=_REF)
+        own = shapes.pop(self.args_type.__name__)
         needed = own.get("required", [])
         properties = {name: own["properties"][name] for name in (*needed, *own["properties"])}
         plain: dict[str, Any] = {"type": "object", "properties": properties}
@@ -82,7 +82,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
         return Raw(jsonrpc.encode({**plain, "$defs": shapes} if shapes else plain))
 
     @property
-    def listed(self) -> Raw:
+    def definition(self) -> Raw:
         """As `tools/list` shows it."""
         hints = {"readOnlyHint": self.read_only, "openWorldHint": False}
         if not self.read_only:
@@ -109,10 +109,10 @@ class Resource(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
 class Notifier(Protocol):
     """How a program tells a client what it did not ask for."""
 
-    def updated(self, uri: str) -> None:
+    def resource_updated(self, uri: str) -> None:
         """A resource has changed: tell the client if it follows it."""
 
-    def say(self, level: str, text: str) -> None:
+    def log_message(self, level: str, text: str) -> None:
         """A log message for the client."""
 
 
@@ -120,7 +120,7 @@ class ClientIdentity(Struct, frozen=True):
     """Who a client is, as far as its connection says: a name, and whether all that comes over it is of one client."""
 
     principal: str = ""
-    one: bool = True
+    is_single_client: bool = True
 
 
 class ServerApp(Protocol):
@@ -142,33 +142,33 @@ class ServerApp(Protocol):
     def resources(self) -> Sequence[Resource]:
         """Its resources and templates."""
 
-    async def sit(self, voice: Notifier, caller: ClientIdentity) -> ClientSession:
+    async def open_session(self, notifier: Notifier, client: ClientIdentity) -> ClientSession:
         """One more client."""
 
 
 class ToolTable:
     """What a program offers, written once for all its clients."""
 
-    def __init__(self, program: ServerApp, version: str) -> None:
-        self.program = program
-        self.tools = {tool.name: tool for tool in program.tools}
-        self.listed = [tool.listed for tool in program.tools]
-        plain = [_written(resource) for resource in program.resources if resource.uri]
-        families = [_written(resource) for resource in program.resources if resource.uri_template]
-        self.lists = {"resources/list": plain, "resources/templates/list": families}
+    def __init__(self, app: ServerApp, version: str) -> None:
+        self.app = app
+        self.tools = {tool.name: tool for tool in app.tools}
+        self.tool_definitions = [tool.definition for tool in app.tools]
+        plain = [_written(resource) for resource in app.resources if resource.uri]
+        families = [_written(resource) for resource in app.resources if resource.uri_template]
+        self.resource_lists = {"resources/list": plain, "resources/templates/list": families}
         self.capabilities = {name: Raw(jsonrpc.encode(value)) for name, value in CAPABILITIES.items()}
-        self.identity = {"name": program.name, "version": version}
+        self.identity = {"name": app.name, "version": version}
         greeting = {
-            "protocolVersion": versions.LATEST_HANDSHAKE,
+            "protocolVersion": versions.LATEST_LEGACY,
             "capabilities": self.capabilities,
             "serverInfo": self.identity,
-            "instructions": program.instructions,
+            "instructions": app.instructions,
         }
-        self.fixed = {
+        self.static_results = {
             "initialize": jsonrpc.encode(greeting),
             "ping": b"{}",
             "logging/setLevel": b"{}",
-            "tools/list": jsonrpc.encode({"tools": self.listed}),
+            "tools/list": jsonrpc.encode({"tools": self.tool_definitions}),
             "resources/list": jsonrpc.encode({"resources": plain}),
             "resources/templates/list": jsonrpc.encode({"resourceTemplates": families}),
         }

@@ -88,7 +88,7 @@ class MailServer:
 
         return TOOLS
 
-    async def sit(self, notifier: Notifier, caller: ClientIdentity) -> AgentSession:
+    async def open_session(self, notifier: Notifier, caller: ClientIdentity) -> AgentSession:
         """One more client."""
         session = AgentSession(self, notifier, caller)
         self.sessions.append(session)
@@ -217,7 +217,7 @@ class MailServer:
                 text = unread_warning(agent, waiting)
                 self._log.warning("mail.starving", agent=agent, unread=waiting.unread, problem=text)
                 for session in concerned:
-                    session.notifier.say("warning", text)
+                    session.notifier.log_message("warning", text)
 
 
 def unread_warning(agent: str, waiting: UnclaimedMail) -> str:

@@ -84,7 +84,7 @@ class AgentSession:
             return failure(
                 "mail_identity", message, hint="Register under another name, or connect with that token."
             )
-        if not self.caller.one:
+        if not self.caller.is_single_client:
             message = f"Requests without a session cannot be told apart, so nobody is '{name}' here."
             hint = f"Connect with a token of your own (http.tokens has one for '{name}'), or with a session."
             return failure("mail_identity", message, hint=hint)
@@ -138,7 +138,7 @@ class AgentSession:
         """What a resource holds."""
         return await resources.read(self, uri)
 
-    def followed(self, uris: frozenset[str]) -> None:
+    def subscriptions_changed(self, uris: frozenset[str]) -> None:
         """The client wants to hear of these."""
         self._subscribed = uris
 
@@ -146,11 +146,11 @@ class AgentSession:
         """Something has changed: tell the client what it follows of it."""
         for uri in self._subscribed:
             if resources.is_affected(change, uri, self.name):
-                self.notifier.updated(uri)
+                self.notifier.resource_updated(uri)
                 if change.kind == "inbox":
                     self.server.note_notified(self.name)
 
-    async def leave(self) -> None:
+    async def close(self) -> None:
         """The client has gone."""
         if self in self.server.sessions:
             self.server.sessions.remove(self)
@@ -177,7 +177,7 @@ class AgentSession:
             await asyncio.to_thread(self.server.presence.record_activity, self.name)
 
     def _not_registered(self) -> Failure:
-        if not self.caller.one:
+        if not self.caller.is_single_client:
             message = "Requests without a session cannot be told apart, so it is not known who you are."
             return failure(
                 "mail_identity",

@@ -140,8 +140,8 @@ def _fallback(value: object) -> object:
 
 def redact(record: LogRecord, redactor: Redactor) -> None:
     """Mask secrets in event and fields."""
-    record.event = redactor.text(record.event)
-    masked = redactor.value(record.fields)
+    record.event = redactor.redact_text(record.event)
+    masked = redactor.redact_value(record.fields)
     record.fields = masked if isinstance(masked, dict) else {}
 
 

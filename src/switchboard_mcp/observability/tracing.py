@@ -32,7 +32,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from switchboard_mcp import __version__
 from switchboard_mcp.errors import refused
 from switchboard_mcp.observability.metrics import BOUNDARIES, DURATION, METRICS, Value
-from switchboard_mcp.protocol.message_meta import Meta, text_of
+from switchboard_mcp.protocol.message_meta import Meta, decode_text
 from switchboard_mcp.protocol.trace_context import KEYS
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class OpenTelemetry:
         self, method: str, target: str, attributes: Mapping[str, str], meta: Meta
     ) -> tuple[Span, Meta]:
         """A request begins. Gives its span, and the `_meta` for the child, in which that span is the parent."""
-        carrier = {key: text for key in KEYS if (text := text_of(meta.get(key))) is not None}
+        carrier = {key: text for key in KEYS if (text := decode_text(meta.get(key))) is not None}
         parent = _PROPAGATOR.extract(carrier, Context()) if "traceparent" in carrier else None
         span_attributes = {"mcp.method.name": method, **attributes}
         name = f"{method} {target}" if target else method

@@ -11,14 +11,14 @@ from functools import lru_cache
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.protocol.message_meta import is_object, without_protocol
+from switchboard_mcp.protocol.message_meta import is_object, strip_protocol_keys
 
 TASKS = "io.modelcontextprotocol/tasks"
 URL_ELICITATION_REQUIRED = -32042
 # What a modern result may ask for; there is nothing else that a server may ask in that era.
-EMBEDDED = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
+INPUT_REQUEST_METHODS = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
 # Members of questions, and of their `_meta`, that only the handshake era knows.
-HANDSHAKE_MEMBERS = ("elicitationId", "task")
+LEGACY_MEMBERS = ("elicitationId", "task")
 PROGRESS = "progressToken"
 
 Capability = dict[str, dict[str, object]]
@@ -54,13 +54,13 @@ class _Needed(Struct, rename="camel"):
     required_capabilities: Capability = {}
 
 
-read_question = msgspec.json.Decoder(ClientRequest).decode
+decode_client_request = msgspec.json.Decoder(ClientRequest).decode
 _decode_elicitation = msgspec.json.Decoder(_Elicitation).decode
 _decode_needed = msgspec.json.Decoder(_Needed).decode
 _decode_urls = msgspec.json.Decoder(_UrlElicitations).decode
 
 
-def lacking(capabilities: Raw | bytes, method: str, params: Raw | UnsetType) -> Capability | None:
+def missing_capability(capabilities: Raw | bytes, method: str, params: Raw | UnsetType) -> Capability | None:
     """What a client that declared these capabilities would need besides to be asked this; None where nothing."""
     declared = _members(capabilities)
     if method == "sampling/createMessage":
@@ -78,7 +78,7 @@ def lacking(capabilities: Raw | bytes, method: str, params: Raw | UnsetType) -> 
     return None if known else {"elicitation": {mode: {}}}
 
 
-def really_lacking(capabilities: bytes, data: Raw | UnsetType) -> Capability | None:
+def undeclared_capabilities(capabilities: bytes, data: Raw | UnsetType) -> Capability | None:
     """What a client did not declare, of what an error says that it needs; None where it declared all of it."""
     try:
         needed = _decode_needed(data).required_capabilities if data is not UNSET else {}
@@ -94,14 +94,14 @@ def really_lacking(capabilities: bytes, data: Raw | UnsetType) -> Capability | N
     return missing or None
 
 
-def embedded(method: str, params: Raw | UnsetType) -> dict[str, object]:
+def to_input_request(method: str, params: Raw | UnsetType) -> dict[str, object]:
     """A handshake-era question as it stands in a modern result."""
     question: dict[str, object] = {"method": method}
     if params is not UNSET and is_object(params):
         members = _decode_object(params)
-        kept = {name: value for name, value in members.items() if name not in HANDSHAKE_MEMBERS}
+        kept = {name: value for name, value in members.items() if name not in LEGACY_MEMBERS}
         if "_meta" in kept:
-            meta = without_protocol(_members(kept.pop("_meta")))
+            meta = strip_protocol_keys(_members(kept.pop("_meta")))
             meta.pop(PROGRESS, None)
             if meta:
                 kept["_meta"] = Raw(_encode(meta))
@@ -109,7 +109,7 @@ def embedded(method: str, params: Raw | UnsetType) -> dict[str, object]:
     return question
 
 
-def pushed(question: ClientRequest, id: str) -> bytes:
+def to_legacy_params(question: ClientRequest, id: str) -> bytes:
     """The params of a modern question as a handshake-era client wants them; `id` marks it where that era needs it."""
     members = {} if question.params is UNSET else _decode_object(question.params)
     if question.method == "elicitation/create" and _mode(question.params) == "url":
@@ -117,7 +117,7 @@ def pushed(question: ClientRequest, id: str) -> bytes:
     return _encode(members)
 
 
-def wanted_urls(data: Raw | UnsetType) -> dict[str, dict[str, object]]:
+def url_input_requests(data: Raw | UnsetType) -> dict[str, dict[str, object]]:
     """The questions to ask a modern client, of a handshake-era error that wants URLs to be visited first."""
     try:
         found = _decode_urls(data).elicitations if data is not UNSET else []
@@ -132,7 +132,7 @@ def wanted_urls(data: Raw | UnsetType) -> dict[str, dict[str, object]]:
     }
 
 
-def replace_token(params: bytes, token: bytes) -> tuple[bytes, Raw | None]:
+def replace_progress_token(params: bytes, token: bytes) -> tuple[bytes, Raw | None]:
     """A question's params with our own progress token in place of the asker's, and the asker's where it has one."""
     if b'"progressToken"' not in params:
         return params, None
@@ -145,16 +145,16 @@ def replace_token(params: bytes, token: bytes) -> tuple[bytes, Raw | None]:
 
 
 @lru_cache(maxsize=64)
-def declared_to_modern(capabilities: bytes, *, native: bool, direct: bool) -> bytes:
+def capabilities_for_stateless(capabilities: bytes, *, stateless_host: bool, direct: bool) -> bytes:
     """What a modern child is told that its client can do, for a host that declared these capabilities.
 
     `native` where the host is modern too. Extensions of a handshake-era host are not ours to drive; a task begun
     inside a suite could not be found again.
     """
-    if native and (direct or TASKS.encode() not in capabilities):
+    if stateless_host and (direct or TASKS.encode() not in capabilities):
         return capabilities
     members = _members(capabilities)
-    if native:
+    if stateless_host:
         extensions = _members(members.get("extensions", Raw(b"{}")))
         extensions.pop(TASKS, None)
         return _encode({**members, "extensions": extensions})

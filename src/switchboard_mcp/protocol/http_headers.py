@@ -74,7 +74,7 @@ _decode_params = msgspec.json.Decoder(_Params).decode
 _decode = msgspec.json.Decoder().decode
 
 
-def of_request(message: RpcMessage, mirrors: Mapping[str, tuple[HeaderMirror, ...]]) -> dict[str, str]:
+def request_headers(message: RpcMessage, mirrors: Mapping[str, tuple[HeaderMirror, ...]]) -> dict[str, str]:
     """The headers that go with a request, none where its body does not name its version (the handshake era).
 
     `mirrors` has the marked arguments by tool.
@@ -97,21 +97,21 @@ def of_request(message: RpcMessage, mirrors: Mapping[str, tuple[HeaderMirror, ..
     headers[NAME] = encode_value(name)
     marked = mirrors.get(name, ()) if message.method == "tools/call" else ()
     if marked and params.arguments is not UNSET:
-        headers.update(of_arguments(_decode(params.arguments), marked))
+        headers.update(argument_headers(_decode(params.arguments), marked))
     return headers
 
 
-def of_arguments(arguments: object, marked: tuple[HeaderMirror, ...]) -> dict[str, str]:
+def argument_headers(arguments: object, marked: tuple[HeaderMirror, ...]) -> dict[str, str]:
     """The headers that repeat the marked ones of a call's arguments. What is not there, or null, has none."""
     headers = {}
     for mirror in marked:
-        value = as_text(_find(arguments, mirror.path))
+        value = to_text(_find(arguments, mirror.path))
         if value is not None:
             headers[PARAM + mirror.header.lower()] = encode_value(value)
     return headers
 
 
-def as_text(value: object) -> str | None:
+def to_text(value: object) -> str | None:
     """An argument as it stands in a header; None where it has no form there."""
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -35,7 +35,7 @@ class Malformed(Struct, frozen=True):
     """A message that cannot be read, and why. `parsed` tells bad JSON from JSON of the wrong shape."""
 
     reason: str
-    parsed: bool
+    is_json: bool
     id: bytes = b"null"
 
 
@@ -52,10 +52,10 @@ def parse(data: bytes) -> RpcMessage | Malformed:
     try:
         return decode(data)
     except msgspec.ValidationError as problem:
-        return Malformed(str(problem), parsed=True, id=find_id(data[:1024], data[-1024:]))
+        return Malformed(str(problem), is_json=True, id=find_id(data[:1024], data[-1024:]))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         mended = replace_lone_surrogates(data)
-        return parse(mended) if mended != data else Malformed(str(problem), parsed=False)
+        return parse(mended) if mended != data else Malformed(str(problem), is_json=False)
 
 
 def split_batch(data: bytes) -> list[bytes] | Malformed:
@@ -63,7 +63,7 @@ def split_batch(data: bytes) -> list[bytes] | Malformed:
     try:
         return [bytes(member) for member in _decode_batch(replace_lone_surrogates(data))]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        return Malformed(str(problem), parsed=False)
+        return Malformed(str(problem), is_json=False)
 
 
 def parse_error(error: Raw) -> RpcError:
@@ -74,14 +74,14 @@ def parse_error(error: Raw) -> RpcError:
         return RpcError(message=bytes(error)[:200].decode("utf-8", "replace"))
 
 
-def error_in(answer: RpcMessage) -> Raw | None:
+def get_error(answer: RpcMessage) -> Raw | None:
     """The error of a response, however it is put; None where there is a result."""
     if answer.error is not UNSET and bytes(answer.error) != b"null":
         return answer.error
     return NO_RESULT if answer.result is UNSET else None
 
 
-def canonical(body: Raw | bytes) -> bytes:
+def canonicalize(body: Raw | bytes) -> bytes:
     """The same for bodies that differ only in how they are written; as it came where it cannot be read."""
     try:
         return msgspec.json.encode(msgspec.json.decode(body), order="sorted")
@@ -89,7 +89,7 @@ def canonical(body: Raw | bytes) -> bytes:
         return bytes(body)
 
 
-def clean_text(data: bytes) -> bytes:
+def replace_invalid_utf8(data: bytes) -> bytes:
     """The same bytes where they are UTF-8; otherwise with each bad sequence replaced."""
     if data.isascii():
         return data
@@ -126,7 +126,7 @@ def find_id(head: bytes, tail: bytes) -> bytes:
     return found[1] if found else b"null"
 
 
-def is_answer(head: bytes) -> bool:
+def starts_like_response(head: bytes) -> bool:
     """Whether an envelope of which only the first bytes are at hand is a response and no request."""
     import re
 

@@ -14,10 +14,10 @@ from switchboard_mcp import __version__
 from switchboard_mcp.protocol.jsonrpc import parse_error
 from switchboard_mcp.protocol.versions import (
     HEADER_MISMATCH,
-    LATEST_MODERN,
+    LATEST_STATELESS,
     MISSING_CAPABILITY,
-    MODERN_VERSIONS,
     PREFIX,
+    STATELESS_VERSIONS,
     UNSUPPORTED_VERSION,
 )
 
@@ -45,7 +45,7 @@ _decode_text = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.encode
 COMPLETE = b'{"resultType":"complete"'
 CACHE_HINTS = b',"ttlMs":0,"cacheScope":"private"'
-MODERN_MEMBERS = ("resultType", "ttlMs", "cacheScope")
+STATELESS_MEMBERS = ("resultType", "ttlMs", "cacheScope")
 
 
 class MetaError(Struct, frozen=True):
@@ -56,33 +56,33 @@ class MetaError(Struct, frozen=True):
     data: Raw | UnsetType = UNSET
 
 
-def is_modern(meta: Meta | UnsetType) -> bool:
+def is_stateless(meta: Meta | UnsetType) -> bool:
     """Whether a request is of the era without handshakes."""
     return meta is not UNSET and VERSION in meta
 
 
-def capabilities(meta: Meta | UnsetType, greeted: bytes) -> bytes:
+def client_capabilities(meta: Meta | UnsetType, greeted: bytes) -> bytes:
     """What a client can do: as its request says, else as it said in its greeting."""
     return bytes(meta[CAPABILITIES]) if meta is not UNSET and CAPABILITIES in meta else greeted
 
 
-def check(meta: Meta) -> MetaError | None:
+def validate(meta: Meta) -> MetaError | None:
     """What is wrong with the envelope of a modern request."""
-    version = text_of(meta.get(VERSION))
+    version = decode_text(meta.get(VERSION))
     if version is None:
         return MetaError(INVALID_PARAMS, f"_meta: {VERSION} must be a string.")
-    if version not in MODERN_VERSIONS:
-        data = Raw(_encode({"supported": list(MODERN_VERSIONS), "requested": version}))
+    if version not in STATELESS_VERSIONS:
+        data = Raw(_encode({"supported": list(STATELESS_VERSIONS), "requested": version}))
         return MetaError(UNSUPPORTED_VERSION, f"Unsupported protocol version '{version}'.", data)
     capabilities = meta.get(CAPABILITIES)
     if capabilities is None or not is_object(capabilities):
         return MetaError(INVALID_PARAMS, f"_meta: {CAPABILITIES} must be an object.")
-    if LEVEL in meta and text_of(meta[LEVEL]) not in LEVELS:
+    if LEVEL in meta and decode_text(meta[LEVEL]) not in LEVELS:
         return MetaError(INVALID_PARAMS, f"_meta: {LEVEL} must be one of {', '.join(LEVELS)}.")
     return None
 
 
-def text_of(raw: Raw | None) -> str | None:
+def decode_text(raw: Raw | None) -> str | None:
     """A JSON string as text, or None where it is none."""
     try:
         return None if raw is None else _decode_text(raw)
@@ -95,8 +95,8 @@ def is_object(raw: Raw) -> bool:
     return bytes(raw)[:1] == b"{"
 
 
-def for_child(
-    meta: Meta | UnsetType, id: bytes, *, modern: bool, capabilities: bytes = b"{}", level: str = ""
+def child_meta(
+    meta: Meta | UnsetType, id: bytes, *, stateless: bool, capabilities: bytes = b"{}", level: str = ""
 ) -> bytes | None:
     """`_meta` for the hop to a child; None where there is nothing to say.
 
@@ -105,11 +105,11 @@ def for_child(
     """
     members: Meta = {}
     if meta is not UNSET:
-        members = without_protocol(meta)
+        members = strip_protocol_keys(meta)
         if "progressToken" in members:
             members["progressToken"] = Raw(id)
-    if modern:
-        members[VERSION] = Raw(_encode(LATEST_MODERN))
+    if stateless:
+        members[VERSION] = Raw(_encode(LATEST_STATELESS))
         members[CAPABILITIES] = Raw(capabilities)
         members[CLIENT] = IDENTITY
         if level:
@@ -117,7 +117,7 @@ def for_child(
     return _encode(members) if members or meta is not UNSET else None
 
 
-def to_modern(result: bytes, *, cacheable: bool = False, native: bool = True) -> bytes:
+def to_stateless_result(result: bytes, *, cacheable: bool = False, from_stateless: bool = True) -> bytes:
     """A result as a host of the modern era wants it; `native` where it comes from a server of that era.
 
     What is no object stays as it is: nothing can be said in it.
@@ -128,7 +128,7 @@ def to_modern(result: bytes, *, cacheable: bool = False, native: bool = True) ->
     if b'"resultType"' in result or (cacheable and b'"ttlMs"' in result):
         members = _decode_object(result)
         if "resultType" in members:
-            if native:
+            if from_stateless:
                 return result
             del members["resultType"]  # of no meaning in the handshake era
             result = _encode(members)
@@ -138,15 +138,15 @@ def to_modern(result: bytes, *, cacheable: bool = False, native: bool = True) ->
     return COMPLETE + hints + (rest if rest[:1] == b"}" else b"," + rest)
 
 
-def to_legacy(result: Raw | bytes) -> bytes:
+def to_legacy_result(result: Raw | bytes) -> bytes:
     """A modern child's result as a host of the handshake era knows it."""
     if bytes(result)[:1] != b"{":
         return bytes(result)
     members = _decode_object(result)
-    for name in MODERN_MEMBERS:
+    for name in STATELESS_MEMBERS:
         members.pop(name, None)
     if "_meta" in members and is_object(members["_meta"]):
-        meta = without_protocol(_decode_object(members["_meta"]))
+        meta = strip_protocol_keys(_decode_object(members["_meta"]))
         if meta:
             members["_meta"] = Raw(_encode(meta))
         else:
@@ -157,19 +157,19 @@ def to_legacy(result: Raw | bytes) -> bytes:
     return _encode(members)
 
 
-def error_for(error: Raw, *, modern: bool, native: bool, uri: str = "") -> Raw | bytes:
+def translate_error(error: Raw, *, stateless: bool, same_family: bool, uri: str = "") -> Raw | bytes:
     """A child's error as its host may see it; `native` where the child is of the host's era.
 
     Codes that describe the hop to the child, or mean something else in the host's era, are told as a fault of the
     child, with what it said. `uri` is the resource the host asked for, where it did.
     """
-    if native and not modern:
+    if same_family and not stateless:
         return error
     told = parse_error(error)
-    if modern and not native and told.code == RESOURCE_NOT_FOUND:
+    if stateless and not same_family and told.code == RESOURCE_NOT_FOUND:
         data = {"uri": uri} if uri else told.data
         return _encode({"code": INVALID_PARAMS, "message": told.message, "data": data})
-    if told.code in (RESERVED if modern else HOP_ERRORS):
+    if told.code in (RESERVED if stateless else HOP_ERRORS):
         return _encode({"code": INTERNAL_ERROR, "message": "The child refused the request.", "data": error})
     return error
 
@@ -182,17 +182,19 @@ def result_type(result: Raw | bytes) -> str:
     return _decode_kind(data).result_type
 
 
-def without_protocol(meta: Meta) -> Meta:
+def strip_protocol_keys(meta: Meta) -> Meta:
     """`_meta` without the keys that are the protocol's own."""
     return {key: value for key, value in meta.items() if not key.startswith(PREFIX)}
 
 
-def tool_for(tool: Raw, *, modern: bool, native: bool) -> Raw:
+def translate_tool(tool: Raw, *, stateless: bool, same_family: bool) -> Raw:
     """A child's tool as a host of either era may see it; `native` where the child is of the host's era."""
-    if native or (b'"execution"' not in bytes(tool) if modern else b'"outputSchema"' not in bytes(tool)):
+    if same_family or (
+        b'"execution"' not in bytes(tool) if stateless else b'"outputSchema"' not in bytes(tool)
+    ):
         return tool
     members = _decode_object(tool)
-    if modern:
+    if stateless:
         members.pop("execution", None)  # tasks of the handshake era
     elif not _describes_objects(members.get("outputSchema")):
         members.pop("outputSchema", None)
@@ -229,7 +231,7 @@ class InputRequired(Struct, rename="camel"):
 _decode_input = msgspec.json.Decoder(InputRequired).decode
 
 
-def input_required(result: Raw | bytes) -> InputRequired | None:
+def parse_input_required(result: Raw | bytes) -> InputRequired | None:
     """What a modern result asks for, where it asks."""
     data = bytes(result)
     if b'"input_required"' not in data or data[:1] != b"{":
@@ -238,6 +240,6 @@ def input_required(result: Raw | bytes) -> InputRequired | None:
     return asked if asked.result_type == "input_required" else None
 
 
-def ask_for_input(requests: dict[str, dict[str, object]], state: str) -> bytes:
+def input_required_result(requests: dict[str, dict[str, object]], state: str) -> bytes:
     """The result that asks a modern host for input."""
     return _encode({"resultType": "input_required", "inputRequests": requests, "requestState": state})

@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from switchboard_mcp.protocol.framing import (
     BOM,
-    KEPT_OF_OVERSIZED,
-    LONGEST_NUMBER,
     MAX_MESSAGE_BYTES,
+    MAX_NUMBER_CHARS,
+    OVERSIZED_EXCERPT_BYTES,
     Oversized,
 )
 
@@ -105,9 +105,9 @@ class EventStream:
         """Forget what has come of this event, but for its ends."""
         if not self._head:
             whole = b"\n".join((*self._data, _value(b"".join(self._line))))
-            self._head, self._tail = whole[:KEPT_OF_OVERSIZED], whole[-KEPT_OF_OVERSIZED:]
+            self._head, self._tail = whole[:OVERSIZED_EXCERPT_BYTES], whole[-OVERSIZED_EXCERPT_BYTES:]
         else:
-            self._tail = (self._tail + part[-KEPT_OF_OVERSIZED:])[-KEPT_OF_OVERSIZED:]
+            self._tail = (self._tail + part[-OVERSIZED_EXCERPT_BYTES:])[-OVERSIZED_EXCERPT_BYTES:]
         self._data.clear()
         self._line = [b":"]  # so that the end of this line is not taken for a blank one
 
@@ -134,7 +134,7 @@ class EventStream:
                 return
             self._id = value.decode("utf-8", "replace")
         elif name == b"retry":
-            if not value.isdigit() or len(value) >= LONGEST_NUMBER:
+            if not value.isdigit() or len(value) >= MAX_NUMBER_CHARS:
                 return
             self.retry_ms = int(value)
         else:

@@ -31,7 +31,7 @@ class _Params(Struct):
 _decode_params = msgspec.json.Decoder(_Params).decode
 
 
-def of_request(message: RpcMessage) -> dict[str, str]:
+def trace_headers(message: RpcMessage) -> dict[str, str]:
     """The headers that repeat the trace of a request; none where it names no trace, or not in the form of one."""
     if message.params is UNSET or b'"traceparent"' not in bytes(message.params):
         return {}

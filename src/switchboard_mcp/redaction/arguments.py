@@ -25,11 +25,11 @@ class ArgumentMasks(Struct, frozen=True):
 
     pattern: re.Pattern[str]
 
-    def applied(self, args: object) -> object:
+    def mask(self, args: object) -> object:
         """A copy of the arguments with what is matched masked."""
         return self._applied(args, "", 0)
 
-    def hidden(self, args: object) -> list[str]:
+    def values_to_hide(self, args: object) -> list[str]:
         """The texts and numbers that are matched, longest first, to be hidden wherever else they turn up."""
         found = {str(value) for value in self._matched(args, "", 0) if not isinstance(value, bool)}
         return sorted((text for text in found if len(text) >= MIN_VALUE), key=lambda text: (-len(text), text))
@@ -70,18 +70,18 @@ def hidden_values(patterns: Sequence[str], args: Raw | UnsetType) -> list[str]:
     if masks is None or args is UNSET:
         return []
     try:
-        return masks.hidden(msgspec.json.decode(args))
+        return masks.values_to_hide(msgspec.json.decode(args))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return []
 
 
-def masked_args(patterns: Sequence[str], args: bytes) -> bytes:
+def mask_args(patterns: Sequence[str], args: bytes) -> bytes:
     """The arguments of one call with what the patterns name masked; nothing of them where they cannot be read."""
     masks = compile_masks(tuple(patterns))
     if masks is None:
         return args
     try:
-        return msgspec.json.encode(masks.applied(msgspec.json.decode(args)))
+        return msgspec.json.encode(masks.mask(msgspec.json.decode(args)))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return msgspec.json.encode(MASK)
 

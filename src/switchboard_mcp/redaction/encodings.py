@@ -44,7 +44,7 @@ class UnescapedText(Struct, frozen=True):
     starts: list[int]
 
 
-def forms(value: str) -> list[EncodedForm]:
+def encoded_forms(value: str) -> list[EncodedForm]:
     """Everything to look for where `value` is secret."""
     data = value.encode("utf-8", "surrogatepass")
     found = {value: EncodedForm(value)}
@@ -80,7 +80,7 @@ def _in_base64(data: bytes) -> Iterator[EncodedForm]:
             yield EncodedForm(middle.translate(_URL_SAFE), before, after)
 
 
-def layers(text: str) -> Iterator[UnescapedText]:
+def unescape_layers(text: str) -> Iterator[UnescapedText]:
     """The text with its escapes taken out, layer by layer; nothing where it has none."""
     starts = list(range(len(text) + 1)) if "%" in text or "\\" in text else []
     for _ in range(MAX_LAYERS):

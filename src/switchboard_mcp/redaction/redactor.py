@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.redaction.encodings import EncodedForm, forms, layers
+from switchboard_mcp.redaction.encodings import EncodedForm, encoded_forms, unescape_layers
 
 MASK = "[redacted]"
 # Shorter values would mask parts of ordinary words in every line.
@@ -113,7 +113,7 @@ class Redactor:
             self._forms = None
             self.version += 1
 
-    def remember(self, values: Iterable[str]) -> None:
+    def register_recent(self, values: Iterable[str]) -> None:
         """Hide these for a while, as arguments of a call that is under way: the last `MAX_RECENT` of all."""
         recent = self._recent
         for value in filter(_can_be_hidden, values):
@@ -126,13 +126,13 @@ class Redactor:
         while len(recent) > MAX_RECENT:
             del recent[next(iter(recent))]
 
-    def hidden(self) -> list[str]:
+    def hidden_values(self) -> list[str]:
         """All values that are hidden now."""
         return [*self._registered.copy(), *self._recent.copy()]
 
-    def text(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """The text with every secret in it masked."""
-        text = self.known(text)
+        text = self.mask_registered(text)
         lowered = text.lower()
         if any(sign in lowered for sign in _SHAPE_SIGNS):
             text = _compiled("|".join(_SHAPES)).sub(_mask_shape, text)
@@ -140,27 +140,27 @@ class Redactor:
             text = _compiled(_PAIR).sub(_mask_pair, text)
         return text
 
-    def known(self, text: str) -> str:
+    def mask_registered(self, text: str) -> str:
         """The text with the registered values in it masked, and nothing else: for words of our own."""
         return self._without_registered(text) if self._registered or self._recent else text
 
-    def clipped(self, text: str, size: int) -> str:
+    def redact_and_clip(self, text: str, size: int) -> str:
         """The beginning of a text, masked before it is cut: half a secret would not be recognised."""
-        return self.text(text[: 4 * size])[:size]
+        return self.redact_text(text[: 4 * size])[:size]
 
-    def body(self, body: bytes) -> bytes:
+    def mask_registered_json(self, body: bytes) -> bytes:
         """JSON as it came, with the registered values in it masked."""
         if not self._registered and not self._recent:
             return body
         text = body.decode("utf-8", "surrogateescape")
-        masked = self.known(text)
+        masked = self.mask_registered(text)
         return body if masked is text else masked.encode("utf-8", "surrogateescape")
 
-    def failure(self, problem: Failure) -> Failure:
+    def redact_failure(self, problem: Failure) -> Failure:
         """The failure with every secret in it masked; the same one where there is none."""
-        message, stderr, data = self.text(problem.message), problem.stderr, problem.data
+        message, stderr, data = self.redact_text(problem.message), problem.stderr, problem.data
         if stderr is not UNSET:
-            stderr = [self.text(line) for line in stderr]
+            stderr = [self.redact_text(line) for line in stderr]
         if data is not UNSET:
             data = self._raw(data)
         if (message, stderr, data) == (problem.message, problem.stderr, problem.data):
@@ -170,23 +170,23 @@ class Redactor:
     def _raw(self, body: Raw) -> Raw:
         try:
             value = msgspec.json.decode(body)
-            masked = self.value(value)
+            masked = self.redact_value(value)
             return body if masked == value else Raw(msgspec.json.encode(masked))
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return Raw(msgspec.json.encode(MASK))
 
-    def value(self, value: object, also: Collection[str] = ()) -> object:
+    def redact_value(self, value: object, also: Collection[str] = ()) -> object:
         """A copy with every secret masked; what stands under a name in `also` is masked whatever it is."""
         return self._value(value, also, 0)
 
     def _value(self, value: object, also: Collection[str], depth: int) -> object:
         if isinstance(value, str):
-            return self.text(value)
+            return self.redact_text(value)
         if value is None or isinstance(value, int | float):
             return value
         if isinstance(value, bytes | bytearray | memoryview | msgspec.Raw):
             text = bytes(value).decode("utf-8", "surrogateescape")
-            return self.text(text).encode("utf-8", "surrogateescape")
+            return self.redact_text(text).encode("utf-8", "surrogateescape")
         if depth >= MAX_DEPTH:
             return MASK
         if isinstance(value, dict):
@@ -206,15 +206,15 @@ class Redactor:
         return self._value(item, also, depth)
 
     def _name(self, name: object) -> object:
-        return self.known(name) if isinstance(name, str) else name
+        return self.mask_registered(name) if isinstance(name, str) else name
 
     def _without_registered(self, text: str) -> str:
         if self._forms is None:
             hidden = sorted({*self._registered, *self._recent})
-            self._forms = tuple(form for value in hidden for form in forms(value))
+            self._forms = tuple(form for value in hidden for form in encoded_forms(value))
         # Places are found in the text as it came: masking one value must not tear another that overlaps it.
         spans = list(_spans(text, self._forms))
-        for layer in layers(text):
+        for layer in unescape_layers(text):
             places = layer.starts
             spans += ((places[start], places[stop]) for start, stop in _spans(layer.text, self._forms))
         if not spans:

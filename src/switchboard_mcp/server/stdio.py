@@ -9,7 +9,7 @@ from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.transport.flow_control import FlowControl
-from switchboard_mcp.transport.stdio import Cork, PipeLink
+from switchboard_mcp.transport.stdio import Cork, PipeTransport
 
 # While answers are still owed after stdin has ended, how often to look whether anybody can read them.
 DRAIN_POLL_S = 0.1
@@ -37,7 +37,7 @@ class StdioServer:
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         read_fd, write_fd = take_over_stdio()
-        self._link = PipeLink(
+        self._link = PipeTransport(
             self._loop,
             read_fd,
             write_fd,
@@ -62,13 +62,13 @@ class StdioServer:
 
     async def _drain(self) -> None:
         """Wait for the answers that are owed, as long as somebody takes them. Nobody tells that a reader has gone."""
-        stalled, backlog = 0, self._link.backlog
-        while self._session.in_flight or self._link.backlog:
+        stalled, write_buffer_size = 0, self._link.write_buffer_size
+        while self._session.in_flight or self._link.write_buffer_size:
             if self._link.other_side_gone or stalled > MAX_DRAIN_STALLS:
                 return
             await asyncio.sleep(DRAIN_POLL_S)
-            unmoved = 0 < self._link.backlog == backlog
-            stalled, backlog = stalled + 1 if unmoved else 0, self._link.backlog
+            unmoved = 0 < self._link.write_buffer_size == write_buffer_size
+            stalled, write_buffer_size = stalled + 1 if unmoved else 0, self._link.write_buffer_size
 
     def _closed(self, session: Session) -> None:
         self._ended.set()

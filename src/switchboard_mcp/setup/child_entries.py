@@ -145,9 +145,10 @@ def redacted_target(server: HostServer) -> str:
         redactor.register(value)
     words = [server.command, *server.args] if server.kind == "stdio" else [server.url]
     masked = (
-        "[redacted]" if _looks_random(word) and "://" not in word else redactor.text(word) for word in words
+        "[redacted]" if _looks_random(word) and "://" not in word else redactor.redact_text(word)
+        for word in words
     )
-    return redactor.text(" ".join(masked))
+    return redactor.redact_text(" ".join(masked))
 
 
 def find_literal_secrets(server: HostServer) -> list[LiteralSecret]:
@@ -173,7 +174,7 @@ def _iter_literal_secrets(server: HostServer) -> Iterator[LiteralSecret]:
             if _is_secret(option, value):
                 yield LiteralSecret(f"args {option}", option.lstrip("-"), value)
     for value in (*server.args, server.url):
-        masked = Redactor().text(value)
+        masked = Redactor().redact_text(value)
         if masked != value and not _REFERENCE.search(value) and "://" not in value:
             yield LiteralSecret("args", "SECRET", value)
     for value in secret_values(_to_spec(HostServer(kind="http", url=server.url)), {}):
@@ -187,7 +188,7 @@ def _is_secret(name: str, value: str) -> bool:
     if re.match(r"(?:~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]", value):
         return False
     named_secret = is_secret_name(name) or name.upper().endswith(("KEY", "AUTH", "PAT"))
-    return named_secret or Redactor().text(value) != value
+    return named_secret or Redactor().redact_text(value) != value
 
 
 def _looks_random(word: str) -> bool:

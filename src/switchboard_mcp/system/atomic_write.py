@@ -14,12 +14,12 @@ _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 GITIGNORE = b"# Written by Switchboard. What is shared belongs into mcps/, beside this folder.\n*\n"
 
 
-def keep_out_of_git(folder: str) -> None:
+def write_gitignore(folder: str) -> None:
     """For a folder of our own that was just made."""
-    write_whole(os.path.join(folder, ".gitignore"), GITIGNORE, sync=False)
+    write_atomically(os.path.join(folder, ".gitignore"), GITIGNORE, sync=False)
 
 
-def write_whole(path: str, data: bytes, mode: int = 0o600, *, sync: bool = True) -> None:
+def write_atomically(path: str, data: bytes, mode: int = 0o600, *, sync: bool = True) -> None:
     """Write beside, then rename; with these rights from its first moment on. Without `sync` a power cut may undo it."""
     # Not by the process's number alone: two containers that share a folder have the same.
     fresh = f"{path}.{os.urandom(4).hex()}.{os.getpid()}.new"

@@ -31,34 +31,34 @@ _MASK = (
     | inotify.ONLY_FOLDERS
 )
 _SETTLED = inotify.CLOSE_WRITE | inotify.MOVED_FROM | inotify.MOVED_TO | inotify.DELETE
-Stamp = dict[str, tuple[int, int, int]]
+Snapshot = dict[str, tuple[int, int, int]]
 
 
-class FileWatch:
+class FileWatcher:
     """Calls `tell` on the event loop, once for each burst of changes."""
 
-    def __init__(self, loop: AbstractEventLoop, tell: Callable[[], None]) -> None:
+    def __init__(self, loop: AbstractEventLoop, on_change: Callable[[], None]) -> None:
         self._loop = loop
-        self._tell = tell
+        self._tell = on_change
         self._descriptor = -1
         self._watched: dict[int, str] = {}
         self._places: dict[str, frozenset[str]] = {}
-        self._stamp: Stamp = {}
+        self._stamp: Snapshot = {}
         self._polling: TimerHandle | None = None
         self._due: TimerHandle | None = None
 
     @property
-    def polls(self) -> bool:
+    def is_polling(self) -> bool:
         """Whether it has to look for itself."""
         return self._descriptor < 0
 
-    def look_at(self, places: Places, *, poll: bool = False) -> None:
+    def watch(self, places: Places, *, poll: bool = False) -> None:
         """Watch these from now on, and nothing else."""
         self._places = dict(places)
         if not poll and len(places) <= MOST_WATCHES and self._watch_all():
             return
         self._close()
-        self._stamp = stamp(self._places)
+        self._stamp = snapshot(self._places)
         if self._polling is None:
             self._polling = self._loop.call_later(POLL_S, self._poll)
 
@@ -102,7 +102,7 @@ class FileWatch:
 
     def _read(self) -> None:
         wait_s: float | None = None
-        for watch, mask, name in inotify.events(self._descriptor):
+        for watch, mask, name in inotify.read_events(self._descriptor):
             if mask & inotify.IGNORED:
                 continue
             folder = self._watched.get(watch, "")
@@ -126,15 +126,15 @@ class FileWatch:
 
     def _poll(self) -> None:
         self._polling = self._loop.call_later(POLL_S, self._poll)
-        seen = stamp(self._places)
+        seen = snapshot(self._places)
         if seen != self._stamp:
             self._stamp = seen
             self._soon(SOON_S)
 
 
-def stamp(places: Places) -> Stamp:
+def snapshot(places: Places) -> Snapshot:
     """What can be told of these without reading them. A few `stat`s: there is nothing better where nothing tells."""
-    found: Stamp = {}
+    found: Snapshot = {}
     for folder, wanted in places.items():
         try:
             entries = list(os.scandir(folder))

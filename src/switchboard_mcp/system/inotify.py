@@ -41,7 +41,7 @@ def last_error() -> int:
     return ctypes.get_errno()
 
 
-def events(descriptor: int) -> Iterator[tuple[int, int, str]]:
+def read_events(descriptor: int) -> Iterator[tuple[int, int, str]]:
     """What has come: the number of the watch, what happened, and the name in the folder."""
     try:
         data = os.read(descriptor, _READ_BYTES)

@@ -10,27 +10,27 @@ from collections.abc import Callable
 from typing import Protocol
 
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.protocol.framing import Noise, Oversized
+from switchboard_mcp.protocol.framing import NonMessage, Oversized
 
-Receive = Callable[[bytes], None]
-Closed = Callable[[], None]
-Odd = Callable[[Noise | Oversized], None]
-Congested = Callable[[bool], None]
+OnMessage = Callable[[bytes], None]
+OnClosed = Callable[[], None]
+OnInvalid = Callable[[NonMessage | Oversized], None]
+OnCongestion = Callable[[bool], None]
 # To the request of this id no answer will come, while the link lives on: over HTTP each has a way of its own.
-Lost = Callable[[bytes, Failure], None]
+OnResponseLost = Callable[[bytes, Failure], None]
 
 
 class MessageTransport(Protocol):
     """One connection. Callbacks run on the event loop, never from within `send`."""
 
-    def start(self, receive: Receive, closed: Closed, odd: Odd) -> None:
+    def start(self, receive: OnMessage, closed: OnClosed, odd: OnInvalid) -> None:
         """Begin to deliver. `closed` comes once, after the last message."""
 
     def send(self, message: bytes) -> None:
         """Queue one message; never blocks. On a closed link it does nothing."""
 
     @property
-    def backlog(self) -> int:
+    def write_buffer_size(self) -> int:
         """Bytes queued that the other side has not taken."""
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop
 from collections import deque
 
-from switchboard_mcp.transport.base import Closed, Odd, Receive
+from switchboard_mcp.transport.base import OnClosed, OnInvalid, OnMessage
 
 
 class MemoryTransport:
@@ -21,15 +21,15 @@ class MemoryTransport:
         self._listening = True
         self._scheduled = False
         self.other: MemoryTransport
-        self._receive: Receive
-        self._closed: Closed
+        self._receive: OnMessage
+        self._closed: OnClosed
 
     @property
-    def backlog(self) -> int:
+    def write_buffer_size(self) -> int:
         """Bytes the other end has not taken."""
         return sum(len(message) for message in self.other._inbox if message)
 
-    def start(self, receive: Receive, closed: Closed, odd: Odd) -> None:
+    def start(self, receive: OnMessage, closed: OnClosed, odd: OnInvalid) -> None:
         """Begin to deliver."""
         self._receive, self._closed = receive, closed
         self._started = True

@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.protocol.framing import Noise, Oversized
+from switchboard_mcp.protocol.framing import NonMessage, Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.transport.base import MessageTransport
 
@@ -47,7 +47,7 @@ class PendingRequest:
 
     __slots__ = ("deadline", "id", "message", "timeout")
     cancellable = True  # whether the other side may be told that its answer is no longer wanted
-    lasting = False  # whether it stays open for good, and is no work
+    is_subscription = False  # whether it stays open for good, and is no work
 
     def __init__(self, id: bytes, message: bytes, timeout: float) -> None:
         self.id = id
@@ -110,22 +110,22 @@ class AwaitedRequest(PendingRequest):
 class PeerListener(Protocol):
     """Who owns a peer hears what is no answer."""
 
-    def requested(self, message: RpcMessage) -> None:
+    def request_received(self, message: RpcMessage) -> None:
         """The other side asks something."""
 
-    def notified(self, message: RpcMessage) -> None:
+    def notification_received(self, message: RpcMessage) -> None:
         """The other side tells something."""
 
-    def babbled(self, noise: Noise | Oversized | Malformed) -> None:
+    def invalid_received(self, noise: NonMessage | Oversized | Malformed) -> None:
         """The other side sent what is no message."""
 
-    def link_closed(self) -> None:
+    def connection_lost(self) -> None:
         """The other side is gone. Open calls are still open: the owner knows why, and calls `fail_all`."""
 
-    def too_large(self, call: PendingRequest, size: int) -> None:
+    def response_too_large(self, call: PendingRequest, size: int) -> None:
         """The answer to `call` was larger than any message may be."""
 
-    def unreadable(self, call: PendingRequest, reason: str) -> None:
+    def response_unreadable(self, call: PendingRequest, reason: str) -> None:
         """The answer to `call` is no JSON, or nested too deeply."""
 
 
@@ -136,22 +136,22 @@ class Cancelled(Struct, rename="camel"):
     reason: str = ""
 
 
-class ProgressHead(Struct, rename="camel"):
+class ProgressTarget(Struct, rename="camel"):
     """The part of `notifications/progress` that says whose it is."""
 
     progress_token: Raw | UnsetType = UNSET
 
 
-_decode_progress = msgspec.json.Decoder(ProgressHead).decode
+_decode_progress = msgspec.json.Decoder(ProgressTarget).decode
 
 
 class Peer:
     """One side of a JSON-RPC conversation."""
 
-    def __init__(self, loop: AbstractEventLoop, link: MessageTransport, listener: PeerListener) -> None:
-        self.link = link
+    def __init__(self, loop: AbstractEventLoop, transport: MessageTransport, listener: PeerListener) -> None:
+        self.transport = transport
         self.pending: dict[bytes, PendingRequest] = {}
-        self.answers = 0
+        self.response_count = 0
         self._loop = loop
         self._listener = listener
         self._now = clock(loop)
@@ -161,17 +161,17 @@ class Peer:
 
     def start(self) -> None:
         """Begin to listen."""
-        self.link.start(self.receive, self._listener.link_closed, self._odd)
+        self.transport.start(self.receive, self._listener.connection_lost, self._odd)
 
     def send(self, call: PendingRequest) -> None:
         """Send a request and watch for its answer."""
         call.deadline = deadline = self._now() + call.timeout
         self.pending[call.id] = call
-        self.link.send(call.message)
+        self.transport.send(call.message)
         if deadline < self._wake:
             self._arm(deadline)
 
-    async def inquire(
+    async def request(
         self, method: str, params: bytes, timeout: float, *, cancellable: bool = True
     ) -> RpcMessage | Failure | None:
         """Send a request and await its answer; None when it came too late."""
@@ -185,7 +185,7 @@ class Peer:
 
     def notify(self, method: str, params: bytes | None = None) -> None:
         """Send a notification."""
-        self.link.send(jsonrpc.notification(method, params))
+        self.transport.send(jsonrpc.notification(method, params))
 
     def cancel(self, call: PendingRequest, reason: str) -> bool:
         """Forget a call and tell the other side to stop; False where it was over already."""
@@ -200,21 +200,21 @@ class Peer:
     @property
     def busy(self) -> bool:
         """Whether the other side has work to do for us."""
-        return any(not call.lasting for call in self.pending.values())
+        return any(not call.is_subscription for call in self.pending.values())
 
-    def allow(self, call: PendingRequest, seconds: float) -> None:
+    def reset_deadline(self, call: PendingRequest, seconds: float) -> None:
         """Give a call so much time from now on, be it more than it had or less."""
         call.deadline = deadline = self._now() + seconds
         if call.id in self.pending and deadline < self._wake:
             self._arm(deadline)
 
-    def lose(self, id: bytes, problem: Failure) -> None:
+    def fail(self, id: bytes, problem: Failure) -> None:
         """To this request no answer will come, while others have their own way back."""
         call = self.pending.pop(id, None)
         if call is not None:
             call.failed(problem)
 
-    def take_back(self, kind: type[T]) -> list[T]:
+    def reclaim(self, kind: type[T]) -> list[T]:
         """Open calls that their owners may make again elsewhere; here they are forgotten."""
         taken: list[T] = [call for call in self.pending.values() if isinstance(call, kind)]
         self.pending = {id: call for id, call in self.pending.items() if not isinstance(call, kind)}
@@ -236,7 +236,7 @@ class Peer:
     def receive(self, data: bytes) -> None:
         """One message from the other side."""
         if not data.isascii():
-            data = jsonrpc.clean_text(data)
+            data = jsonrpc.replace_invalid_utf8(data)
         try:
             message = jsonrpc.decode(data)
         except UNREADABLE:
@@ -248,20 +248,20 @@ class Peer:
         if message.method is UNSET:
             call = self.pending.pop(bytes(message.id), None) if message.id is not UNSET else None
             if call is not None:
-                self.answers += 1
+                self.response_count += 1
                 try:
                     call.answered(message)
                 except Exception as problem:
                     # Whoever waits is told, should it turn out that the answer cannot be used.
-                    self._listener.unreadable(call, str(problem))
+                    self._listener.response_unreadable(call, str(problem))
                     if not isinstance(problem, UNREADABLE):
                         raise
         elif message.id is not UNSET and bytes(message.id) != b"null":
-            self._listener.requested(message)
+            self._listener.request_received(message)
         elif message.method == "notifications/progress":
             self._progress(message)
         else:
-            self._listener.notified(message)
+            self._listener.notification_received(message)
 
     def _receive_odd(self, data: bytes, malformed: Malformed) -> None:
         if data[:1] == b"[":
@@ -272,15 +272,19 @@ class Peer:
                         self.receive(member)
                 return
         # What is cut short by the end of the link is part of that end.
-        call = None if self.link.ended else self._meant(data[:HEAD_BYTES], data[-HEAD_BYTES:])
+        call = None if self.transport.ended else self._meant(data[:HEAD_BYTES], data[-HEAD_BYTES:])
         if call is not None:
-            self._listener.unreadable(call, malformed.reason)
+            self._listener.response_unreadable(call, malformed.reason)
         else:
-            self._listener.babbled(malformed)
+            self._listener.invalid_received(malformed)
 
     def _meant(self, head: bytes, tail: bytes) -> PendingRequest | None:
         """Take out the call that an answer was meant for of which only the ends can be read."""
-        return self.pending.pop(jsonrpc.find_id(head, tail), None) if jsonrpc.is_answer(head) else None
+        return (
+            self.pending.pop(jsonrpc.find_id(head, tail), None)
+            if jsonrpc.starts_like_response(head)
+            else None
+        )
 
     def _progress(self, message: RpcMessage) -> None:
         if message.params is UNSET:
@@ -295,13 +299,13 @@ class Peer:
             call.deadline = max(call.deadline, self._now() + call.timeout)
             call.progressed(message.params)
 
-    def _odd(self, piece: Noise | Oversized) -> None:
+    def _odd(self, piece: NonMessage | Oversized) -> None:
         if isinstance(piece, Oversized):
             call = self._meant(piece.head, piece.tail)
             if call is not None:
-                self._listener.too_large(call, piece.size)
+                self._listener.response_too_large(call, piece.size)
                 return
-        self._listener.babbled(piece)
+        self._listener.invalid_received(piece)
 
     def _arm(self, when: float) -> None:
         if self._over is not None:
@@ -315,7 +319,7 @@ class Peer:
         """End the calls whose time is over; wait for the next. One timer serves all calls, so answers cost none."""
         self._timer, self._wake = None, math.inf
         now = self._now()
-        if self.link.paused:  # their answers may be there already: nobody is late whom we do not hear
+        if self.transport.paused:  # their answers may be there already: nobody is late whom we do not hear
             for call in self.pending.values():
                 call.deadline = max(call.deadline, now + AFTER_PAUSE_S)
         try:

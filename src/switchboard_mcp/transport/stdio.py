@@ -13,8 +13,8 @@ import stat
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 
-from switchboard_mcp.protocol.framing import MAX_MESSAGE_BYTES, FrameDecoder, Piece
-from switchboard_mcp.transport.base import Closed, Congested, Odd, Receive
+from switchboard_mcp.protocol.framing import MAX_MESSAGE_BYTES, Frame, FrameDecoder
+from switchboard_mcp.transport.base import OnClosed, OnCongestion, OnInvalid, OnMessage
 
 READ_BYTES = 65_536  # one default pipe; larger reads were measured to be slower
 # Above HIGH the other side does not keep up and is told so; at LOW it is told that it does again.
@@ -29,7 +29,7 @@ class Cork:
 
     def __init__(self) -> None:
         self.on = False
-        self.dirty: list[PipeLink] = []
+        self.dirty: list[PipeTransport] = []
 
     def release(self) -> None:
         """Write what was gathered."""
@@ -39,7 +39,7 @@ class Cork:
             dirty.pop().flush()
 
 
-class PipeLink:
+class PipeTransport:
     """See `link.Link`. `mirror` answers in the framing the other side used last; otherwise newlines are sent.
 
     `congested` tells when the other side begins and ends to lag behind; `broken`, that it will read no more.
@@ -54,8 +54,8 @@ class PipeLink:
         *,
         mirror: bool = False,
         limit: int = MAX_MESSAGE_BYTES,
-        congested: Congested | None = None,
-        broken: Closed | None = None,
+        congested: OnCongestion | None = None,
+        broken: OnClosed | None = None,
         on_error: Callable[[Exception], None],
     ) -> None:
         self._loop = loop
@@ -67,7 +67,7 @@ class PipeLink:
         self._broken = broken
         self._on_error = on_error
         self._splitter = FrameDecoder(limit)
-        self._pieces: list[Piece] = []  # being delivered
+        self._pieces: list[Frame] = []  # being delivered
         self._out: list[bytes] = []  # queued, with their framing
         self._unsent: memoryview | None = None  # what the pipe did not take of the last write
         self._dirty = False
@@ -77,14 +77,14 @@ class PipeLink:
         self.paused = False
         self._ending = False
         self._pollable = _pollable(read_fd)
-        self.backlog = 0
-        self._receive: Receive
-        self._closed: Closed
-        self._odd: Odd
+        self.write_buffer_size = 0
+        self._receive: OnMessage
+        self._closed: OnClosed
+        self._odd: OnInvalid
         if stat.S_ISFIFO(os.fstat(write_fd).st_mode) or stat.S_ISSOCK(os.fstat(write_fd).st_mode):
             os.set_blocking(write_fd, False)
 
-    def start(self, receive: Receive, closed: Closed, odd: Odd) -> None:
+    def start(self, receive: OnMessage, closed: OnClosed, odd: OnInvalid) -> None:
         """Begin to deliver."""
         self._receive, self._closed, self._odd = receive, closed, odd
         self._listen()
@@ -132,11 +132,11 @@ class PipeLink:
         """Queue one message and write it as soon as may be."""
         if self._write_fd < 0:
             return
-        if self._mirror and self._splitter.headers:
+        if self._mirror and self._splitter.uses_headers:
             self._out += (b"Content-Length: %d\r\n\r\n" % len(message), message)
         else:
             self._out += (message, b"\n")
-        self.backlog += len(message)
+        self.write_buffer_size += len(message)
         if not self._dirty:
             cork = self._cork
             if cork.on:
@@ -156,7 +156,7 @@ class PipeLink:
         if self._unsent is None:
             data = b"".join(self._out)
             self._out.clear()
-            self.backlog = len(data)
+            self.write_buffer_size = len(data)
         else:
             data = self._unsent
         try:
@@ -168,26 +168,26 @@ class PipeLink:
                 self._loop.call_soon(self._broken)
             self._drop_output()
             return
-        self.backlog -= written
-        if self.backlog or self._writing or self._ending:
+        self.write_buffer_size -= written
+        if self.write_buffer_size or self._writing or self._ending:
             self._unsent = memoryview(data)[written:] if written < len(data) else None
             self._mind_the_rest()
 
     def _mind_the_rest(self) -> None:
         """Write on when the pipe has room, tell of congestion, close where that was asked for."""
-        if self.backlog and not self._writing:
+        if self.write_buffer_size and not self._writing:
             self._writing = True
             self._loop.add_writer(self._write_fd, self.flush)
-        elif self._writing and not self.backlog:
+        elif self._writing and not self.write_buffer_size:
             self._writing = False
             self._loop.remove_writer(self._write_fd)
-        if self._ending and not self.backlog:
+        if self._ending and not self.write_buffer_size:
             self._close_write()
         if self._congested is not None:
             self._report_congestion(self._congested)
 
-    def _report_congestion(self, congested: Congested) -> None:
-        slow = self.backlog > (LOW_WATER if self._slow else HIGH_WATER)
+    def _report_congestion(self, congested: OnCongestion) -> None:
+        slow = self.write_buffer_size > (LOW_WATER if self._slow else HIGH_WATER)
         if slow != self._slow:
             self._slow = slow
             congested(slow)
@@ -195,7 +195,7 @@ class PipeLink:
     def _drop_output(self) -> None:
         self._out.clear()
         self._unsent = None
-        self.backlog = 0
+        self.write_buffer_size = 0
         self._close_write()
         if self._congested is not None:
             self._report_congestion(self._congested)  # nobody has to wait for this link any more
@@ -228,7 +228,7 @@ class PipeLink:
     def close_sending(self) -> None:
         """Close the write side when the queue is empty."""
         self._ending = True
-        if not self.backlog:
+        if not self.write_buffer_size:
             self._close_write()
 
     def close(self) -> None:

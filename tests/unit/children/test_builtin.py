@@ -29,17 +29,17 @@ class Nothing(Struct):
 
 
 class Guest:
-    def __init__(self, caller: ClientIdentity) -> None:
-        self.caller = caller
+    def __init__(self, client: ClientIdentity) -> None:
+        self.caller = client
         self.left = asyncio.Event()
 
     async def read(self, uri: str) -> object:
         return None
 
-    def followed(self, uris: frozenset[str]) -> None:
+    def subscriptions_changed(self, uris: frozenset[str]) -> None:
         pass
 
-    async def leave(self) -> None:
+    async def close(self) -> None:
         self.left.set()
 
 
@@ -50,14 +50,14 @@ async def whoami(guest: Guest, asked: Nothing, request: ToolRequest) -> object:
 class Parlour:
     name = "parlour"
     instructions = "Ask who you are."
-    tools = (ToolSpec(name="whoami", description="Who you are.", takes=Nothing, serve=whoami),)
+    tools = (ToolSpec(name="whoami", description="Who you are.", args_type=Nothing, handler=whoami),)
     resources = (Resource(name="r", description="R.", uri_template="x://{r}"),)
 
     def __init__(self) -> None:
         self.guests: list[Guest] = []
 
-    async def sit(self, voice: Notifier, caller: ClientIdentity) -> Guest:
-        self.guests.append(Guest(caller))
+    async def open_session(self, notifier: Notifier, client: ClientIdentity) -> Guest:
+        self.guests.append(Guest(client))
         return self.guests[-1]
 
 
@@ -146,7 +146,7 @@ async def test_each_host_has_its_own_and_is_known_by_its_connection() -> None:
             ClientIdentity(""),
         ]
         assert first.peer is not None
-        answer = await first.peer.inquire("tools/call", b'{"name":"whoami"}', 5)
+        answer = await first.peer.request("tools/call", b'{"name":"whoami"}', 5)
         assert isinstance(answer, RpcMessage)
         assert b'"principal":"ada"' in bytes(answer.result)  # type: ignore[arg-type]  # there is one
 
@@ -157,8 +157,8 @@ async def test_requests_without_a_session_are_one_client_for_each_name_and_nobod
         assert await built_in.visit(EphemeralOwner("ada")) is first
         await built_in.visit(EphemeralOwner(""))
         assert [guest.caller for guest in built_in.program.guests] == [
-            ClientIdentity("ada", one=True),
-            ClientIdentity("", one=False),
+            ClientIdentity("ada", is_single_client=True),
+            ClientIdentity("", is_single_client=False),
         ]
 
 

@@ -22,7 +22,7 @@ from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.transport import memory
-from switchboard_mcp.transport.base import Closed, Lost
+from switchboard_mcp.transport.base import OnClosed, OnResponseLost
 from switchboard_mcp.transport.stdio import Cork
 
 Json = dict[str, Any]
@@ -110,13 +110,13 @@ class MemoryCarrier:
     """A `ChildTransport` over memory."""
 
     pid = 0
-    lost: Lost
+    lost: OnResponseLost
 
     def __init__(self, name: str, link: memory.MemoryTransport) -> None:
         self.name = name
         self.link = link
 
-    def watch(self, gone: Closed, lost: Lost) -> None:
+    def watch(self, gone: OnClosed, lost: OnResponseLost) -> None:
         self.lost = lost
 
     def callable_tools(self, tools: list[Tool], protocol: str) -> list[Tool]:

@@ -64,10 +64,10 @@ class Guest:
             return failure("internal", "It is closed.")
         return {"of": uri} if uri.startswith("x://") else None
 
-    def followed(self, uris: frozenset[str]) -> None:
+    def subscriptions_changed(self, uris: frozenset[str]) -> None:
         self.following = uris
 
-    async def leave(self) -> None:
+    async def close(self) -> None:
         self.left = True
 
 
@@ -102,11 +102,13 @@ class Program:
     name = "parlour"
     instructions = "Greet people."
     tools = (
-        ToolSpec(name="greet", description="Greets.", takes=Greet, serve=greet, read_only=True),
-        ToolSpec(name="refuse", description="Refuses.", takes=Nothing, serve=refuse, destructive=True),
-        ToolSpec(name="give_up", description="Gives up.", takes=Nothing, serve=give_up, idempotent=True),
-        ToolSpec(name="fall", description="Falls.", takes=Nothing, serve=fall),
-        ToolSpec(name="dawdle", description="Dawdles.", takes=Nothing, serve=dawdle),
+        ToolSpec(name="greet", description="Greets.", args_type=Greet, handler=greet, read_only=True),
+        ToolSpec(name="refuse", description="Refuses.", args_type=Nothing, handler=refuse, destructive=True),
+        ToolSpec(
+            name="give_up", description="Gives up.", args_type=Nothing, handler=give_up, idempotent=True
+        ),
+        ToolSpec(name="fall", description="Falls.", args_type=Nothing, handler=fall),
+        ToolSpec(name="dawdle", description="Dawdles.", args_type=Nothing, handler=dawdle),
     )
     resources = (
         Resource(name="one", description="One.", uri="x://one", mime_type="application/json"),
@@ -116,8 +118,8 @@ class Program:
     def __init__(self) -> None:
         self.guests: list[Guest] = []
 
-    async def sit(self, server: Notifier, caller: ClientIdentity) -> Guest:
-        self.guests.append(Guest(server, caller.principal))
+    async def open_session(self, notifier: Notifier, client: ClientIdentity) -> Guest:
+        self.guests.append(Guest(notifier, client.principal))
         return self.guests[-1]
 
 
@@ -274,14 +276,14 @@ async def test_resources_are_listed_read_and_followed() -> None:
         assert family["uriTemplate"] == "x://{which}"
         (content,) = (await host.result("resources/read", {"uri": "x://one"}))["contents"]
         assert json.loads(content["text"]) == {"of": "x://one"}
-        host.guest.server.updated("x://one")
+        host.guest.server.resource_updated("x://one")
         assert await host.result("resources/subscribe", {"uri": "x://one"}) == {}
         assert host.guest.following == {"x://one"}
-        host.guest.server.updated("x://two")
-        host.guest.server.updated("x://one")
+        host.guest.server.resource_updated("x://two")
+        host.guest.server.resource_updated("x://one")
         assert (await host.next())["params"] == {"uri": "x://one"}
         await host.result("resources/unsubscribe", {"uri": "x://one"})
-        host.guest.server.updated("x://one")
+        host.guest.server.resource_updated("x://one")
         assert await host.result("ping") == {}
 
 
@@ -298,7 +300,7 @@ async def test_a_resource_that_cannot_be_read_says_why() -> None:
 
 async def test_log_messages_reach_the_client() -> None:
     async with client() as host:
-        host.guest.server.say("warning", "Mind the step.")
+        host.guest.server.log_message("warning", "Mind the step.")
         told = await host.next()
         assert told["params"] == {"level": "warning", "logger": "parlour", "data": "Mind the step."}
 
@@ -314,7 +316,7 @@ async def test_when_the_client_goes_its_calls_end_and_the_program_hears_of_it() 
 
 
 def test_a_schema_with_parts_keeps_them() -> None:
-    tool = ToolSpec(name="t", description="", takes=Whole, serve=greet)
+    tool = ToolSpec(name="t", description="", args_type=Whole, handler=greet)
     schema = msgspec.json.decode(tool.schema)
     assert schema["properties"]["parts"]["items"] == {"$ref": "#/$defs/Part"}
     assert "Part" in schema["$defs"]

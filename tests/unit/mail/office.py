@@ -141,7 +141,7 @@ class Office:
         loop = asyncio.get_running_loop()
         ours, theirs = memory.pair(loop)
         server = InProcessServer(loop, theirs, self._menu, self._tasks.create_task, self._wrong)
-        await server.open(ClientIdentity(principal, one=one))
+        await server.open(ClientIdentity(principal, is_single_client=one))
         self.clients.append(Client(ours, server))
         return self.clients[-1]
 

@@ -64,7 +64,7 @@ def events() -> Iterator[tuple[str, dict[str, Any]]]:
     masks = compile_masks(("pin", "card.number"))
     assert masks is not None
     args = {"user": "ada", "pin": PIN, "card": {"number": PIN, "holder": "Ada"}}
-    yield "arguments under masks", {"args": masks.applied(args)}
+    yield "arguments under masks", {"args": masks.mask(args)}
     yield "innocent", {"tokens": 5, "budgetTokens": 1200, "path": "/etc/passwd", "secret": "", "ok": True}
 
 

@@ -43,12 +43,12 @@ def raw(value: object) -> Raw:
 def test_a_client_is_asked_only_what_it_declared(
     capabilities: object, method: str, params: Json, expected: Json | None
 ) -> None:
-    assert client_requests.lacking(raw(capabilities), method, raw(params)) == expected
+    assert client_requests.missing_capability(raw(capabilities), method, raw(params)) == expected
 
 
 def test_a_question_without_params_is_one_for_a_form() -> None:
-    assert client_requests.lacking(b'{"elicitation":{}}', "elicitation/create", UNSET) is None
-    assert client_requests.lacking(b'{"elicitation":{}}', "elicitation/create", Raw(b"[]")) is None
+    assert client_requests.missing_capability(b'{"elicitation":{}}', "elicitation/create", UNSET) is None
+    assert client_requests.missing_capability(b'{"elicitation":{}}', "elicitation/create", Raw(b"[]")) is None
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_a_question_without_params_is_one_for_a_form() -> None:
     ],
 )
 def test_a_handshake_era_question_loses_what_only_that_era_knows(params: Json, expected: Json) -> None:
-    asked = client_requests.embedded("elicitation/create", raw(params))
+    asked = client_requests.to_input_request("elicitation/create", raw(params))
     assert json.loads(client_requests._encode(asked)) == {"method": "elicitation/create", "params": expected}
 
 
 def test_a_question_without_params_stays_without() -> None:
-    assert client_requests.embedded("roots/list", UNSET) == {"method": "roots/list"}
+    assert client_requests.to_input_request("roots/list", UNSET) == {"method": "roots/list"}
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ def test_a_question_without_params_stays_without() -> None:
 def test_a_modern_question_gets_what_the_handshake_era_needs(
     method: str, params: Json, expected: Json
 ) -> None:
-    assert json.loads(client_requests.pushed(ClientRequest(method, raw(params)), "id")) == expected
+    assert json.loads(client_requests.to_legacy_params(ClientRequest(method, raw(params)), "id")) == expected
 
 
 def test_a_modern_question_without_params_gets_empty_ones() -> None:
-    assert client_requests.pushed(ClientRequest("roots/list"), "id") == b"{}"
+    assert client_requests.to_legacy_params(ClientRequest("roots/list"), "id") == b"{}"
 
 
 def test_urls_that_an_error_wants_visited_become_questions() -> None:
@@ -100,7 +100,7 @@ def test_urls_that_an_error_wants_visited_become_questions() -> None:
             {"url": "https://b"},
         ]
     }
-    assert client_requests.wanted_urls(raw(data)) == {
+    assert client_requests.url_input_requests(raw(data)) == {
         "url1": {
             "method": "elicitation/create",
             "params": {"mode": "url", "message": "A", "url": "https://a"},
@@ -114,19 +114,19 @@ def test_urls_that_an_error_wants_visited_become_questions() -> None:
 
 @pytest.mark.parametrize("data", [UNSET, raw(None), raw({}), raw({"elicitations": [1]}), raw([])])
 def test_an_error_that_names_no_urls_asks_nothing(data: Raw) -> None:
-    assert client_requests.wanted_urls(data) == {}
+    assert client_requests.url_input_requests(data) == {}
 
 
 def test_a_question_is_marked_with_our_token_and_theirs_is_kept() -> None:
     params = b'{"a":1.0,"_meta":{"progressToken":"t","x":1}}'
-    told, theirs = client_requests.replace_token(params, b"9")
+    told, theirs = client_requests.replace_progress_token(params, b"9")
     assert told == b'{"a":1.0,"_meta":{"progressToken":9,"x":1}}'
     assert theirs == Raw(b'"t"')
 
 
 @pytest.mark.parametrize("params", [b"{}", b'{"a":"progressToken"}', b'{"progressToken":1}', b'{"_meta":{}}'])
 def test_a_question_without_a_token_stays_as_it_is(params: bytes) -> None:
-    assert client_requests.replace_token(params, b"9") == (params, None)
+    assert client_requests.replace_progress_token(params, b"9") == (params, None)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_question_without_a_token_stays_as_it_is(params: bytes) -> None:
 def test_a_modern_child_hears_of_what_can_be_driven(
     capabilities: Json, native: bool, direct: bool, expected: Json
 ) -> None:
-    told = client_requests.declared_to_modern(bytes(raw(capabilities)), native=native, direct=direct)
+    told = client_requests.capabilities_for_stateless(bytes(raw(capabilities)), native=native, direct=direct)
     assert json.loads(told) == expected
 
 
@@ -176,5 +176,5 @@ def test_a_client_lacks_only_what_it_did_not_declare(
     capabilities: Json, needed: Json, expected: Json | None
 ) -> None:
     data = raw({"requiredCapabilities": needed})
-    assert client_requests.really_lacking(bytes(raw(capabilities)), data) == expected
-    assert client_requests.really_lacking(b"{}", UNSET) is None
+    assert client_requests.undeclared_capabilities(bytes(raw(capabilities)), data) == expected
+    assert client_requests.undeclared_capabilities(b"{}", UNSET) is None

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.protocol import framing
-from switchboard_mcp.protocol.framing import BOM, KEPT_OF_OVERSIZED, FrameDecoder, Noise, Oversized, Piece
+from switchboard_mcp.protocol.framing import (
+    BOM,
+    OVERSIZED_EXCERPT_BYTES,
+    Frame,
+    FrameDecoder,
+    NonMessage,
+    Oversized,
+)
 from switchboard_mcp.protocol.jsonrpc import find_id
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
@@ -22,10 +29,10 @@ def headed(body: bytes, header: bytes = b"Content-Length: %d\r\n\r\n") -> bytes:
     return header % len(body) + body
 
 
-def split(chunks: Iterable[bytes], limit: int = framing.MAX_MESSAGE_BYTES) -> list[Piece]:
+def split(chunks: Iterable[bytes], limit: int = framing.MAX_MESSAGE_BYTES) -> list[Frame]:
     """All pieces of a stream, in the order they came out."""
     splitter = FrameDecoder(limit)
-    out: list[Piece] = []
+    out: list[Frame] = []
     for chunk in chunks:
         out += splitter.feed(chunk)
     return out + splitter.close()
@@ -41,26 +48,26 @@ def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
 
 
 # A stream with everything in it that real programs were seen to write, and what must come out.
-EVERYTHING: list[tuple[bytes, list[Piece]]] = [
-    (b"Server starting on stdio\n", [Noise(b"Server starting on stdio")]),
+EVERYTHING: list[tuple[bytes, list[Frame]]] = [
+    (b"Server starting on stdio\n", [NonMessage(b"Server starting on stdio")]),
     (PING + b"\n", [PING]),
     (ANSWER + b"\r\n", [ANSWER]),
     (b"\n\r\n", []),
-    (b'{"level":"info","msg":"ready","id":1}\n', [Noise(b'{"level":"info","msg":"ready","id":1}')]),
+    (b'{"level":"info","msg":"ready","id":1}\n', [NonMessage(b'{"level":"info","msg":"ready","id":1}')]),
     (headed(ANSWER), [ANSWER]),
     (headed(PING), [PING]),
     (NOTE + b"\n", [NOTE]),
-    (b"12:00:01 INFO: a line with a colon\n", [Noise(b"12:00:01 INFO: a line with a colon")]),
+    (b"12:00:01 INFO: a line with a colon\n", [NonMessage(b"12:00:01 INFO: a line with a colon")]),
     (
         b"content-LENGTH:%d\nContent-Type: application/vscode-jsonrpc; charset=utf-8\n\n%b"
         % (len(NOTE), NOTE),
         [NOTE],
     ),
-    (b"\xff\xfe not UTF-8 \xc3\n", [Noise(b"\xff\xfe not UTF-8 \xc3")]),
+    (b"\xff\xfe not UTF-8 \xc3\n", [NonMessage(b"\xff\xfe not UTF-8 \xc3")]),
     (b'{"jsonrpc":"2.0","id":5,"result":"caf\xe9"}\n', [b'{"jsonrpc":"2.0","id":5,"result":"caf\xe9"}']),
     (BATCH + b"\n", [BATCH]),
-    (b"[done]\n", [Noise(b"[done]")]),
-    (b"\x1b[0m\n", [Noise(b"\x1b[0m")]),
+    (b"[done]\n", [NonMessage(b"[done]")]),
+    (b"\x1b[0m\n", [NonMessage(b"\x1b[0m")]),
     (headed(BATCH), [BATCH]),
     (BOM + PING + b"\n", [PING]),
     (b"  \t" + PING + b" \t\n", [PING]),
@@ -82,7 +89,7 @@ class TestChunking:
 
     @given(st.permutations(EVERYTHING), st.sets(st.integers(0, len(STREAM)), max_size=10))
     def test_the_order_of_framings_and_noise_does_not_matter(
-        self, parts: list[tuple[bytes, list[Piece]]], places: set[int]
+        self, parts: list[tuple[bytes, list[Frame]]], places: set[int]
     ) -> None:
         stream = b"".join(data for data, _ in parts)
         assert split(cut(stream, places)) == [piece for _, pieces in parts for piece in pieces]
@@ -194,12 +201,12 @@ class TestLyingHeaders:
     @pytest.mark.parametrize("value", [b"abc", b"-5", b"", b"1e3", b"+7", b"5 5", b"0x10", "٣".encode()])
     def test_a_length_that_is_no_number_is_noise_and_the_stream_lives_on(self, value: bytes) -> None:
         line = b"Content-Length: " + value
-        assert split([line + b"\r\n\r\n" + PING + b"\n"]) == [Noise(line.strip()), PING]
+        assert split([line + b"\r\n\r\n" + PING + b"\n"]) == [NonMessage(line.strip()), PING]
 
     @pytest.mark.parametrize("digits", ["2147483647", "99999999999999999999", "9" * 5000])
     def test_a_length_beyond_all_reason_does_not_swallow_the_stream(self, digits: str) -> None:
         line = b"Content-Length: " + digits.encode()
-        assert split([line + b"\r\n\r\n" + PING + b"\n"]) == [Noise(line), PING]
+        assert split([line + b"\r\n\r\n" + PING + b"\n"]) == [NonMessage(line), PING]
 
     def test_a_length_of_zero_is_no_message(self) -> None:
         assert split([b"Content-Length: 0\r\n\r\n" + PING + b"\n" + headed(ANSWER)]) == [PING, ANSWER]
@@ -216,11 +223,11 @@ class TestLyingHeaders:
 
     def test_a_log_line_without_a_colon_ends_what_looked_like_headers(self) -> None:
         stream = b"Content-Length: 500\nof the upload\n\n" + PING + b"\n"
-        assert split([stream]) == [Noise(b"of the upload"), PING]
+        assert split([stream]) == [NonMessage(b"of the upload"), PING]
 
     def test_a_json_log_line_ends_what_looked_like_headers(self) -> None:
         stream = b'Content-Length: 500\n{"level":"info"}\n\n' + PING + b"\n"
-        assert split([stream]) == [Noise(b'{"level":"info"}'), PING]
+        assert split([stream]) == [NonMessage(b'{"level":"info"}'), PING]
 
 
 class TestEndOfStream:
@@ -228,7 +235,7 @@ class TestEndOfStream:
         assert split([PING + b"\n" + ANSWER]) == [PING, ANSWER]
 
     def test_a_last_log_line_without_a_newline_is_noise(self) -> None:
-        assert split([PING + b"\nbye"]) == [PING, Noise(b"bye")]
+        assert split([PING + b"\nbye"]) == [PING, NonMessage(b"bye")]
 
     def test_nothing_follows_a_trailing_newline(self) -> None:
         splitter = FrameDecoder()
@@ -241,11 +248,11 @@ class TestEndOfStream:
     @pytest.mark.parametrize("chop", [1, 10, len(ANSWER) - 1])
     def test_a_body_cut_off_is_noise_and_no_message(self, chop: int) -> None:
         data = headed(ANSWER)[:-chop]
-        assert split([data]) == split(bytewise(data)) == [Noise(ANSWER[:-chop])]
+        assert split([data]) == split(bytewise(data)) == [NonMessage(ANSWER[:-chop])]
 
     def test_the_noise_of_a_long_body_cut_off_is_short(self) -> None:
         data = b"Content-Length: 100000\r\n\r\n" + b"x" * 50_000
-        assert split([data]) == [Noise(b"x" * KEPT_OF_OVERSIZED)]
+        assert split([data]) == [NonMessage(b"x" * OVERSIZED_EXCERPT_BYTES)]
 
     @pytest.mark.parametrize(
         "end", [b"Content-Length: 10", b"Content-Length: 10\r\n", b"Content-Length: 10\r\n\r\n"]
@@ -287,7 +294,7 @@ class TestOversized:
         assert [piece for piece in pieces if isinstance(piece, bytes)] == [PING, ANSWER, NOTE]
         first, last = (piece for piece in pieces if isinstance(piece, Oversized))
         assert first == Oversized(
-            len(self.first()), self.first()[:KEPT_OF_OVERSIZED], self.first()[-KEPT_OF_OVERSIZED:]
+            len(self.first()), self.first()[:OVERSIZED_EXCERPT_BYTES], self.first()[-OVERSIZED_EXCERPT_BYTES:]
         )
         assert find_id(first.head, first.tail) == b"77"
         assert last.size == len(self.last())
@@ -319,7 +326,7 @@ class TestOversized:
             assert splitter.feed(self.FILL) == []
         assert (
             sum(map(len, splitter._parts)) + len(splitter._head) + len(splitter._tail)
-            <= 2 * KEPT_OF_OVERSIZED
+            <= 2 * OVERSIZED_EXCERPT_BYTES
         )
 
     def test_an_oversized_message_does_not_change_what_a_later_one_keeps(self) -> None:
@@ -327,7 +334,7 @@ class TestOversized:
         splitter.feed(b"a" * 9000)
         splitter.feed(b"\n")
         (second,) = splitter.feed(b"b" * 3000) or splitter.feed(b"b" * 3000) or splitter.feed(b"\n")
-        assert second == Oversized(6000, b"b" * KEPT_OF_OVERSIZED, b"b" * KEPT_OF_OVERSIZED)
+        assert second == Oversized(6000, b"b" * OVERSIZED_EXCERPT_BYTES, b"b" * OVERSIZED_EXCERPT_BYTES)
 
 
 class TestHeadersFlag:
@@ -335,7 +342,7 @@ class TestHeadersFlag:
 
     def test_it_follows_the_messages(self) -> None:
         splitter = FrameDecoder()
-        assert not splitter.headers
+        assert not splitter.uses_headers
         for data, expected in (
             (headed(PING), True),
             (PING + b"\n", False),
@@ -343,21 +350,21 @@ class TestHeadersFlag:
             (BATCH + b"\n", False),
         ):
             splitter.feed(data)
-            assert splitter.headers is expected
+            assert splitter.uses_headers is expected
 
     def test_noise_and_halves_do_not_change_it(self) -> None:
         splitter = FrameDecoder()
         splitter.feed(headed(PING))
         for data in (b"noise\n", b"\n", b"C", b"on", b"tent-Length: 5\r\n", b"\r\n", b"hell"):
             splitter.feed(data)
-            assert splitter.headers
+            assert splitter.uses_headers
         splitter.close()
-        assert splitter.headers
+        assert splitter.uses_headers
 
     def test_an_oversized_body_counts(self) -> None:
         splitter = FrameDecoder(50)
         splitter.feed(headed(b"x" * 60))
-        assert splitter.headers
+        assert splitter.uses_headers
 
 
 class TestCost:
@@ -368,7 +375,7 @@ class TestCost:
         head = b"Content-Length: %d\r\n\r\n" % len(message) if framed else b""
         assert splitter.feed(head) == []
         view = memoryview(message)
-        out: list[Piece] = []
+        out: list[Frame] = []
         for start in range(0, len(message), 1 << 20):
             out += splitter.feed(bytes(view[start : start + (1 << 20)]))
         out += splitter.feed(b"" if framed else b"\n")

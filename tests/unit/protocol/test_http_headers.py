@@ -28,11 +28,14 @@ def marked(**properties: object) -> bytes:
 
 class TestHeadersOfARequest:
     def test_a_request_of_the_handshake_era_has_none(self) -> None:
-        assert http_headers.of_request(request("tools/call", name="x", _meta={"progressToken": 1}), {}) == {}
-        assert http_headers.of_request(request("tools/list"), {}) == {}
+        assert (
+            http_headers.request_headers(request("tools/call", name="x", _meta={"progressToken": 1}), {})
+            == {}
+        )
+        assert http_headers.request_headers(request("tools/list"), {}) == {}
 
     def test_version_and_method_are_repeated(self) -> None:
-        assert http_headers.of_request(request("tools/list", _meta=META), {}) == {
+        assert http_headers.request_headers(request("tools/list", _meta=META), {}) == {
             "mcp-protocol-version": "2026-07-28",
             "mcp-method": "tools/list",
         }
@@ -50,27 +53,29 @@ class TestHeadersOfARequest:
     )
     def test_the_name_of_what_is_asked_for_is_repeated(self, method: str, key: str) -> None:
         message = request(method, _meta=META, **{key: "Zürich"})
-        assert http_headers.of_request(message, {})["mcp-name"] == "=?base64?WsO8cmljaA==?="
+        assert http_headers.request_headers(message, {})["mcp-name"] == "=?base64?WsO8cmljaA==?="
 
     def test_other_methods_name_nothing(self) -> None:
-        assert "mcp-name" not in http_headers.of_request(
+        assert "mcp-name" not in http_headers.request_headers(
             request("completion/complete", _meta=META, name="x"), {}
         )
 
     @pytest.mark.parametrize("name", [None, 7, ["x"], {"x": 1}])
     def test_a_name_that_is_no_text_is_left_to_the_server(self, name: object) -> None:
-        assert "mcp-name" not in http_headers.of_request(request("tools/call", _meta=META, name=name), {})
+        assert "mcp-name" not in http_headers.request_headers(
+            request("tools/call", _meta=META, name=name), {}
+        )
 
     @pytest.mark.parametrize("meta", [None, [], 1, {}, {"io.modelcontextprotocol/protocolVersion": 5}])
     def test_an_envelope_of_the_wrong_shape_is_none(self, meta: object) -> None:
-        assert http_headers.of_request(request("tools/list", _meta=meta), {}) == {}
+        assert http_headers.request_headers(request("tools/list", _meta=meta), {}) == {}
 
     def test_marked_arguments_are_repeated(self) -> None:
         mirrors = {"query": (HeaderMirror(("region",), "Region"), HeaderMirror(("deep", "dry"), "Dry-Run"))}
         message = request(
             "tools/call", _meta=META, name="query", arguments={"region": "eu west", "deep": {"dry": True}}
         )
-        assert http_headers.of_request(message, mirrors) == {
+        assert http_headers.request_headers(message, mirrors) == {
             "mcp-protocol-version": "2026-07-28",
             "mcp-method": "tools/call",
             "mcp-name": "query",
@@ -85,7 +90,7 @@ class TestHeadersOfARequest:
         mirrors = {"query": (HeaderMirror(("region",), "Region"), HeaderMirror(("deep", "dry"), "Dry-Run"))}
         message = request("tools/call", _meta=META, name="query", arguments=arguments)
         assert not [
-            name for name in http_headers.of_request(message, mirrors) if name.startswith("mcp-param-")
+            name for name in http_headers.request_headers(message, mirrors) if name.startswith("mcp-param-")
         ]
 
     @pytest.mark.parametrize(
@@ -93,10 +98,12 @@ class TestHeadersOfARequest:
         [("", ""), (0, "0"), (-7, "-7"), (2**53 - 1, "9007199254740991"), (False, "false"), (True, "true")],
     )
     def test_values_are_written_plainly(self, value: object, text: str) -> None:
-        assert http_headers.of_arguments({"a": value}, (HeaderMirror(("a",), "A"),)) == {"mcp-param-a": text}
+        assert http_headers.argument_headers({"a": value}, (HeaderMirror(("a",), "A"),)) == {
+            "mcp-param-a": text
+        }
 
     def test_a_number_of_ten_thousand_digits_has_no_header(self) -> None:
-        assert http_headers.as_text(10**10_000) is None
+        assert http_headers.to_text(10**10_000) is None
 
 
 class TestValues:

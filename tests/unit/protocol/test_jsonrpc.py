@@ -113,7 +113,7 @@ class TestMalformed:
     def test_what_is_no_json_is_told_from_the_rest(self, data: bytes) -> None:
         malformed = jsonrpc.parse(data)
         assert isinstance(malformed, Malformed)
-        assert not malformed.parsed
+        assert not malformed.is_json
         assert malformed.reason
         assert malformed.id == b"null"
 
@@ -132,7 +132,7 @@ class TestMalformed:
     def test_json_of_the_wrong_shape_keeps_its_id_where_it_has_one(self, data: bytes, id: bytes) -> None:
         malformed = jsonrpc.parse(data)
         assert isinstance(malformed, Malformed)
-        assert malformed.parsed
+        assert malformed.is_json
         assert malformed.id == id
 
 
@@ -207,7 +207,7 @@ class TestParseError:
 class TestCleanText:
     @pytest.mark.parametrize("data", [b"", b"plain", "naïve ☕ 🎉 \U0010ffff".encode()])
     def test_utf8_is_the_same_object(self, data: bytes) -> None:
-        assert jsonrpc.clean_text(data) is data
+        assert jsonrpc.replace_invalid_utf8(data) is data
 
     @pytest.mark.parametrize(
         ("bad", "good"),
@@ -222,12 +222,12 @@ class TestCleanText:
         ],
     )
     def test_each_bad_sequence_is_replaced(self, bad: bytes, good: str) -> None:
-        assert jsonrpc.clean_text(bad) == good.encode()
+        assert jsonrpc.replace_invalid_utf8(bad) == good.encode()
 
     @given(st.binary(max_size=40))
     def test_a_message_with_any_bytes_in_a_string_can_be_read(self, junk: bytes) -> None:
         junk = bytes(byte for byte in junk if byte >= 0x20 and byte not in b'"\\')
-        message = read(jsonrpc.clean_text(b'{"jsonrpc":"2.0","id":1,"result":"' + junk + b'"}'))
+        message = read(jsonrpc.replace_invalid_utf8(b'{"jsonrpc":"2.0","id":1,"result":"' + junk + b'"}'))
         assert msgspec.json.decode(text(message.result)) == junk.decode("utf-8", "replace")
 
 
@@ -281,7 +281,7 @@ class TestIsAnswer:
         ],
     )
     def test_what_leads_to_a_result_or_an_error_is_one(self, head: bytes) -> None:
-        assert jsonrpc.is_answer(head)
+        assert jsonrpc.starts_like_response(head)
 
     @pytest.mark.parametrize(
         "head",
@@ -295,7 +295,7 @@ class TestIsAnswer:
         ],
     )
     def test_what_asks_or_tells_is_none(self, head: bytes) -> None:
-        assert not jsonrpc.is_answer(head)
+        assert not jsonrpc.starts_like_response(head)
 
 
 class TestEncoding:
@@ -357,11 +357,13 @@ def test_an_answer_is_an_error_where_it_has_one_or_no_result(
 ) -> None:
     message = jsonrpc.parse(json.dumps({"jsonrpc": "2.0", "id": 1, **answer}).encode())
     assert isinstance(message, RpcMessage)
-    error = jsonrpc.error_in(message)
+    error = jsonrpc.get_error(message)
     assert code == (None if error is None else jsonrpc.parse_error(error).code)
 
 
 def test_bodies_are_the_same_however_they_are_written() -> None:
-    assert jsonrpc.canonical(b'{"b" : 1, "a":"\\u00e9"}') == jsonrpc.canonical('{"a":"é","b":1}'.encode())
-    assert jsonrpc.canonical(b'{"a":1}') != jsonrpc.canonical(b'{"a":"1"}')
-    assert jsonrpc.canonical(b"{") == b"{"
+    assert jsonrpc.canonicalize(b'{"b" : 1, "a":"\\u00e9"}') == jsonrpc.canonicalize(
+        '{"a":"é","b":1}'.encode()
+    )
+    assert jsonrpc.canonicalize(b'{"a":1}') != jsonrpc.canonicalize(b'{"a":"1"}')
+    assert jsonrpc.canonicalize(b"{") == b"{"

@@ -50,7 +50,7 @@ def loaded(data: Raw | bytes) -> Any:
     ],
 )
 def test_a_request_is_modern_where_it_names_its_version(meta: Json | UnsetType, modern: bool) -> None:
-    assert message_meta.is_modern(UNSET if isinstance(meta, UnsetType) else raw(meta)) is modern
+    assert message_meta.is_stateless(UNSET if isinstance(meta, UnsetType) else raw(meta)) is modern
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_request_is_modern_where_it_names_its_version(meta: Json | UnsetType, 
     ],
 )
 def test_an_envelope_in_order_is_taken(meta: Json) -> None:
-    assert message_meta.check(raw(meta)) is None
+    assert message_meta.validate(raw(meta)) is None
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_an_envelope_in_order_is_taken(meta: Json) -> None:
     ],
 )
 def test_an_envelope_out_of_order_is_refused_by_what_is_wrong(meta: Json, code: int, part: str) -> None:
-    problem = message_meta.check(raw(meta))
+    problem = message_meta.validate(raw(meta))
     assert problem is not None
     assert problem.code == code
     assert part in problem.message
 
 
 def test_an_unknown_version_is_answered_with_those_that_are_served() -> None:
-    problem = message_meta.check(raw({VERSION: "2031-01-01", CAPABILITIES: {}}))
+    problem = message_meta.validate(raw({VERSION: "2031-01-01", CAPABILITIES: {}}))
     assert problem is not None
     assert problem.data is not UNSET
     assert loaded(problem.data) == {"supported": ["2026-07-28"], "requested": "2031-01-01"}
@@ -99,15 +99,15 @@ def test_an_unknown_version_is_answered_with_those_that_are_served() -> None:
     ("text", "expected"), [(b'"a"', "a"), (b"1", None), (b"null", None), (b'"\xff"', None), (b"{", None)]
 )
 def test_a_text_is_read_only_from_a_string(text: bytes, expected: str | None) -> None:
-    assert message_meta.text_of(Raw(text)) == expected
-    assert message_meta.text_of(None) is None
+    assert message_meta.decode_text(Raw(text)) == expected
+    assert message_meta.decode_text(None) is None
 
 
 # --- `_meta` for a child -----------------------------------------------------------------------------------
 
 
 def for_child(meta: Json | None, **more: Any) -> Json | None:
-    told = message_meta.for_child(UNSET if meta is None else raw(meta), b"17", **more)
+    told = message_meta.child_meta(UNSET if meta is None else raw(meta), b"17", **more)
     return None if told is None else dict(loaded(told))
 
 
@@ -143,7 +143,7 @@ def test_trace_and_vendor_keys_go_on_and_the_token_becomes_ours(modern: bool) ->
 
 def test_vendor_values_keep_their_bytes() -> None:
     meta = {"v.com/n": Raw(b"123456789012345678901234567890"), "v.com/f": Raw(b"1.0")}
-    told = message_meta.for_child(meta, b"1", modern=False)
+    told = message_meta.child_meta(meta, b"1", stateless=False)
     assert told == b'{"v.com/n":123456789012345678901234567890,"v.com/f":1.0}'
 
 
@@ -164,25 +164,28 @@ def test_vendor_values_keep_their_bytes() -> None:
     ],
 )
 def test_a_result_for_a_modern_host_says_of_what_type_it_is(result: bytes, expected: Json) -> None:
-    assert loaded(message_meta.to_modern(result)) == expected
+    assert loaded(message_meta.to_stateless_result(result)) == expected
 
 
 @pytest.mark.parametrize("result", [b"null", b"[]", b'"text"', b"1", b"true"])
 def test_what_is_no_object_stays_as_it_is(result: bytes) -> None:
-    assert message_meta.to_modern(result, cacheable=True) == result
-    assert message_meta.to_legacy(result) == result
+    assert message_meta.to_stateless_result(result, cacheable=True) == result
+    assert message_meta.to_legacy_result(result) == result
     assert message_meta.result_type(result) == "complete"
-    assert message_meta.input_required(result) is None
+    assert message_meta.parse_input_required(result) is None
 
 
 def test_the_body_of_a_result_keeps_its_bytes() -> None:
     body = b'"n":123456789012345678901234567890,"f":1.0,"s" : [ ],"e":"\\u00e9"}'
-    assert message_meta.to_modern(b"{" + body) == b'{"resultType":"complete",' + body
+    assert message_meta.to_stateless_result(b"{" + body) == b'{"resultType":"complete",' + body
 
 
 def test_a_member_that_only_looks_like_a_type_is_replaced_where_the_child_knows_no_types() -> None:
     result = b'{"resultType":"input_required","content":[]}'
-    assert loaded(message_meta.to_modern(result, native=False)) == {"resultType": "complete", "content": []}
+    assert loaded(message_meta.to_stateless_result(result, from_stateless=False)) == {
+        "resultType": "complete",
+        "content": [],
+    }
 
 
 @pytest.mark.parametrize(
@@ -194,7 +197,7 @@ def test_a_member_that_only_looks_like_a_type_is_replaced_where_the_child_knows_
     ],
 )
 def test_a_cacheable_result_has_hints_of_its_own_or_ours(result: bytes, ttl: int) -> None:
-    told = loaded(message_meta.to_modern(result, cacheable=True))
+    told = loaded(message_meta.to_stateless_result(result, cacheable=True))
     assert told["resultType"] == "complete"
     assert told["ttlMs"] == ttl
     assert told["cacheScope"] == ("public" if ttl else "private")
@@ -215,7 +218,7 @@ def test_a_cacheable_result_has_hints_of_its_own_or_ours(result: bytes, ttl: int
     ],
 )
 def test_a_result_for_a_handshake_era_host_has_nothing_of_the_other_era(result: Json, expected: Json) -> None:
-    assert loaded(message_meta.to_legacy(dumped(result))) == expected
+    assert loaded(message_meta.to_legacy_result(dumped(result))) == expected
 
 
 @given(
@@ -225,9 +228,9 @@ def test_a_result_for_a_handshake_era_host_has_nothing_of_the_other_era(result: 
     st.booleans(),
 )
 def test_a_result_survives_the_way_through_both_eras(body: Json, cacheable: bool) -> None:
-    there = message_meta.to_modern(dumped(body), cacheable=cacheable)
+    there = message_meta.to_stateless_result(dumped(body), cacheable=cacheable)
     assert loaded(there)["resultType"] == "complete"
-    assert loaded(message_meta.to_legacy(there)) == body
+    assert loaded(message_meta.to_legacy_result(there)) == body
 
 
 @pytest.mark.parametrize(
@@ -248,7 +251,7 @@ def test_the_type_of_a_result_is_its_own(result: Json, expected: str) -> None:
 
 
 def test_a_result_that_asks_is_read_with_its_questions_and_its_state() -> None:
-    asked = message_meta.input_required(
+    asked = message_meta.parse_input_required(
         b'{"resultType":"input_required","inputRequests":{"k":{"method":"roots/list"}},"requestState":"\\u0061"}'
     )
     assert asked is not None
@@ -269,12 +272,14 @@ def test_a_result_that_asks_is_read_with_its_questions_and_its_state() -> None:
     ],
 )
 def test_other_results_ask_nothing(result: Json) -> None:
-    assert message_meta.input_required(dumped(result)) is None
+    assert message_meta.parse_input_required(dumped(result)) is None
 
 
 def test_a_result_may_have_only_questions_or_only_a_state() -> None:
-    only_state = message_meta.input_required(b'{"resultType":"input_required","requestState":"s"}')
-    only_questions = message_meta.input_required(b'{"resultType":"input_required","inputRequests":{"a":{}}}')
+    only_state = message_meta.parse_input_required(b'{"resultType":"input_required","requestState":"s"}')
+    only_questions = message_meta.parse_input_required(
+        b'{"resultType":"input_required","inputRequests":{"a":{}}}'
+    )
     assert only_state is not None
     assert only_state.input_requests == {}
     assert only_questions is not None
@@ -282,7 +287,9 @@ def test_a_result_may_have_only_questions_or_only_a_state() -> None:
 
 
 def test_what_we_ask_is_read_back_as_such() -> None:
-    asked = message_meta.input_required(message_meta.ask_for_input({"q1": {"method": "roots/list"}}, "state"))
+    asked = message_meta.parse_input_required(
+        message_meta.input_required_result({"q1": {"method": "roots/list"}}, "state")
+    )
     assert asked is not None
     assert list(asked.input_requests) == ["q1"]
     assert asked.request_state is not UNSET
@@ -311,20 +318,23 @@ TOOL = {
 def test_a_tool_of_the_other_era_is_shown_without_what_the_host_cannot_use(
     modern: bool, native: bool, gone: set[str]
 ) -> None:
-    shown = loaded(message_meta.tool_for(Raw(dumped(TOOL)), modern=modern, native=native))
+    shown = loaded(message_meta.translate_tool(Raw(dumped(TOOL)), stateless=modern, same_family=native))
     assert TOOL.keys() - shown.keys() == gone
 
 
 @pytest.mark.parametrize("schema", [{"type": "object"}, {"type": "object", "properties": {}}])
 def test_a_schema_of_objects_is_shown_in_either_era(schema: Json) -> None:
     tool = Raw(dumped({"name": "t", "outputSchema": schema}))
-    assert loaded(message_meta.tool_for(tool, modern=False, native=False))["outputSchema"] == schema
+    assert (
+        loaded(message_meta.translate_tool(tool, stateless=False, same_family=False))["outputSchema"]
+        == schema
+    )
 
 
 @pytest.mark.parametrize("schema", [True, {"type": ["object", "null"]}, {"anyOf": []}, 3, None])
 def test_another_schema_is_hidden_from_the_handshake_era(schema: object) -> None:
     tool = Raw(dumped({"name": "t", "outputSchema": schema}))
-    assert loaded(message_meta.tool_for(tool, modern=False, native=False)) == {"name": "t"}
+    assert loaded(message_meta.translate_tool(tool, stateless=False, same_family=False)) == {"name": "t"}
 
 
 # --- errors ------------------------------------------------------------------------------------------------
@@ -358,7 +368,7 @@ def test_the_code_of_an_error_means_the_same_to_the_host(
     modern: bool, native: bool, code: int, expected: int
 ) -> None:
     error = Raw(dumped({"code": code, "message": "why", "data": {"a": 1}, "vendor": 1}))
-    told = loaded(message_meta.error_for(error, modern=modern, native=native))
+    told = loaded(message_meta.translate_error(error, stateless=modern, same_family=native))
     assert told["code"] == expected
     if expected == -32603:
         assert told["data"] == {"code": code, "message": "why", "data": {"a": 1}, "vendor": 1}
@@ -370,9 +380,9 @@ def test_the_code_of_an_error_means_the_same_to_the_host(
 
 def test_a_resource_that_is_not_found_is_named_as_the_host_knows_it() -> None:
     error = Raw(dumped({"code": -32002, "message": "gone", "data": {"uri": "child's"}}))
-    told = loaded(message_meta.error_for(error, modern=True, native=False, uri="host's"))
+    told = loaded(message_meta.translate_error(error, stateless=True, same_family=False, uri="host's"))
     assert told == {"code": -32602, "message": "gone", "data": {"uri": "host's"}}
 
 
 def test_an_error_that_cannot_be_read_goes_on_as_it_is() -> None:
-    assert message_meta.error_for(Raw(b'"odd"'), modern=True, native=True) == Raw(b'"odd"')
+    assert message_meta.translate_error(Raw(b'"odd"'), stateless=True, same_family=True) == Raw(b'"odd"')

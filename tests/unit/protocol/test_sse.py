@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard_mcp.protocol.framing import KEPT_OF_OVERSIZED, Oversized
+from switchboard_mcp.protocol.framing import OVERSIZED_EXCERPT_BYTES, Oversized
 from switchboard_mcp.protocol.jsonrpc import find_id
 from switchboard_mcp.protocol.sse import EventStream, ServerSentEvent
 
@@ -116,7 +116,7 @@ class TestLimit:
         assert isinstance(huge, Oversized)
         assert huge.size > 9000
         assert find_id(huge.head, b"") == b"41"
-        assert huge.head == self.HUGE[:KEPT_OF_OVERSIZED]
+        assert huge.head == self.HUGE[:OVERSIZED_EXCERPT_BYTES]
         assert huge.tail.endswith(b'xxx"}')
         assert following == ServerSentEvent("message", b"next")
 

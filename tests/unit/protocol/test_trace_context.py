@@ -6,7 +6,7 @@ import pytest
 
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
-from switchboard_mcp.protocol.trace_context import of_request
+from switchboard_mcp.protocol.trace_context import trace_headers
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -19,7 +19,7 @@ def message(params: object) -> RpcMessage:
 
 def test_the_trace_of_a_request_is_repeated_in_headers() -> None:
     meta = {"traceparent": PARENT, "tracestate": "a=1,b=2", "baggage": "user=al", "other": "x"}
-    told = of_request(message({"name": "echo", "_meta": meta}))
+    told = trace_headers(message({"name": "echo", "_meta": meta}))
     assert told == {"traceparent": PARENT, "tracestate": "a=1,b=2", "baggage": "user=al"}
 
 
@@ -37,11 +37,11 @@ def test_the_trace_of_a_request_is_repeated_in_headers() -> None:
     ],
 )
 def test_what_is_no_trace_makes_no_header(params: object) -> None:
-    assert of_request(message(params)) == {}
+    assert trace_headers(message(params)) == {}
 
 
 @pytest.mark.parametrize("state", ["a=1\nx: y", "ä=1", "x" * 8193])
 def test_a_state_that_no_header_can_carry_is_left_out(state: str) -> None:
-    assert of_request(message({"_meta": {"traceparent": PARENT, "tracestate": state}})) == {
+    assert trace_headers(message({"_meta": {"traceparent": PARENT, "tracestate": state}})) == {
         "traceparent": PARENT
     }

@@ -37,8 +37,8 @@ ARGS: dict[str, Any] = {
 def test_a_mask_hides_what_it_names_and_nothing_else(patterns: list[str], hidden: list[str]) -> None:
     masks = compile_masks(tuple(patterns))
     assert masks is not None
-    assert sorted(masks.hidden(ARGS)) == sorted(hidden)
-    shown = str(masks.applied(ARGS))
+    assert sorted(masks.values_to_hide(ARGS)) == sorted(hidden)
+    shown = str(masks.mask(ARGS))
     assert [text for text in hidden if text in shown] == []
     assert ("Bob" in shown) is ("Bob" not in hidden)
 
@@ -46,7 +46,7 @@ def test_a_mask_hides_what_it_names_and_nothing_else(patterns: list[str], hidden
 def test_what_is_masked_keeps_its_place() -> None:
     masks = compile_masks(("card.number", "people.pin", "flag"))
     assert masks is not None
-    assert masks.applied(ARGS) == {
+    assert masks.mask(ARGS) == {
         **ARGS,
         "card": {"number": MASK, "holder": "Ada L", "Password": "deep"},
         "people": [{"pin": MASK, "name": "Ada"}, {"pin": MASK, "name": "Bob"}],
@@ -65,5 +65,5 @@ def test_arguments_nested_beyond_reason_are_masked_whole() -> None:
         deep = {"a": deep}
     masks = compile_masks(("b",))
     assert masks is not None
-    assert "secret" not in str(masks.applied(deep))
-    assert masks.hidden(deep) == []
+    assert "secret" not in str(masks.mask(deep))
+    assert masks.values_to_hide(deep) == []

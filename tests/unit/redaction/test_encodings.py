@@ -48,7 +48,7 @@ def test_a_secret_is_found_however_it_is_written(secret: str, encode: Callable[[
     redactor = Redactor()
     redactor.register(secret)
     text = encode(secret)
-    masked = redactor.known(f"before {text} after")
+    masked = redactor.mask_registered(f"before {text} after")
     assert MASK in masked
     assert survivors(secret, masked) == []
     assert masked.startswith("before ")
@@ -66,7 +66,7 @@ def test_base64_is_found_at_any_alignment_padded_or_not(
     redactor = Redactor()
     redactor.register(secret)
     encoded = encode((before + secret + after).encode()).decode()
-    masked = redactor.known(f"x {encoded if padded else encoded.rstrip('=')} y")
+    masked = redactor.mask_registered(f"x {encoded if padded else encoded.rstrip('=')} y")
     assert MASK in masked
     # What is left decodes to nothing of the secret: not even its first or last two characters.
     rest = masked.replace(MASK, "").removeprefix("x ").removesuffix(" y").rstrip("=")
@@ -78,19 +78,19 @@ def test_base64_is_found_at_any_alignment_padded_or_not(
 def test_hex_digits_are_found_in_either_case() -> None:
     redactor = Redactor()
     redactor.register("DeadBeef00112233-aabb")
-    assert redactor.known("deadbeef00112233-aabb DEADBEEF00112233-AABB") == f"{MASK} {MASK}"
+    assert redactor.mask_registered("deadbeef00112233-aabb DEADBEEF00112233-AABB") == f"{MASK} {MASK}"
 
 
 def test_only_the_escapes_of_the_secret_are_masked() -> None:
     redactor = Redactor()
     redactor.register("a/b c?")
-    assert redactor.known("%41%2Fx a%2fb%20c%3F %zz 100% \\n") == f"%41%2Fx {MASK} %zz 100% \\n"
+    assert redactor.mask_registered("%41%2Fx a%2fb%20c%3F %zz 100% \\n") == f"%41%2Fx {MASK} %zz 100% \\n"
 
 
 def test_bytes_that_are_no_text_do_not_move_the_mask() -> None:
     redactor = Redactor()
     redactor.register("s3cr3t/x")
-    assert redactor.known("%ff%fes3cr3t%2Fx%ff|") == f"%ff%fe{MASK}%ff|"
+    assert redactor.mask_registered("%ff%fes3cr3t%2Fx%ff|") == f"%ff%fe{MASK}%ff|"
 
 
 def survivors(secret: str, text: str) -> list[str]:
@@ -111,7 +111,7 @@ def test_any_secret_is_found_in_any_encoding(secret: str, chosen: list[str]) -> 
         return
     redactor = Redactor()
     redactor.register(secret)
-    masked = redactor.known(" | ".join(ENCODINGS[name](secret) for name in chosen))
+    masked = redactor.mask_registered(" | ".join(ENCODINGS[name](secret) for name in chosen))
     assert survivors(secret, masked) == []
 
 
@@ -121,4 +121,4 @@ def test_hostile_text_costs_no_more_than_its_length(hostile: str) -> None:
     for number in range(20):
         redactor.register(f"registered-secret-{number}")
     text = hostile * (200_000 // len(hostile))
-    assert len(redactor.known(text)) == len(text)
+    assert len(redactor.mask_registered(text)) == len(text)

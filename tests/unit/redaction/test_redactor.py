@@ -36,7 +36,7 @@ CREDENTIALS = {
 @pytest.mark.parametrize("credential", CREDENTIALS.values(), ids=CREDENTIALS.keys())
 @pytest.mark.parametrize("around", ["{}", "got {} from it", '"{}",', "x={};", "({})", "https://h/?q={}&r=1"])
 def test_a_credential_of_known_shape_is_masked_and_the_rest_kept(credential: str, around: str) -> None:
-    assert Redactor().text(around.format(credential)) == around.format(MASK)
+    assert Redactor().redact_text(around.format(credential)) == around.format(MASK)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_credential_of_known_shape_is_masked_and_the_rest_kept(credential: str
     ],
 )
 def test_a_secret_in_a_text_is_masked_and_what_is_around_it_kept(text: str, masked: str) -> None:
-    assert Redactor().text(text) == masked
+    assert Redactor().redact_text(text) == masked
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_secret_in_a_text_is_masked_and_what_is_around_it_kept(text: str, mask
     ],
 )
 def test_ordinary_text_is_left_alone(text: str) -> None:
-    assert Redactor().text(text) == text
+    assert Redactor().redact_text(text) == text
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_nested_values_are_masked_by_name_and_by_shape() -> None:
         "raw": b"password=\xff1",
         7: "seven",
     }
-    assert Redactor().value(value) == {
+    assert Redactor().redact_value(value) == {
         "child": "git",
         "env": {"GITHUB_TOKEN": MASK, "LEVEL": "info"},
         "args": ["--token", "ok", f"see {MASK}"],
@@ -153,13 +153,13 @@ def test_nested_values_are_masked_by_name_and_by_shape() -> None:
 
 
 def test_names_given_by_the_caller_are_masked_whatever_they_hold() -> None:
-    masked = Redactor().value({"pin": 1234, "deep": {"pin": {"a": 1}}, "x": 1}, also=["pin"])
+    masked = Redactor().redact_value({"pin": 1234, "deep": {"pin": {"a": 1}}, "x": 1}, also=["pin"])
     assert masked == {"pin": MASK, "deep": {"pin": MASK}, "x": 1}
 
 
 def test_the_value_that_was_given_is_not_changed() -> None:
     value = {"a": {"token": "x"}}
-    Redactor().value(value)
+    Redactor().redact_value(value)
     assert value == {"a": {"token": "x"}}
 
 
@@ -167,7 +167,7 @@ def test_what_is_nested_beyond_reason_is_masked_whole() -> None:
     deep: Any = "plain"
     for _ in range(5000):
         deep = [deep]
-    masked: Any = Redactor().value(deep)
+    masked: Any = Redactor().redact_value(deep)
     for _ in range(MAX_DEPTH):
         masked = masked[0]
     assert masked == MASK
@@ -176,34 +176,34 @@ def test_what_is_nested_beyond_reason_is_masked_whole() -> None:
 def test_a_registered_value_is_masked_inside_longer_text_and_in_names() -> None:
     redactor = Redactor()
     redactor.register(" s3same ")
-    assert redactor.text("as3sameb s3same") == "a[redacted]b [redacted]"
-    assert redactor.value({"s3same": ["s3same!"]}) == {MASK: [f"{MASK}!"]}
+    assert redactor.redact_text("as3sameb s3same") == "a[redacted]b [redacted]"
+    assert redactor.redact_value({"s3same": ["s3same!"]}) == {MASK: [f"{MASK}!"]}
 
 
 def test_the_longest_registered_value_wins_and_overlaps_leave_no_rest() -> None:
     redactor = Redactor()
     for value in ("abcd", "abcdefgh", "ghijkl"):
         redactor.register(value)
-    assert redactor.text("abcdefghijkl abcd") == f"{MASK} {MASK}"
+    assert redactor.redact_text("abcdefghijkl abcd") == f"{MASK} {MASK}"
 
 
 def test_a_registered_value_is_masked_as_json_writes_it() -> None:
     redactor = Redactor()
     redactor.register('a"b\\c\nd')
-    assert redactor.text(json.dumps({"x": 'a"b\\c\nd'})) == f'{{"x": "{MASK}"}}'
+    assert redactor.redact_text(json.dumps({"x": 'a"b\\c\nd'})) == f'{{"x": "{MASK}"}}'
 
 
 def test_what_is_remembered_is_hidden_until_enough_others_have_come() -> None:
     redactor = Redactor()
-    redactor.remember(["hidden-one", "abc"])
+    redactor.register_recent(["hidden-one", "abc"])
     version = redactor.version
-    redactor.remember(["hidden-one"])
+    redactor.register_recent(["hidden-one"])
     assert redactor.version == version
-    assert redactor.text("hidden-one abc") == f"{MASK} abc"
-    redactor.remember(f"other-{number}" for number in range(MAX_RECENT - 1))
-    assert redactor.text("hidden-one other-0") == f"{MASK} {MASK}"
-    redactor.remember(["one-more"])
-    assert redactor.text("hidden-one other-0") == f"hidden-one {MASK}"
+    assert redactor.redact_text("hidden-one abc") == f"{MASK} abc"
+    redactor.register_recent(f"other-{number}" for number in range(MAX_RECENT - 1))
+    assert redactor.redact_text("hidden-one other-0") == f"{MASK} {MASK}"
+    redactor.register_recent(["one-more"])
+    assert redactor.redact_text("hidden-one other-0") == f"hidden-one {MASK}"
 
 
 def test_a_failure_is_masked_in_message_stderr_and_data() -> None:
@@ -211,25 +211,27 @@ def test_a_failure_is_masked_in_message_stderr_and_data() -> None:
     redactor.register("correct-horse")
     data = Raw(b'{"seen":["correct-horse",1.50]}')
     problem = failure("child_error", "it said correct-horse", stderr=["E correct-horse"], data=data)
-    shown = redactor.failure(problem)
+    shown = redactor.redact_failure(problem)
     assert "correct-horse" not in str(shown)
     assert shown.stderr == [f"E {MASK}"]
     harmless = failure("child_error", "it said nothing", data=Raw(b'{"n":1.50}'))
-    assert redactor.failure(harmless) is harmless
-    assert redactor.failure(failure("child_error", "x", data=Raw(b"{broken"))).data == Raw(b'"[redacted]"')
+    assert redactor.redact_failure(harmless) is harmless
+    assert redactor.redact_failure(failure("child_error", "x", data=Raw(b"{broken"))).data == Raw(
+        b'"[redacted]"'
+    )
 
 
 def test_a_text_is_masked_before_it_is_cut() -> None:
     redactor = Redactor()
     redactor.register("correct-horse-battery")
-    assert redactor.clipped("x" * 10 + "correct-horse-battery", 20) == "x" * 10 + MASK
+    assert redactor.redact_and_clip("x" * 10 + "correct-horse-battery", 20) == "x" * 10 + MASK
 
 
 @pytest.mark.parametrize("value", ["", "  ", "abc", "redacted"])
 def test_values_too_short_or_part_of_the_mask_are_not_registered(value: str) -> None:
     redactor = Redactor()
     redactor.register(value)
-    assert redactor.text(f"x{value}x") == f"x{value}x"
+    assert redactor.redact_text(f"x{value}x") == f"x{value}x"
 
 
 def is_part_of_mask(value: str) -> bool:
@@ -258,14 +260,14 @@ def test_a_registered_value_never_survives(values: list[str], parts: list[int | 
     text = "".join(
         part if isinstance(part, str) else values[part % len(values)] if values else "" for part in parts
     )
-    for masked in (redactor.text(text), *flat(redactor.value({"a": [text], f"{text}…": 1}))):
+    for masked in (redactor.redact_text(text), *flat(redactor.redact_value({"a": [text], f"{text}…": 1}))):
         assert [value for value in values if value in masked] == []
 
 
 @given(st.text())
 def test_masking_twice_changes_nothing_more(text: str) -> None:
-    once = Redactor().text(text)
-    assert Redactor().text(once) == once
+    once = Redactor().redact_text(text)
+    assert Redactor().redact_text(once) == once
 
 
 @pytest.mark.parametrize(
@@ -278,4 +280,4 @@ def test_masking_twice_changes_nothing_more(text: str) -> None:
 def test_hostile_text_costs_no_more_than_its_length(hostile: str) -> None:
     # A pattern that reads the rest again from every place would take hours here, and run into the time limit.
     text = hostile * (400_000 // len(hostile))
-    assert len(Redactor().text(text)) <= len(text) * 10
+    assert len(Redactor().redact_text(text)) <= len(text) * 10

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from switchboard_mcp.system import file_watch, inotify
-from switchboard_mcp.system.file_watch import FileWatch, Places, stamp
+from switchboard_mcp.system.file_watch import FileWatcher, Places, snapshot
 from tests.patience import PATIENCE_S
 
 
@@ -19,7 +19,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.told = asyncio.Queue[None]()
-        self.watch = FileWatch(asyncio.get_running_loop(), lambda: self.told.put_nowait(None))
+        self.watch = FileWatcher(asyncio.get_running_loop(), lambda: self.told.put_nowait(None))
 
     async def change(self) -> None:
         """Wait for the next one."""
@@ -45,7 +45,7 @@ def places(folder: Path, *names: str) -> Places:
 async def test_a_file_that_is_made_written_replaced_or_removed_is_noticed(
     watched: Watched, tmp_path: Path
 ) -> None:
-    watched.watch.look_at(places(tmp_path, "config.json"))
+    watched.watch.watch(places(tmp_path, "config.json"))
     path = tmp_path / "config.json"
     path.write_text("1")
     await watched.change()
@@ -59,13 +59,13 @@ async def test_a_file_that_is_made_written_replaced_or_removed_is_noticed(
 
 
 async def test_a_folder_that_appears_is_noticed_and_patterns_count(watched: Watched, tmp_path: Path) -> None:
-    watched.watch.look_at(places(tmp_path, "mcp*"))
+    watched.watch.watch(places(tmp_path, "mcp*"))
     (tmp_path / "mcps").mkdir()
     await watched.change()
 
 
 async def test_what_nobody_cares_for_is_not_told(watched: Watched, tmp_path: Path) -> None:
-    watched.watch.look_at(places(tmp_path, "config.json"))
+    watched.watch.watch(places(tmp_path, "config.json"))
     (tmp_path / "noise.log").write_text("x")
     (tmp_path / ".hidden").write_text("x")
     (tmp_path / "config.json").write_text("x")
@@ -77,8 +77,8 @@ async def test_other_places_can_be_looked_at_later(watched: Watched, tmp_path: P
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()
-    watched.watch.look_at(places(one, "x"))
-    watched.watch.look_at({**places(two, "x"), **places(tmp_path / "missing", "x")})
+    watched.watch.watch(places(one, "x"))
+    watched.watch.watch({**places(two, "x"), **places(tmp_path / "missing", "x")})
     (one / "x").write_text("1")
     (two / "x").write_text("1")
     await watched.change()
@@ -91,22 +91,22 @@ async def test_without_room_for_a_watch_it_looks_for_itself(
     monkeypatch.setattr(file_watch, "POLL_S", 0.02)
     monkeypatch.setattr(inotify, "add_watch", lambda *_: -1)
     found = Watched()
-    found.watch.look_at(places(tmp_path, "x"))
-    polled = [found.watch.polls]
+    found.watch.watch(places(tmp_path, "x"))
+    polled = [found.watch.is_polling]
     (tmp_path / "x").write_text("1")
     await found.change()
     monkeypatch.undo()
-    found.watch.look_at(places(tmp_path, "x"))
-    polled.append(found.watch.polls)
+    found.watch.watch(places(tmp_path, "x"))
+    polled.append(found.watch.is_polling)
     found.watch.stop()
     assert polled == [True, False]
 
 
 def test_a_stamp_tells_files_apart_and_folders_that_are_gone_are_left_out(tmp_path: Path) -> None:
-    seen = stamp({**places(tmp_path, "x"), **places(tmp_path / "gone", "x")})
+    seen = snapshot({**places(tmp_path, "x"), **places(tmp_path / "gone", "x")})
     assert seen == {}
     (tmp_path / "x").write_text("1")
-    first = stamp(places(tmp_path, "x"))
+    first = snapshot(places(tmp_path, "x"))
     (tmp_path / "y").write_text("2")
     (tmp_path / "y").replace(tmp_path / "x")
-    assert stamp(places(tmp_path, "x")) != first
+    assert snapshot(places(tmp_path, "x")) != first

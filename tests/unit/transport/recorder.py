@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from switchboard_mcp.protocol.framing import Noise, Oversized
+from switchboard_mcp.protocol.framing import NonMessage, Oversized
 from switchboard_mcp.transport.base import MessageTransport
 from tests.patience import PATIENCE_S
 
@@ -15,7 +15,7 @@ from tests.patience import PATIENCE_S
 class Recorder:
     def __init__(self) -> None:
         self.received: list[bytes] = []
-        self.odd: list[Noise | Oversized] = []
+        self.odd: list[NonMessage | Oversized] = []
         self.ends = 0
         self.breaks = 0
         self.errors: list[BaseException] = []
@@ -33,7 +33,7 @@ class Recorder:
         self.ends += 1
         self._news.set()
 
-    def hear_odd(self, piece: Noise | Oversized) -> None:
+    def hear_odd(self, piece: NonMessage | Oversized) -> None:
         self.odd.append(piece)
         self._news.set()
 

@@ -10,9 +10,9 @@ from msgspec import UNSET, Raw
 
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.protocol.framing import FrameDecoder, Noise, Oversized, Piece
+from switchboard_mcp.protocol.framing import Frame, FrameDecoder, NonMessage, Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
-from switchboard_mcp.transport.base import Closed, Odd, Receive
+from switchboard_mcp.transport.base import OnClosed, OnInvalid, OnMessage
 from switchboard_mcp.transport.rpc import AFTER_PAUSE_S, AwaitedRequest, Peer, PendingRequest, next_id
 
 T = TypeVar("T")
@@ -48,14 +48,14 @@ class Script:
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
-        self.backlog = 0
+        self.write_buffer_size = 0
         self.ended = False
         self.paused = False
-        self.hear: Receive
-        self.hear_end: Closed
-        self.hear_odd: Odd
+        self.hear: OnMessage
+        self.hear_end: OnClosed
+        self.hear_odd: OnInvalid
 
-    def start(self, receive: Receive, closed: Closed, odd: Odd) -> None:
+    def start(self, receive: OnMessage, closed: OnClosed, odd: OnInvalid) -> None:
         self.hear, self.hear_end, self.hear_odd = receive, closed, odd
 
     def send(self, message: bytes) -> None:
@@ -79,25 +79,25 @@ class Listener:
     def __init__(self) -> None:
         self.requests: list[RpcMessage] = []
         self.notifications: list[RpcMessage] = []
-        self.babble: list[Noise | Oversized | Malformed] = []
+        self.babble: list[NonMessage | Oversized | Malformed] = []
         self.ends = 0
 
-    def requested(self, message: RpcMessage) -> None:
+    def request_received(self, message: RpcMessage) -> None:
         self.requests.append(message)
 
-    def notified(self, message: RpcMessage) -> None:
+    def notification_received(self, message: RpcMessage) -> None:
         self.notifications.append(message)
 
-    def babbled(self, noise: Noise | Oversized | Malformed) -> None:
+    def invalid_received(self, noise: NonMessage | Oversized | Malformed) -> None:
         self.babble.append(noise)
 
-    def link_closed(self) -> None:
+    def connection_lost(self) -> None:
         self.ends += 1
 
-    def too_large(self, call: PendingRequest, size: int) -> None:
+    def response_too_large(self, call: PendingRequest, size: int) -> None:
         call.failed(failure("message_too_large", f"{size} bytes"))
 
-    def unreadable(self, call: PendingRequest, reason: str) -> None:
+    def response_unreadable(self, call: PendingRequest, reason: str) -> None:
         call.failed(failure("child_protocol", reason))
 
 
@@ -173,7 +173,7 @@ class TestAnswers:
             link.say(id=call.number, result={"for": call.number})
         assert [call.ends for call in calls] == [[{"for": call.number}] for call in calls]
         assert peer.pending == {}
-        assert peer.answers == 50
+        assert peer.response_count == 50
 
     def test_an_error_is_an_answer(self, peer: Peer, link: Script) -> None:
         (call,) = begin(peer, 10)
@@ -202,7 +202,7 @@ class TestAnswers:
         link.say(id=call.number, result="second")
         link.say(id=call.number, error={"code": 1})
         assert call.ends == ["first"]
-        assert peer.answers == 1
+        assert peer.response_count == 1
         assert listener.babble == []
 
     def test_answers_to_nothing_are_ignored(self, peer: Peer, link: Script, listener: Listener) -> None:
@@ -270,8 +270,8 @@ class TestOtherMessages:
         assert [type(piece) for piece in listener.babble] == [Malformed]
 
     def test_noise_is_babble(self, peer: Peer, link: Script, listener: Listener) -> None:
-        link.hear_odd(Noise(b"log line"))
-        assert listener.babble == [Noise(b"log line")]
+        link.hear_odd(NonMessage(b"log line"))
+        assert listener.babble == [NonMessage(b"log line")]
 
     def test_the_end_of_the_link_is_told_and_leaves_the_calls_to_the_owner(
         self, peer: Peer, link: Script, listener: Listener
@@ -367,7 +367,7 @@ class TestUnreadableAnswers:
         assert len(listener.babble) == 1
 
 
-def cut(message: bytes, framed: bool) -> list[Piece]:
+def cut(message: bytes, framed: bool) -> list[Frame]:
     splitter = FrameDecoder(limit=1000)
     return splitter.feed(
         b"Content-Length: %d\r\n\r\n%b" % (len(message), message) if framed else message + b"\n"
@@ -392,7 +392,7 @@ class TestDeadlines:
         loop.advance(100)
         assert call.ends == ["timed out"]
         assert cancelled(link) == [call.number]
-        assert peer.answers == 0
+        assert peer.response_count == 0
 
     def test_each_call_has_its_own_deadline(self, peer: Peer, link: Script, loop: ClockLoop) -> None:
         slow, quick, middle = begin(peer, 30, 1, 5)
@@ -553,8 +553,8 @@ class TestCancellation:
 class TestTheEnd:
     def test_a_call_whose_answer_is_lost_fails_alone_and_once(self, peer: Peer, link: Script) -> None:
         lost, other = begin(peer, 10, 10)
-        peer.lose(lost.id, GONE)
-        peer.lose(lost.id, GONE)
+        peer.fail(lost.id, GONE)
+        peer.fail(lost.id, GONE)
         link.say(id=lost.number, result="late")
         link.say(id=other.number, result=1)
         assert (lost.ends, other.ends) == (["child_crashed"], [1])
@@ -569,7 +569,7 @@ class TestTheEnd:
         patient = Patient()
         peer.send(patient)
         (other,) = begin(peer, 10)
-        assert peer.take_back(Patient) == [patient]
+        assert peer.reclaim(Patient) == [patient]
         peer.fail_all(GONE)
         loop.advance(20)
         assert (patient.ends, other.ends) == ([], ["child_crashed"])
@@ -633,7 +633,7 @@ class TestInquire:
         return task
 
     def test_the_answer_comes_back(self, peer: Peer, link: Script, loop: ClockLoop) -> None:
-        task = self.run(loop, peer.inquire("tools/list", b'{"cursor":"x"}', 5))
+        task = self.run(loop, peer.request("tools/list", b'{"cursor":"x"}', 5))
         (sent,) = link.sent
         assert (sent["method"], sent["params"]) == ("tools/list", {"cursor": "x"})
         link.say(id=sent["id"], result=[1])
@@ -644,19 +644,19 @@ class TestInquire:
         assert bytes(answer.result) == b"[1]"
 
     def test_too_late_is_none(self, peer: Peer, loop: ClockLoop) -> None:
-        task = self.run(loop, peer.inquire("a", b"{}", 5))
+        task = self.run(loop, peer.request("a", b"{}", 5))
         loop.advance(5)
         assert task.result() is None
 
     def test_a_failure_comes_back(self, peer: Peer, loop: ClockLoop) -> None:
-        task = self.run(loop, peer.inquire("a", b"{}", 5))
+        task = self.run(loop, peer.request("a", b"{}", 5))
         peer.fail_all(GONE)
         loop.settle()
         assert task.result() == GONE
-        assert self.run(loop, peer.inquire("b", b"{}", 5)).result() == GONE
+        assert self.run(loop, peer.request("b", b"{}", 5)).result() == GONE
 
     def test_who_stops_waiting_tells_the_other_side(self, peer: Peer, link: Script, loop: ClockLoop) -> None:
-        task = self.run(loop, peer.inquire("a", b"{}", 5))
+        task = self.run(loop, peer.request("a", b"{}", 5))
         task.cancel()
         loop.settle()
         assert task.cancelled()

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from switchboard_mcp.protocol.framing import Noise, Oversized
-from switchboard_mcp.transport.stdio import HIGH_WATER, LOW_WATER, Cork, PipeLink
+from switchboard_mcp.protocol.framing import NonMessage, Oversized
+from switchboard_mcp.transport.stdio import HIGH_WATER, LOW_WATER, Cork, PipeTransport
 from tests.unit.transport.recorder import Recorder, settle
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
@@ -27,7 +27,7 @@ class Wire:
         self.theirs_in, write_fd = os.pipe()
         os.set_blocking(self.theirs_in, False)
         self.heard = Recorder()
-        self.link = PipeLink(
+        self.link = PipeTransport(
             self.loop,
             read_fd,
             write_fd,
@@ -93,7 +93,7 @@ class TestReading:
         wire.listen()
         wire.say(b"log\n" + PING + b"\n" + b"Content-Length: %d\r\n\r\n" % len(PING) + PING)
         assert await wire.heard.until_received(2) == [PING, PING]
-        assert wire.heard.odd == [Noise(b"log")]
+        assert wire.heard.odd == [NonMessage(b"log")]
 
     async def test_a_message_beyond_the_limit_is_odd_and_the_link_lives_on(self, wire: Wire) -> None:
         wire.listen()
@@ -136,7 +136,7 @@ class TestReading:
         lines = [message(number, 500) for number in range(1000)]
         file = tmp_path / "requests.jsonl"
         file.write_bytes(b"\n".join(lines))
-        link = PipeLink(
+        link = PipeTransport(
             wire.loop, os.open(file, os.O_RDONLY), os.dup(wire.theirs_out), Cork(), on_error=wire.heard.fail
         )
         wire.heard.listen(link)
@@ -148,7 +148,7 @@ class TestReading:
         lines = [message(number, 500) for number in range(1000)]
         file = tmp_path / "requests.jsonl"
         file.write_bytes(b"\n".join(lines))
-        link = PipeLink(
+        link = PipeTransport(
             wire.loop, os.open(file, os.O_RDONLY), os.dup(wire.theirs_out), Cork(), on_error=wire.heard.fail
         )
         wire.heard.listen(link)
@@ -163,7 +163,7 @@ class TestReading:
         link.close()
 
     async def test_dev_null_as_input_is_an_end_at_once(self, wire: Wire) -> None:
-        link = PipeLink(
+        link = PipeTransport(
             wire.loop,
             os.open(os.devnull, os.O_RDONLY),
             os.dup(wire.theirs_out),
@@ -177,7 +177,7 @@ class TestReading:
 
     async def test_a_terminal_that_goes_away_is_an_end(self, wire: Wire) -> None:
         main, terminal = pty.openpty()
-        link = PipeLink(wire.loop, terminal, os.dup(wire.theirs_out), Cork(), on_error=wire.heard.fail)
+        link = PipeTransport(wire.loop, terminal, os.dup(wire.theirs_out), Cork(), on_error=wire.heard.fail)
         wire.heard.listen(link)
         os.write(main, PING + b"\n")
         await wire.heard.until_received(1)
@@ -188,7 +188,9 @@ class TestReading:
 
     async def test_a_socket_that_is_reset_is_an_end(self, wire: Wire) -> None:
         ours, theirs = socket.socketpair()
-        link = PipeLink(wire.loop, ours.detach(), os.dup(wire.theirs_out), Cork(), on_error=wire.heard.fail)
+        link = PipeTransport(
+            wire.loop, ours.detach(), os.dup(wire.theirs_out), Cork(), on_error=wire.heard.fail
+        )
         wire.heard.listen(link)
         os.write(theirs.fileno(), PING + b"\n")
         await wire.heard.until_received(1)
@@ -201,7 +203,7 @@ class TestWriting:
     async def test_a_message_goes_out_at_once_with_a_newline(self, wire: Wire) -> None:
         wire.link.send(PING)
         assert wire.take() == PING + b"\n"
-        assert wire.link.backlog == 0
+        assert wire.link.write_buffer_size == 0
 
     async def test_an_answer_goes_out_in_the_framing_the_other_side_used(self, mirror: Wire) -> None:
         mirror.listen()
@@ -229,7 +231,7 @@ class TestWriting:
 
     async def test_output_may_go_to_a_regular_file(self, wire: Wire, tmp_path: Path) -> None:
         file = tmp_path / "answers.jsonl"
-        link = PipeLink(
+        link = PipeTransport(
             wire.loop,
             os.dup(wire.theirs_in),
             os.open(file, os.O_WRONLY | os.O_CREAT),
@@ -247,7 +249,7 @@ class TestWriting:
         assert wire.link.other_side_gone
         wire.link.send(PING)
         wire.link.send(PING)
-        assert wire.link.backlog == 0
+        assert wire.link.write_buffer_size == 0
         assert wire.link.other_side_gone
         wire.say(PING + b"\n")
         assert await wire.heard.until_received(1) == [PING]
@@ -291,7 +293,7 @@ class TestWriting:
         wire.listen()
         wire.link.send(message(1, 1 << 20))
         wire.link.close()
-        assert wire.link.backlog == 0
+        assert wire.link.write_buffer_size == 0
         with pytest.raises(BrokenPipeError):
             wire.say(PING)
         got = b""
@@ -305,7 +307,7 @@ class TestBackpressure:
         self, wire: Wire
     ) -> None:
         sent: list[bytes] = []
-        while wire.link.backlog <= 2 * HIGH_WATER:
+        while wire.link.write_buffer_size <= 2 * HIGH_WATER:
             sent.append(message(len(sent), 100_000))
             wire.link.send(sent[-1])
         assert wire.heard.congestion == [True]
@@ -314,7 +316,7 @@ class TestBackpressure:
         got += await wire.take_all(len(expected) - len(got))
         assert got == expected
         assert wire.heard.congestion == [True, False]
-        assert wire.link.backlog == 0
+        assert wire.link.write_buffer_size == 0
 
     async def test_it_is_told_of_where_the_queue_grows_while_reading(self, wire: Wire) -> None:
         wire.link.start(
@@ -324,30 +326,30 @@ class TestBackpressure:
             wire.say(PING + b"\n")
         await wire.heard.until(lambda: bool(wire.heard.congestion))
         assert wire.heard.congestion == [True]
-        assert wire.link.backlog > HIGH_WATER
+        assert wire.link.write_buffer_size > HIGH_WATER
 
     async def test_it_begins_again_after_it_was_over(self, wire: Wire) -> None:
         for _ in range(2):
             total = 0
-            while wire.link.backlog <= HIGH_WATER:
+            while wire.link.write_buffer_size <= HIGH_WATER:
                 wire.link.send(message(1, 1 << 20))
                 total += len(message(1, 1 << 20)) + 1
             await wire.take_all(total)
         assert wire.heard.congestion == [True, False, True, False]
 
     async def test_a_reader_that_dies_holds_nobody_up(self, wire: Wire) -> None:
-        while wire.link.backlog <= HIGH_WATER:
+        while wire.link.write_buffer_size <= HIGH_WATER:
             wire.link.send(message(1, 1 << 20))
         assert wire.heard.congestion == [True]
         os.close(wire.theirs_in)
         await wire.heard.until(lambda: len(wire.heard.congestion) > 1)
         assert wire.heard.congestion == [True, False]
-        assert wire.link.backlog == 0
+        assert wire.link.write_buffer_size == 0
         await settle()
         assert wire.heard.breaks == 1
 
     async def test_a_link_that_is_closed_holds_nobody_up(self, wire: Wire) -> None:
-        while wire.link.backlog <= HIGH_WATER:
+        while wire.link.write_buffer_size <= HIGH_WATER:
             wire.link.send(message(1, 1 << 20))
         wire.link.close()
         assert wire.heard.congestion == [True, False]
@@ -358,10 +360,14 @@ class TestBackpressure:
         sent = [message(number, 3) for number in range(20_000)]
         for each in sent:
             wire.link.send(each)
-        assert sum(map(len, sent)) - (1 << 20) <= wire.link.backlog <= sum(len(each) + 1 for each in sent)
+        assert (
+            sum(map(len, sent)) - (1 << 20)
+            <= wire.link.write_buffer_size
+            <= sum(len(each) + 1 for each in sent)
+        )
         expected = b"".join(each + b"\n" for each in sent)
         assert await wire.take_all(len(expected)) == expected
-        assert wire.link.backlog == 0
+        assert wire.link.write_buffer_size == 0
 
     async def test_what_has_been_written_is_not_kept(self, wire: Wire) -> None:
         wire.link.send(message(1, 1 << 20))
@@ -378,7 +384,7 @@ class TestCork:
         theirs_in, ours = os.pipe2(os.O_DIRECT)
         os.set_blocking(theirs_in, False)
         read_fd, theirs_out = os.pipe()
-        link = PipeLink(wire.loop, read_fd, ours, Cork(), on_error=wire.heard.fail)
+        link = PipeTransport(wire.loop, read_fd, ours, Cork(), on_error=wire.heard.fail)
 
         def answer(each: bytes) -> None:
             wire.heard.receive(each)
@@ -435,7 +441,7 @@ class TestCork:
             raise ValueError("a surprise")
 
         read_fd, theirs_out = os.pipe()
-        link = PipeLink(wire.loop, read_fd, os.dup(wire.theirs_out), wire.link._cork, on_error=fail)
+        link = PipeTransport(wire.loop, read_fd, os.dup(wire.theirs_out), wire.link._cork, on_error=fail)
         link.start(fail, wire.heard.closed, wire.heard.hear_odd)
         os.write(theirs_out, PING + b"\n")
         await wire.heard.until(lambda: bool(wire.heard.errors))

@@ -188,7 +188,7 @@ def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
 
 def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, out: Screen) -> None:
     """What is configured, what it really is, and what it may have."""
-    mask = Redactor().text
+    mask = Redactor().redact_text
     out.line(f"Child {out.paint(one_line(spec.name), 'bold')}  {one_line(spec.source)}")
     rows: list[tuple[str, str]] = []
     if approval.kind == "stdio":

@@ -19,7 +19,7 @@ from switchboard_mcp.evidence import artifacts
 from switchboard_mcp.evidence.artifacts import FOLDER, METRICS, REPORT, STAMP, render, stamp
 from switchboard_mcp.evidence.collect import CollectedEvidence, collect
 from switchboard_mcp.redaction.redactor import Redactor
-from switchboard_mcp.system.atomic_write import write_whole
+from switchboard_mcp.system.atomic_write import write_atomically
 
 
 def run(invocation: Invocation) -> int:
@@ -76,7 +76,7 @@ def write(folder: str, files: dict[str, bytes]) -> None:
         os.makedirs(folder, exist_ok=True)
         for name, data in files.items():
             path = os.path.join(folder, name)
-            write_whole(path, data, 0o666, sync=False)
+            write_atomically(path, data, 0o666, sync=False)
     except OSError as problem:
         message = f"{path}: cannot be written ({problem.strerror})."
         raise refused("usage", message, hint="Name another folder with --out.") from None

@@ -130,7 +130,7 @@ def suite_info(suite: ChildSuite) -> SuiteInfo:
 
 def command_of(spec: ChildSpec) -> list[str]:
     """What is run, as it is written: variables are not filled in, and what looks like a secret is masked."""
-    mask = Redactor().text
+    mask = Redactor().redact_text
     return [mask(word) for word in (spec.command, *spec.args)] if spec.kind == "stdio" else []
 
 

@@ -29,7 +29,7 @@ from switchboard_mcp.protocol import jsonrpc, versions
 from switchboard_mcp.redaction.redactor import Redactor
 
 if TYPE_CHECKING:
-    from switchboard_mcp.transport.http.oauth import Person
+    from switchboard_mcp.transport.http.oauth import LoginPrompt
 
 # Long enough to find a password and a second factor.
 LOGIN_TIMEOUT_S = 300.0
@@ -126,7 +126,7 @@ async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
         )
         raise usage_error(message, "Take it out of the entry to log in.")
     redactor = Redactor()
-    server = RemoteServer(name=spec.name, url=spec.url, headers=spec.headers, redact=redactor.text)
+    server = RemoteServer(name=spec.name, url=spec.url, headers=spec.headers, redact=redactor.redact_text)
     port = spec.oauth.callback_port if isinstance(spec.oauth, OAuthClient) else 0
     async with callback_server(port, invocation.console, browser=not invocation.args.no_browser) as callback:
         auth = authorisation(spec, server, os.environ, redactor.register, callback.authorizer())
@@ -169,11 +169,11 @@ class CallbackServer:
         self._browser = browser
         self._result: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 
-    def authorizer(self) -> Person:
+    def authorizer(self) -> LoginPrompt:
         """Who can log in."""
-        from switchboard_mcp.transport.http.oauth import Person
+        from switchboard_mcp.transport.http.oauth import LoginPrompt
 
-        return Person(self._redirect_uri, self.open_browser, self.wait_for_callback)
+        return LoginPrompt(self._redirect_uri, self.open_browser, self.wait_for_callback)
 
     async def open_browser(self, url: str) -> None:
         """Show the address; open it where there is a desktop."""

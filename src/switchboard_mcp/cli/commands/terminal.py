@@ -31,7 +31,13 @@ from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.terminal import registry
 from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease
 from switchboard_mcp.mail.terminal.terminal_mail import TerminalMail
-from switchboard_mcp.transport.process.pty import HANGUP_GRACE_S, StartError, Terminal, TerminalGuard, size_of
+from switchboard_mcp.transport.process.pty import (
+    HANGUP_GRACE_S,
+    PtyProcess,
+    StartError,
+    TerminalGuard,
+    terminal_size,
+)
 
 TERMINAL = "SWITCHBOARD_TERMINAL"
 BEAT_S = 30.0
@@ -103,11 +109,11 @@ class TerminalSession:
         place = _lease(self._workspace, self._name)
         attributes: list[Any] = termios.tcgetattr(0)
         guard = TerminalGuard(os.dup(0), attributes)
-        terminal: Terminal | None = None
+        terminal: PtyProcess | None = None
         try:
             environ = {**os.environ, AGENT: self._name, WORKSPACE: self._workspace, TERMINAL: self._name}
-            terminal = Terminal(self._program, environ, size_of(0), attributes)
-            guard.mind(terminal.pid)
+            terminal = PtyProcess(self._program, environ, terminal_size(0), attributes)
+            guard.watch(terminal.pid)
             program = terminal
             # Not uvloop: it would make the user's terminal non-blocking, for the shell that comes after us as well.
             with asyncio.Runner() as runner:
@@ -122,7 +128,7 @@ class TerminalSession:
             place.close()
             guard.dismiss()
 
-    async def _serve(self, terminal: Terminal, place: TerminalLease) -> int:
+    async def _serve(self, terminal: PtyProcess, place: TerminalLease) -> int:
         workspace, args = self._workspace, self._invocation.args
         entry = TerminalEntry(
             pid=os.getpid(),
@@ -156,7 +162,7 @@ class TerminalSession:
 
     async def _relay(
         self,
-        terminal: Terminal,
+        terminal: PtyProcess,
         place: TerminalLease,
         desktop: UserTerminal,
         mail: TerminalMail,
@@ -170,8 +176,8 @@ class TerminalSession:
         desktop.start(loop)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
             loop.add_signal_handler(number, _end, ended, SIGNALLED + number)
-        loop.add_signal_handler(signal.SIGWINCH, lambda: terminal.resize(*size_of(0)))
-        terminal.resize(*size_of(0))  # It may have changed before anybody listened.
+        loop.add_signal_handler(signal.SIGWINCH, lambda: terminal.resize(*terminal_size(0)))
+        terminal.resize(*terminal_size(0))  # It may have changed before anybody listened.
         presence = Presence(post.path)
 
         async def wait_for_end() -> None:
@@ -206,7 +212,7 @@ class TerminalSession:
                 task.cancel()
         return code
 
-    def _hang_up(self, terminal: Terminal, desktop: UserTerminal) -> None:
+    def _hang_up(self, terminal: PtyProcess, desktop: UserTerminal) -> None:
         desktop.stop()
         terminal.signal(signal.SIGHUP)
         terminal.signal(signal.SIGCONT)
@@ -229,7 +235,7 @@ def _wait(pid: int) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-def _reap(terminal: Terminal) -> None:
+def _reap(terminal: PtyProcess) -> None:
     """Whatever happened, the program has ended when we do."""
     terminal.hang_up()
     with suppress(ChildProcessError):

@@ -26,7 +26,7 @@ from switchboard_mcp.config.sections import ASK_SUBTOOL
 from switchboard_mcp.config.wrapped_children import FILE, ORIGINAL, ROLE_FILE, wrapper_folder
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.setup.descriptions import find_known_server
-from switchboard_mcp.system.atomic_write import write_whole
+from switchboard_mcp.system.atomic_write import write_atomically
 
 # A request may wait for its model; the call that carries it must not end first.
 SPARE_MS = 60_000
@@ -63,7 +63,7 @@ def run(invocation: Invocation) -> int:
         os.makedirs(folder, exist_ok=True)
         if in_place:
             _keep_original(path, os.path.join(folder, ORIGINAL))
-        write_whole(path, entry, 0o666)
+        write_atomically(path, entry, 0o666)
         kept = [] if _write_new(os.path.join(folder, ROLE_FILE), role) else [os.path.join(folder, ROLE_FILE)]
     except OSError as problem:
         raise _refused(f"{problem.filename}: {problem.strerror}.") from None

@@ -38,7 +38,7 @@ from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server.stdio import take_over_stdio
 from switchboard_mcp.transport.memory import MemoryTransport, pair
-from switchboard_mcp.transport.stdio import PipeLink
+from switchboard_mcp.transport.stdio import PipeTransport
 
 # What an original may ask for that only the host in front can give.
 PASSED_ON = ("sampling", "elicitation")
@@ -109,7 +109,7 @@ def open_server(
         services.log.error("internal", tool=where, problem=repr(problem))
 
     read_fd, write_fd = take_over_stdio()
-    link = PipeLink(
+    link = PipeTransport(
         services.loop,
         read_fd,
         write_fd,
@@ -141,7 +141,7 @@ class ClientRequestRelay(LocalClient):
             self._introduced = True
         return self
 
-    def requested(self, message: RpcMessage) -> None:
+    def request_received(self, message: RpcMessage) -> None:
         """The original asks."""
         self._start_task(self._relay(message))
 

@@ -33,7 +33,7 @@ from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.fuzzy import nearest
 from switchboard_mcp.suites.suite_names import suite_names
-from switchboard_mcp.transport.http.remote_base import shown_url
+from switchboard_mcp.transport.http.remote_base import redacted_url
 
 # Their own hint names this command.
 SEND_TO_DOCTOR = frozenset({"child_start_timeout", "child_start_failed"})
@@ -140,7 +140,7 @@ def diagnose(
         child=spec.name,
         suite=suite,
         source=spec.source,
-        command=spec.command or shown_url(spec.url),
+        command=spec.command or redacted_url(spec.url),
         ok=seen is not None,
         program=checked if isinstance(checked, str) else "",
         server=seen.server if seen else "",
@@ -162,7 +162,7 @@ async def _start_children(
 def _finding(problem: Failure, spec: ChildSpec | None = None) -> Finding:
     remedy = problem.hint or ""
     if spec is not None and spec.command and problem.code in SEND_TO_DOCTOR:
-        command = Redactor().text(shlex.join([spec.command, *spec.args]))
+        command = Redactor().redact_text(shlex.join([spec.command, *spec.args]))
         remedy = f"Run it by hand to see what it does: cd {shlex.quote(spec.cwd)} && {command}"
     return Finding(PROBLEM, problem.message, remedy, problem.stderr or [])
 
@@ -172,7 +172,7 @@ def _without_secrets(checked: ChildDiagnosis, spec: ChildSpec) -> ChildDiagnosis
     redactor = Redactor()
     for secret in secret_values(spec, os.environ):
         redactor.register(secret)
-    return convert(redactor.value(to_builtins(checked)), ChildDiagnosis)
+    return convert(redactor.redact_value(to_builtins(checked)), ChildDiagnosis)
 
 
 def _slow(spec: ChildSpec, handshake_ms: int, config: Config) -> Finding:

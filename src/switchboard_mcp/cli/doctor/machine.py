@@ -77,7 +77,7 @@ def _orphans(
             continue
         for process in found.values():
             if process.parent <= 1 and process.pid != os.getpid() and is_child_process(filled, process):
-                command = Redactor().text(shlex.join(process.words))
+                command = Redactor().redact_text(shlex.join(process.words))
                 message = (
                     f"Process {process.pid} runs as child '{spec.name}' does, and nobody uses it: {command}"
                 )

@@ -170,7 +170,7 @@ class PipelineRequest(PipelineEnding):
             cache.clear()
             self.age = -1
             return False
-        self.key = chain.cache_key(self.session, self.subtool, self.args, modern=self.modern)
+        self.key = chain.cache_key(self.session, self.subtool, self.args, stateless=self.is_stateless)
         self.age = cache.generation
         found = cache.get(self.key, chain.now()) if read_only and self.key is not None else None
         if found is None:
@@ -311,7 +311,7 @@ class PipelineForward(PipelineRequest, ForwardedRequest):
     def subtool(self) -> str:
         """What is asked for."""
         name = self.members.get("name") or self.members.get("uri")
-        return (message_meta.text_of(name) if name is not None else None) or ""
+        return (message_meta.decode_text(name) if name is not None else None) or ""
 
     @property
     def args(self) -> bytes:

@@ -134,12 +134,12 @@ class CallPipeline:
         hints = tool.annotations if tool is not None else None
         return isinstance(hints, Annotations) and hints.read_only_hint is True
 
-    def cache_key(self, session: Session, subtool: str, args: bytes, *, modern: bool) -> Hashable | None:
+    def cache_key(self, session: Session, subtool: str, args: bytes, *, stateless: bool) -> Hashable | None:
         """By what an answer is found again; None where it must not be kept."""
         if self.cache is None or not self.cache.covers(subtool):
             return None
         home = session.home if self.isolated else None
-        return (session.principal, home, modern, subtool, jsonrpc.canonical(args))
+        return (session.principal, home, stateless, subtool, jsonrpc.canonicalize(args))
 
     async def run(self, call: ToolCall, innermost: Next) -> Answer:
         """Let the call through the middleware, the first one outermost."""
@@ -183,9 +183,11 @@ class CallPipeline:
         if isinstance(page, Failure):
             refuse_call(session, channel, id, params.meta, page)
         else:
-            modern = message_meta.is_modern(params.meta)
+            modern = message_meta.is_stateless(params.meta)
             channel.answer(
-                jsonrpc.result(id, message_meta.to_modern(page, cacheable=False) if modern else page)
+                jsonrpc.result(
+                    id, message_meta.to_stateless_result(page, cacheable=False) if modern else page
+                )
             )
 
 

@@ -181,13 +181,13 @@ class ResolvedName(Struct, frozen=True):
     name: str
 
 
-def direct_descriptor(name: str, resolved: ResolvedName, *, modern: bool) -> Raw:
+def direct_descriptor(name: str, resolved: ResolvedName, *, stateless: bool) -> Raw:
     """A child's own tool as it came, but for its era, under the name a host uses."""
     child = resolved.suite.child
     raw = child.inventory.tool(resolved.name).raw
     assert raw is not UNSET
-    native = child.snapshot is not None and versions.is_modern(child.snapshot.protocol) is modern
-    raw = message_meta.tool_for(raw, modern=modern, native=native)
+    native = child.snapshot is not None and versions.is_stateless(child.snapshot.protocol) is stateless
+    raw = message_meta.translate_tool(raw, stateless=stateless, same_family=native)
     if child.inventory.governed:
         raw = sanitize.clean_tool(raw)
     if name == resolved.name:

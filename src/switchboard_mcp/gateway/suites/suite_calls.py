@@ -142,14 +142,14 @@ class SubtoolCall(SuiteRequest):
             return
         id = next_id()
         args = bytes(arguments.args)  # type: ignore[arg-type]  # settled, so never UNSET
-        if params.meta is UNSET and not offer.modern and args.find(b'"arg', 0, 24) < 0:
+        if params.meta is UNSET and not offer.is_stateless and args.find(b'"arg', 0, 24) < 0:
             message = b"".join((prefix, args, b'},"id":', id, b"}"))
         else:
             message = self.build(child, id)
         self.id, self.message, self.timeout = id, message, child.timeout_s
         child.last_session = self.session
         peer = child.peer
-        if peer is None or peer.link.backlog > MAX_BACKLOG:
+        if peer is None or peer.transport.write_buffer_size > MAX_BACKLOG:
             self.on_failed(child.unavailable_reason())
         else:
             peer.send(self)
@@ -160,7 +160,7 @@ class SubtoolCall(SuiteRequest):
         args = bytes(arguments.args)  # type: ignore[arg-type]  # settled, so never UNSET
         if b'"arg' in args[:24]:  # perhaps wrapped once more
             args = unwrap(args, _parameter_names(child, arguments.subtool))
-        extra = getattr(self, "extra_params", b"") or (_retry_members(params) if child.modern else b"")
+        extra = getattr(self, "extra_params", b"") or (_retry_members(params) if child.is_stateless else b"")
         meta = self.meta_for_child(child, id)
         meta_member = b"" if meta is None else b',"_meta":' + meta
         return b"".join(
@@ -174,7 +174,7 @@ class SubtoolCall(SuiteRequest):
     def answered(self, answer: RpcMessage) -> None:
         """The child's result goes to the host as it came; its JSON-RPC error becomes a failure a model can act on."""
         if answer.error is not UNSET or answer.result is UNSET:
-            error = jsonrpc.error_in(answer)
+            error = jsonrpc.get_error(answer)
             if error is not None:
                 if not self.relist_and_retry(error) and not self.answer_host_error(error):
                     self.on_failed(self._child_error(error))
@@ -234,7 +234,7 @@ class ResumedCall(SubtoolCall):
 
     def on_ready(self, child: Child) -> None:
         """Hand it to the child, unless that knows no states."""
-        if child.modern:
+        if child.is_stateless:
             super().on_ready(child)
         else:
             error = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
@@ -264,7 +264,7 @@ class RelistThenCall(ReadyWaiter):
 
 def fingerprint(name: str, arguments: SuiteCall) -> bytes:
     """What a suite call and its repetition have in common, however either was written."""
-    args = jsonrpc.canonical(arguments.args) if arguments.args is not UNSET else b""
+    args = jsonrpc.canonicalize(arguments.args) if arguments.args is not UNSET else b""
     return jsonrpc.encode((name, arguments.subtool)) + args
 
 

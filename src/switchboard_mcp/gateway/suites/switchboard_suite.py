@@ -123,9 +123,9 @@ class SwitchboardServer:
         """All of them."""
         return TOOLS
 
-    async def sit(self, voice: Notifier, caller: ClientIdentity) -> SwitchboardSession:
+    async def open_session(self, notifier: Notifier, client: ClientIdentity) -> SwitchboardSession:
         """One more client."""
-        return SwitchboardSession(self, caller.principal)
+        return SwitchboardSession(self, client.principal)
 
     def search_index(self, view: View) -> ToolSearch:
         """The search over what one kind of client sees."""
@@ -220,22 +220,22 @@ TOOLS = (
     ToolSpec(
         name="find",
         description="Find the subtools for a task, over all suites: names and signatures, ready to be called.",
-        takes=FindArgs,
-        serve=find,
+        args_type=FindArgs,
+        handler=find,
         read_only=True,
     ),
     ToolSpec(
         name="status",
         description="How each suite's server is: known, started, healthy, calls, tokens saved.",
-        takes=StatusArgs,
-        serve=status,
+        args_type=StatusArgs,
+        handler=status,
         read_only=True,
     ),
     ToolSpec(
         name="recent",
         description="What went wrong lately, with what to do about it.",
-        takes=RecentArgs,
-        serve=recent,
+        args_type=RecentArgs,
+        handler=recent,
         read_only=True,
     ),
 )

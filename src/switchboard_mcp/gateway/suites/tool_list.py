@@ -50,16 +50,18 @@ class ToolListCache:
         self._encoded.clear()
         self._direct = None
 
-    def tools(self, *, modern: bool) -> bytes:
+    def tools(self, *, stateless: bool) -> bytes:
         """The `tools/list` result for a host of either era."""
         self._check_snapshots()
-        if modern not in self._encoded:
-            direct = [direct_descriptor(name, found, modern=modern) for name, found in self.direct().items()]
+        if stateless not in self._encoded:
+            direct = [
+                direct_descriptor(name, found, stateless=stateless) for name, found in self.direct().items()
+            ]
             listed = list_tools(self._suite_tools(), direct, self.result_members("tools/list"))
             if len(listed) > MAX_LIST_BYTES and not direct:
                 self._log.warning("tools.list_too_long", bytes=len(listed), suites=len(self._tools))
-            self._encoded[modern] = listed
-        return self._encoded[modern]
+            self._encoded[stateless] = listed
+        return self._encoded[stateless]
 
     def direct(self) -> dict[str, ResolvedName]:
         """Tools of children shown directly, by the name a host uses."""
@@ -119,7 +121,7 @@ class ToolListCache:
                 parts.append(offer.instructions if offer.governed else suite.child.snapshot.instructions)
         return "\n\n".join(filter(None, parts))
 
-    def capabilities(self, *, modern: bool) -> dict[str, object]:
+    def capabilities(self, *, stateless: bool) -> dict[str, object]:
         """What a host of either era is told that it can do here."""
         capabilities: dict[str, object] = {}
         suite = self.only_direct()
@@ -129,6 +131,6 @@ class ToolListCache:
                 (name, value)
                 for name, value in suite.child.snapshot.capabilities.items()
                 if name not in VERSION_SPECIFIC
-                or (VERSION_SPECIFIC[name] is modern is versions.is_modern(protocol))
+                or (VERSION_SPECIFIC[name] is stateless is versions.is_stateless(protocol))
             )
         return {**capabilities, **CAPABILITIES}

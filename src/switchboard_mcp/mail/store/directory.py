@@ -23,7 +23,7 @@ from switchboard_mcp.mail.store.clocks import Clocks
 from switchboard_mcp.mail.store.filenames import MessageFile
 from switchboard_mcp.mail.store.fsync import FsyncBatcher
 from switchboard_mcp.mail.store.ordering import Counter, reserve
-from switchboard_mcp.system.atomic_write import keep_out_of_git
+from switchboard_mcp.system.atomic_write import write_gitignore
 
 AGENT_FOLDERS = ("inbox", "claimed", "archive", "deadletter", "outbox", "keys")
 FOLDERS = (*AGENT_FOLDERS, "attachments", "reviews", "locks", "tmp")
@@ -71,7 +71,7 @@ class StoreDirectory:
             parent = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 if file_operations.make_folder(FOLDER, parent):
-                    keep_out_of_git(self.path)
+                    write_gitignore(self.path)
                 root = file_operations.open_folder(FOLDER, parent)
             finally:
                 os.close(parent)

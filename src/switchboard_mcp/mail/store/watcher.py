@@ -103,7 +103,7 @@ class Watcher:
     def _read(self) -> None:
         changes: dict[MailboxChange, None] = {}
         blind = False
-        for watch, mask, name in inotify.events(self._descriptor):
+        for watch, mask, name in inotify.read_events(self._descriptor):
             if mask & inotify.OVERFLOW:
                 changes[MailboxChange("inbox")] = None
             elif watch in self._watched:

@@ -24,9 +24,9 @@ from switchboard_mcp.observability.audit.hash_chain import ChainHead
 from switchboard_mcp.observability.audit.segments import AuditFiles
 from switchboard_mcp.observability.audit.writer_process import Record, ScribeGoneError, WriterProcess
 from switchboard_mcp.observability.latency_buckets import bucket
-from switchboard_mcp.redaction.arguments import masked_args
+from switchboard_mcp.redaction.arguments import mask_args
 from switchboard_mcp.redaction.redactor import Redactor
-from switchboard_mcp.system.atomic_write import keep_out_of_git
+from switchboard_mcp.system.atomic_write import write_gitignore
 
 # How long records are gathered before they are written: the most that a killed process loses.
 WINDOW_S = 0.05
@@ -193,7 +193,7 @@ class AuditLog:
     def _fail(self, problem: OSError) -> None:
         fresh = self.write_failure is None
         message = f"Nothing can be recorded in {self._folder}: {problem.strerror or problem}."
-        self.write_failure = failure("audit_failed", self._redactor.text(message))
+        self.write_failure = failure("audit_failed", self._redactor.redact_text(message))
         if fresh and self._warn is not None:
             self._warn(self.write_failure)
 
@@ -261,7 +261,7 @@ class AuditWriter:
             body = b'{"seq":%d,"at":%d%b' % (seq, at * 1000, words)
             if args:
                 if child in masks:
-                    args = masked_args(masks[child], args)  # noqa: PLW2901 - the same arguments, as they may be known
+                    args = mask_args(masks[child], args)  # noqa: PLW2901 - the same arguments, as they may be known
                 body += b',"args":"%b"' % fingerprint(args)
             line, digest = seal(body, digest)
             lines.append(line)
@@ -279,7 +279,7 @@ class AuditWriter:
             "took": took,
         }
         shown = {
-            name: hash_chain.clip(self.redactor.text(_encodable(text)))
+            name: hash_chain.clip(self.redactor.redact_text(_encodable(text)))
             for name, text in named.items()
             if text
         }
@@ -306,7 +306,7 @@ def _make_salt(path: str) -> bytes:
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        keep_out_of_git(folder)
+        write_gitignore(folder)
     fresh = f"{path}.{os.getpid()}"
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

@@ -96,7 +96,7 @@ def fingerprinter(salt: bytes) -> Callable[[bytes], bytes]:
 
     def fingerprint(args: bytes) -> bytes:
         first, second = inner.copy(), outer.copy()
-        first.update(jsonrpc.canonical(args))
+        first.update(jsonrpc.canonicalize(args))
         second.update(first.digest())
         return second.hexdigest().encode()
 

@@ -84,7 +84,7 @@ class WriterProcess:
     def append(self, records: list[Record], lost: int, redactor: Redactor) -> None:
         """Append one batch to the record."""
         version = redactor.version
-        secrets = redactor.hidden() if version != self._told else None
+        secrets = redactor.hidden_values() if version != self._told else None
         self._ask(WriteBatch(records, lost, secrets))
         self._told = version
 

@@ -78,7 +78,7 @@ def _steering_fault(spec: ChildSpec, allow_env: frozenset[str]) -> LaunchFault |
 
 def _secret_fault(spec: ChildSpec) -> LaunchFault | None:
     """An approval is kept in git, and has the arguments as they are written."""
-    mask = Redactor().text
+    mask = Redactor().redact_text
     for place, word in enumerate(spec.args):
         literal = _REFERENCE.sub("", word)
         flag = f"{spec.args[place - 1]} " if place else ""

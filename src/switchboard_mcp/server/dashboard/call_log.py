@@ -77,7 +77,7 @@ class CallLog:
         kind, who, child, subtool, _, outcome, seconds, at = record
         self.seq += 1
         if len(subtool) > MAX_NAME_CHARS:  # named by whoever asked for it
-            subtool = self._redactor.text(subtool)[:MAX_NAME_CHARS]
+            subtool = self._redactor.redact_text(subtool)[:MAX_NAME_CHARS]
         self._recent.append((kind, who, child, subtool, outcome, seconds, at))
         if kind == "call":
             tally = self.tallies.get(child)
@@ -104,7 +104,7 @@ class CallLog:
         fresh = min(self.seq - seq, len(self._recent))
         if fresh <= 0:
             return []
-        text = self._redactor.text
+        text = self._redactor.redact_text
         return [
             LiveCall(
                 number,

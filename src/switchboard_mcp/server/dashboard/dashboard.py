@@ -159,7 +159,7 @@ class Dashboard:
         except RefusedError as refusal:
             await self._answer(exchange, refusal.status, {"error": {"message": str(refusal)}})
         except SwitchboardError as problem:
-            shown = self.state.services.redactor.failure(problem.failure)
+            shown = self.state.services.redactor.redact_failure(problem.failure)
             await self._answer(exchange, 409, {"error": shown})
         else:
             await self._answer(exchange, 200, result)

@@ -16,7 +16,7 @@ from hmac import compare_digest
 from switchboard_mcp.config.sections import Token, token_text
 from switchboard_mcp.config.variables import fill
 from switchboard_mcp.errors import SwitchboardError, refused
-from switchboard_mcp.system.atomic_write import keep_out_of_git, write_whole
+from switchboard_mcp.system.atomic_write import write_atomically, write_gitignore
 
 FOLDER = ".switchboard"
 FILE = "auth_token"
@@ -76,7 +76,7 @@ def private_folder(workspace: str) -> str:
     path = os.path.join(workspace, FOLDER)
     try:
         os.mkdir(path, 0o700)
-        keep_out_of_git(path)
+        write_gitignore(path)
     except FileExistsError:
         pass
     except OSError as problem:
@@ -91,7 +91,7 @@ def write_token(folder: str) -> str:
     if os.path.lexists(path):
         _require_private(path, stat.S_IFREG, f"rm {path}")
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    write_whole(path, token.encode() + b"\n")
+    write_atomically(path, token.encode() + b"\n")
     return token
 
 

@@ -399,4 +399,4 @@ async def _poll_until(condition: Callable[[], bool], seconds: float) -> None:
 
 def _is_stateless_version(exchange: HttpExchange) -> bool:
     version = exchange.headers.get(validation.VERSION)
-    return version is not None and version.strip().decode("latin-1") not in versions.HANDSHAKE_VERSIONS
+    return version is not None and version.strip().decode("latin-1") not in versions.LEGACY_VERSIONS

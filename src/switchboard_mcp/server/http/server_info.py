@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.errors import refused
-from switchboard_mcp.system.atomic_write import write_whole
+from switchboard_mcp.system.atomic_write import write_atomically
 from switchboard_mcp.system.processes import is_running
 
 FILE = "server_info.json"
@@ -89,7 +89,7 @@ def request(info: ServerInfo, path: str, answer: type[T], token: str = "") -> T 
 
 def write(folder: str, info: ServerInfo) -> None:
     """Say where we are."""
-    write_whole(os.path.join(folder, FILE), msgspec.json.format(msgspec.json.encode(info)) + b"\n")
+    write_atomically(os.path.join(folder, FILE), msgspec.json.format(msgspec.json.encode(info)) + b"\n")
 
 
 def remove(folder: str) -> None:

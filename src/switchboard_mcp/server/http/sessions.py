@@ -11,7 +11,7 @@ import os
 from secrets import token_urlsafe
 
 from switchboard_mcp.gateway.gateway import Gateway
-from switchboard_mcp.protocol.versions import LATEST_HANDSHAKE
+from switchboard_mcp.protocol.versions import LATEST_LEGACY
 from switchboard_mcp.server.http.event_stream import EventStream
 from switchboard_mcp.server.http.resumable_streams import PostStream, Stream
 
@@ -49,7 +49,7 @@ class HostSession:
     @property
     def supports_priming(self) -> bool:
         """Whether the client knows events that only name a place."""
-        return self.session.version >= LATEST_HANDSHAKE
+        return self.session.version >= LATEST_LEGACY
 
     def post(self, output: EventStream, ids: list[bytes], *, batch: bool = False) -> PostStream:
         """A stream for the answers to a POST."""

@@ -59,7 +59,7 @@ class SessionHandler:
         if isinstance(session, Refusal):
             await exchange.reply(session.status, session.body)
             return
-        members = jsonrpc.split_batch(body) if versions.has_batches(session.session.version) else []
+        members = jsonrpc.split_batch(body) if versions.allows_batches(session.session.version) else []
         if not isinstance(members, list) or not members:
             message = "Invalid request: an array is no message."
             await exchange.reply(400, jsonrpc.error(b"null", INVALID_REQUEST, message))

@@ -89,7 +89,7 @@ def read(body: bytes) -> MessageHead | Refusal:
         id = jsonrpc.find_id(body[:1024], body[-1024:])
         return refusal(400, INVALID_REQUEST, f"Invalid request: {problem}", id)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        repaired = jsonrpc.replace_lone_surrogates(jsonrpc.clean_text(body))
+        repaired = jsonrpc.replace_lone_surrogates(jsonrpc.replace_invalid_utf8(body))
         if repaired != body:
             return read(repaired)
         return refusal(400, PARSE_ERROR, f"Parse error: {problem}")
@@ -107,11 +107,11 @@ def read(body: bytes) -> MessageHead | Refusal:
 
 def is_stateless(version: bytes | None, posted: MessageHead, body: bytes) -> bool:
     """Whether a message is of the era without handshakes: its envelope says so, or a version header we do not know."""
-    if version is not None and version.strip().decode("latin-1") not in versions.HANDSHAKE_VERSIONS:
+    if version is not None and version.strip().decode("latin-1") not in versions.LEGACY_VERSIONS:
         return True
     if META_VERSION_KEY not in body or posted.method is UNSET:
         return False
-    return message_meta.is_modern(_meta_of(posted))
+    return message_meta.is_stateless(_meta_of(posted))
 
 
 def check(
@@ -127,7 +127,7 @@ def check(
     meta = _meta_of(posted)
     if meta is UNSET:
         return refusal(400, INVALID_PARAMS, "params._meta is missing.", posted.id)
-    version = message_meta.text_of(meta.get(message_meta.VERSION))
+    version = message_meta.decode_text(meta.get(message_meta.VERSION))
     capabilities = meta.get(message_meta.CAPABILITIES)
     if version is None or capabilities is None or not message_meta.is_object(capabilities):
         message = f"_meta needs {message_meta.VERSION}, a string, and {message_meta.CAPABILITIES}, an object."
@@ -135,7 +135,7 @@ def check(
     problem = _compare_headers(posted, headers)
     if problem:
         return _mismatch(posted, problem)
-    problem_in_meta = message_meta.check(meta)
+    problem_in_meta = message_meta.validate(meta)
     if problem_in_meta is not None:
         data = None if problem_in_meta.data is UNSET else bytes(problem_in_meta.data)
         return refusal(400, problem_in_meta.code, problem_in_meta.message, posted.id, data)
@@ -155,7 +155,7 @@ def tool_of(posted: MessageHead) -> str:
     """The tool that a request calls; empty where it calls none."""
     if posted.method != "tools/call":
         return ""
-    value = http_headers.of_request(_message(posted), {}).get(http_headers.NAME, "")
+    value = http_headers.request_headers(_message(posted), {}).get(http_headers.NAME, "")
     return http_headers.decode_value(value) or ""
 
 
@@ -197,7 +197,7 @@ def _repeated(pairs: Iterable[tuple[bytes, bytes]]) -> bool:
 
 def _compare_headers(posted: MessageHead, headers: Mapping[bytes, bytes]) -> str:
     """How version, method and name in the headers differ from the body."""
-    expected = http_headers.of_request(_message(posted), {})
+    expected = http_headers.request_headers(_message(posted), {})
     for name, value in expected.items():
         header = headers.get(name.encode())
         if header is None:
@@ -238,7 +238,7 @@ def _value_at(value: object, path: tuple[str, ...]) -> object:
 
 
 def _is_same(text: str, value: object) -> bool:
-    if text == http_headers.as_text(value):
+    if text == http_headers.to_text(value):
         return True
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False

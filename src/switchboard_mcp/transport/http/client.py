@@ -15,9 +15,14 @@ import httpx2
 
 from switchboard_mcp import __version__
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.protocol.framing import KEPT_OF_OVERSIZED, Oversized
+from switchboard_mcp.protocol.framing import OVERSIZED_EXCERPT_BYTES, Oversized
 from switchboard_mcp.transport.http.connection_pool import ConnectionPools
-from switchboard_mcp.transport.http.remote_base import QueuedMessage, RemoteServer, in_words, shown_url
+from switchboard_mcp.transport.http.remote_base import (
+    QueuedMessage,
+    RemoteServer,
+    describe_error,
+    redacted_url,
+)
 
 # A server that does not even accept a connection within this is not there. Answers have the call's own time.
 CONNECT_S = 10.0
@@ -89,7 +94,7 @@ class HttpClient:
         raise AssertionError("the last one is returned or raises")
 
     def _led_astray(self, response: httpx2.Response, following: httpx2.Request) -> Failure:
-        where = shown_url(str(following.url))
+        where = redacted_url(str(following.url))
         return self._server.failure(
             "child_http_error",
             f"sends on to {where} (HTTP {response.status_code}), which is not followed",
@@ -141,7 +146,7 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes | Oversized:
             size += len(part)
             if size > limit:
                 whole = b"".join(parts)
-                return Oversized(size, whole[:KEPT_OF_OVERSIZED], whole[-KEPT_OF_OVERSIZED:])
+                return Oversized(size, whole[:OVERSIZED_EXCERPT_BYTES], whole[-OVERSIZED_EXCERPT_BYTES:])
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -160,11 +165,11 @@ def explain(server: RemoteServer, problem: Exception) -> Failure:
     if isinstance(problem, httpcore2.ConnectTimeout):
         return server.failure("child_unreachable", f"did not accept a connection within {CONNECT_S:g} s")
     if isinstance(problem, httpcore2.ConnectError | httpcore2.ProxyError):
-        return server.failure("child_unreachable", f"cannot be reached: {in_words(problem)}")
+        return server.failure("child_unreachable", f"cannot be reached: {describe_error(problem)}")
     if isinstance(problem, httpx2.InvalidURL | httpcore2.UnsupportedProtocol | httpcore2.LocalProtocolError):
-        return server.failure("config_invalid", f"cannot be asked: {in_words(problem)}")
+        return server.failure("config_invalid", f"cannot be asked: {describe_error(problem)}")
     if isinstance(problem, httpx2.DecodingError):
         return server.failure(
-            "child_http_error", f"answered with a body that cannot be unpacked: {in_words(problem)}"
+            "child_http_error", f"answered with a body that cannot be unpacked: {describe_error(problem)}"
         )
-    return server.failure("child_answer_lost", f"broke off before it had answered: {in_words(problem)}")
+    return server.failure("child_answer_lost", f"broke off before it had answered: {describe_error(problem)}")

@@ -31,7 +31,7 @@ async def refusal_body(response: httpx2.Response) -> bytes:
 
 def rpc_error_in(body: bytes, id: bytes) -> Raw | None:
     """The protocol's error for the request of this id; one without an id is for the request it came with."""
-    envelope = jsonrpc.parse(jsonrpc.clean_text(body))
+    envelope = jsonrpc.parse(jsonrpc.replace_invalid_utf8(body))
     if isinstance(envelope, Malformed) or envelope.error is UNSET or envelope.method is not UNSET:
         return None
     theirs = bytes(envelope.id) if envelope.id is not UNSET else b"null"
@@ -50,14 +50,14 @@ def refusal(server: RemoteServer, response: httpx2.Response, body: bytes) -> Fai
     if status in (UNAUTHORIZED, FORBIDDEN):
         what = "does not let us in" if status == UNAUTHORIZED else "does not allow this"
         hint = server.login_hint if _wants_login(server, response) else ""
-        return server.failure("child_unauthorized", f"{what} (HTTP {status})", said=said, hint=hint)
+        return server.failure("child_unauthorized", f"{what} (HTTP {status})", detail=said, hint=hint)
     if response.is_success:
         kind = content_type(response) or "nothing"
-        return server.failure("child_http_error", f"answered with {kind} (HTTP {status})", said=said)
+        return server.failure("child_http_error", f"answered with {kind} (HTTP {status})", detail=said)
     return server.failure(
         "child_http_error",
         f"answered with HTTP {status} {response.reason_phrase}".rstrip(),
-        said=said,
+        detail=said,
         retry_after_ms=_retry_after_ms(response),
     )
 

@@ -29,19 +29,19 @@ LONG_AGO = 1.0
 NOWHERE = "http://127.0.0.1/callback"
 
 
-class Client(Struct, frozen=True):
+class RegisteredClient(Struct, frozen=True):
     """How we are known to the authorisation server, where that was arranged beforehand."""
 
     id: str = ""
     secret: str = ""
 
 
-class Person(Struct, frozen=True):
+class LoginPrompt(Struct, frozen=True):
     """Somebody who can log in. `visit` shows them an address; `returned` gives what came back to `redirect_uri`."""
 
     redirect_uri: str
-    visit: Callable[[str], Awaitable[None]]
-    returned: Callable[[], Awaitable[dict[str, str]]]
+    open_url: Callable[[str], Awaitable[None]]
+    wait_for_callback: Callable[[], Awaitable[dict[str, str]]]
 
 
 class OAuth(httpx2.Auth):
@@ -52,14 +52,14 @@ class OAuth(httpx2.Auth):
         server: RemoteServer,
         file: LoginFile,
         register: Callable[[str], None],
-        client: Client | None = None,
-        person: Person | None = None,
+        client: RegisteredClient | None = None,
+        prompt: LoginPrompt | None = None,
     ) -> None:
         self._server = server
         self._file = file
         self._register = register
-        self._client = client or Client()
-        self._person = person
+        self._client = client or RegisteredClient()
+        self._prompt = prompt
         self._login: StoredLogin | None = None
         self._read = False
         self._provider: OAuthClientProvider | None = None
@@ -82,7 +82,7 @@ class OAuth(httpx2.Auth):
             request.headers["authorization"] = f"Bearer {token}"
         if token or login is None:
             response = yield request
-            if response.status_code != UNAUTHORIZED or (login is None and self._person is None):
+            if response.status_code != UNAUTHORIZED or (login is None and self._prompt is None):
                 return
         # The SDK's own flow. Its troubles become a failure that says what to do.
         flow = self._renewal(token).async_auth_flow(request)
@@ -121,7 +121,7 @@ class OAuth(httpx2.Auth):
         logging.getLogger("mcp.client.auth").setLevel(
             logging.CRITICAL + 1
         )  # what it has to say is told as failures
-        redirect = self._person.redirect_uri if self._person is not None else NOWHERE
+        redirect = self._prompt.redirect_uri if self._prompt is not None else NOWHERE
         provider = OAuthClientProvider(
             self._server.url,
             OAuthClientMetadata.model_validate({"client_name": "Switchboard", "redirect_uris": [redirect]}),
@@ -140,19 +140,19 @@ class OAuth(httpx2.Auth):
         return provider
 
     async def _visit(self, url: str) -> None:
-        if self._person is None:
+        if self._prompt is None:
             raise SwitchboardError(self._wanted())
-        await self._person.visit(url)
+        await self._prompt.open_url(url)
 
     async def _returned(self) -> Any:
         from mcp.shared.auth import AuthorizationCodeResult
 
-        assert self._person is not None
-        return AuthorizationCodeResult.model_validate(await self._person.returned())
+        assert self._prompt is not None
+        return AuthorizationCodeResult.model_validate(await self._prompt.wait_for_callback())
 
     def _wanted(self, said: str = "") -> Failure:
         return self._server.failure(
-            "child_unauthorized", "wants a new login", said=said, hint=self._server.login_hint
+            "child_unauthorized", "wants a new login", detail=said, hint=self._server.login_hint
         )
 
     def _keep(self, login: StoredLogin | None) -> None:
@@ -163,7 +163,7 @@ class OAuth(httpx2.Auth):
             if refresh:
                 self._register(refresh)
 
-    def remember(
+    def store(
         self, *, tokens: OAuthToken | None = None, client: OAuthClientInformationFull | None = None
     ) -> None:
         """Keep what the SDK has got."""
@@ -180,7 +180,7 @@ class OAuth(httpx2.Auth):
         if context is not None and context.protected_resource_metadata is not None:
             login.resource = context.protected_resource_metadata.model_dump_json(exclude_none=True)
         self._keep(login)
-        if login.tokens and (self._person is not None or self._file.exists):  # else somebody has logged out
+        if login.tokens and (self._prompt is not None or self._file.exists):  # else somebody has logged out
             self._file.write(login)
 
     @property
@@ -189,14 +189,14 @@ class OAuth(httpx2.Auth):
         return self._file.path
 
     @property
-    def client(self) -> Client:
+    def client(self) -> RegisteredClient:
         """How we are known by arrangement."""
         return self._client
 
     @property
-    def begins_anew(self) -> bool:
+    def forces_new_login(self) -> bool:
         """Whether an earlier registration is of no use, having named another place to come back to."""
-        return self._person is not None
+        return self._prompt is not None
 
 
 class _Storage:
@@ -211,11 +211,13 @@ class _Storage:
 
         login = self._owner.login
         return (
-            _parsed(OAuthToken, login.tokens) if login is not None and not self._owner.begins_anew else None
+            _parsed(OAuthToken, login.tokens)
+            if login is not None and not self._owner.forces_new_login
+            else None
         )
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        self._owner.remember(tokens=tokens)
+        self._owner.store(tokens=tokens)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         from mcp.shared.auth import OAuthClientInformationFull
@@ -231,12 +233,12 @@ class _Storage:
                     "token_endpoint_auth_method": method,
                 }
             )
-        text = "" if login is None or self._owner.begins_anew else login.client
+        text = "" if login is None or self._owner.forces_new_login else login.client
         known: OAuthClientInformationFull | None = _parsed(OAuthClientInformationFull, text)
         return known
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        self._owner.remember(client=client_info)
+        self._owner.store(client=client_info)
 
 
 def _parsed(model: Any, text: str) -> Any:

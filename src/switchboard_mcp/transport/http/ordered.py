@@ -18,9 +18,9 @@ from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.transport.http.client import HttpClient
 from switchboard_mcp.transport.http.remote_base import (
-    HttpTransportBase,
     QueuedMessage,
     RemoteServer,
+    RemoteTransportBase,
     StartTask,
     TransportOptions,
 )
@@ -29,7 +29,7 @@ from switchboard_mcp.transport.http.remote_base import (
 TAKEN_WITHIN_S = 30.0
 
 
-class OrderedHttpTransport(HttpTransportBase):
+class OrderedHttpTransport(RemoteTransportBase):
     """See the module. `introduced` is set but while the server has not yet taken that we are ready."""
 
     scoped = True
@@ -119,7 +119,7 @@ class OrderedHttpTransport(HttpTransportBase):
 
     async def _leave(self) -> None:
         await self.leave()
-        self.farewell_done.set()
+        self.sending_closed.set()
 
     async def leave(self) -> None:
         """Wait until all has gone: closing the connections tells the server the rest."""

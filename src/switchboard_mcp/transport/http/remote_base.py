@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct, UnsetType
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol.framing import MAX_MESSAGE_BYTES, Oversized
 from switchboard_mcp.protocol.http_headers import HeaderMirror
-from switchboard_mcp.transport.base import Closed, Lost, Odd, Receive
+from switchboard_mcp.transport.base import OnClosed, OnInvalid, OnMessage, OnResponseLost
 
 if TYPE_CHECKING:
     from anyio import CancelScope
@@ -49,9 +49,9 @@ class RemoteServer(Struct, frozen=True, kw_only=True):
     redact: Callable[[str], str] = str
 
     @property
-    def shown(self) -> str:
+    def display_url(self) -> str:
         """The address without user, query, or anything that looks like a key."""
-        return self.redact(shown_url(self.url))
+        return self.redact(redacted_url(self.url))
 
     @property
     def login_hint(self) -> str:
@@ -63,13 +63,13 @@ class RemoteServer(Struct, frozen=True, kw_only=True):
         code: str,
         what: str,
         *,
-        said: str = "",
+        detail: str = "",
         hint: str = "",
         retry_after_ms: int | UnsetType = UNSET,
     ) -> Failure:
         """A failure that names the child and its address, with what the server said where that may help."""
-        words = " ".join(self.redact(said).split())[:SAID_CHARS]
-        message = f"Child '{self.name}' at {self.shown} {what}."
+        words = " ".join(self.redact(detail).split())[:SAID_CHARS]
+        message = f"Child '{self.name}' at {self.display_url} {what}."
         return failure(
             code,
             f"{message} It said: {words}" if words else message,
@@ -79,7 +79,7 @@ class RemoteServer(Struct, frozen=True, kw_only=True):
         )
 
 
-def shown_url(url: str) -> str:
+def redacted_url(url: str) -> str:
     """An address as it may be shown."""
     try:
         parts = urlsplit(url)
@@ -95,7 +95,7 @@ def _is_key(segment: str) -> bool:
     return len(segment) > LONGEST_PLAIN_SEGMENT and any(character.isdigit() for character in segment)
 
 
-def in_words(problem: BaseException) -> str:
+def describe_error(problem: BaseException) -> str:
     """The innermost reason that says something: what the system or TLS had to say."""
     found = problem
     seen: set[int] = set()
@@ -121,10 +121,10 @@ class QueuedMessage:
 
     __slots__ = ("_link", "data")
 
-    def __init__(self, link: HttpTransportBase, data: bytes) -> None:
+    def __init__(self, link: RemoteTransportBase, data: bytes) -> None:
         self.data = data
-        self._link: HttpTransportBase | None = link
-        link.backlog += len(data)
+        self._link: RemoteTransportBase | None = link
+        link.write_buffer_size += len(data)
 
     @property
     def is_gone(self) -> bool:
@@ -134,7 +134,7 @@ class QueuedMessage:
     def taken(self) -> None:
         """It is out of our hands. Told twice, it counts once."""
         if self._link is not None:
-            self._link.backlog -= len(self.data)
+            self._link.write_buffer_size -= len(self.data)
             self._link = None
 
 
@@ -166,7 +166,7 @@ class TransportTask:
             self._waiting.close()
 
 
-class HttpTransportBase:
+class RemoteTransportBase:
     """The common part of a remote link: see `link.Link`.
 
     `mirrors` has, by tool, the arguments that headers repeat, where there are headers. `problem` says why the link has
@@ -186,26 +186,26 @@ class HttpTransportBase:
         self.problem: Failure | None = None
         self.ended = False
         self.paused = False
-        self.backlog = 0
+        self.write_buffer_size = 0
         self.related = b""  # the request that what is handed over belongs to, where it can be told
         self.over = False  # nothing is sent or delivered any more
-        self.farewell_done = asyncio.Event()
+        self.sending_closed = asyncio.Event()
         self.on_error = options["on_error"]
         self._start_task = start_task
         self._errands: dict[asyncio.Task[None], TransportTask] = {}
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._releasing: asyncio.Task[None] | None = None
-        self._receive: Receive
-        self._closed: Closed
-        self._odd: Odd
-        self._lost: Lost
+        self._receive: OnMessage
+        self._closed: OnClosed
+        self._odd: OnInvalid
+        self._lost: OnResponseLost
 
-    def watch(self, lost: Lost) -> None:
+    def watch(self, lost: OnResponseLost) -> None:
         """Tell whose answers are lost."""
         self._lost = lost
 
-    def start(self, receive: Receive, closed: Closed, odd: Odd) -> None:
+    def start(self, receive: OnMessage, closed: OnClosed, odd: OnInvalid) -> None:
         """Begin to deliver."""
         self._receive, self._closed, self._odd = receive, closed, odd
         self.begin()
@@ -250,7 +250,7 @@ class HttpTransportBase:
         if errands:
             await asyncio.wait([errand.task for errand in errands])
         await self.release()
-        self.farewell_done.set()
+        self.sending_closed.set()
 
     async def release(self) -> None:
         """Let go of what the link holds, its tasks having ended."""
@@ -291,7 +291,7 @@ class HttpTransportBase:
         finally:
             self.related = b""
 
-    def lose(self, id: bytes, problem: Failure) -> None:
+    def fail_request(self, id: bytes, problem: Failure) -> None:
         """Tell that no answer will come to a request."""
         if self.over:
             return

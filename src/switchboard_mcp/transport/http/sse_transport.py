@@ -27,7 +27,7 @@ from switchboard_mcp.transport.http.remote_base import (
     RemoteServer,
     StartTask,
     TransportOptions,
-    shown_url,
+    redacted_url,
 )
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -86,7 +86,7 @@ class SseTransport(OrderedHttpTransport):
         except ValueError:
             there, same = "", False
         if not same:
-            where = shown_url(there) if there else "an address that cannot be read"
+            where = redacted_url(there) if there else "an address that cannot be read"
             raise SwitchboardError(
                 self.server.failure("child_protocol", f"wants messages sent to {where}, which is not its own")
             )
@@ -104,11 +104,11 @@ class SseTransport(OrderedHttpTransport):
             await self.introduced.wait()
             await self.post(parcel, id)
         except SwitchboardError as problem:
-            self.lose(id, problem.failure)
+            self.fail_request(id, problem.failure)
             self.not_taken(problem.failure)
         except Exception as surprise:  # noqa: BLE001 - the caller waits for an answer, whatever went wrong
             self.on_error(surprise)
-            self.lose(id, self.server.failure("internal", "could not be asked"))
+            self.fail_request(id, self.server.failure("internal", "could not be asked"))
         finally:
             parcel.taken()
 

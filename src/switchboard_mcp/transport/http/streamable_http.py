@@ -65,7 +65,7 @@ _decode_cancelled = msgspec.json.Decoder(Cancelled).decode
 class PostExchange:
     """One request and the way back of its answer. Its headers are its own where it stands alone (`modern`)."""
 
-    __slots__ = ("answered", "errand", "headers", "id", "method", "modern", "opening", "parcel", "trace")
+    __slots__ = ("answered", "errand", "headers", "id", "method", "opening", "parcel", "stateless", "trace")
 
     def __init__(self, message: RpcMessage, parcel: QueuedMessage, extra: dict[str, str]) -> None:
         self.id = bytes(message.id)  # type: ignore[arg-type]  # a request has one
@@ -73,8 +73,8 @@ class PostExchange:
         self.opening = message.method == "initialize"
         self.parcel = parcel
         self.headers = extra
-        self.trace = trace_context.of_request(message)
-        self.modern = bool(extra)
+        self.trace = trace_context.trace_headers(message)
+        self.stateless = bool(extra)
         self.answered = False
         self.errand: TransportTask
 
@@ -104,8 +104,8 @@ class StreamableHttpTransport(OrderedHttpTransport):
 
     def request(self, message: RpcMessage, parcel: QueuedMessage) -> None:
         """A POST, whose response is the answer."""
-        exchange = PostExchange(message, parcel, http_headers.of_request(message, self.mirrors))
-        if exchange.modern:
+        exchange = PostExchange(message, parcel, http_headers.request_headers(message, self.mirrors))
+        if exchange.stateless:
             self._version = exchange.headers[http_headers.VERSION]
         self._under_way[exchange.id] = exchange
         exchange.errand = self.spawn(self._run(exchange))
@@ -116,7 +116,7 @@ class StreamableHttpTransport(OrderedHttpTransport):
         exchange = self._under_way.get(bytes(told.request_id)) if told.request_id is not UNSET else None
         if exchange is None:
             parcel.taken()  # there is nothing to stop
-        elif exchange.modern or exchange.opening:
+        elif exchange.stateless or exchange.opening:
             parcel.taken()  # closing the response says it; and a greeting cannot be cancelled
             exchange.errand.cancel()
         else:
@@ -165,19 +165,19 @@ class StreamableHttpTransport(OrderedHttpTransport):
         elif self._doom is not None and all(other.method == LISTEN for other in self._under_way.values()):
             self.finish(problem)
         else:
-            self.lose(exchange.id, problem)
+            self.fail_request(exchange.id, problem)
 
     def _forgotten(self, problem: Failure) -> None:
         """The session is gone. What the server had taken of it before may have been done."""
         for exchange in list(self._under_way.values()):
             if exchange.parcel.is_gone:
                 lost = self.server.failure("child_answer_lost", "has lost our session with this call in it")
-                self.lose(exchange.id, lost)
+                self.fail_request(exchange.id, lost)
         self.finish(problem)
 
     async def _exchange(self, exchange: PostExchange) -> None:
         events = EventStream(self.limit)
-        extra = exchange.headers if exchange.modern else {} if exchange.opening else self._of_session()
+        extra = exchange.headers if exchange.stateless else {} if exchange.opening else self._of_session()
         extra = {"content-type": JSON, "accept": f"{JSON}, {EVENTS}", **extra, **exchange.trace}
         try:
             async with self.client.stream("POST", self.server.url, extra, exchange.parcel) as response:
@@ -215,7 +215,7 @@ class StreamableHttpTransport(OrderedHttpTransport):
     async def _refused(self, response: httpx2.Response, exchange: PostExchange) -> None:
         """A status that is no success: an error of the protocol in its body is the answer, anything else a failure."""
         body = await refusal_body(response)
-        if not exchange.modern and not exchange.opening:
+        if not exchange.stateless and not exchange.opening:
             self._check_session(response, body)
         error = rpc_error_in(body, exchange.id)
         if error is None or response.status_code in (401, 403):
@@ -229,11 +229,11 @@ class StreamableHttpTransport(OrderedHttpTransport):
 
     async def _hand_over(self, piece: bytes | Oversized, exchange: PostExchange | None) -> None:
         if isinstance(piece, Oversized):
-            if exchange is not None and jsonrpc.is_answer(piece.head):
+            if exchange is not None and jsonrpc.starts_like_response(piece.head):
                 exchange.answered |= jsonrpc.find_id(piece.head, piece.tail) == exchange.id
             await self.deliver_oversized(piece)
             return
-        message = jsonrpc.clean_text(piece)
+        message = jsonrpc.replace_invalid_utf8(piece)
         if exchange is not None and exchange.settled_by(message):
             exchange.answered = True
             if exchange.opening:
@@ -260,7 +260,7 @@ class StreamableHttpTransport(OrderedHttpTransport):
         """The stream of a request has ended without its answer: ask for the rest."""
         tries = 0
         while not exchange.answered:
-            if exchange.modern or not events.last_id or tries >= MOST_TRIES:
+            if exchange.stateless or not events.last_id or tries >= MOST_TRIES:
                 raise self._error("child_answer_lost", "ended its response before it had answered")
             await asyncio.sleep(_wait_s(events, tries))
             place = events.last_id
@@ -336,7 +336,7 @@ class StreamableHttpTransport(OrderedHttpTransport):
                 self.note(problem.failure.message)
 
     def _error(self, code: str, what: str, said: str = "") -> SwitchboardError:
-        return SwitchboardError(self.server.failure(code, what, said=said))
+        return SwitchboardError(self.server.failure(code, what, detail=said))
 
 
 def _version_in(message: bytes) -> str:

@@ -12,7 +12,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.system.atomic_write import write_whole
+from switchboard_mcp.system.atomic_write import write_atomically
 
 # A token that ends while a request is on its way is of no use.
 MARGIN_S = 30.0
@@ -67,7 +67,7 @@ class LoginFile:
     def write(self, login: StoredLogin) -> None:
         """Keep it. Readers see the old file or the new one, never a part."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        write_whole(self.path, msgspec.json.encode(login), sync=False)
+        write_atomically(self.path, msgspec.json.encode(login), sync=False)
 
     def remove(self) -> bool:
         """Keep it no longer; whether there was one."""

@@ -20,14 +20,14 @@ from websockets.typing import Subprotocol
 
 from switchboard_mcp import __version__
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.protocol.framing import KEPT_OF_OVERSIZED, Oversized
+from switchboard_mcp.protocol.framing import OVERSIZED_EXCERPT_BYTES, Oversized
 from switchboard_mcp.transport.http.remote_base import (
-    HttpTransportBase,
     QueuedMessage,
     RemoteServer,
+    RemoteTransportBase,
     StartTask,
     TransportOptions,
-    in_words,
+    describe_error,
 )
 
 OPEN_S = 10.0
@@ -50,7 +50,7 @@ class _Connect(connect):
         return exc
 
 
-class WebSocketTransport(HttpTransportBase):
+class WebSocketTransport(RemoteTransportBase):
     """See the module."""
 
     def __init__(
@@ -92,7 +92,7 @@ class WebSocketTransport(HttpTransportBase):
     async def _next(self, socket: ClientConnection) -> bytes | Oversized:
         """The next message, or its ends where it is beyond the limit."""
         whole = bytearray()  # not a list of parts: they may be tiny, and many
-        size, tail, kept = 0, b"", KEPT_OF_OVERSIZED
+        size, tail, kept = 0, b"", OVERSIZED_EXCERPT_BYTES
         async for part in socket.recv_streaming(decode=False):
             size += len(part)
             if size <= self.limit:
@@ -126,7 +126,7 @@ class WebSocketTransport(HttpTransportBase):
                     self._parcels.popleft().taken()
                 if self._leaving:
                     await socket.close()
-                    self.farewell_done.set()
+                    self.sending_closed.set()
                     return
                 self._news.clear()
                 await self._news.wait()
@@ -144,8 +144,10 @@ class WebSocketTransport(HttpTransportBase):
             status = problem.response.status_code
             body = (problem.response.body or b"")[:1000].decode("utf-8", "replace")
             if status in (401, 403):
-                return server.failure("child_unauthorized", f"does not let us in (HTTP {status})", said=body)
-            return server.failure("child_http_error", f"opens no WebSocket (HTTP {status})", said=body)
+                return server.failure(
+                    "child_unauthorized", f"does not let us in (HTTP {status})", detail=body
+                )
+            return server.failure("child_http_error", f"opens no WebSocket (HTTP {status})", detail=body)
         if isinstance(problem, ConnectionClosed):
             ours = problem.sent
             if ours is not None and ours.code == CloseCode.MESSAGE_TOO_BIG:
@@ -161,7 +163,7 @@ class WebSocketTransport(HttpTransportBase):
         if isinstance(problem, TimeoutError):
             return server.failure("child_unreachable", f"opened no WebSocket within {OPEN_S:g} s")
         if isinstance(problem, OSError):
-            return server.failure("child_unreachable", f"cannot be reached: {in_words(problem)}")
+            return server.failure("child_unreachable", f"cannot be reached: {describe_error(problem)}")
         return server.failure("child_http_error", f"opens no WebSocket: {problem}")
 
 

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-KEEPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "reaper.py")
+REAPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "reaper.py")
 
 # The launcher takes a request at once, since the socket holds several; one that does not is stuck.
 HANDOVER_S = 2.0
@@ -179,7 +179,7 @@ class Launcher:
         with theirs:
             self._programs.append(
                 subprocess.Popen(
-                    [sys.executable, "-I", "-S", KEEPER, str(theirs.fileno())],
+                    [sys.executable, "-I", "-S", REAPER, str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],

@@ -51,7 +51,7 @@ class TerminalGuard:
                 os._exit(0)
         os.close(read)
 
-    def mind(self, pid: int) -> None:
+    def watch(self, pid: int) -> None:
         """This is the program."""
         os.write(self._write, b"%d\n" % pid)
 
@@ -131,7 +131,7 @@ class StartError(Exception):
         self.code = code
 
 
-class Terminal:
+class PtyProcess:
     """The program and our end of its terminal, `master`, which never blocks."""
 
     def __init__(
@@ -218,7 +218,7 @@ def _become(
         os._exit(127)
 
 
-def size_of(terminal: int) -> tuple[int, int]:
+def terminal_size(terminal: int) -> tuple[int, int]:
     """Columns and rows of a window."""
     try:
         found = os.get_terminal_size(terminal)

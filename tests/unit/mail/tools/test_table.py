@@ -21,7 +21,7 @@ async def send(sender: Client, recipient: str, payload: str = "p", **more: objec
 
 
 def test_tools_have_short_descriptions_and_closed_schemas() -> None:
-    assert sum(len(bytes(tool.listed)) for tool in TOOLS) < LIMIT_CHARS
+    assert sum(len(bytes(tool.definition)) for tool in TOOLS) < LIMIT_CHARS
     for tool in TOOLS:
         assert len(tool.description) < 120, tool.name
         assert tool.description.endswith(".")

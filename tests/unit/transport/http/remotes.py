@@ -9,17 +9,17 @@ from typing import Any
 
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.transport.http.remote_base import HttpTransportBase, RemoteServer
+from switchboard_mcp.transport.http.remote_base import RemoteServer, RemoteTransportBase
 from tests.patience import PATIENCE_S
 from tests.unit.transport.recorder import Recorder, settle
 
-Dial = Callable[..., HttpTransportBase]
+Dial = Callable[..., RemoteTransportBase]
 
 
 class Rig(Recorder):
     """A link with the recorder that hears it."""
 
-    def __init__(self, link: HttpTransportBase) -> None:
+    def __init__(self, link: RemoteTransportBase) -> None:
         super().__init__()
         self.link = link
         self.lost: dict[bytes, Failure] = {}
@@ -81,4 +81,4 @@ async def dialled(
     assert all(task.done() for task in tasks)
     surprises = [task.exception() for task in tasks if not task.cancelled()]
     assert not any(surprises), surprises
-    assert rig.link.backlog == 0
+    assert rig.link.write_buffer_size == 0

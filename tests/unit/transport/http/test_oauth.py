@@ -14,7 +14,7 @@ import pytest
 
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.transport.http.client import HttpClient
-from switchboard_mcp.transport.http.oauth import Client, OAuth, Person
+from switchboard_mcp.transport.http.oauth import LoginPrompt, OAuth, RegisteredClient
 from switchboard_mcp.transport.http.remote_base import RemoteServer
 from switchboard_mcp.transport.http.streamable_http import StreamableHttpTransport
 from switchboard_mcp.transport.http.token_store import LoginFile, StoredLogin, logins_folder
@@ -114,8 +114,8 @@ class Visitor:
         return self.gate.consent(self.visited[-1])
 
     @property
-    def person(self) -> Person:
-        return Person(REDIRECT, self.visit, self.returned)
+    def person(self) -> LoginPrompt:
+        return LoginPrompt(REDIRECT, self.visit, self.returned)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def file(tmp_path: Path) -> LoginFile:
     return LoginFile(str(tmp_path / "logins"), "kid", "http://example/mcp")
 
 
-async def log_in(gate: Gate, file: LoginFile, client: Client | None = None) -> Visitor:
+async def log_in(gate: Gate, file: LoginFile, client: RegisteredClient | None = None) -> Visitor:
     """As a person does it from a terminal."""
     visitor = Visitor(gate)
     server = RemoteServer(name="kid", url=gate.web.url)
@@ -336,7 +336,7 @@ async def test_a_client_that_was_arranged_is_not_registered(file: LoginFile) -> 
             await gate(request, reply)
 
     async with serving(tolerant) as gate.web:
-        visitor = await log_in(gate, file, Client("mine", "s3cret-of-mine"))
+        visitor = await log_in(gate, file, RegisteredClient("mine", "s3cret-of-mine"))
         bodies = {request.path: request.body.decode() for request in gate.web.requests}
     assert "client_id=mine" in visitor.visited[0]
     assert "/as/register" not in bodies
@@ -351,7 +351,7 @@ async def test_a_login_that_the_person_does_not_finish_is_told(file: LoginFile) 
 
     async with serving(gate) as gate.web:
         server = RemoteServer(name="kid", url=gate.web.url)
-        person = Person(REDIRECT, Visitor(gate).visit, wrong)
+        person = LoginPrompt(REDIRECT, Visitor(gate).visit, wrong)
         web = HttpClient(server, OAuth(server, file, lambda secret: None, None, person))
         with pytest.raises(SwitchboardError, match="wants a new login"):
             async with web.stream("GET", gate.web.url, {}):

@@ -254,7 +254,7 @@ async def test_closing_lets_the_last_messages_go_and_then_the_stream() -> None:
         rig.tell("notifications/last")
         rig.link.close_sending()
         rig.tell("notifications/late")
-        await rig.link.farewell_done.wait()
+        await rig.link.sending_closed.wait()
         await rig.link.aclose()
         await web.until(lambda: web.closed >= 1)
         await settle()

@@ -111,7 +111,7 @@ class TestMessages:
             rig.tell("notifications/hurry")
             await web.until_called("notifications/hurry")
             assert len(web.named("tools/call")) == 2
-            assert rig.link.backlog > 0
+            assert rig.link.write_buffer_size > 0
             go.set()
             await rig.until_received(3)
 
@@ -202,7 +202,7 @@ class TestSession:
             rig.link.send(b'{"jsonrpc":"2.0","id":"q","result":{}}')
             await web.until_called("response")
             rig.link.close_sending()
-            await rig.link.farewell_done.wait()
+            await rig.link.sending_closed.wait()
         greeting, *others = web.requests
         assert not {"mcp-session-id", "mcp-protocol-version"} & greeting.headers.keys()
         assert {"notifications/initialized", "GET", "tools/list", "response", "DELETE"} == {
@@ -251,7 +251,7 @@ class TestSession:
             await opened(rig)
             await web.until_called("GET")
             rig.link.close_sending()
-            await rig.link.farewell_done.wait()
+            await rig.link.sending_closed.wait()
         assert "DELETE" not in web.calls
 
     @pytest.mark.parametrize("status", [404, 400])
@@ -318,7 +318,7 @@ class TestSession:
             await opened(rig)
             rig.link.close_sending()
             await web.until_called("DELETE")
-            assert not rig.link.farewell_done.is_set()
+            assert not rig.link.sending_closed.is_set()
 
 
 async def test_a_server_under_no_load_sees_no_needless_requests() -> None:

@@ -14,7 +14,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from switchboard_mcp.protocol.framing import KEPT_OF_OVERSIZED, Oversized
+from switchboard_mcp.protocol.framing import OVERSIZED_EXCERPT_BYTES, Oversized
 from switchboard_mcp.transport.http.websocket import WebSocketTransport
 from tests.patience import PATIENCE_S
 from tests.unit.transport.http.remotes import dialled
@@ -97,9 +97,9 @@ async def test_a_server_that_names_no_subprotocol_is_spoken_to_as_well() -> None
 async def test_a_large_message_passes_both_ways_and_counts_as_backlog_meanwhile() -> None:
     async with serving(echo, max_size=None) as url, dialled(WebSocketTransport, url) as rig:
         rig.ask("x", 1, b'"%b"' % (b"x" * 3_000_000))
-        assert rig.link.backlog > 3_000_000
+        assert rig.link.write_buffer_size > 3_000_000
         await rig.until_received(1)
-        assert rig.link.backlog == 0
+        assert rig.link.write_buffer_size == 0
     assert len(rig.received[0]) > 3_000_000
 
 
@@ -148,7 +148,7 @@ async def test_a_message_in_frames_beyond_the_limit_is_thrown_away_alone(first: 
         rig.ask("x", 1)
         await rig.until_received(1)
     (odd,) = rig.odd
-    assert odd == Oversized(len(big), big[:KEPT_OF_OVERSIZED], big[-KEPT_OF_OVERSIZED:])
+    assert odd == Oversized(len(big), big[:OVERSIZED_EXCERPT_BYTES], big[-OVERSIZED_EXCERPT_BYTES:])
 
 
 async def test_a_message_in_frames_within_the_limit_comes_whole() -> None:
@@ -249,7 +249,7 @@ async def test_closing_sends_what_was_left_and_says_goodbye() -> None:
         rig.tell("notifications/last")
         rig.link.close_sending()
         rig.tell("notifications/late")
-        await rig.link.farewell_done.wait()
+        await rig.link.sending_closed.wait()
         await asyncio.wait_for(left.wait(), PATIENCE_S)
     assert len(frames) == 1
     assert codes == [1000]

@@ -36,7 +36,9 @@ async def overview(state: DashboardState, request: ApiRequest) -> object:
         "audit": audit is not None,
         "auditTrouble": audit.write_failure if audit is not None else None,
         "mail": state.mail_server is not None,
-        "warnings": [state.services.redactor.text(str(warning)) for warning in state.workspace.warnings],
+        "warnings": [
+            state.services.redactor.redact_text(str(warning)) for warning in state.workspace.warnings
+        ],
     }
 
 
@@ -55,7 +57,7 @@ async def child(state: DashboardState, request: ApiRequest) -> object:
     return {
         **row,
         "source": spec.source,
-        "command": state.services.redactor.text(spec.command or spec.url),
+        "command": state.services.redactor.redact_text(spec.command or spec.url),
         "weight": suite.cost().weight if match.snapshot is not None else None,
         "subtoolList": [
             {"name": tool.name, "summary": summarise(tool.description or "", SUMMARY_CHARS)} for tool in tools
