@@ -112,22 +112,24 @@ def for_child(meta: Json | None, **more: Any) -> Json | None:
 
 
 def test_a_handshake_era_child_is_told_nothing_of_the_hop() -> None:
-    assert for_child(None, modern=False) is None
-    assert for_child(MODERN, modern=False) == {}
-    assert for_child({**MODERN, CLIENT: {"name": "h"}, LEVEL: "info", "a.b/c": 1}, modern=False) == {
+    assert for_child(None, stateless=False) is None
+    assert for_child(MODERN, stateless=False) == {}
+    assert for_child({**MODERN, CLIENT: {"name": "h"}, LEVEL: "info", "a.b/c": 1}, stateless=False) == {
         "a.b/c": 1
     }
 
 
 def test_a_modern_child_is_told_version_client_capabilities_and_level() -> None:
-    told = for_child(None, modern=True, capabilities=b'{"roots":{}}', level="warning")
+    told = for_child(None, stateless=True, capabilities=b'{"roots":{}}', level="warning")
     assert told is not None
     assert told.pop(CLIENT)["name"] == "switchboard"
     assert told == {VERSION: "2026-07-28", CAPABILITIES: {"roots": {}}, LEVEL: "warning"}
 
 
 def test_the_hosts_own_description_of_the_hop_is_replaced() -> None:
-    told = for_child({**MODERN, CLIENT: {"name": "h"}, LEVEL: "debug", CAPABILITIES: {"x": {}}}, modern=True)
+    told = for_child(
+        {**MODERN, CLIENT: {"name": "h"}, LEVEL: "debug", CAPABILITIES: {"x": {}}}, stateless=True
+    )
     assert told is not None
     assert told[CLIENT]["name"] == "switchboard"
     assert told[CAPABILITIES] == {}
@@ -136,7 +138,7 @@ def test_the_hosts_own_description_of_the_hop_is_replaced() -> None:
 
 @pytest.mark.parametrize("modern", [False, True])
 def test_trace_and_vendor_keys_go_on_and_the_token_becomes_ours(modern: bool) -> None:
-    told = for_child({"progressToken": "host's", "traceparent": "00-ab", "v.com/n": 12.50}, modern=modern)
+    told = for_child({"progressToken": "host's", "traceparent": "00-ab", "v.com/n": 12.50}, stateless=modern)
     assert told is not None
     assert (told["progressToken"], told["traceparent"], told["v.com/n"]) == (17, "00-ab", 12.50)
 

@@ -14,10 +14,10 @@ from tests.patience import PATIENCE_S
 
 BEGIN = """
 import os, select, signal, sys, time
-from switchboard_mcp.transport.process.pty import TerminalGuard, StartError, Terminal
+from switchboard_mcp.transport.process.pty import TerminalGuard, StartError, PtyProcess
 
 def run(*argv, size=(80, 24), **environ):
-    terminal = Terminal(argv, {**os.environ, **environ}, size)
+    terminal = PtyProcess(argv, {**os.environ, **environ}, size)
     terminal.start()
     return terminal
 
@@ -110,7 +110,7 @@ except StartError as problem:
 def test_without_a_start_the_program_never_runs(tmp_path: Path) -> None:
     script(
         """
-t = Terminal(["touch", sys.argv[1]], dict(os.environ), (80, 24))
+t = PtyProcess(["touch", sys.argv[1]], dict(os.environ), (80, 24))
 t.hang_up()
 assert code(t) == 127
 """,
@@ -123,7 +123,7 @@ KILLED = """
 guard = TerminalGuard(os.open(os.devnull, os.O_RDWR), None)
 # One that does not mind being hung up.
 t = run("sh", "-c", "trap '' HUP TERM; echo ready; while :; do sleep 0.2; done")
-guard.mind(t.pid)
+guard.watch(t.pid)
 written(t, b"ready")
 print(t.pid, guard.pid, flush=True)
 if sys.argv[1] == "dismiss":
