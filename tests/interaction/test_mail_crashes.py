@@ -415,6 +415,6 @@ def test_what_failed_for_want_of_room_is_not_there(workspace: Path, monkeypatch:
             refused = run(tree, lambda tx: sending.send(tx, draft(), "lead", "coder", []))
         assert isinstance(refused, Failure)
         assert refused.code == "mail_not_stored"
-        assert "No room is left" in refused.message
+        assert "No space is left" in refused.message
         assert everything(tree) == {}
         assert [path.name for path in Path(tree.path, "tmp").iterdir()] == [f"{tree.writer}.lock"]

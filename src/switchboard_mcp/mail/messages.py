@@ -1,18 +1,19 @@
-"""What is written on the files of the desk: messages and receipts, and what may stand in them.
+"""Message and receipt types, as stored on disk.
 
-The keys are those of the Switchboard Protocol. What the desk adds stands in `metadata`, under the reserved keys in
-`RESERVED`; so a message is read by everybody who knows the protocol, and the additions by who knows them too:
+The keys are those of the Switchboard Protocol. Additions of the store live in `metadata` under the keys in `RESERVED`,
+so any program that knows the protocol can read a message:
 
 | key of `metadata` | set by | meaning |
 | --- | --- | --- |
-| `priority` | the sender | `low`, `normal`, `high` or `urgent`; `normal` where missing |
-| `ackBy` | the sender | ISO 8601; when the sender expects an acknowledgement |
-| `idempotencyKey` | the sender | two messages of one sender to one recipient with the same key are one message |
-| `attachment` | the desk | `{"file", "sha256", "bytes"}`: where the whole payload is; `payload` has its beginning |
-| `verified` | the desk | whether the sender was known by its connection, or only by what a dropped file says |
-| `seal` | the desk | a keyed hash over everything else; a file without a right one has not been delivered yet |
+| `priority` | the sender | `low`, `normal`, `high` or `urgent`; defaults to `normal` |
+| `ackBy` | the sender | ISO 8601 time by which the sender expects an acknowledgement |
+| `idempotencyKey` | the sender | two messages from one sender to one recipient with the same key are one message |
+| `attachment` | the store | `{"file", "sha256", "bytes"}` of the full payload; `payload` holds an excerpt |
+| `verified` | the store | true if the sender is known from its connection, false if only a dropped file claims it |
+| `seal` | the store | the signature: a keyed hash of everything else; a file without a valid one is not delivered yet |
 
-Owns the shapes and what they may hold. Does not know files.
+`verified` is set in `store.message_validation` and `store.sending`, and cleared in `store.message_lookup` for a file
+whose signature is invalid. This module is not aware of files.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from switchboard_mcp.mail.store.filenames import Place
 
 Action = Literal["delegate_task", "request_review", "submit_result", "status_update", "execute"]
 Priority = Literal["low", "normal", "high", "urgent"]
-# The first receipt says `delivered`, or `refused` for a dropped file that was not taken; the second, how it ended.
+# The first receipt is `delivered`, or `refused` for a rejected dropped file; the second gives the outcome.
 Status = Literal["delivered", "refused", "done", "failed", "rejected"]
 
 ACTIONS: Final[tuple[str, ...]] = get_args(Action)
@@ -42,71 +43,71 @@ MAX_METADATA_BYTES: Final = 65_536
 
 
 class MailMessage(Struct, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One message, as its file has it."""
+    """A message, as stored in its file."""
 
     id: str
     """`msg_<timestamp>_<random>`."""
     action: Action
-    """What is asked of the recipient."""
+    """Requested action."""
     sender: str
-    """Name of the agent who sends."""
+    """Name of the sending agent."""
     recipient: str
-    """Name of the agent who is to read it."""
+    """Name of the receiving agent."""
     payload: str
     """Task description, review content, result summary, and so on."""
     reply_to: str | None = None
-    """Id of the message this one answers."""
+    """Id of the message this one replies to."""
     metadata: dict[str, Any] = {}
-    """Any further keys; some are reserved for the desk."""
+    """Any further keys; some are reserved for the store."""
     team: str | None = None
-    """Id of the team, where it was sent to one."""
+    """Id of the team, if it was sent to one."""
     persona: str | None = None
-    """Text for an agent in a role, put there by the desk."""
+    """Text for an agent in a role, added by the store."""
     created_at: str
     """ISO 8601 timestamp."""
 
     @property
     def priority(self) -> Priority:
-        """How urgent the sender says it is."""
+        """Return the priority, `normal` unless the sender set a valid one."""
         priority = self.metadata.get("priority")
         return priority if priority in PRIORITIES else "normal"
 
     @property
     def ack_by(self) -> str | None:
-        """When the sender expects an acknowledgement."""
+        """Return the time by which the sender expects an acknowledgement."""
         ack_by = self.metadata.get("ackBy")
         return ack_by if isinstance(ack_by, str) else None
 
     @property
     def verified(self) -> bool:
-        """Whether the sender was known by its connection. Only what the desk hands out can be asked."""
+        """Return True if the sender was known from its connection. Only valid for messages returned by the store."""
         return self.metadata.get("verified") is True
 
     @property
     def unique_key(self) -> str:
-        """Which letter it is among all: dropped files to several agents may have one id."""
+        """Return a key unique in the workspace: dropped files to several agents may share an id."""
         return f"{self.id} to {self.recipient}"
 
 
 class Receipt(Struct, rename="camel", kw_only=True):
-    """What became of a message, for its sender: one when it is delivered, another when it has ended."""
+    """Reports to the sender what happened to a message: one on delivery, another with the outcome."""
 
     id: str
     """`receipt_<message-id>`."""
     in_reply_to: str
     """Id of the message."""
     status: Status
-    """`delivered` when the message is stored, `refused` when a dropped one was not taken; then how it ended."""
+    """`delivered` when the message is stored, `refused` if a dropped file was rejected; later the outcome."""
     summary: str
-    """The same in a sentence."""
+    """The status in a sentence."""
     processed_at: str
     """ISO 8601 timestamp."""
     error: str | None = None
-    """What was wrong, where something was."""
+    """The problem, if any."""
 
 
 class Draft(Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """What a sender says; who it is comes from elsewhere."""
+    """A message to send. The sender's identity is not part of it."""
 
     action: Action
     payload: str
@@ -119,77 +120,77 @@ class Draft(Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
 
 
 class Sent(Struct, rename="camel", kw_only=True):
-    """The message is stored; whatever happens now, it stays."""
+    """Result of `send`: the message is durable."""
 
     id: str
     recipient: str
     receipt: Receipt
     duplicate: bool = False
-    """An earlier message with the same idempotency key was found, and `id` is its."""
+    """True if an earlier message had the same idempotency key; `id` is that message's id."""
 
 
 class StoredMessage(Struct, rename="camel", kw_only=True):
-    """A message where it was found."""
+    """A message and its current place."""
 
     message: MailMessage
     place: Place
     order: int
-    """Grows with every message of the workspace: what `after` compares."""
+    """Grows with every message of the workspace; compared with `after`."""
     verified: bool
     outcome: str | None = None
-    """How it ended, for one in the archive that was acknowledged."""
+    """The outcome, for an acknowledged message in the archive."""
     reason: str | None = None
-    """Why it is a dead letter."""
+    """The reason, for a dead letter."""
 
 
 class Claimed(Struct, rename="camel", kw_only=True):
-    """A message that is the claimer's until `expires_at`."""
+    """A message leased to the claimer until `expires_at`."""
 
     message: MailMessage
     order: int
     fence: int
-    """Grows with every claim. Hand it on to whatever must not be done twice, and to `ack`."""
+    """Fencing token: grows with every claim. Pass it to `ack` and to any system that must not act twice."""
     expires_at: str
     lease_seconds: float
     verified: bool
     deliveries: int = 1
-    """How often it was claimed, this time included: more than once, and somebody has not settled it."""
+    """Number of claims including this one; above 1, an earlier claimer did not settle the message."""
 
 
 class DeadLetter(Struct, rename="camel", kw_only=True):
-    """A dead letter."""
+    """A dead letter with its reason."""
 
     agent: str
     id: str
-    """The message's id; of what never was a message, the name of its file."""
+    """The message's id, or the file name if it never was a message."""
     file: str
     reason: str = ""
     at: str = ""
     message: MailMessage | None = None
-    """Where it is one that can be read."""
+    """The message, if it can be read."""
 
 
 class Acked(Struct, rename="camel", kw_only=True):
-    """The message is settled."""
+    """Result of `ack`."""
 
     id: str
     outcome: Outcome
     receipt: Receipt
     result: Sent | None = None
-    """The `submit_result` that went back to the sender."""
+    """The `submit_result` message sent to the sender."""
 
 
 class Delivery(Struct, rename="camel", kw_only=True):
-    """What became of a file that somebody put into an inbox, or of a message that nobody settled."""
+    """Reports that a dropped file was delivered or rejected, or that a message became a dead letter."""
 
     agent: str
     file: str
     id: str | None = None
     sender: str | None = None
     problem: Failure | None = None
-    """None: it was delivered. Else it is a dead letter, and this says why."""
+    """None if delivered, else the reason it is a dead letter."""
 
 
-# Looks at every message before it is accepted, sent or dropped (`message.verified` tells which). It returns the
-# message as it shall be stored, or why it may not be. Runs in the writer's thread: it may read files and is quick.
+# Checks every message before it is accepted, sent or dropped (`message.verified` says which). Returns the message to
+# store, or a failure. Runs in the writer thread: it may read files but must be quick.
 DeliveryRule = Callable[[MailMessage], "MailMessage | Failure"]

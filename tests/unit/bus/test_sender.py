@@ -73,7 +73,7 @@ async def test_a_number_is_given_once_though_the_disk_was_full_when_it_was_to_be
             disk.full = True
             await send(post, text)
             for _ in range(2):  # It is moved the first time, and known to be under way the second.
-                with pytest.raises(SwitchboardError, match="No room"):
+                with pytest.raises(SwitchboardError, match="No space"):
                     await out.pump(FAR)
             assert len(stream.letters) == number - 1
             disk.full = False

@@ -1,7 +1,7 @@
-"""Who may work on a message: claims with a lease, and how they end.
+"""Claims: exclusive leases on messages, and how they end.
 
-A claim is a rename into `claimed/`, and the new name is the lease. Its number, the fence, is higher than that of every
-claim before; whoever comes with another one has lost the message. Owns these moves; does not know hosts or tools.
+A claim is a rename into `claimed/`, and the new name is the lease. Its number, the fence, is higher than that of any
+earlier claim; a claimer with an older fence has lost the message. Not aware of hosts or tools.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from switchboard_mcp.mail.store.ordering import QueuedPosition, claim_order
 from switchboard_mcp.mail.store.sending import OutgoingMessage
 
 MAX_LEASE_S = 86_400.0
-# Claims that others ended are never taken from the hints, which must not grow for ever by them.
+# Claims ended by other processes stay in the cache, so it needs a bound.
 MAX_HELD = 100_000
 
 
 class AckRequest(msgspec.Struct, kw_only=True):
-    """How a message ends, as the claimer says."""
+    """Acknowledgement of a message, as requested by the claimer."""
 
     fence: int
     outcome: Outcome
@@ -52,7 +52,7 @@ class AckRequest(msgspec.Struct, kw_only=True):
 
 
 def in_claim_order(inbox: Inbox) -> list[MessageFile]:
-    """What waits, in the order it is to be claimed."""
+    """Return the waiting messages in claim order."""
     waiting = inbox.waiting
     if all(each.priority == "normal" for each in waiting):
         return [each.entry for each in waiting]
@@ -65,7 +65,7 @@ def in_claim_order(inbox: Inbox) -> list[MessageFile]:
 def claim(
     tx: Transaction, agent: str, inbox: Inbox, limit: int, lease_s: float, ids: frozenset[str] | None
 ) -> list[Claimed]:
-    """Take what is next. A claim need not be on the disk: after a power cut nobody holds anything."""
+    """Claim the next messages. Not synced: after a power cut all claims are void anyway."""
     candidates = [entry for entry in in_claim_order(inbox) if ids is None or entry.stem.id in ids][
         : max(0, limit)
     ]
@@ -80,11 +80,11 @@ def claim(
             try:
                 tx.move(source, entry.name, target, name)
             except FileNotFoundError:
-                continue  # Another one of this agent's programs was quicker.
+                continue  # Another process of this agent was quicker.
             held = entry._replace(place="claimed", name=name, lease=lease, fence=lease.fence)
             found = message_lookup.read(tx, agent, held)
             if isinstance(found, file_operations.RejectedFile) or found.id != entry.stem.id:
-                # It was changed since it was looked at: back, where it is looked at again as a dropped file.
+                # Changed since the scan: return it, so it is checked as a dropped file.
                 tx.move(target, name, source, entry.name)
                 continue
             if len(tx.directory.claimed) >= MAX_HELD:
@@ -95,9 +95,9 @@ def claim(
 
 
 def return_expired(tx: Transaction, agent: str) -> tuple[list[str], list[Delivery]]:
-    """Return what was claimed and not settled in time, or make it a dead letter where that came too often.
+    """Return expired claims to the inbox, or dead-letter them after too many returns.
 
-    Answers with the ids of the former, and with the latter.
+    Returns the ids of the former and the deliveries of the latter.
     """
     now = tx.clocks.now()
     over = [
@@ -110,10 +110,12 @@ def return_expired(tx: Transaction, agent: str) -> tuple[list[str], list[Deliver
     again = [entry for entry in over if entry.returns < MAX_RETURNS]
     with tx.locked(agent):
         if any(file_operations.links(tx.folder("claimed", agent), entry.name) > 1 for entry in over):
-            # Whoever settled one was killed between two steps: it must not come back.
+            # A crash between two steps of settling left this file: it must not return.
             cleanup.finish_interrupted_moves(tx, agent)
         moved = [entry.stem.id for entry in again if _return_to_inbox(tx, agent, entry, entry.returns + 1)]
-    problem = failure("mail_lease_lost", f"It was claimed {MAX_RETURNS + 1} times and never settled.")
+    problem = failure(
+        "mail_lease_lost", f"The message was claimed {MAX_RETURNS + 1} times and never settled."
+    )
     dead = [
         Delivery(agent=agent, file=entry.name, id=entry.stem.id, problem=problem)
         for entry in over
@@ -127,13 +129,13 @@ def _return_to_inbox(tx: Transaction, agent: str, entry: MessageFile, returns: i
     try:
         tx.move(source, entry.name, target, waiting_name(entry.stem, returns))
     except FileNotFoundError:
-        return False  # Settled or renewed in this very moment.
+        return False  # Settled or renewed just now.
     tx.directory.claimed.pop((agent, entry.stem.id), None)
     return True
 
 
 def release(tx: Transaction, agent: str, message_id: str, fence: int) -> None:
-    """Put a claimed message back. Who says so has not failed, so that it does not count."""
+    """Return a claimed message to the inbox. A deliberate release does not count as a return."""
     with tx.locked(agent):
         entry = _find_held(tx, agent, message_id, fence)
         if not _return_to_inbox(tx, agent, entry, entry.returns):
@@ -141,7 +143,7 @@ def release(tx: Transaction, agent: str, message_id: str, fence: int) -> None:
 
 
 def renew(tx: Transaction, agent: str, message_id: str, fence: int, lease_s: float) -> Claimed:
-    """Hold it longer."""
+    """Extend a lease."""
     with tx.locked(agent):
         entry = _find_held(tx, agent, message_id, fence)
         folder = tx.folder("claimed", agent)
@@ -164,9 +166,9 @@ def _find_held(tx: Transaction, agent: str, message_id: str, fence: int) -> Mess
 
 
 def claim_lost(message_id: str) -> SwitchboardError:
-    """The message is not, or no longer, held with this fence."""
+    """Return the error for a message that is not, or no longer, held with this fence."""
     message = (
-        f"The claim on '{message_id}' has ended: it expired, was settled, or another claim came after it."
+        f"The claim on '{message_id}' has ended: it expired, was settled, or was superseded by another claim."
     )
     return refused("mail_lease_lost", message)
 
@@ -174,7 +176,7 @@ def claim_lost(message_id: str) -> SwitchboardError:
 def ack(
     tx: Transaction, agent: str, message_id: str, request: AckRequest, rules: Sequence[DeliveryRule]
 ) -> Job[Acked]:
-    """Settle a message, and send its result back."""
+    """Settle a message and send its result back."""
     entry = _find_to_settle(tx, agent, message_id, request)
     if entry.place in ("archive", "deadletter"):
         return (yield from _acked_before(tx, agent, entry, request))
@@ -186,7 +188,7 @@ def ack(
     draft = tx.write(receipts.encode(receipt))
     reason = None
     if request.outcome == "rejected":
-        problem = failure("mail_message_invalid", request.summary or f"'{agent}' rejected it.")
+        problem = failure("mail_message_invalid", request.summary or f"Rejected by '{agent}'.")
         reason = tx.write(dead_letter_reasons.encode_reason(tx, entry.name, problem))
     yield [draft, *(reply.write() if reply else []), *([reason] if reason else [])]
     with tx.locked(agent, *([message.sender] if reply else [])):
@@ -207,7 +209,7 @@ def ack(
             draft, tx.folder("outbox", message.sender, make=True), receipt_name(message_id, request.outcome)
         )
     except (OSError, SwitchboardError):
-        pass  # What counts is in the archive; `repair` writes the receipt where it is missing.
+        pass  # The message is archived; `repair` restores a missing receipt.
     sent = reply.finish() if reply is not None else None
     return Acked(id=message_id, outcome=request.outcome, receipt=receipt, result=sent)
 
@@ -222,11 +224,11 @@ def _settle(tx: Transaction, agent: str, entry: MessageFile, request: AckRequest
 def _find_to_settle(tx: Transaction, agent: str, message_id: str, request: AckRequest) -> MessageFile:
     entry = message_lookup.find(tx, agent, message_id)
     if entry is None:
-        raise refused("mail_not_found", f"'{agent}' has no message '{message_id}'.")
+        raise refused("mail_not_found", f"Agent '{agent}' has no message '{message_id}'.")
     if entry.place == "shipped":
         message_lookup.require_local(tx, agent)
         raise claim_lost(message_id)
-    # What ended otherwise, or by another claim, is not this claimer's any more.
+    # Settled with another outcome or by a later claim: no longer this claimer's.
     ended_so = entry.place in ("inbox", "claimed") or entry.outcome == request.outcome
     if not ended_so or request.fence not in (0, entry.fence):
         raise claim_lost(message_id)
@@ -234,7 +236,7 @@ def _find_to_settle(tx: Transaction, agent: str, message_id: str, request: AckRe
 
 
 def _acked_before(tx: Transaction, agent: str, entry: MessageFile, request: AckRequest) -> Job[Acked]:
-    """The same acknowledgement once more: whoever sent it did not hear the first answer."""
+    """Answer a repeated acknowledgement: the first answer was lost."""
     found = message_lookup.read(tx, agent, entry)
     if isinstance(found, file_operations.RejectedFile):
         raise claim_lost(entry.stem.id)
@@ -259,7 +261,7 @@ def _reply(
         reply_to=message.id,
         metadata={"outcome": request.outcome},
         team=message.team,
-        # So that a claim that is settled twice, since a crash came in between, has one result.
+        # If a crash made the claimer settle twice, there is still one result.
         idempotency_key=f"result of {message.id} {request.fence}" if request.fence else None,
     )
     reply = message_validation.from_draft(draft, agent, message.sender, tx.clocks.iso())

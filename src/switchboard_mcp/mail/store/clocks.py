@@ -1,7 +1,4 @@
-"""What time it is, for orders, leases and stamps; passed in, so that tests can set it back.
-
-Owns reading the machine's clocks. Does not know what they are for.
-"""
+"""The machine's clocks, for order numbers, leases and timestamps. Passed in, so tests can replace them."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ def _boot() -> str:
         with open(BOOT_ID, encoding="ascii") as file:
             return file.read(8)
     except OSError:
-        # Nobody else has this, so that the time of day decides.
+        # A value unique to this process, so leases fall back to wall clock.
         return f"{os.getpid() & 0xFFFFFFFF:08x}"
 
 
@@ -34,28 +31,28 @@ def _uptime() -> int:
 
 
 class Clocks(Struct, frozen=True):
-    """The clocks of this machine."""
+    """Clocks of this machine."""
 
     boot: str
     microseconds: Callable[[], int]
     uptime_ms: Callable[[], int]
 
     def now(self) -> Now:
-        """For leases."""
+        """Return the current time for leases."""
         return Now(self.boot, self.uptime_ms(), self.microseconds() // 1000)
 
     def iso(self, clock_ms: int | None = None) -> str:
-        """The time of day, or one given, as ISO 8601 with milliseconds."""
+        """Return the current or the passed time as ISO 8601 with milliseconds."""
         clock = self.microseconds() // 1000 if clock_ms is None else clock_ms
         seconds, ms = divmod(clock, 1000)
         return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{ms:03d}Z"
 
 
 def stamp(at: datetime) -> str:
-    """A time of UTC, as it stands in files."""
+    """Format a UTC time as stored in files."""
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def system_clocks() -> Clocks:
-    """Those everybody uses."""
+    """Return the real clocks of this machine."""
     return Clocks(_boot(), lambda: time.time_ns() // 1000, _uptime)

@@ -1,6 +1,6 @@
-"""Why a dead letter is one: a file beside each, with the same stem.
+"""Reason files: one next to each dead letter, with the same stem.
 
-Owns that file. What makes a message a dead letter is decided elsewhere.
+A separate module because `message_lookup` reads reasons and `dead_letters` builds on `message_lookup`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ _MAX_BYTES = 65_536
 
 
 class Reason(Struct):
-    """What is read of it."""
+    """Reason and time of a dead letter."""
 
     reason: str = ""
     at: str = ""
 
 
 def encode_reason(tx: Transaction, name: str, problem: Failure) -> bytes:
-    """The content of the file, for a dead letter that had this name."""
+    """Encode the reason file for a dead letter with this original name."""
     content = {"file": name, "code": problem.code, "reason": problem.message, "at": tx.clocks.iso()}
     return msgspec.json.encode(content) + b"\n"
 
 
 def read_reason(tx: Transaction, agent: str, stem: str) -> Reason:
-    """Why a dead letter is one; empty where nothing says so."""
+    """Read the reason of a dead letter; empty if there is none."""
     found = file_operations.read(tx.folder("deadletter", agent), f"{stem}{SUFFIX}", _MAX_BYTES)
     if isinstance(found, file_operations.RejectedFile):
         return Reason()

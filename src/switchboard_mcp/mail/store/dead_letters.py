@@ -1,7 +1,7 @@
-"""Dead letters: messages nobody will settle, set aside with the reason; and the way back into the inbox.
+"""Dead letters: messages that will not be settled, kept with the reason, and how to requeue them.
 
-A message that was claimed and came back too often becomes one, so that it does not come for ever; so does one that
-another machine will not have. Owns these moves; what never was a message is set aside in `delivering`.
+A message becomes one if its claims expired too often, its recipient rejected it, or another machine refuses it.
+Dropped files that are not valid messages are dead-lettered by `dropped_files`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from switchboard_mcp.mail.store.filenames import (
 
 
 def dead_letter(tx: Transaction, agent: str, entry: MessageFile, outcome: Outcome, problem: Failure) -> bool:
-    """Make a message a dead letter, and tell its sender; False where somebody else has moved it meanwhile."""
+    """Dead-letter a message and notify its sender; returns False if another process has moved it meanwhile."""
     message = message_lookup.read(tx, agent, entry)
     reason = tx.write(dead_letter_reasons.encode_reason(tx, entry.name, problem))
     tx.sync_file(reason)
@@ -54,13 +54,13 @@ def dead_letter(tx: Transaction, agent: str, entry: MessageFile, outcome: Outcom
 
 
 def stem_of(name: str) -> str:
-    """The part of a dead letter's name that its reason has, too."""
+    """Return the stem that a dead letter shares with its reason file."""
     entry, foreign = parse("deadletter", name), parse_foreign_name(name)
     return str(entry.stem) if entry else foreign[0] if foreign else name
 
 
 def list_dead_letters(tx: Transaction, agent: str) -> list[DeadLetter]:
-    """The dead letters of an agent, oldest first."""
+    """List the dead letters of an agent, oldest first."""
     found = []
     for name in sorted(tx.names("deadletter", agent)):
         if name.endswith(dead_letter_reasons.SUFFIX):
@@ -82,17 +82,17 @@ def list_dead_letters(tx: Transaction, agent: str) -> list[DeadLetter]:
 
 
 def requeue(tx: Transaction, agent: str, dead_id: str) -> None:
-    """Put a dead letter back into the inbox, as if it had never been claimed. Raises `mail_not_found`."""
+    """Return a dead letter to the inbox, as if never claimed. Raises `mail_not_found`."""
     entry = message_lookup.find(tx, agent, dead_id, ("deadletter",))
     if entry is None:
         _requeue_foreign(tx, agent, dead_id)
         return
     message = message_lookup.read(tx, agent, entry)
     if not isinstance(message, file_operations.RejectedFile) and message.action == "execute":
-        text = f"Message '{dead_id}' was to be typed into a terminal and cannot be requeued."
+        text = f"Message '{dead_id}' was to be typed into a terminal, so it cannot be requeued."
         raise refused("mail_forbidden", text, hint="Send it again.")
     if not isinstance(message, file_operations.RejectedFile) and entry.outcome is not None:
-        # First of all: where only this has happened, `repair` writes it anew.
+        # Remove the receipt first: if a crash follows, `repair` restores it.
         name = receipt_name(dead_id, entry.outcome)
         if tx.has("outbox", message.sender):
             _remove(tx, tx.folder("outbox", message.sender), name)
@@ -101,18 +101,18 @@ def requeue(tx: Transaction, agent: str, dead_id: str) -> None:
 
 
 def _requeue_foreign(tx: Transaction, agent: str, name: str) -> None:
-    """What was no message and has been mended is looked at again, as if it had just been dropped there."""
+    """Drop a corrected file into the inbox again."""
     foreign = parse_foreign_name(name)
     if foreign is None or not tx.has("deadletter", agent):
         raise _not_found(agent, name)
     stem, wanted = foreign
     found = file_operations.read(tx.folder("deadletter", agent), name, signing.MAX_FILE_BYTES)
     if isinstance(found, file_operations.FileContent):
-        # Told here: in the inbox it would for a moment pass for a file that is still being written.
+        # Checked here, because in the inbox it would briefly pass for a file that is still being written.
         message = message_validation.from_file(found.data, agent, wanted, tx.clocks.iso())
         if isinstance(message, Failure) or not message_validation.has_message_name(wanted):
             text = message.message if isinstance(message, Failure) else f"'{wanted}' is not msg_….json."
-            hint = f"Mend {tx.directory.path}/deadletter/{agent}/{name}, then put it back."
+            hint = f"Correct {tx.directory.path}/deadletter/{agent}/{name}, then requeue it."
             raise refused("mail_message_invalid", text, hint=hint)
     _move_to_inbox(tx, agent, name, wanted, stem)
 
@@ -129,11 +129,11 @@ def _move_to_inbox(tx: Transaction, agent: str, name: str, wanted: str, stem: st
 
 
 def _not_found(agent: str, name: str) -> SwitchboardError:
-    return refused("mail_not_found", f"'{agent}' has no dead letter '{name[:150]}'.")
+    return refused("mail_not_found", f"Agent '{agent}' has no dead letter '{name[:150]}'.")
 
 
 def _remove(tx: Transaction, folder: int, name: str) -> None:
     try:
         tx.remove(folder, name)
     except FileNotFoundError:
-        pass  # It never came to be, or a crash came after it went.
+        pass  # Never created, or removed before a crash.

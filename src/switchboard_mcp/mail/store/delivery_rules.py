@@ -1,6 +1,6 @@
-"""What looks at every message before it is accepted, in this order: the same for tools, commands and dropped files.
+"""The delivery rules of a workspace, applied in order to every message, whether sent by tool, command or dropped file.
 
-Whoever opens the store of a workspace passes these. A further rule of delivery is one more row.
+Pass them to `MessageStore.open`. To add a rule, add it to the list in `load_rules`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from switchboard_mcp.mail.workflows import delivery_rule
 
 
 def load_rules(workspace: str) -> list[DeliveryRule]:
-    """The rules of a workspace."""
+    """Return the delivery rules of a workspace."""
     folder = os.path.join(workspace, FOLDER)
-    # Workflows first: they say in which role the recipient is asked, and personas are chosen by that.
+    # Workflows first: they set the recipient's role, which selects the persona.
     return [
         registry.delivery_rule(folder),
         delivery_rule.delivery_rule(folder),

@@ -1,9 +1,8 @@
-"""The folders below `.switchboard/`, and one round of work in them.
+"""The folders below `.switchboard/`, and transactions on them.
 
-A `Visit` opens the tree by its path, so that a folder that was moved or replaced is noticed, and closes everything at
-its end. It also collects what a round of several jobs has to bring to the disk, so that each file and folder is
-synced once. Owns folders, temporary files, locks and numbers. Keeps what others know of messages, and does not know
-what one is.
+A `Transaction` opens the folders by path, so a moved or replaced folder is noticed, and closes everything at its end.
+It also collects what a group of jobs must sync, so each file and folder is synced once. Manages folders, temporary
+files, locks and order numbers; caches facts about messages for other modules, but is not aware of their contents.
 """
 
 from __future__ import annotations
@@ -28,45 +27,45 @@ from switchboard_mcp.system.atomic_write import write_gitignore
 AGENT_FOLDERS = ("inbox", "claimed", "archive", "deadletter", "outbox", "keys")
 FOLDERS = (*AGENT_FOLDERS, "attachments", "reviews", "locks", "tmp")
 COUNTER = "order"
-# One file for each agent that lives on another machine; the bus writes them.
+# One file per agent on another machine, written by the bus.
 REMOTE_AGENTS = "elsewhere"
 SIGNING_KEY = "seal.key"
 _COUNTER_BYTES = 256
-# Names with higher numbers were not made here; to go on from there would use the digits up.
+# Higher numbers were not issued here; continuing from them would use up the digits.
 _HIGHEST = 8_000_000_000_000_000
 
 
 class TempFile(Struct):
-    """A file that has no public name yet."""
+    """A file without a public name yet."""
 
     name: str
     descriptor: int = -1
 
 
 class StoreDirectory:
-    """The tree of one workspace, as one process uses it."""
+    """The `.switchboard` directory of a workspace, as used by one process."""
 
     def __init__(self, workspace: str, clocks: Clocks) -> None:
         self.workspace = os.path.abspath(workspace)
         self.path = os.path.join(self.workspace, FOLDER)
         self.clocks = clocks
-        # Whoever holds the lock of this name is alive, and its temporary files are wanted.
+        # A process that holds the lock of this name is alive, so its temporary files must stay.
         self.writer = os.urandom(6).hex()
         self._alive = -1
         self._files = 0
         self.fsync = FsyncBatcher()
-        # Files whose seal was found right, by agent and name.
+        # Messages with a valid signature, by agent and file name.
         self.verified: dict[str, dict[str, VerifiedMessage]] = {}
-        # Under which name a message was claimed, by agent and id. A hint: others move files too.
+        # File under which a message was claimed, by agent and id. A hint only: other processes move files too.
         self.claimed: dict[tuple[str, str], MessageFile] = {}
 
     def next_temporary(self) -> str:
-        """A name nobody else uses."""
+        """Return an unused name for a temporary file."""
         self._files += 1
         return f"{self.writer}.{self._files}"
 
     def make(self) -> None:
-        """The folders, where they are missing."""
+        """Create missing folders."""
         try:
             parent = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -95,20 +94,20 @@ class StoreDirectory:
                 raise refused("mail_not_stored", f"{self.path}/tmp is locked.")
         except OSError as problem:
             os.close(descriptor)
-            message = f"The file system of {self.path} cannot lock files: {problem.strerror}."
-            hint = "Put the workspace on a local disk, or mount it with locks."
+            message = f"The file system of {self.path} does not support file locks: {problem.strerror}."
+            hint = "Put the workspace on a local disk, or mount the file system with locks."
             raise refused("mail_not_stored", message, hint=hint) from None
         self._alive = descriptor
 
     def stay_alive(self, tx: Transaction) -> None:
-        """Hold the lock again where somebody has taken its file away: the temporary files would seem left over."""
+        """Lock again if the lock file was deleted: other processes would remove our temporary files."""
         if self._alive >= 0 and not file_operations.exists(tx.folder("tmp"), f"{self.writer}.lock"):
             os.close(self._alive)
             self._alive = -1
             self._stay_alive(tx.root)
 
     def close(self) -> None:
-        """Nothing of this process is wanted any more."""
+        """Release the lock of this process."""
         self.fsync.close()
         if self._alive < 0:
             return
@@ -116,13 +115,13 @@ class StoreDirectory:
             with self.transaction() as tx:
                 file_operations.remove(tx.folder("tmp"), f"{self.writer}.lock")
         except (OSError, SwitchboardError):
-            pass  # The tree may be gone, or not be ours to write any more.
+            pass  # The directory may be gone or read-only by now.
         os.close(self._alive)
         self._alive = -1
 
     @contextmanager
     def transaction(self, numbers: int = 0) -> Iterator[Transaction]:
-        """One round of work; `numbers` are needed for certain."""
+        """Open a transaction and reserve `numbers` order numbers."""
         with ExitStack() as stack:
             try:
                 root = file_operations.open_folder(self.path)
@@ -135,7 +134,7 @@ class StoreDirectory:
 
 
 class VerifiedMessage(Struct, frozen=True):
-    """A message that was found sealed, with what its turn at claiming depends on; good while the file is the same."""
+    """A message with a valid signature, and what its claim order depends on; valid while the inode is the same."""
 
     entry: MessageFile
     inode: int
@@ -144,7 +143,7 @@ class VerifiedMessage(Struct, frozen=True):
 
 
 class Transaction:
-    """The open folders of a round, and what it has left to sync."""
+    """Open folders of a transaction, with the files and folders still to sync."""
 
     def __init__(self, directory: StoreDirectory, root: int, numbers: int) -> None:
         self.directory = directory
@@ -159,17 +158,17 @@ class Transaction:
         self._key: bytes | None = None
 
     def close(self) -> None:
-        """Take away what was not published, and let go of the folders."""
-        for draft in tuple(self._temp_files):
+        """Remove unpublished temporary files and close the folders."""
+        for file in tuple(self._temp_files):
             try:
-                self.discard(draft)
+                self.discard(file)
             except OSError:
-                pass  # The disk that failed the job fails this too; `repair` takes them away.
+                pass  # The disk that failed the job fails this too; `repair` removes them later.
         for descriptor in self._folders.values():
             os.close(descriptor)
 
     def folder(self, *parts: str, make: bool = False) -> int:
-        """The descriptor of a folder below the root. FileNotFoundError unless it is there or to be made."""
+        """Return the descriptor of a folder below the root. Raises FileNotFoundError if missing, unless `make`."""
         if parts in self._folders:
             return self._folders[parts]
         parent = self.root if len(parts) == 1 else self.folder(*parts[:-1], make=make)
@@ -184,7 +183,7 @@ class Transaction:
         return descriptor
 
     def has(self, *parts: str) -> bool:
-        """Whether the folder is there."""
+        """Return True if the folder exists."""
         try:
             self.folder(*parts)
         except FileNotFoundError:
@@ -192,69 +191,69 @@ class Transaction:
         return True
 
     def names(self, *parts: str) -> list[str]:
-        """Every name in a folder, in no order; none where it is not there."""
+        """List the names in a folder, unordered; empty if the folder is missing."""
         return file_operations.names(self.folder(*parts)) if self.has(*parts) else []
 
     def write(self, data: bytes) -> TempFile:
-        """A temporary file; it goes away at the end unless it is published."""
+        """Write a temporary file. It is removed at the end unless published."""
         if not self._temp_files:
             self.directory.stay_alive(self)
         name = self.directory.next_temporary()
-        draft = TempFile(name, file_operations.create(self.folder("tmp"), name, data))
-        self._temp_files.append(draft)
-        return draft
+        file = TempFile(name, file_operations.create(self.folder("tmp"), name, data))
+        self._temp_files.append(file)
+        return file
 
-    def sync_file(self, draft: TempFile) -> None:
-        """Its content is on the disk when this returns."""
-        problem = self.sync_files([draft])[0]
+    def sync_file(self, file: TempFile) -> None:
+        """Sync the content of a temporary file."""
+        problem = self.sync_files([file])[0]
         if problem is not None:
             raise problem
 
-    def sync_files(self, drafts: Sequence[TempFile]) -> list[OSError | None]:
-        """Their content is on the disk when this returns; what went wrong with each."""
-        problems = self.directory.fsync.sync([draft.descriptor for draft in drafts])
-        for draft in drafts:
-            os.close(draft.descriptor)
-            draft.descriptor = -1
+    def sync_files(self, files: Sequence[TempFile]) -> list[OSError | None]:
+        """Sync the content of several files; returns the error of each, or None."""
+        problems = self.directory.fsync.sync([file.descriptor for file in files])
+        for file in files:
+            os.close(file.descriptor)
+            file.descriptor = -1
         return problems
 
-    def discard(self, draft: TempFile) -> None:
-        """It is not needed after all."""
-        self._temp_files.remove(draft)
-        if draft.descriptor >= 0:
-            os.close(draft.descriptor)
-        file_operations.remove(self.folder("tmp"), draft.name)
+    def discard(self, file: TempFile) -> None:
+        """Remove a temporary file."""
+        self._temp_files.remove(file)
+        if file.descriptor >= 0:
+            os.close(file.descriptor)
+        file_operations.remove(self.folder("tmp"), file.name)
 
-    def publish(self, draft: TempFile, folder: int, name: str) -> None:
-        """Give it its name, unless that is taken (FileExistsError)."""
-        file_operations.move(self.folder("tmp"), draft.name, folder, name)
-        self._temp_files.remove(draft)
+    def publish(self, file: TempFile, folder: int, name: str) -> None:
+        """Move a temporary file to its final name. Raises FileExistsError if that is taken."""
+        file_operations.move(self.folder("tmp"), file.name, folder, name)
+        self._temp_files.remove(file)
         self._dirty.add(folder)
 
-    def put(self, draft: TempFile, folder: int, name: str) -> None:
-        """Give it its name, in place of what had it."""
-        file_operations.replace(self.folder("tmp"), draft.name, folder, name)
-        self._temp_files.remove(draft)
+    def put(self, file: TempFile, folder: int, name: str) -> None:
+        """Move a temporary file to its final name, replacing any existing file."""
+        file_operations.replace(self.folder("tmp"), file.name, folder, name)
+        self._temp_files.remove(file)
         self._dirty.add(folder)
 
     def move(self, folder: int, name: str, target_folder: int, target: str) -> None:
-        """Move a file within the tree, unless the target is taken (FileExistsError)."""
+        """Move a file within the directory. Raises FileExistsError if the target exists."""
         file_operations.move(folder, name, target_folder, target)
         self._dirty |= {folder, target_folder}
 
     def remove(self, folder: int, name: str) -> None:
-        """Take a name away."""
+        """Remove a file name."""
         file_operations.remove(folder, name)
         self._dirty.add(folder)
 
     def mark_unsynced(self, agent: str) -> None:
-        """Messages of this agent were seen that somebody else may not have brought to the disk yet."""
+        """Also sync this agent's folders: messages seen there may not have been synced by their writer."""
         for place in ("inbox", "claimed", "archive", "deadletter"):
             if self.has(place, agent):
                 self._dirty.add(self.folder(place, agent))
 
     def sync_folders(self) -> None:
-        """All names of this round are on the disk when this returns."""
+        """Sync all folders changed in this transaction."""
         dirty, self._dirty = self._dirty, set()
         for problem in self.directory.fsync.sync(sorted(dirty)):
             if problem is not None:
@@ -262,7 +261,7 @@ class Transaction:
 
     @contextmanager
     def locked(self, *agents: str) -> Iterator[None]:
-        """Nobody else moves messages of these agents meanwhile. Taken in one order, so that nobody waits in a ring."""
+        """Lock the mailboxes of these agents. Locks are taken in sorted order to avoid deadlocks."""
         with ExitStack() as stack:
             for agent in sorted(set(agents)):
                 stack.enter_context(self._lock(f"{agent}.lock"))
@@ -271,7 +270,7 @@ class Transaction:
     @contextmanager
     def _lock(self, name: str) -> Iterator[int]:
         if name in self._held:
-            raise RuntimeError(f"{name} is held already")
+            raise RuntimeError(f"{name} is already locked")
         with file_operations.lock(self.folder("locks"), name, f"{self.directory.path}/locks") as descriptor:
             self._held.add(name)
             try:
@@ -281,12 +280,12 @@ class Transaction:
 
     @contextmanager
     def state_locked(self) -> Iterator[None]:
-        """Nobody else writes `state.json` meanwhile."""
+        """Lock `state.json` for writing."""
         with self._lock("state"):
             yield
 
     def next_number(self) -> int:
-        """The next number of the tree."""
+        """Return the next order number."""
         if not self._numbers:
             self._numbers = self._reserve_numbers(max(1, self._reserve))
             self._numbers.reverse()
@@ -307,11 +306,11 @@ class Transaction:
         try:
             return msgspec.json.decode(data, type=Counter)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            # New, or spoilt: whatever stands in a name is lower than what comes now.
+            # New or corrupt: continue above every number found in a file name.
             return Counter("", self._highest_on_disk(), 0)
 
     def _highest_on_disk(self) -> int:
-        from re import findall  # Only where the counter is new or spoilt.
+        from re import findall  # Only needed if the counter is new or corrupt.
 
         found = [0]
         for place in ("inbox", "claimed", "shipped", "archive", "deadletter"):
@@ -321,23 +320,23 @@ class Transaction:
         return max(number for number in found if number < _HIGHEST)
 
     def agents(self, place: str = "inbox") -> list[str]:
-        """Everybody who has a folder there, by name; what is no folder of ours is left out."""
+        """List the agents that have a folder in this place, by name; skips anything else."""
         found = []
-        # There is no `shipped` where there is no other machine to ship to.
+        # `shipped` exists only if there is another machine to ship to.
         for name in self.names(place) if place == "shipped" else file_operations.names(self.folder(place)):
             try:
                 if is_agent_name(name) and self.has(place, name):
                     found.append(name)
             except (OSError, SwitchboardError):
-                continue  # A link, a file, somebody else's: `verify` tells of it.
+                continue  # A link, a file, another user's folder: reported by `verify`.
         return sorted(found)
 
     def is_remote(self, agent: str) -> bool:
-        """Whether the agent lives on another machine: its inbox here is what waits to be shipped."""
+        """Return True if the agent lives on another machine; its inbox here holds what waits to be shipped."""
         return self.has(REMOTE_AGENTS) and file_operations.exists(self.folder(REMOTE_AGENTS), agent)
 
     def signing_key(self) -> bytes:
-        """What seals are made with."""
+        """Return the key used to sign messages."""
         if self._key is None:
             found = file_operations.read(self.root, SIGNING_KEY, 1024)
             if isinstance(found, file_operations.RejectedFile):
@@ -348,12 +347,12 @@ class Transaction:
     def _create_key(self, why: file_operations.RejectedFile) -> file_operations.FileContent:
         if not why.gone:
             raise refused("mail_unsafe", f"{self.directory.path}/{SIGNING_KEY}: {why.reason}.")
-        draft = self.write(os.urandom(24).hex().encode())
-        self.sync_file(draft)
+        file = self.write(os.urandom(24).hex().encode())
+        self.sync_file(file)
         try:
-            self.publish(draft, self.root, SIGNING_KEY)
+            self.publish(file, self.root, SIGNING_KEY)
         except FileExistsError:
-            self.discard(draft)
+            self.discard(file)
         file_operations.sync(self.root)
         found = file_operations.read(self.root, SIGNING_KEY, 1024)
         if isinstance(found, file_operations.RejectedFile):

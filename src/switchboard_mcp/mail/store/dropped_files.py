@@ -1,8 +1,8 @@
-"""Files that somebody put into an inbox: delivered like any message, or set aside with the reason.
+"""Delivers files that programs dropped into an inbox, or dead-letters them.
 
-Whatever has no right seal is such a file, whatever its name. A delivered one is written anew, marked as unverified and
-with its place in the order; then the dropped file goes. Names that begin with a dot or end in `.tmp` are
-somebody's temporary files and are left alone. Owns their delivery; does not know who watches.
+Any file without a valid signature counts as dropped, whatever its name. Delivery writes a new file, marked unverified
+and with an order number, then removes the dropped one. Names that begin with a dot or end in `.tmp` are temporary
+files of other programs and are left alone. Not aware of who watches the folder.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from switchboard_mcp.mail.store.group_commit import Job
 from switchboard_mcp.mail.store.maintenance import cleanup
 from switchboard_mcp.mail.store.sending import OutgoingMessage
 
-# A file that makes no sense yet may still be being written.
+# A file that cannot be parsed may still be being written.
 SETTLE_S = 1.0
 _LONGEST_KEPT_NAME = 120
 
 
 class Inbox(msgspec.Struct):
-    """What was found in an inbox."""
+    """Contents of an inbox."""
 
     waiting: list[VerifiedMessage]
     dropped: list[str]
     retry_soon: bool = False
-    """Something there may still be being written: look again soon."""
+    """True if a file may still be being written and should be checked again soon."""
 
 
 def scan(tx: Transaction, agent: str) -> Inbox:
-    """The delivered messages, in order, and the names of what is not."""
+    """List the delivered messages, in order, and the names of dropped files."""
     found = Inbox([], [])
     if not tx.has("inbox", agent):
         return found
@@ -69,14 +69,14 @@ def scan(tx: Transaction, agent: str) -> Inbox:
             now[name] = known
         else:
             found.dropped.append(name)
-    # Names begin with the order, so that they stand in it; what is gone is forgotten.
+    # Names begin with the order number, so sorting by name sorts by order; entries of removed files are forgotten.
     found.waiting = list(now.values())
     tx.directory.verified[agent] = now
     return found
 
 
 def _read_verified(tx: Transaction, agent: str, name: str) -> VerifiedMessage | None:
-    """What is to be known of a message that has been delivered; None of what has not."""
+    """Read the facts about a delivered message; None if it has no valid signature."""
     entry = parse("inbox", name)
     if entry is None:
         return None
@@ -88,12 +88,12 @@ def _read_verified(tx: Transaction, agent: str, name: str) -> VerifiedMessage | 
 
 
 def is_delivered(tx: Transaction, agent: str, entry: MessageFile) -> bool:
-    """Whether a message that was found is one of ours, and no file that somebody has named like one."""
+    """Return True if this is a delivered message and not a dropped file named like one."""
     return entry.place != "inbox" or _read_verified(tx, agent, entry.name) is not None
 
 
 def deliver(tx: Transaction, agent: str, rules: Sequence[DeliveryRule]) -> tuple[Inbox, list[Delivery]]:
-    """Deliver everything that was dropped, and look again."""
+    """Deliver all dropped files and scan the inbox again."""
     inbox = scan(tx, agent)
     if not inbox.dropped:
         return inbox, []
@@ -102,7 +102,7 @@ def deliver(tx: Transaction, agent: str, rules: Sequence[DeliveryRule]) -> tuple
     for outcome in group_commit.run(tx, [_deliver_one(tx, agent, name, rules) for name in ordered]):
         if isinstance(outcome, Exception):
             raise outcome
-        # What could not be stored is still lying there, and is tried again.
+        # A file that could not be stored is still there and will be retried.
         deliveries.append(None if isinstance(outcome, Failure) else outcome)
     again = scan(tx, agent)
     again.retry_soon = any(each is None for each in deliveries)
@@ -117,7 +117,7 @@ def _changed(tx: Transaction, agent: str, name: str) -> float:
 def _deliver_one(
     tx: Transaction, agent: str, name: str, rules: Sequence[DeliveryRule]
 ) -> Job[Delivery | None]:
-    """One dropped file; None where it has to be looked at again later."""
+    """Deliver one dropped file; None if it must be retried later."""
     inbox = tx.folder("inbox", agent)
     found = file_operations.read(inbox, name, signing.MAX_FILE_BYTES)
     if isinstance(found, file_operations.RejectedFile):
@@ -127,7 +127,7 @@ def _deliver_one(
     if not message_validation.has_message_name(name):
         if _is_fresh(tx, agent, name):
             return None
-        problem = _not_a_message(agent, name, "its name is not msg_….json")
+        problem = _not_a_message(agent, name, "its name does not match msg_….json")
         return (yield from _dead_letter(tx, agent, name, problem))
     message = message_validation.from_file(found.data, agent, name, tx.clocks.iso())
     if isinstance(message, Failure):
@@ -143,19 +143,20 @@ def _accept(
     inbox = tx.folder("inbox", agent)
     if _is_id_taken(tx, agent, name, message.id):
         problem = failure(
-            "mail_message_invalid", f"'{message.id}' is the id of another message to '{agent}'."
+            "mail_message_invalid",
+            f"Message id '{message.id}' is already used by another message to '{agent}'.",
         )
         return (yield from _dead_letter(tx, agent, name, problem, data))
     try:
-        outgoing = OutgoingMessage(tx, message, rules, drop_id=message.id)
+        outgoing = OutgoingMessage(tx, message, rules, dropped_id=message.id)
     except SwitchboardError as refused:
         return (yield from _dead_letter(tx, agent, name, refused.failure, data))
     yield outgoing.write()
     with tx.locked(agent):
         if not file_operations.exists(inbox, name):
-            return None  # Somebody else has delivered it.
+            return None  # Delivered by another process.
         outgoing.publish()
-    # The file goes only when what was made of it is certain to stay.
+    # Remove the dropped file only once the delivered message is durable.
     yield None
     with tx.locked(agent):
         if file_operations.exists(inbox, name):
@@ -164,10 +165,10 @@ def _accept(
 
 
 def _is_id_taken(tx: Transaction, agent: str, name: str, message_id: str) -> bool:
-    """Whether a dropped file has the id of a message that the desk has made: two would have one id."""
+    """Return True if a dropped file uses an id that the store has assigned to another message."""
     if not is_store_id(message_id):
         return False
-    # A file that has the id for its name must not be found itself.
+    # The file itself may be named after the id; do not match it.
     places = [place for place in PLACES if place != "inbox" or name != f"{message_id}.json"]
     entry = message_lookup.find(tx, agent, message_id, places)
     return entry is not None and not entry.stem.tail.startswith("file-")
@@ -176,7 +177,7 @@ def _is_id_taken(tx: Transaction, agent: str, name: str, message_id: str) -> boo
 def _dead_letter(
     tx: Transaction, agent: str, name: str, problem: Failure, data: bytes = b""
 ) -> Job[Delivery | None]:
-    """Put something that is no message among the dead letters, and tell the sender where one is named."""
+    """Dead-letter an invalid file and send a receipt to its sender, if it names one."""
     inbox = tx.folder("inbox", agent)
     dead = tx.folder("deadletter", agent, make=True)
     message_id, sender = _claimed_identity(data, name)
@@ -199,7 +200,7 @@ def _dead_letter(
 
 
 def _claimed_identity(data: bytes, name: str) -> tuple[str, str]:
-    """The id and the sender in something that is no valid message, as far as they can be used."""
+    """Return the id and sender claimed by an invalid message, or empty strings if unusable."""
     try:
         content = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -213,7 +214,7 @@ def _claimed_identity(data: bytes, name: str) -> tuple[str, str]:
 
 
 def _is_being_moved(tx: Transaction, agent: str, name: str) -> bool:
-    """Whether a second name is that of a move in two steps, under way or left by a crash; the latter is mended."""
+    """Return True if a second name stems from a two-step move in progress; repairs one interrupted by a crash."""
     if _is_fresh(tx, agent, name):
         return True
     cleanup.remove_stale_temp_files(tx)
@@ -227,7 +228,7 @@ def _is_fresh(tx: Transaction, agent: str, name: str) -> bool:
     changed = file_operations.mtime(tx.folder("inbox", agent), name)
     if changed is None:
         return True
-    # Files have the time of the system, whatever clocks were passed in.
+    # File times come from the system clock, even if tests pass in other clocks.
     age = time.time() - changed
     return -SETTLE_S < age < SETTLE_S
 
@@ -238,4 +239,4 @@ def _safe_name(name: str) -> str:
 
 def _not_a_message(agent: str, name: str, reason: str) -> Failure:
     shown = name if len(name) < 100 else name[:99] + "…"
-    return failure("mail_message_invalid", f"{shown!r} in the inbox of '{agent}' is no message: {reason}.")
+    return failure("mail_message_invalid", f"{shown!r} in the inbox of '{agent}' is not a message: {reason}.")

@@ -1,7 +1,7 @@
-"""The few things that are done to files, each one step that has happened or has not.
+"""Atomic file operations: each either has happened or has not.
 
-Everything goes through descriptors of folders, follows no links and overwrites nothing it was not told to. Owns the
-system calls and what their errors mean; does not know what the files are.
+All calls use folder descriptors, follow no links and overwrite nothing unless told to. Owns the system calls and the
+meaning of their errors; not aware of what the files contain.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 _NO_REPLACE = 1
 _UNKNOWN_CALL = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTTY})
-# Holders keep a lock for a few renames; one that is stopped in the middle must not hang the others for ever.
+# A lock is held for a few renames only; a stopped holder must not block the others forever.
 LOCK_TIMEOUT_S = 30.0
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -35,7 +35,7 @@ _renameat2 = getattr(_libc, "renameat2", None)
 
 
 def _load_syncfs() -> Callable[[int], int] | None:
-    """`syncfs`, where it tells of errors: since Linux 5.8."""
+    """Return `syncfs` if the kernel reports write errors from it (Linux 5.8 and later)."""
     release = re.match(r"(\d+)\.(\d+)", os.uname().release)
     reports_errors = (
         sys.platform == "linux" and release is not None and (int(release[1]), int(release[2])) >= (5, 8)
@@ -48,7 +48,7 @@ _syncfs = _load_syncfs()
 
 
 class RejectedFile(Struct, frozen=True):
-    """Why something in a folder is not taken for a file of the desk."""
+    """Reason why a directory entry is not accepted as a file of the store."""
 
     reason: str
     gone: bool = False
@@ -56,7 +56,7 @@ class RejectedFile(Struct, frozen=True):
 
 
 class FileContent(Struct, frozen=True):
-    """The content of a file, and when it was last changed (seconds)."""
+    """Content, modification time (seconds) and inode of a file."""
 
     data: bytes
     changed: float
@@ -64,18 +64,18 @@ class FileContent(Struct, frozen=True):
 
 
 def open_folder(name: str, parent: int | None = None) -> int:
-    """A folder of our own, not a link to one."""
+    """Open a folder that belongs to us, without following links."""
     descriptor = os.open(name, _FOLDER, dir_fd=parent)
     found = os.fstat(descriptor)
     if found.st_uid != os.geteuid() or found.st_mode & 0o022:
         os.close(descriptor)
         whose = "belongs to another user" if found.st_uid != os.geteuid() else "can be written by others"
-        raise refused("mail_unsafe", f"The folder '{name}' of the message desk {whose}.")
+        raise refused("mail_unsafe", f"The mail folder '{name}' {whose}.")
     return descriptor
 
 
 def make_folder(name: str, parent: int) -> bool:
-    """Make a folder, durably, unless something of this name is there; True where it is new."""
+    """Create a folder durably; returns False if the name exists already."""
     try:
         os.mkdir(name, 0o700, dir_fd=parent)
     except FileExistsError:
@@ -85,7 +85,7 @@ def make_folder(name: str, parent: int) -> bool:
 
 
 def create(folder: int, name: str, data: bytes) -> int:
-    """A new file with this content, not yet on the disk; returns its descriptor, to be synced and closed."""
+    """Create a file with this content, not yet synced; returns its descriptor."""
     descriptor = os.open(name, _FRESH, 0o600, dir_fd=folder)
     try:
         view = memoryview(data)
@@ -99,12 +99,12 @@ def create(folder: int, name: str, data: bytes) -> int:
 
 
 def sync(descriptor: int) -> None:
-    """The content of a file, or the names in a folder, are on the disk when this returns."""
+    """Sync a file's content or a folder's entries to disk."""
     os.fsync(descriptor)
 
 
 def sync_all(descriptor: int) -> bool:
-    """Everything on the file system of this file is on the disk when this returns; False where that cannot be had."""
+    """Sync the whole file system of this file; returns False if `syncfs` is not available."""
     if _syncfs is None:
         return False
     if _syncfs(descriptor) == 0:
@@ -116,7 +116,7 @@ def sync_all(descriptor: int) -> bool:
 
 
 def dirty_kb() -> int:
-    """How much of all programs waits to be written; very much where that is not known."""
+    """Return how much data of all programs waits to be written; a huge number if unknown."""
     try:
         with open("/proc/meminfo", "rb") as file:
             found = re.findall(rb"^(?:Dirty|Writeback): +(\d+) kB", file.read(), re.MULTILINE)
@@ -126,7 +126,7 @@ def dirty_kb() -> int:
 
 
 def move(folder: int, name: str, target_folder: int, target: str) -> None:
-    """Give a file another name, unless that one is taken (FileExistsError)."""
+    """Rename a file. Raises FileExistsError if the target exists."""
     if _renameat2 is not None:
         done = _renameat2(folder, os.fsencode(name), target_folder, os.fsencode(target), _NO_REPLACE)
         if done == 0:
@@ -134,28 +134,28 @@ def move(folder: int, name: str, target_folder: int, target: str) -> None:
         code = ctypes.get_errno()
         if code not in _UNKNOWN_CALL:
             raise OSError(code, os.strerror(code), name)
-    # Two steps: a crash between them leaves two names for one file, which `repair` knows.
+    # Two steps: a crash in between leaves two names for one file, which `repair` recognizes.
     link(folder, name, target_folder, target)
     remove(folder, name)
 
 
 def link(folder: int, name: str, target_folder: int, target: str) -> None:
-    """A second name for a file."""
+    """Create a second name for a file."""
     os.link(name, target, src_dir_fd=folder, dst_dir_fd=target_folder, follow_symlinks=False)
 
 
 def replace(folder: int, name: str, target_folder: int, target: str) -> None:
-    """Give a file another name, in place of whatever has it."""
+    """Rename a file, replacing the target."""
     os.rename(name, target, src_dir_fd=folder, dst_dir_fd=target_folder)
 
 
 def remove(folder: int, name: str) -> None:
-    """Take a name away."""
+    """Remove a file name."""
     os.unlink(name, dir_fd=folder)
 
 
 def exists(folder: int, name: str) -> bool:
-    """Whether anything has this name."""
+    """Return True if the name exists."""
     try:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -164,7 +164,7 @@ def exists(folder: int, name: str) -> bool:
 
 
 def mtime(folder: int, name: str) -> float | None:
-    """When a file was last changed, or came to its name, in seconds; None where it is gone."""
+    """Return when a file was last modified or renamed, in seconds; None if it is gone."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -173,7 +173,7 @@ def mtime(folder: int, name: str) -> float | None:
 
 
 def size(folder: int, name: str) -> int:
-    """The bytes of a file; 0 where it is gone."""
+    """Return the size of a file in bytes; 0 if it is gone."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
     except FileNotFoundError:
@@ -181,7 +181,7 @@ def size(folder: int, name: str) -> int:
 
 
 def links(folder: int, name: str) -> int:
-    """How many names a file has; 0 where it is gone."""
+    """Return the number of names of a file; 0 if it is gone."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False).st_nlink
     except FileNotFoundError:
@@ -189,20 +189,20 @@ def links(folder: int, name: str) -> int:
 
 
 def names(folder: int) -> list[str]:
-    """Every name in a folder, in no order."""
+    """List the names in a folder, unordered."""
     return os.listdir(folder)
 
 
 def entries(folder: int) -> list[tuple[str, int]]:
-    """Every name in a folder with its inode, in no order."""
+    """List the names in a folder with their inodes, unordered."""
     with os.scandir(folder) as found:
         return [(entry.name, entry.inode()) for entry in found]
 
 
 def read(folder: int, name: str, limit: int) -> FileContent | RejectedFile:
-    """The content of a regular file of our own with one name and at most `limit` bytes; else why not.
+    """Read a regular file of ours with a single name and at most `limit` bytes, or return why it is rejected.
 
-    Nothing else is even opened: to open a device or a pipe may do something.
+    Anything else is not even opened: opening a device or a pipe may have side effects.
     """
     try:
         unfit = _rejection(os.stat(name, dir_fd=folder, follow_symlinks=False), limit)
@@ -230,11 +230,11 @@ def _rejection(found: os.stat_result, limit: int) -> RejectedFile | None:
     if stat.S_ISLNK(found.st_mode):
         return RejectedFile("it is a symbolic link")
     if not stat.S_ISREG(found.st_mode):
-        return RejectedFile("it is no regular file")
+        return RejectedFile("it is not a regular file")
     if found.st_uid != os.geteuid():
         return RejectedFile("it belongs to another user")
     if found.st_nlink != 1:
-        return RejectedFile("it is a hard link to a file that has other names", links=found.st_nlink)
+        return RejectedFile("it is a hard link to a file with other names", links=found.st_nlink)
     return _too_large(limit) if found.st_size > limit else None
 
 
@@ -244,21 +244,23 @@ def _too_large(limit: int) -> RejectedFile:
 
 @contextmanager
 def lock(folder: int, name: str, path: str, *, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[int]:
-    """Hold the lock of this name; it ends with this process at the latest. Yields the lock file's descriptor."""
+    """Hold a named lock and yield the lock file's descriptor. The lock ends with this process at the latest."""
     descriptor = os.open(name, _LOCK, 0o600, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise refused("mail_unsafe", f"{path}/{name} is no regular file.")
+            raise refused("mail_unsafe", f"{path}/{name} is not a regular file.")
         if not _acquire(descriptor, path, timeout_s):
             message = f"Another process has held the lock {path}/{name} for {timeout_s:g} s."
-            raise refused("mail_not_stored", message, hint="Find it (`fuser` tells) and let it go on.")
+            raise refused(
+                "mail_not_stored", message, hint="Find the process with `fuser` and resume or stop it."
+            )
         yield descriptor
     finally:
         os.close(descriptor)
 
 
 def try_lock(descriptor: int) -> bool:
-    """Take the lock on an open file if nobody has it."""
+    """Lock an open file if it is free."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -274,8 +276,8 @@ def _acquire(descriptor: int, path: str, timeout_s: float) -> bool:
             if try_lock(descriptor):
                 return True
         except OSError as problem:
-            message = f"The file system of {path} cannot lock files: {problem.strerror}."
-            hint = "Put the workspace on a local disk, or mount it with locks."
+            message = f"The file system of {path} does not support file locks: {problem.strerror}."
+            hint = "Put the workspace on a local disk, or mount the file system with locks."
             raise refused("mail_not_stored", message, hint=hint) from None
         if time.monotonic() >= until:
             return False
@@ -284,23 +286,25 @@ def _acquire(descriptor: int, path: str, timeout_s: float) -> bool:
 
 
 def failure_for(problem: OSError, path: str) -> Failure:
-    """What an error of the system means for somebody who sends a message."""
+    """Translate an OSError into a failure for the sender of a message."""
     code = problem.errno
     if code in (errno.ENOSPC, errno.EDQUOT):
         return failure(
-            "mail_not_stored", f"No room is left on the disk of {path}.", hint="Make room, then try again."
+            "mail_not_stored",
+            f"No space is left on the disk of {path}.",
+            hint="Free some space, then try again.",
         )
     if code in (errno.EROFS, errno.EACCES, errno.EPERM):
-        message = f"{path} cannot be written: {problem.strerror}."
+        message = f"{path} is not writable: {problem.strerror}."
         return failure("mail_not_stored", message, hint="Make the folder writable, then try again.")
     if code in (errno.ENOENT, errno.ESTALE):
-        message = f"Something in {path} has vanished: {problem.filename or 'a folder'}."
+        message = f"A folder in {path} is missing: {problem.filename or 'unknown'}."
         return failure(
-            "mail_not_stored", message, hint="Put the folder back, or start anew with an empty one."
+            "mail_not_stored", message, hint="Restore the folder, or start over with an empty one."
         )
     if code in (errno.ELOOP, errno.ENOTDIR):
-        message = f"{path} holds a link or a file where a folder must be: {problem.filename or 'unknown'}."
+        message = f"{path} contains a link or a file in place of a folder: {problem.filename or 'unknown'}."
         return failure("mail_unsafe", message)
     if code in (errno.EMFILE, errno.ENFILE):
-        return failure("mail_not_stored", f"Too many files are open to write into {path}.")
+        return failure("mail_not_stored", f"Too many open files to write to {path}.")
     return failure("mail_not_stored", f"{path}: {problem.strerror or problem}.")

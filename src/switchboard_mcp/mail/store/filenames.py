@@ -1,17 +1,16 @@
-"""The names of message files, which say where a message stands: its order, its lease, its outcome.
+"""File names of messages, which hold the state of a message: its order, its lease, its outcome.
 
-One rename changes a name, and a rename is whole or has not happened; so whatever must be true together stands in the
-name. The parts:
+A state change is one rename, which is atomic; so everything that must change together is part of the name:
 
-    inbox       msg_<order>_<tail>.json, or msg_<order>_<tail>.<returns>.json where it was claimed and came back
-    claimed     msg_<order>_<tail>.<fence>.<boot>.<uptime>.<clock>.json, with <returns> before <fence> likewise
-    shipped     msg_<order>_<tail>.<node>.<sequence>.json, on its way to an agent on another machine
-    archive     msg_<order>_<tail>.<fence>.<outcome>.json, or as in the inbox where somebody moved it by hand
-    deadletter  as in the archive; what never was a message is foreign_<number>_<the name it had>
+    inbox       msg_<order>_<tail>.json, or msg_<order>_<tail>.<returns>.json if it was claimed and returned
+    claimed     msg_<order>_<tail>.<fence>.<boot>.<uptime>.<clock>.json, also with <returns> before <fence>
+    shipped     msg_<order>_<tail>.<node>.<sequence>.json, in transit to an agent on another machine
+    archive     msg_<order>_<tail>.<fence>.<outcome>.json, or as in the inbox if moved by hand
+    deadletter  as in the archive; a file that never was a message is foreign_<number>_<its original name>
 
-`order` has 16 digits and grows with every message, so that names sort as messages were accepted. `tail` is random,
-`key-…` made from an idempotency key, or `file-…` with the id a dropped file had. Owns this grammar and when a lease is
-over; does not know clocks or folders.
+`order` has 16 digits and grows with every message, so names sort in the order of acceptance. `tail` is random, `key-…`
+derived from an idempotency key, or `file-…` with the id of a dropped file. Defines this grammar and lease expiry; not
+aware of clocks or folders.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ import re
 from typing import Literal, NamedTuple
 
 ORDER_DIGITS = 16
-# How often a message may be claimed and come back; enough for a few crashes, and what has ended so many claims is
-# likely to end the next one too.
+# How often a claimed message may return to the inbox. Enough for a few crashes; a message that ended this many claims
+# is likely to end the next one too.
 MAX_RETURNS = 4
-# What follows `msg_` in an id; the longest still makes a file name with a lease.
+# The longest id still leaves room for a lease in the file name.
 MESSAGE_ID = r"msg_[A-Za-z0-9_-]{1,100}"
 _ID = re.compile(MESSAGE_ID)
 _STEM = r"msg_(\d{16})_([0-9a-f]{16}|key-[0-9a-f]{24}|file-[A-Za-z0-9_-]{1,100})"
@@ -37,21 +36,21 @@ _FOREIGN = re.compile(rf"(foreign_\d{{{ORDER_DIGITS}}})_([^/]+)")
 _RECEIPT = re.compile(rf"receipt_({MESSAGE_ID})(?:\.(done|failed|rejected))?\.json")
 
 Place = Literal["inbox", "claimed", "shipped", "archive", "deadletter"]
-# How a message ends: archived for the first two, a dead letter for the third.
+# `done` and `failed` messages are archived, `rejected` ones become dead letters.
 Outcome = Literal["done", "failed", "rejected"]
 _OUTCOMES: dict[str, Outcome] = {"done": "done", "failed": "failed", "rejected": "rejected"}
 PLACES: tuple[Place, ...] = ("inbox", "claimed", "shipped", "archive", "deadletter")
 
 
 class Stem(NamedTuple):
-    """The part of the name that a message keeps wherever it goes."""
+    """The part of the name that a message keeps in every place."""
 
     order: int
     tail: str
 
     @property
     def id(self) -> str:
-        """The message's id."""
+        """Return the message's id."""
         return "msg_" + self.tail[5:] if self.tail.startswith("file-") else str(self)
 
     def __str__(self) -> str:
@@ -59,7 +58,7 @@ class Stem(NamedTuple):
 
 
 class Now(NamedTuple):
-    """What the clocks say: which start of the machine, since when it runs, and the time of day, in milliseconds."""
+    """Current time: boot id, uptime and wall clock in milliseconds."""
 
     boot: str
     uptime: int
@@ -67,9 +66,7 @@ class Now(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Until when a claim holds. The machine's uptime counts, which nobody sets back; where the machine is another one,
-    or was started again, the time of day.
-    """
+    """Expiry of a claim: by uptime, which never jumps back; by wall clock after a reboot or on another machine."""
 
     fence: int
     boot: str
@@ -77,12 +74,12 @@ class Lease(NamedTuple):
     clock: int
 
     def has_expired(self, now: Now) -> bool:
-        """Whether somebody else may have the message."""
+        """Return True if others may claim the message."""
         return now.uptime >= self.uptime if now.boot == self.boot else now.clock >= self.clock
 
 
 class MessageFile(NamedTuple):
-    """A message file by what its name says."""
+    """A message file, as described by its name."""
 
     stem: Stem
     place: Place
@@ -93,34 +90,36 @@ class MessageFile(NamedTuple):
     node: str = ""
     sequence: int = 0
     returns: int = 0
-    """How often it was claimed, and came back unsettled."""
+    """How often it was claimed and returned unsettled."""
 
 
 def new_lease(fence: int, now: Now, lease_ms: int) -> Lease:
-    """A lease that begins now."""
+    """Return a lease that starts now."""
     return Lease(fence, now.boot, now.uptime + lease_ms, now.clock + lease_ms)
 
 
 def is_message_id(text: str) -> bool:
-    """Whether a message may have this id."""
+    """Return True if this is a valid message id."""
     return _ID.fullmatch(text) is not None
 
 
 def is_store_id(text: str) -> bool:
-    """Whether it is of the form that the desk gives its messages."""
+    """Return True if the id has the form that the store assigns."""
     return _OWN.fullmatch(text) is not None
 
 
 def name_patterns(message_id: str) -> list[tuple[str, int]]:
-    """How the name of a message's file may go on from which place: our own ids are how it begins, any other comes
-    behind an order that the id does not tell. What came from another machine has an id like our own.
+    """Return (text, offset) pairs of which one occurs in the file name of this message.
+
+    Ids assigned by a store start the name; ids of dropped files follow an order that the id does not reveal. A message
+    from another machine has a store id in the latter position.
     """
     begins = [(f"{message_id}.", 0)] if is_store_id(message_id) else []
     return [*begins, (f"_file-{message_id.removeprefix('msg_')}.", len("msg_") + ORDER_DIGITS)]
 
 
 def waiting_name(stem: Stem, returns: int = 0) -> str:
-    """The name in an inbox."""
+    """Return the file name in an inbox."""
     return f"{stem}{_returns_part(returns)}.json"
 
 
@@ -129,45 +128,45 @@ def _returns_part(returns: int) -> str:
 
 
 def claimed_name(stem: Stem, lease: Lease, returns: int = 0) -> str:
-    """The name while somebody holds it."""
+    """Return the file name while claimed."""
     expiry = f"{lease.boot}.{lease.uptime}.{lease.clock}"
     return f"{stem}{_returns_part(returns)}.{lease.fence:0{ORDER_DIGITS}d}.{expiry}.json"
 
 
 def shipped_name(stem: Stem, node: str, sequence: int) -> str:
-    """The name while it is on its way to another machine."""
+    """Return the file name while in transit to another machine."""
     return f"{stem}.{node}.{sequence:0{ORDER_DIGITS}d}.json"
 
 
 def settled_name(stem: Stem, fence: int, outcome: str) -> str:
-    """The name when it has ended."""
+    """Return the file name once settled."""
     return f"{stem}.{fence:0{ORDER_DIGITS}d}.{outcome}.json"
 
 
 def foreign_stem(number: int) -> str:
-    """How the name of what never was a message begins among the dead letters."""
+    """Return the start of the dead-letter name of a file that never was a message."""
     return f"foreign_{number:0{ORDER_DIGITS}d}"
 
 
 def parse_foreign_name(name: str) -> tuple[str, str] | None:
-    """Such a stem and the name that the file had, by its name among the dead letters; None where it is another's."""
+    """Split the dead-letter name of a foreign file into its stem and original name; None for any other name."""
     found = _FOREIGN.fullmatch(name)
     return (found[1], found[2]) if found else None
 
 
 def receipt_name(message_id: str, outcome: Outcome | None = None) -> str:
-    """The name of a message's receipt: of its delivery, or of how it ended."""
+    """Return the file name of a receipt: of delivery, or of the outcome."""
     return f"receipt_{message_id}.{outcome}.json" if outcome else f"receipt_{message_id}.json"
 
 
 def parse_receipt_name(name: str) -> tuple[str, Outcome | None] | None:
-    """Which message a receipt is of, and whether of its end, by its name."""
+    """Return the message id and outcome (None: delivery) of a receipt file name."""
     found = _RECEIPT.fullmatch(name)
     return (found[1], _OUTCOMES.get(found[2])) if found else None
 
 
 def parse(place: Place, name: str) -> MessageFile | None:
-    """What a name in a folder says; None where it is no name of a message there."""
+    """Parse a file name in a place; None if it is not a message name there."""
     if place == "claimed":
         found = _CLAIMED.fullmatch(name)
         if found is None:

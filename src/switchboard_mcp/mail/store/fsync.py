@@ -1,8 +1,8 @@
-"""Bringing many files to the disk in little more time than one takes.
+"""Syncs many files in little more time than one.
 
-Each sync makes the disk empty its cache, and one after the other twenty cost twenty times as much as one. Asked for at
-the same time they share the work; or the whole file system is synced, once, which is better still unless others have
-written much. Which is quicker here and now is found by trying. Owns the choice; does not know what the files are.
+Each fsync flushes the disk's cache, so twenty in sequence cost twenty times as much as one. Issued in parallel they
+share the flush; `syncfs` on the whole file system is faster still unless other programs have written much. The faster
+way is found by measuring both. Not aware of what the files contain.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from concurrent.futures import ThreadPoolExecutor
 
 from switchboard_mcp.mail.store import file_operations
 
-# Fewer are synced one after the other.
+# Up to this many files are synced in sequence.
 MAX_SEQUENTIAL = 3
 THREADS = 16
-# Beyond this a sync of everything takes too long to be tried: more than a slow disk writes in a tenth of a second.
+# With more dirty data, syncfs would take too long: a slow disk writes about this much in a tenth of a second.
 MAX_DIRTY_KB = 32_768
-# How much one measurement counts against those before, and after how many rounds the other way is tried again.
+# Weight of the latest measurement, and the number of batches after which the slower way is measured again.
 SMOOTHING = 0.2
 RETRY_BATCHES = 64
 
 
 class FsyncBatcher:
-    """One for a process."""
+    """Syncs batches of files by the fastest available method. One per process."""
 
     def __init__(self) -> None:
         self._threads: ThreadPoolExecutor | None = None
-        # Seconds: for one file of many asked for together, and for everything. Both begin unknown.
+        # Seconds per file when synced in parallel, and per syncfs; None until measured.
         self._per_file_s: float | None = None
         self._syncfs_s: float | None = None
         self._batches = 0
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Stop the threads."""
         if self._threads is not None:
             self._threads.shutdown(wait=False)
             self._threads = None
 
     def sync(self, descriptors: Sequence[int]) -> list[OSError | None]:
-        """All of these are on the disk when this returns; what went wrong with each."""
+        """Sync all of these; returns the error of each, or None."""
         if len(descriptors) <= MAX_SEQUENTIAL:
             return [_try_sync(descriptor) for descriptor in descriptors]
         self._batches += 1
@@ -60,7 +60,7 @@ class FsyncBatcher:
         return results
 
     def prefers_syncfs(self, count: int) -> bool:
-        """Whether one sync of everything is likely to be quicker than `count` single ones."""
+        """Return True if one syncfs is likely to be faster than `count` fsyncs."""
         if self._syncfs_s is None or self._per_file_s is None:
             return self._syncfs_s is None
         quicker = self._syncfs_s < self._per_file_s * count

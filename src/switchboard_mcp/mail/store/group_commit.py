@@ -1,8 +1,8 @@
-"""Several jobs that share the cost of reaching the disk.
+"""Group commit: jobs that share the cost of syncing to disk.
 
-A job is a generator that says at which points it cannot go on before something is durable. All jobs of a round run to
-such a point, one sync serves them all, and so on; a job whose part fails is told, and the others go on. Owns the
-stepping; does not know what the jobs do.
+A job is a generator that yields whenever it needs something to be durable before it continues. All jobs of a group run
+to their next sync point, one sync serves them all, and so on. If a sync fails for one job, the error is thrown into
+it and the others continue. Not aware of what the jobs do.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import TempFile, Transaction
 
 R = TypeVar("R")
-# A job yields the files that must be on the disk before it goes on; or None, for all names it has given or moved.
+# A job yields the files that must be synced before it continues, or None for all names it has published or moved.
 SyncPoint: TypeAlias = "Sequence[TempFile] | None"
 Job: TypeAlias = Generator[SyncPoint, None, R]
 
 
 class _Running:
-    """A job on its way."""
+    """A job in progress."""
 
     def __init__(self, job: Job[Any]) -> None:
         self.job = job
@@ -30,7 +30,7 @@ class _Running:
         self.outcome: Any = None
 
     def step(self, path: str, problem: Exception | None = None) -> None:
-        """On to the next point where it waits, or to its end."""
+        """Advance to the next sync point or to the end."""
         try:
             self.sync_point = self.job.throw(problem) if problem else next(self.job)
             return
@@ -40,13 +40,13 @@ class _Running:
             self.outcome = refused.failure
         except OSError as trouble:
             self.outcome = file_operations.failure_for(trouble, path)
-        except Exception as fault:  # noqa: BLE001 - a fault in one job is its asker's to hear, not the others'
+        except Exception as fault:  # noqa: BLE001 - a bug in one job must not fail the others
             self.outcome = fault
         self.done = True
 
 
 def run(tx: Transaction, jobs: Sequence[Job[R]]) -> list[R | Failure | Exception]:
-    """Run the jobs together; what each returned, why it failed, or what it raised that nobody foresaw."""
+    """Run the jobs together; returns the result, failure or unexpected exception of each."""
     running = [_Running(job) for job in jobs]
     for each in running:
         each.step(tx.directory.path)
@@ -66,8 +66,8 @@ def _sync(tx: Transaction, alive: list[_Running]) -> None:
             tx.sync_folders()
         except OSError as trouble:
             failure = file_operations.failure_for(trouble, tx.directory.path)
-            unsure = f"{failure.message} The message may be stored all the same."
-            hint = "Mend it, then send it again with the same idempotencyKey."
+            unsure = f"{failure.message} The message may have been stored."
+            hint = "Fix the problem, then send it again with the same idempotencyKey."
             lost = refused("mail_not_stored", unsure, hint=hint)
             problems |= {id(each): lost for each in alive if each.sync_point is None}
     for each in alive:

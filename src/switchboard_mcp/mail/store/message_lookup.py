@@ -1,7 +1,4 @@
-"""Where the messages of an agent are: by name, by id, by what is written in them.
-
-Reads only. Owns finding; does not know how messages come and go.
-"""
+"""Finds and reads the messages of an agent, by place or id. Read-only; not aware of how messages are moved."""
 
 from __future__ import annotations
 
@@ -25,47 +22,47 @@ from switchboard_mcp.suites.fuzzy import nearest
 
 
 def parse_agent_name(written: str) -> str:
-    """The agent's name, or `mail_name_invalid`."""
+    """Return the normalized agent name. Raises `mail_name_invalid`."""
     name = agent_name(written)
     if name is None:
         shown = written if len(written) < 80 else written[:79] + "…"
-        raise refused("mail_name_invalid", f"{shown!r} can be no name of an agent.")
+        raise refused("mail_name_invalid", f"{shown!r} is not a valid agent name.")
     return name
 
 
 def require_agent(tx: Transaction, written: str) -> str:
-    """The name of somebody who has an inbox, or `mail_recipient_unknown` with the nearest names."""
+    """Return the name of an agent that has an inbox. Raises `mail_recipient_unknown` with the nearest names."""
     name = parse_agent_name(written)
     if not tx.has("inbox", name):
         there = tx.agents()
         message = f"There is no agent '{name}' here."
-        message += f" There are: {', '.join(there[:20])}." if there else " Nobody has registered yet."
+        message += f" Known agents: {', '.join(there[:20])}." if there else " No agent has registered yet."
         raise refused("mail_recipient_unknown", message, nearest=nearest(name, there))
     return name
 
 
 def require_local(tx: Transaction, agent: str) -> None:
-    """Refuse to hand out the mail of somebody who lives on another machine."""
+    """Raise `mail_agent_elsewhere` if the agent lives on another machine."""
     if tx.is_remote(agent):
-        message = f"'{agent}' lives on another machine, where its mail is handed out."
+        message = f"Agent '{agent}' lives on another machine. Claim its mail there."
         raise refused("mail_agent_elsewhere", message)
 
 
 def entries(tx: Transaction, place: Place, agent: str) -> list[MessageFile]:
-    """The messages in one place, in their order; whatever else is there is left out."""
+    """List the messages in one place, in order; skips other files."""
     found = (parse(place, name) for name in tx.names(place, agent))
     return sorted((entry for entry in found if entry), key=lambda entry: entry.stem.order)
 
 
 def ids(tx: Transaction, agent: str, places: Sequence[Place] = PLACES) -> list[str]:
-    """The ids of all messages there, each place in its order."""
+    """List the ids of all messages in these places, each place in order."""
     return [entry.stem.id for place in places for entry in entries(tx, place, agent)]
 
 
 def find(
     tx: Transaction, agent: str, message_id: str, places: Sequence[Place] = PLACES
 ) -> MessageFile | None:
-    """Where the message with this id is: where this process claimed it, else by what its name must be."""
+    """Find a message by id: first where this process claimed it, then by its possible names."""
     held = tx.directory.claimed.get((agent, message_id))
     if held is not None and held.place in places and _file_exists(tx, held.place, agent, held.name):
         return held
@@ -78,12 +75,12 @@ def find(
 
 
 def exists(tx: Transaction, agent: str, stem: Stem) -> bool:
-    """Whether the message is anywhere. Only certain while its mailbox is locked."""
+    """Return True if the message is in any place. Reliable only while its mailbox is locked."""
     return any(_find_in(tx, place, agent, f"{stem}.") is not None for place in PLACES)
 
 
 def _find_in(tx: Transaction, place: Place, agent: str, begins: str, at: int = 0) -> MessageFile | None:
-    """The message whose name has these letters at this place in it; no listing where the whole name is known."""
+    """Find the message whose name contains this text at this offset; without listing if the whole name is known."""
     if place == "inbox" and not at:
         return _find_waiting(tx, agent, begins)
     for name in tx.names(place, agent):
@@ -107,7 +104,7 @@ def _file_exists(tx: Transaction, place: Place, agent: str, name: str) -> bool:
 
 
 def read(tx: Transaction, agent: str, entry: MessageFile) -> MailMessage | file_operations.RejectedFile:
-    """A message, without its seal. One without a right one is read, but its sender is not verified."""
+    """Read a message without its signature. If the signature is invalid, the sender is not verified."""
     found = file_operations.read(tx.folder(entry.place, agent), entry.name, signing.MAX_FILE_BYTES)
     if isinstance(found, file_operations.RejectedFile):
         return found
@@ -115,21 +112,21 @@ def read(tx: Transaction, agent: str, entry: MessageFile) -> MailMessage | file_
     if message is not None:
         return message
     message = signing.decode(found.data)
-    # Folders and files are named by these three; whoever changed it must not choose which.
+    # Folders and files are named after these three, so a modified file must not choose them.
     fits = (
         message
         and is_agent_name(message.sender)
         and (message.id, message.recipient) == (entry.stem.id, agent)
     )
     if message is None or not fits:
-        return file_operations.RejectedFile("it is no message")
+        return file_operations.RejectedFile("it is not a message")
     message.metadata.pop("seal", None)
     message.metadata["verified"] = False
     return message
 
 
 def load(tx: Transaction, agent: str, entry: MessageFile) -> StoredMessage | None:
-    """A message where it was found; None where it is gone or none."""
+    """Load a message with its place; None if it is gone or invalid."""
     message = read(tx, agent, entry)
     if isinstance(message, file_operations.RejectedFile):
         return None
@@ -149,7 +146,7 @@ def load(tx: Transaction, agent: str, entry: MessageFile) -> StoredMessage | Non
 
 
 def load_all(tx: Transaction, agent: str, found: list[MessageFile]) -> Iterator[StoredMessage]:
-    """Those that can be read."""
+    """Load the messages that can be read."""
     for entry in found:
         one = load(tx, agent, entry)
         if one is not None:

@@ -1,7 +1,4 @@
-"""Looking for messages by what is in them. Reads only.
-
-Owns the search; the words and scores are those of `suites.fuzzy`.
-"""
+"""Searches messages by content. Read-only; tokenizing and scoring come from `suites.fuzzy`."""
 
 from __future__ import annotations
 
@@ -15,12 +12,12 @@ from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import PLACES, Place
 from switchboard_mcp.suites.fuzzy import rank
 
-# Older ones are not looked at: a search that reads everything would take minutes in an old workspace.
+# Older messages are skipped: reading everything would take minutes in an old workspace.
 MAX_SEARCHED = 5_000
 
 
 class SearchQuery(Struct, kw_only=True):
-    """What is searched for."""
+    """Search criteria."""
 
     query: str
     sender: str | None
@@ -30,7 +27,7 @@ class SearchQuery(Struct, kw_only=True):
 
 
 def search(tx: Transaction, agent: str, criteria: SearchQuery) -> list[StoredMessage]:
-    """The messages that match, best first; without a query the newest first."""
+    """Return the matching messages, best first; without a query, newest first."""
     places: list[Place] = [place for place in PLACES if place in criteria.places]
     found = [entry for place in places for entry in message_lookup.entries(tx, place, agent)]
     found.sort(key=lambda entry: -entry.stem.order)

@@ -1,7 +1,4 @@
-"""What somebody who only has files may write into an inbox, and why something else is refused.
-
-The check is the same for a message through a tool. Owns what a valid message is; does not know folders or rules.
-"""
+"""Validates messages, from tools and from dropped files alike. Not aware of folders or delivery rules."""
 
 from __future__ import annotations
 
@@ -21,14 +18,14 @@ from switchboard_mcp.mail.messages import (
 )
 from switchboard_mcp.mail.store.filenames import is_message_id
 
-# Written at the top by people who do not know `metadata`; nothing else has these names.
+# Accepted at the top level too, for authors who do not know `metadata`; no other keys have these names.
 _TOP_LEVEL_KEYS = ("priority", "ackBy", "idempotencyKey")
 MAX_KEY_CHARS = 256
 MAX_REFERENCE_CHARS = 256
 
 
 def from_draft(draft: Draft, sender: str, recipient: str, created_at: str) -> MailMessage | Failure:
-    """The message a draft makes, its id still missing; or what is wrong with it."""
+    """Build a message without an id from a draft, or return what is wrong with it."""
     metadata = {key: value for key, value in draft.metadata.items() if key not in RESERVED}
     if draft.priority != "normal":
         metadata["priority"] = draft.priority
@@ -52,12 +49,12 @@ def from_draft(draft: Draft, sender: str, recipient: str, created_at: str) -> Ma
 
 
 def has_message_name(name: str) -> bool:
-    """Whether a file in an inbox has the name of a message."""
+    """Return True if a file name has the form of a message."""
     return name.startswith("msg_") and name.endswith(".json")
 
 
 def from_file(data: bytes, agent: str, file: str, created_at: str) -> MailMessage | Failure:
-    """The message in a dropped file; or what is wrong with it. What only the desk may say is taken out."""
+    """Parse a dropped file, or return what is wrong with it. Keys reserved for the store are removed."""
     try:
         content = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
@@ -87,22 +84,24 @@ def _with_defaults(content: dict[str, Any], file: str, created_at: str) -> dict[
 
 def _check_address(message: MailMessage, agent: str) -> Failure | None:
     if not is_message_id(message.id):
-        return _invalid("`id` must be msg_ with up to 100 letters, digits, - or _ behind")
+        return _invalid("`id` must be msg_ followed by up to 100 letters, digits, - or _")
     if agent_name(message.sender) is None:
-        return _invalid("`sender` is no name of an agent")
+        return _invalid("`sender` is not a valid agent name")
     if message.recipient != agent:
-        return _invalid(f"`recipient` is '{message.recipient[:80]}', but it lies in the inbox of '{agent}'")
+        return _invalid(
+            f"`recipient` is '{message.recipient[:80]}', but the file is in the inbox of '{agent}'"
+        )
     return None
 
 
 def validate(message: MailMessage) -> Failure | None:
-    """What no message may hold, whichever way it comes."""
+    """Return what is wrong with a message, or None."""
     if _utf8(message.payload) > MAX_PAYLOAD_BYTES:
         return failure("mail_too_large", f"`payload` is larger than {MAX_PAYLOAD_BYTES} bytes.")
     try:
         if len(msgspec.json.encode(message.metadata)) > MAX_METADATA_BYTES:
             return failure("mail_too_large", f"`metadata` is larger than {MAX_METADATA_BYTES} bytes.")
-        # Lone surrogates can be held in memory, but not in a file.
+        # Lone surrogates are valid in memory but not in a file.
         msgspec.json.encode(message)
     except (TypeError, ValueError, RecursionError) as problem:
         return _invalid(f"it cannot be written as JSON: {problem}")
@@ -117,7 +116,7 @@ def _check_metadata(message: MailMessage) -> Failure | None:
         return _invalid("`ackBy` must be an ISO 8601 time")
     key = metadata.get("idempotencyKey", "-")
     if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_CHARS:
-        return _invalid(f"`idempotencyKey` must be a text of 1 to {MAX_KEY_CHARS} characters")
+        return _invalid(f"`idempotencyKey` must be a string of 1 to {MAX_KEY_CHARS} characters")
     return None
 
 
@@ -149,4 +148,4 @@ def _utf8(text: str) -> int:
 
 
 def _invalid(reason: str) -> Failure:
-    return failure("mail_message_invalid", f"The message is not valid: {reason}.")
+    return failure("mail_message_invalid", f"The message is invalid: {reason}.")

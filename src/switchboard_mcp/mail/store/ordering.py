@@ -1,8 +1,8 @@
-"""In which order messages are claimed, and the numbers that give them an order in the first place.
+"""Claim order, and the order numbers it is based on.
 
-A number is about the time of day in microseconds, but never less than one that was given before: a clock that is
-set back only makes numbers dense. A ceiling is stored durably before any number up to it is given, so that a power
-cut cannot lower them. Owns these two decisions; does not know clocks or files.
+A number is about the wall clock in microseconds, but always higher than the previous one: setting the clock back only
+makes numbers denser. A ceiling is stored durably before any number up to it is issued, so a power cut cannot cause
+repeats. Not aware of clocks or files.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# How far ahead of the numbers given the ceiling is set: one durable write a minute.
+# Distance of the ceiling from the last number issued: one durable write per minute.
 HEADROOM_US = 60_000_000
 RANK = {"low": 0, "normal": 1, "high": 2, "urgent": 3}
 
 
 class Counter(NamedTuple):
-    """The numbers given so far."""
+    """The numbers issued so far."""
 
     boot: str
     last: int
@@ -24,7 +24,7 @@ class Counter(NamedTuple):
 
 
 class NumberRange(NamedTuple):
-    """Numbers from `first` on, and the counter after them; `durable` where the ceiling has to be stored first."""
+    """Numbers from `first` on, and the counter after them; if `durable`, the ceiling must be stored first."""
 
     first: int
     counter: Counter
@@ -32,7 +32,7 @@ class NumberRange(NamedTuple):
 
 
 def reserve(counter: Counter, count: int, boot: str, clock_us: int) -> NumberRange:
-    """The next `count` numbers. After another start of the machine what was given is not known, only the ceiling."""
+    """Reserve the next `count` numbers. After a reboot only the ceiling is reliable, so continue above it."""
     last = counter.last if counter.boot == boot else max(counter.last, counter.ceiling)
     first = max(last + 1, clock_us)
     last = first + count - 1
@@ -42,7 +42,7 @@ def reserve(counter: Counter, count: int, boot: str, clock_us: int) -> NumberRan
 
 
 class QueuedPosition(NamedTuple):
-    """What has to be known of a message to give it its turn."""
+    """Facts about a waiting message that decide its claim order."""
 
     order: int
     sender: str
@@ -50,9 +50,9 @@ class QueuedPosition(NamedTuple):
 
 
 def claim_order(waiting: Sequence[QueuedPosition]) -> list[int]:
-    """The places of `waiting` in the order of claiming.
+    """Return the indexes of `waiting` in claim order.
 
-    Nobody overtakes the same sender's earlier messages; an urgent one lends its rank to those in front of it instead.
+    A message never overtakes earlier ones from the same sender; it raises their priority to its own instead.
     """
     ranks = [RANK.get(each.priority, 1) for each in waiting]
     inherited: dict[str, int] = {}

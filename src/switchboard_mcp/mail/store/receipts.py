@@ -1,6 +1,6 @@
-"""The receipts of a sender: one file when a message is delivered or refused, another when it has ended.
+"""Receipts for senders: one file when a message is delivered or refused, another with its outcome.
 
-None is ever changed, so that nobody reads half of one. Owns finding and ordering them, and what each of them says.
+Receipts are never changed once written, so no reader sees a partial one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _decoder = msgspec.json.Decoder(Receipt)
 
 
 def read(tx: Transaction, sender: str, message_id: str, outcome: Outcome | None = None) -> Receipt | None:
-    """One receipt; None where there is none that can be read."""
+    """Read one receipt; None if missing or unreadable."""
     if not tx.has("outbox", sender):
         return None
     name = receipt_name(message_id, outcome)
@@ -30,7 +30,7 @@ def read(tx: Transaction, sender: str, message_id: str, outcome: Outcome | None 
 
 
 def decode(data: bytes) -> Receipt | None:
-    """The receipt in a file; None where it is none."""
+    """Decode a receipt file; None if invalid."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -38,19 +38,19 @@ def decode(data: bytes) -> Receipt | None:
 
 
 def encode(receipt: Receipt) -> bytes:
-    """The content of a receipt's file."""
+    """Encode a receipt file."""
     return msgspec.json.encode(receipt) + b"\n"
 
 
 def publish_first(tx: Transaction, draft: TempFile, sender: str, message_id: str) -> None:
-    """Put the first receipt of a message there, unless one says that it was taken: that stays, whoever names its id."""
+    """Publish the first receipt of a message, unless one already says that it was accepted."""
     there = read(tx, sender, message_id)
     if there is None or there.status == "refused":
         tx.put(draft, tx.folder("outbox", sender, make=True), receipt_name(message_id))
 
 
 def latest(tx: Transaction, sender: str, message_id: str) -> Receipt | None:
-    """What is known of a message by now."""
+    """Return the latest receipt of a message."""
     for outcome in OUTCOMES:
         found = read(tx, sender, message_id, outcome)
         if found is not None:
@@ -59,7 +59,7 @@ def latest(tx: Transaction, sender: str, message_id: str) -> Receipt | None:
 
 
 def outcomes_by_message(tx: Transaction, sender: str) -> dict[str, set[Outcome | None]]:
-    """Every message of this sender that has receipts, and which: None is that of its delivery."""
+    """Map each message of this sender to the kinds of receipts it has; None stands for delivery."""
     found: dict[str, set[Outcome | None]] = {}
     for name in tx.names("outbox", sender):
         receipt = parse_receipt_name(name)
@@ -69,7 +69,7 @@ def outcomes_by_message(tx: Transaction, sender: str) -> dict[str, set[Outcome |
 
 
 def newest(tx: Transaction, sender: str, ids: Sequence[str] | None, limit: int) -> list[Receipt]:
-    """What is known of the messages asked for; without any, the newest news first."""
+    """Return the latest receipt of each requested message; without ids, the most recent first."""
     if ids is None:
         ids = _ids_by_latest(tx, sender)
     found = (latest(tx, sender, each) for each in ids[: max(0, limit)])
@@ -88,7 +88,7 @@ def _ids_by_latest(tx: Transaction, sender: str) -> list[str]:
 
 
 def delivered_receipt(message_id: str, recipient: str, at: str) -> Receipt:
-    """The first receipt of a message."""
+    """Return the receipt for a delivered message."""
     return Receipt(
         id=f"receipt_{message_id}",
         in_reply_to=message_id,
@@ -99,7 +99,7 @@ def delivered_receipt(message_id: str, recipient: str, at: str) -> Receipt:
 
 
 def refused_receipt(message_id: str, recipient: str, problem: Failure, at: str) -> Receipt:
-    """The only receipt of a dropped file that was not taken."""
+    """Return the receipt for a rejected dropped file."""
     return Receipt(
         id=f"receipt_{message_id}",
         in_reply_to=message_id,
@@ -111,9 +111,9 @@ def refused_receipt(message_id: str, recipient: str, problem: Failure, at: str) 
 
 
 def final_receipt(message: MailMessage, outcome: Outcome, reason: str, at: str) -> Receipt:
-    """The last receipt of a message."""
+    """Return the receipt for the outcome of a message."""
     default: dict[Outcome, str] = {
-        "done": f"'{message.recipient}' has done it",
+        "done": f"'{message.recipient}' completed it",
         "failed": f"'{message.recipient}' could not do it",
         "rejected": f"'{message.recipient}' rejected it",
     }

@@ -1,7 +1,6 @@
-"""Letters and receipts that come from other machines: stored like our own, under the id they have.
+"""Stores messages and receipts from other machines.
 
-A letter keeps its id and gets a place in the order of this workspace. Owns how they are stored; where they come from,
-and whether they came before, is mostly the caller's to know.
+A message keeps its id and gets an order number of this workspace. The caller handles transport and most deduplication.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from switchboard_mcp.mail.store.group_commit import Job
 
 
 def read(data: bytes) -> MailMessage:
-    """A letter as it came; raises `mail_message_invalid`."""
+    """Decode a shipped message. Raises `mail_message_invalid`."""
     message = signing.decode(data)
     if message is None:
-        raise _invalid("it cannot be read")
+        raise _invalid("it cannot be decoded")
     message.metadata.pop("seal", None)
     if not is_message_id(message.id):
-        raise _invalid("its id is none")
+        raise _invalid("its id is not valid")
     if not (is_agent_name(message.sender) and is_agent_name(message.recipient)):
-        raise _invalid("sender or recipient is no name of an agent")
+        raise _invalid("sender or recipient is not a valid agent name")
     wrong = message_validation.validate(message)
     if wrong is not None:
         raise SwitchboardError(wrong)
@@ -36,13 +35,13 @@ def read(data: bytes) -> MailMessage:
 
 
 def _find_existing(tx: Transaction, wanted: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Which of these (agent, id) are anywhere here."""
+    """Return those of these (agent, id) pairs that exist in any place."""
     agents = {agent for agent, _ in wanted}
     return wanted & {(agent, id) for agent in agents for id in message_lookup.ids(tx, agent)}
 
 
 class RemoteMessage(msgspec.Struct):
-    """A letter that came; `doubtful` where it may be here already."""
+    """A received message; `doubtful` if it may have been stored before."""
 
     message: MailMessage
     attachment: bytes = b""
@@ -52,9 +51,9 @@ class RemoteMessage(msgspec.Struct):
 def receive(
     tx: Transaction, messages: Sequence[RemoteMessage], rules: Sequence[DeliveryRule]
 ) -> Job[list[Failure | None]]:
-    """Store letters with their attachments, in this order: all of them or none; one that is here already is kept once.
+    """Store messages with their attachments in one commit, each only once.
 
-    Why one may not be stored at all is returned in its place, and the others are. What the disk refuses is raised.
+    Returns a failure in place of each message that must not be stored. Raises if the disk fails; then none are stored.
     """
     results: list[Failure | None] = []
     written: list[tuple[MailMessage, str, TempFile, sending.AttachmentFile | None]] = []
@@ -78,7 +77,7 @@ def receive(
         tx.folder("inbox", recipient, make=True)
     doubtful = {(each.message.recipient, each.message.id) for each in messages if each.doubtful}
     with tx.locked(*recipients):
-        # Not earlier: the same letter may have been on its way to the disk while this one was.
+        # Checked last, because the same message may have been committed meanwhile.
         there = _find_existing(tx, doubtful)
         for message, name, draft, attached in written:
             if (message.recipient, message.id) in there:
@@ -99,18 +98,18 @@ def _attached(tx: Transaction, message: MailMessage, attachment: bytes) -> sendi
 
     digest = sha256(attachment).hexdigest()
     if digest != record.get("sha256") or len(attachment) > MAX_ATTACHMENT_BYTES:
-        raise _invalid("its attachment is not the one it names")
+        raise _invalid("its attachment does not match its hash")
     return sending.AttachmentFile(tx.write(attachment), record, f"{digest}.txt")
 
 
 def store_receipt(tx: Transaction, agent: str, name: str, data: bytes) -> Job[None]:
-    """Store one receipt for its reader; the same one twice is one."""
+    """Store a receipt for its reader; idempotent."""
     parsed = parse_receipt_name(name)
     receipt = receipts.decode(data)
     if receipt is None:
-        raise _invalid("a receipt cannot be read")
+        raise _invalid("a receipt cannot be decoded")
     if parsed is None or not is_agent_name(agent) or parsed[0] != receipt.in_reply_to:
-        raise _invalid("a receipt has no right name")
+        raise _invalid("a receipt has an invalid name")
     draft = tx.write(receipts.encode(receipt))
     yield [draft]
     try:
@@ -121,4 +120,4 @@ def store_receipt(tx: Transaction, agent: str, name: str, data: bytes) -> Job[No
 
 
 def _invalid(reason: str) -> SwitchboardError:
-    return refused("mail_message_invalid", f"What came over the bus is not valid: {reason}.")
+    return refused("mail_message_invalid", f"Invalid data from the bus: {reason}.")

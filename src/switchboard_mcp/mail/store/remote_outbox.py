@@ -1,7 +1,7 @@
-"""Letters for agents on other machines: from their inbox here into `shipped/`, and out of it when they have arrived.
+"""Messages for agents on other machines: moved from the inbox to `shipped/`, and out of it once they have arrived.
 
-The name in `shipped/` says to which machine a letter goes and under which number; it is on the disk before the letter
-leaves, so that it never goes under two numbers. Owns these moves; does not know the bus.
+The name in `shipped/` holds the target machine and the sequence number. It is durable before the message leaves, so a
+message never leaves under two numbers. Not aware of the bus.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from switchboard_mcp.mail.store.filenames import (
 
 
 class MessageInTransit(Struct, frozen=True):
-    """A letter that is on its way."""
+    """A message in transit."""
 
     sequence: int
     agent: str
@@ -39,7 +39,7 @@ class MessageInTransit(Struct, frozen=True):
 
 
 class ShippedMessage(Struct, frozen=True):
-    """What is sent of it. `again` tells that it came from another machine before: it may be known already."""
+    """Content of a message to ship. `again` marks one that came from another machine, so it may be known there."""
 
     shipped: MessageInTransit
     message: bytes
@@ -48,7 +48,7 @@ class ShippedMessage(Struct, frozen=True):
 
 
 class ShippedReceipt(Struct, frozen=True):
-    """A receipt for somebody on another machine."""
+    """A receipt for a sender on another machine."""
 
     agent: str
     name: str
@@ -58,7 +58,7 @@ class ShippedReceipt(Struct, frozen=True):
 def ship(
     tx: Transaction, agents: Iterable[str], node: str, first: int, most: int, most_bytes: int
 ) -> list[ShippedMessage]:
-    """Number what waits, and move it to where it is kept until it has arrived. The caller syncs the folders."""
+    """Number waiting messages and move them to `shipped/`. The caller syncs the folders."""
     taken: list[ShippedMessage] = []
     size = 0
     for agent in agents:
@@ -84,7 +84,7 @@ def ship(
 
 
 def reship(tx: Transaction, shipped: Sequence[MessageInTransit], most_bytes: int) -> list[ShippedMessage]:
-    """The same letters once more, as many as fit; at least the first that can be read."""
+    """Load the same messages again, as many as fit; at least the first that can be read."""
     found: list[ShippedMessage] = []
     size = 0
     for each in shipped:
@@ -112,14 +112,14 @@ def _load_shipped(
         try:
             attachment = sending.attachment(tx, message)
         except SwitchboardError:
-            pass  # It is gone here as well; whoever wants it is told so.
+            pass  # Missing here too; the recipient gets an error when reading it.
     return ShippedMessage(
         shipped, msgspec.json.encode(message), attachment, entry.stem.tail.startswith("file-")
     )
 
 
 def in_transit(tx: Transaction) -> dict[str, list[MessageInTransit]]:
-    """Everything in `shipped/`, by machine and in the order of the numbers."""
+    """List everything in `shipped/`, by machine and in sequence."""
     found: dict[str, list[MessageInTransit]] = {}
     for agent in tx.agents("shipped"):
         for entry in message_lookup.entries(tx, "shipped", agent):
@@ -130,12 +130,12 @@ def in_transit(tx: Transaction) -> dict[str, list[MessageInTransit]]:
 
 
 def archive_shipped(tx: Transaction, shipped: Sequence[MessageInTransit]) -> None:
-    """They are stored where they belong: ours are kept in the archive. A crash may undo this; then they go again."""
+    """Archive messages that have arrived. Not synced: after a crash they are shipped again and deduplicated."""
     _move(tx, shipped, "archive")
 
 
 def return_to_inbox(tx: Transaction, shipped: Sequence[MessageInTransit]) -> None:
-    """They wait again, for the machine they were shipped to will never say."""
+    """Return messages to the inbox, because their target machine will never confirm them."""
     _move(tx, shipped, "inbox")
     tx.sync_folders()
 
@@ -162,7 +162,7 @@ def _move_one(tx: Transaction, each: MessageInTransit, place: str) -> None:
 
 
 def dead_letter_shipped(tx: Transaction, shipped: MessageInTransit, problem: Failure) -> None:
-    """The other machine will not have it: a dead letter here, with the reason, and a receipt that says so."""
+    """Dead-letter a message that the other machine refused."""
     entry = parse("shipped", shipped.name)
     if entry is not None:
         dead_letters.dead_letter(tx, shipped.agent, entry, "rejected", problem)
@@ -171,7 +171,7 @@ def dead_letter_shipped(tx: Transaction, shipped: MessageInTransit, problem: Fai
 def pending_receipts(
     tx: Transaction, agents: Iterable[str], most: int, unless: Container[tuple[str, str]]
 ) -> list[ShippedReceipt]:
-    """Receipts that wait here for senders who live elsewhere, but for these (agent, name)."""
+    """List receipts for senders on other machines, except these (agent, name)."""
     found: list[ShippedReceipt] = []
     for agent in agents:
         for name in tx.names("outbox", agent):
@@ -186,7 +186,7 @@ def pending_receipts(
 
 
 def discard_receipts(tx: Transaction, agent: str, names: Iterable[str]) -> None:
-    """These receipts are where their reader lives; ours are done with."""
+    """Remove receipts that have reached their reader."""
     if not tx.has("outbox", agent):
         return
     for name in names:

@@ -1,7 +1,7 @@
-"""How a message becomes one that is accepted, whether it was sent or dropped.
+"""Accepts a message into an inbox, sent or dropped.
 
-The order of steps is what makes "accepted" true: content to the disk, name without overwriting, folder to the disk,
-answer. Owns these steps; does not know who asks, nor how jobs share them.
+The order of steps guarantees durability: sync the content, publish the name without overwriting, sync the folder,
+answer. Not aware of callers or of how jobs share syncs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from switchboard_mcp.mail.store.directory import TempFile, Transaction
 from switchboard_mcp.mail.store.filenames import Stem, waiting_name
 from switchboard_mcp.mail.store.group_commit import Job
 
-# How much of an attachment stands in the payload, for whoever only reads that.
+# Part of an attachment repeated in the payload, for readers that only look there.
 EXCERPT_CHARS = 2_000
 _MAX_KEY_FILE_BYTES = 256
 
@@ -39,7 +39,7 @@ def send(
     *,
     verified: bool = True,
 ) -> Job[Sent]:
-    """One message; `verified`, its sender is known for certain."""
+    """Send one message. `verified` means that the sender is authenticated."""
     sender = message_lookup.parse_agent_name(sender)
     recipient = message_lookup.require_agent(tx, recipient)
     draft, attached = _attach(tx, draft)
@@ -58,10 +58,10 @@ def send(
 
 
 class OutgoingMessage:
-    """A message on its way into an inbox, with its receipt and the mark of its key.
+    """A message on its way into an inbox, with its receipt and dedup keys.
 
-    Written, published under the recipient's lock, and finished, with the disk in between. One whose key or id was used
-    before is not stored again: then `earlier` is the message that was, and each step does what is left of it.
+    Call `write`, then `publish` under the recipient's lock, then `finish`, with a sync in between. If a dedup key was
+    used before, nothing is stored: `earlier` is the previous message, and each step returns that one.
     """
 
     def __init__(
@@ -70,18 +70,18 @@ class OutgoingMessage:
         message: MailMessage,
         rules: Sequence[DeliveryRule],
         *,
-        drop_id: str = "",
+        dropped_id: str = "",
         attached: AttachmentFile | None = None,
     ) -> None:
-        """`drop_id` is the id a dropped file came with; it is kept, and serves as a key as well."""
+        """Initialize. `dropped_id` is the id of a dropped file; it is kept and also serves as a dedup key."""
         self.tx = tx
-        self._dedup_keys = dedup_keys(message, drop_id)
-        self.stem = Stem(tx.next_number(), _tail(self._dedup_keys, drop_id))
+        self._dedup_keys = dedup_keys(message, dropped_id)
+        self.stem = Stem(tx.next_number(), _tail(self._dedup_keys, dropped_id))
         message.id = self.stem.id
         self.message = message
         self._attached = attached
         self.earlier = self._find_earlier()
-        # What was accepted before is accepted again: a retry is not asked what may be sent by now.
+        # A retry of an accepted message succeeds even if the rules have changed since.
         if self.earlier is None:
             self.message = apply_rules(message, rules)
 
@@ -100,7 +100,7 @@ class OutgoingMessage:
         return None
 
     def write(self) -> list[TempFile]:
-        """Everything that must be on the disk before the message gets its name."""
+        """Write the temporary files to be synced before the message is published."""
         tx = self.tx
         if self.earlier is not None:
             return []
@@ -113,9 +113,9 @@ class OutgoingMessage:
         return [self._message_file, self._receipt_file, *self._key_files, *more]
 
     def publish(self) -> None:
-        """Into the inbox, whose lock is held. The marks first, so that no message is without."""
+        """Publish to the inbox; its lock must be held. Dedup keys first, so no message is without."""
         tx, recipient = self.tx, self.message.recipient
-        # Somebody may have sent it while this waited for the disk.
+        # Another process may have sent it during the sync.
         self.earlier = self.earlier or self._find_earlier()
         if self.earlier is not None:
             tx.mark_unsynced(recipient)
@@ -127,7 +127,7 @@ class OutgoingMessage:
         tx.publish(self._message_file, tx.folder("inbox", recipient), waiting_name(self.stem))
 
     def finish(self) -> Sent:
-        """What is answered; a new message gets its receipt."""
+        """Return the result; a new message gets its receipt."""
         recipient = self.message.recipient
         if self.earlier is not None:
             receipt = receipts.delivered_receipt(self.earlier.id, recipient, self.tx.clocks.iso())
@@ -135,17 +135,17 @@ class OutgoingMessage:
         try:
             receipts.publish_first(self.tx, self._receipt_file, self.message.sender, self.message.id)
         except (OSError, SwitchboardError):
-            pass  # The message is stored, and nothing can take it back; `repair` writes the receipt.
+            pass  # The message is durable; `repair` restores the receipt.
         return Sent(id=self.message.id, recipient=recipient, receipt=self._receipt)
 
 
 def apply_rules(message: MailMessage, rules: Sequence[DeliveryRule]) -> MailMessage:
-    """The message as the rules let it pass."""
-    for gate in rules:
-        passed = gate(message)
+    """Apply the delivery rules and return the message they let through."""
+    for rule in rules:
+        passed = rule(message)
         if isinstance(passed, Failure):
             raise SwitchboardError(passed)
-        # A gate may add a persona or a note, but not send something else to somebody else.
+        # A rule may add a persona or a note, but not change the id, sender or recipient.
         message = msgspec.structs.replace(
             passed,
             id=message.id,
@@ -156,22 +156,22 @@ def apply_rules(message: MailMessage, rules: Sequence[DeliveryRule]) -> MailMess
     return message
 
 
-def dedup_keys(message: MailMessage, drop_id: str = "") -> list[str]:
-    """The names under which it is noted which message a key, or the id of a dropped file, was used for."""
+def dedup_keys(message: MailMessage, dropped_id: str = "") -> list[str]:
+    """Return the names of the dedup key files for the idempotency key and the id of a dropped file."""
     key = message.metadata.get("idempotencyKey")
-    # Whoever only says to be the sender must not use up the keys of the one who is.
+    # An unverified sender must not use up the keys of the real one.
     kind = "key" if message.verified else "dropped key"
     found = [_dedup_key(kind, message.sender, key)] if isinstance(key, str) else []
-    return [*found, _dedup_key("id", "", drop_id)] if drop_id else found
+    return [*found, _dedup_key("id", "", dropped_id)] if dropped_id else found
 
 
 def _dedup_key(kind: str, sender: str, key: str) -> str:
     return blake2b(f"{kind}\n{sender}\n{key}".encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
-def _tail(dedup_keys: list[str], drop_id: str) -> str:
-    if drop_id:
-        return "file-" + drop_id.removeprefix("msg_")
+def _tail(dedup_keys: list[str], dropped_id: str) -> str:
+    if dropped_id:
+        return "file-" + dropped_id.removeprefix("msg_")
     if dedup_keys:
         return f"key-{dedup_keys[0]}"
     from os import urandom
@@ -180,14 +180,14 @@ def _tail(dedup_keys: list[str], drop_id: str) -> str:
 
 
 class AttachmentFile(msgspec.Struct):
-    """The whole of a payload that is too large for a message."""
+    """The full payload, if it is too large for a message."""
 
     draft: TempFile
     record: dict[str, object]
     name: str
 
     def publish(self, tx: Transaction) -> None:
-        """The same content twice is one file, and a new one: what was old might just be taken away."""
+        """Publish the file, replacing one with equal content: retention might be removing that one."""
         tx.put(self.draft, tx.folder("attachments"), self.name)
 
 
@@ -197,11 +197,11 @@ def _attach(tx: Transaction, draft: Draft) -> tuple[Draft, AttachmentFile | None
     try:
         data = draft.payload.encode()
     except UnicodeEncodeError:
-        return draft, None  # Refused with a reason further on.
+        return draft, None  # Refused with a reason later.
     if len(data) <= MAX_PAYLOAD_BYTES:
         return draft, None
     if len(data) > MAX_ATTACHMENT_BYTES:
-        message = f"The payload has {len(data)} bytes; an attachment may have {MAX_ATTACHMENT_BYTES}."
+        message = f"The payload has {len(data)} bytes. An attachment may have at most {MAX_ATTACHMENT_BYTES}."
         raise refused("mail_too_large", message)
     digest = sha256(data).hexdigest()
     name = f"{digest}.txt"
@@ -212,19 +212,15 @@ def _attach(tx: Transaction, draft: Draft) -> tuple[Draft, AttachmentFile | None
 
 
 def attachment(tx: Transaction, message: MailMessage) -> bytes:
-    """The whole payload of a message, as it was sent."""
+    """Return the full payload of a message."""
     record = message.metadata.get("attachment")
     if not isinstance(record, dict):
         return message.payload.encode()
     digest = str(record.get("sha256"))
     if len(digest) != 64 or not digest.isalnum():
-        raise refused("mail_not_found", f"'{message.id}' names an attachment that cannot be.")
+        raise refused("mail_not_found", f"Message '{message.id}' has an invalid attachment hash.")
     found = file_operations.read(tx.folder("attachments"), f"{digest}.txt", MAX_ATTACHMENT_BYTES)
     if isinstance(found, file_operations.RejectedFile) or sha256(found.data).hexdigest() != digest:
-        why = (
-            found.reason
-            if isinstance(found, file_operations.RejectedFile)
-            else "its content has been changed"
-        )
-        raise refused("mail_not_found", f"The attachment of '{message.id}' cannot be had: {why}.")
+        why = found.reason if isinstance(found, file_operations.RejectedFile) else "its content was changed"
+        raise refused("mail_not_found", f"The attachment of '{message.id}' is not available: {why}.")
     return found.data

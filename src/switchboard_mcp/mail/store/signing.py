@@ -1,8 +1,8 @@
-"""Messages as bytes in a file, with a seal that tells the desk's own from what somebody put there.
+"""Encodes messages as files with a signature, which distinguishes delivered messages from dropped files.
 
-The seal is a hash over the message and its name, keyed with a secret of the tree: what has no right one has not been
-delivered, whatever it says about itself. It keeps honest programs honest; another program of the same user can read
-the key, as it can read everything else. Owns the encoding; does not know folders.
+The signature is a keyed hash (BLAKE2b) of the message and its name, stored as `metadata.seal`. A file without a valid
+one has not been delivered, whatever it claims. This guards against mistakes, not attacks: another program of the same
+user can read the key, as it can read everything else. Not aware of folders.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from switchboard_mcp.mail.messages import MAX_METADATA_BYTES, MAX_PAYLOAD_BYTES, MailMessage
 from switchboard_mcp.mail.store.filenames import Stem
 
-# Every byte of a payload may need six as an escape; the rest is small.
+# Each byte of a payload may take six as an escape; the rest is small.
 MAX_FILE_BYTES = 6 * MAX_PAYLOAD_BYTES + 2 * MAX_METADATA_BYTES + 65_536
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -23,7 +23,7 @@ _decoder = msgspec.json.Decoder(MailMessage)
 
 
 def sign(key: bytes, stem: Stem, message: MailMessage) -> bytes:
-    """The content of the message's file."""
+    """Encode a message file with its signature."""
     bare = {name: value for name, value in message.metadata.items() if name != "seal"}
     plain = msgspec.structs.replace(message, metadata=bare)
     bare = {**bare, "seal": _signature(key, stem, plain)}
@@ -31,7 +31,7 @@ def sign(key: bytes, stem: Stem, message: MailMessage) -> bytes:
 
 
 def decode(data: bytes) -> MailMessage | None:
-    """The message in a file, whoever wrote it; None where it is none."""
+    """Decode a message file without checking its signature; None if invalid."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -39,7 +39,7 @@ def decode(data: bytes) -> MailMessage | None:
 
 
 def verify(key: bytes, stem: Stem, agent: str, data: bytes) -> MailMessage | None:
-    """The message in a file of ours, without its seal; None where the seal is not right."""
+    """Decode a message file and remove its signature; None if the signature is invalid."""
     message = decode(data)
     if message is None or message.id != stem.id or message.recipient != agent:
         return None

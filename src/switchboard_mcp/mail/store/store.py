@@ -1,10 +1,10 @@
-"""The store of the desk: everything a tool, a command or a workflow does with mail goes through a `Post`.
+"""The message store of a workspace: every tool, command and workflow sends and receives through `MessageStore`.
 
-Any number of processes may have a `Post` on the same workspace. Nothing is held in memory that is not also in the
-files, so each may be killed at any moment. Every call that changes something answers when the change is durable;
-where it cannot be made so, it raises `SwitchboardError` and nothing has been accepted.
+Any number of processes may open the same workspace. All state is in the files, so a process may be killed at any
+moment. A call that changes something returns once the change is durable; if it cannot be made durable, the call
+raises `SwitchboardError` and nothing has been accepted.
 Blocking work runs in one writer thread and one reader thread; the event loop never waits for a disk.
-Does not know hosts, tools, terminals or workflows.
+This module is not aware of hosts, tools, terminals or workflows.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ DEFAULT_LEASE_S = 300.0
 
 
 class MessageStore:
-    """The store of one workspace. `async with await Post.open(folder) as post: …`."""
+    """The durable message queue of one workspace: `async with await MessageStore.open(folder) as store: …`."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class MessageStore:
         rules: Sequence[DeliveryRule],
         report: Callable[[Delivery], None] | None,
     ) -> None:
-        """Use `open`."""
+        """Initialize; use `open` instead."""
         self._directory = directory
         self._rules = rules
         self._report = report
@@ -76,7 +76,7 @@ class MessageStore:
 
     @property
     def path(self) -> str:
-        """The folder `.switchboard`."""
+        """Return the path of `.switchboard`."""
         return self._directory.path
 
     @classmethod
@@ -89,10 +89,10 @@ class MessageStore:
         watch: bool = True,
         clocks: Clocks | None = None,
     ) -> MessageStore:
-        """Make or open `.switchboard/` in `workspace`, mend what a crash left behind, and begin to watch.
+        """Create or open `.switchboard/` in `workspace`, clean up after crashes, and start watching.
 
-        `report` is told, on the event loop, of every dropped file that was delivered or became a dead letter.
-        Without `watch` (for short commands) dropped files are delivered when somebody looks.
+        `report` is called on the event loop for every dropped file that was delivered or dead-lettered.
+        Without `watch` (for short commands), dropped files are delivered on the next read.
         """
         directory = StoreDirectory(workspace, clocks or system_clocks())
         loop = get_running_loop()
@@ -101,7 +101,7 @@ class MessageStore:
         try:
             await store._writer.run(cleanup.remove_stale_temp_files)
         except SwitchboardError:
-            pass  # A folder that cannot be written can still be read.
+            pass  # A read-only folder can still be read.
         if watch:
             store._sweeper = Sweeper(
                 directory.path, store._writer, store._rules, store._report_deliveries, store._notify_listeners
@@ -110,7 +110,7 @@ class MessageStore:
         return store
 
     async def close(self) -> None:
-        """Let the writer finish what was handed to it, and stop."""
+        """Finish the queued jobs and stop."""
         if self._sweeper is not None:
             self._sweeper.stop()
             self._sweeper = None
@@ -125,7 +125,7 @@ class MessageStore:
         await self.close()
 
     async def register(self, name: str) -> str:
-        """Make the folders of an agent, so that it can be written to; returns the name as its folders have it."""
+        """Create the mailbox folders of an agent and return its normalized name."""
         agent = message_lookup.parse_agent_name(name)
 
         def make(tx: Transaction) -> str:
@@ -136,14 +136,14 @@ class MessageStore:
         return await self._writer.run(make)
 
     async def agents(self) -> list[str]:
-        """Everybody who has an inbox."""
+        """List all agents that have an inbox."""
         return await self._reader.run(lambda tx: tx.agents())
 
     async def send(self, draft: Draft, *, sender: str, recipient: str, verified: bool = True) -> Sent:
-        """Store one message. `sender` is `verified` where the caller knows it from the connection.
+        """Store one message. `verified` means the caller knows the sender from its connection.
 
-        Raises `mail_recipient_unknown` (with the nearest names), `mail_message_invalid`, `mail_too_large`, what a gate
-        refuses with, or why it could not be stored.
+        Raises `mail_recipient_unknown` (with the nearest names), `mail_message_invalid`, `mail_too_large`, the
+        failure of a delivery rule, or `mail_not_stored`.
         """
         return await self._writer.commit(
             lambda tx: sending.send(tx, draft, sender, recipient, self._rules, verified=verified)
@@ -152,10 +152,12 @@ class MessageStore:
     async def send_to_many(
         self, draft: Draft, *, sender: str, recipients: Sequence[str], verified: bool = True
     ) -> list[Sent | Failure]:
-        """The same message to several, each stored or refused on its own, in the order given."""
+        """Send the same message to several recipients; each is stored or refused independently, in order."""
         if len(recipients) > 1 and {"workflow", "completes"} <= draft.metadata.keys():
-            hint = "Send it to one of them; the others are told whose turn it is."
-            raise refused("mail_message_invalid", "A letter that ends a phase goes to one reader.", hint=hint)
+            hint = "Send it to one recipient; the others are notified of the next turn."
+            raise refused(
+                "mail_message_invalid", "A message that ends a phase needs one recipient.", hint=hint
+            )
         answers = await gather(
             *(self.send(draft, sender=sender, recipient=each, verified=verified) for each in recipients),
             return_exceptions=True,
@@ -165,10 +167,10 @@ class MessageStore:
     async def peek(
         self, agent: str, *, limit: int = 100, after: int = 0, exclude: Collection[str] = ()
     ) -> list[StoredMessage]:
-        """What waits in an inbox, in the order it would be claimed; consumes nothing.
+        """List the messages waiting in an inbox, in claim order, without consuming them.
 
-        `unless` leaves out messages with these ids, `after` those up to this `order`. The latter is for paging: what
-        another process was writing meanwhile may come with a lower order. To learn of news, say what you have seen.
+        `exclude` skips messages by id, `after` skips those up to this `order`. Use `after` for paging only: a
+        concurrent writer may still add a message with a lower order. To detect new mail, pass the ids already seen.
         """
         name = message_lookup.parse_agent_name(agent)
 
@@ -185,7 +187,7 @@ class MessageStore:
         return await self._read_or_deliver(name, look) or []
 
     async def read(self, agent: str, message_id: str) -> StoredMessage:
-        """One message to `agent`, wherever it is now; consumes nothing. Raises `mail_not_found`."""
+        """Return one message to `agent`, in any place, without consuming it. Raises `mail_not_found`."""
         name = message_lookup.parse_agent_name(agent)
 
         def look(tx: Transaction, last: bool) -> StoredMessage | None:
@@ -197,7 +199,7 @@ class MessageStore:
 
         message = await self._read_or_deliver(name, look)
         if message is None:
-            raise refused("mail_not_found", f"'{name}' has no message '{message_id[:150]}'.")
+            raise refused("mail_not_found", f"Agent '{name}' has no message '{message_id[:150]}'.")
         return message
 
     async def wait(
@@ -209,7 +211,7 @@ class MessageStore:
         after: int = 0,
         exclude: Collection[str] = (),
     ) -> list[StoredMessage]:
-        """`peek`, as soon as there is something; empty after `timeout_s` seconds."""
+        """Like `peek`, but wait up to `timeout_s` seconds for a message; empty on timeout."""
         name = message_lookup.parse_agent_name(agent)
         news = Event()
         stop = self.subscribe(lambda change: news.set() if change.agent in ("", name) else None)
@@ -237,10 +239,11 @@ class MessageStore:
         lease_s: float = DEFAULT_LEASE_S,
         ids: Sequence[str] | None = None,
     ) -> list[Claimed]:
-        """Take up to `most` messages for `lease_s` seconds; unless acknowledged or renewed they go back then, and
-        become dead letters where that happens for the fifth time.
+        """Lease up to `limit` messages for `lease_s` seconds.
 
-        Senders' messages keep their order; among senders the urgent ones come first. `ids` takes only these.
+        A message that is not acknowledged or renewed in time returns to the inbox, and becomes a dead letter the fifth
+        time. Each sender's messages keep their order; across senders, urgent messages come first. `ids` restricts the
+        claim to these messages.
         """
         name = message_lookup.parse_agent_name(agent)
         wanted = None if ids is None else frozenset(ids)
@@ -259,7 +262,7 @@ class MessageStore:
     async def renew(
         self, agent: str, message_id: str, *, fence: int, lease_s: float = DEFAULT_LEASE_S
     ) -> Claimed:
-        """Hold a claimed message longer; the fence stays. Raises `mail_lease_lost`."""
+        """Extend the lease of a claimed message, keeping the fence. Raises `mail_lease_lost`."""
         name = message_lookup.parse_agent_name(agent)
         return await self._writer.run(lambda tx: claims.renew(tx, name, message_id, fence, lease_s))
 
@@ -273,11 +276,11 @@ class MessageStore:
         summary: str = "",
         result: str | None = None,
     ) -> Acked:
-        """Settle a message: `done` and `failed` archive it, `rejected` makes it a dead letter with `summary`.
+        """Settle a message: `done` and `failed` archive it, `rejected` dead-letters it with `summary` as the reason.
 
-        `result` goes back to the sender as `submit_result`. With a `fence` that is not the message's newest it raises
-        `mail_lease_lost`, and nothing is done; the same acknowledgement twice is answered twice. Without one
-        (0) the message is settled whoever holds it: for a person at a shell.
+        `result` is sent back as `submit_result`. A stale `fence` raises `mail_lease_lost` and changes nothing; the same
+        acknowledgement may be repeated. Without a fence (0) the message is settled whoever holds it: for a person at
+        a shell.
         """
         name = message_lookup.parse_agent_name(agent)
         how = AckRequest(fence=fence, outcome=outcome, summary=summary, result=result)
@@ -286,14 +289,14 @@ class MessageStore:
         )
 
     async def release(self, agent: str, message_id: str, *, fence: int = 0) -> None:
-        """Put a claimed message back into the inbox, in its old place. Raises `mail_lease_lost`."""
+        """Return a claimed message to its place in the inbox. Raises `mail_lease_lost`."""
         name = message_lookup.parse_agent_name(agent)
         await self._writer.run(lambda tx: claims.release(tx, name, message_id, fence))
 
     async def receipts(
         self, sender: str, *, ids: Sequence[str] | None = None, limit: int = 100
     ) -> list[Receipt]:
-        """What became of the messages of `sender`, newest first."""
+        """Return the latest receipts of messages sent by `sender`, newest first."""
         name = message_lookup.parse_agent_name(sender)
         return await self._reader.run(lambda tx: receipts.newest(tx, name, ids, limit))
 
@@ -307,18 +310,18 @@ class MessageStore:
         places: Sequence[str] = ("inbox", "claimed", "archive"),
         limit: int = 50,
     ) -> list[StoredMessage]:
-        """Messages to `agent` whose words match, best first; without a query the newest first."""
+        """Search messages to `agent`, best match first; without a query, newest first."""
         name = message_lookup.parse_agent_name(agent)
         by = message_lookup.parse_agent_name(sender) if sender else None
         wanted = message_search.SearchQuery(query=query, sender=by, action=action, places=places, limit=limit)
         return await self._reader.run(lambda tx: message_search.search(tx, name, wanted))
 
     async def attachment(self, message: MailMessage) -> bytes:
-        """The whole payload of a message that was too large for one, its hash checked."""
+        """Return the full payload of a message with an attachment, after checking its hash."""
         return await self._reader.run(lambda tx: sending.attachment(tx, message))
 
     async def deliver(self, agent: str | None = None) -> list[Delivery]:
-        """Deliver what was dropped as files, to one agent or to all. Watching does this by itself."""
+        """Deliver dropped files for one agent or all. The watcher does this automatically."""
         name = None if agent is None else message_lookup.parse_agent_name(agent)
 
         def work(tx: Transaction) -> list[Delivery]:
@@ -332,32 +335,32 @@ class MessageStore:
         return deliveries
 
     async def state(self) -> State:
-        """`state.json` as it is now. An unreadable one is set aside and made anew from what there is."""
+        """Return the contents of `state.json`. An unreadable file is moved aside and rebuilt."""
         found = await self._reader.run(workspace_state.read)
         return found if found is not None else await self.update(dict)
 
     async def update(self, change: Callable[[State], T]) -> T:
-        """Run `change` on the state under the lock, and store what it has become; returns what `change` returned.
+        """Apply `change` to the state under the lock, store the result, and return what `change` returned.
 
-        `change` runs in the writer's thread and alters the state in place. What it raises leaves the file as it was.
+        `change` runs in the writer thread and modifies the state in place. If it raises, the file stays as it was.
         """
         return await self._writer.run(lambda tx: workspace_state.update(tx, change))
 
     async def run(self, what: Callable[[Transaction], T]) -> T:
-        """Run something of another room in the writer's thread."""
+        """Run a function with a transaction in the writer thread."""
         return await self._writer.run(what)
 
     async def commit(self, job: Callable[[Transaction], Job[T]], *, numbers: int = 1) -> T:
-        """Run a job of another room that is durable when this returns, together with others."""
+        """Run a job as part of a group commit; durable on return."""
         return await self._writer.commit(job, numbers=numbers)
 
     @property
     def rules(self) -> Sequence[DeliveryRule]:
-        """What looks at every message before it is accepted."""
+        """Return the delivery rules applied to every message."""
         return self._rules
 
     def subscribe(self, listener: Callable[[MailboxChange], None]) -> Callable[[], None]:
-        """Call `listener` on the event loop for every change, of this process or another; returns how to stop."""
+        """Call `listener` on the event loop for every change, by any process; returns the function to unsubscribe."""
         self._listeners.append(listener)
 
         def stop() -> None:
@@ -367,21 +370,21 @@ class MessageStore:
         return stop
 
     async def verify(self) -> StoreVerdict:
-        """Look at every file and say whether each accepted id is in exactly one place."""
+        """Check every file; the store is sound if each accepted id is in exactly one place."""
         from switchboard_mcp.mail.store.maintenance.verify import verify
 
         return await self._reader.run(verify)
 
     async def repair(self) -> list[StoreFinding]:
-        """Mend what a crash left: temporary files, half moves, expired leases, missing receipts."""
+        """Repair what a crash left: temporary files, half moves, expired leases, missing receipts."""
         from switchboard_mcp.mail.store.maintenance.repair import repair
 
         return await self._writer.run(repair)
 
     async def _read_or_deliver(self, agent: str, look: Callable[[Transaction, bool], T | None]) -> T | None:
-        """Look; where that finds too little, deliver what was dropped there and look for the `last` time.
+        """Read in the reader thread; if that finds too little, deliver dropped files and read a `last` time.
 
-        So nobody who looks waits for the writer without need.
+        Readers wait for the writer only if files were dropped.
         """
         found = await self._reader.run(lambda tx: look(tx, False))
         if found is not None:
@@ -389,7 +392,7 @@ class MessageStore:
         try:
             await self.deliver(agent)
         except SwitchboardError:
-            pass  # A folder that cannot be written can still be read.
+            pass  # A read-only folder can still be read.
         return await self._reader.run(lambda tx: look(tx, True))
 
     def _notify_listeners(self, change: MailboxChange) -> None:

@@ -1,7 +1,6 @@
-"""What changes in the folders of the desk, as it happens: one source of events for a process.
+"""Watches the mail folders and reports changes: one source of events per process.
 
-Uses inotify where there is one, and looks at the folders' times twice a second where not. Owns the watching; what is in
-the files is for others.
+Uses inotify if available, else polls modification times twice a second. Not aware of file contents.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ _FILES = _FOLDERS | inotify.CLOSE_WRITE | inotify.MOVED_FROM | inotify.DELETE
 
 
 class MailboxChange(Struct, frozen=True):
-    """Something is new in a folder of an agent."""
+    """A change in a folder of an agent or in the state."""
 
     kind: str
     """`inbox`, `outbox` or `state`."""
     agent: str = ""
-    """Whose; empty for `state`, and for `inbox` where so much happened that everybody's may be new."""
+    """Name of the agent; empty for `state`, and for `inbox` if events were lost and any inbox may have changed."""
     file: str = ""
-    """Which file, where it is known."""
+    """Name of the file, if known."""
 
 
 class Watcher:
-    """Calls `tell` on the event loop for every change."""
+    """Calls `notify` on the event loop for every change."""
 
     def __init__(self, path: str, loop: AbstractEventLoop, notify: Callable[[MailboxChange], None]) -> None:
         self._path = path
@@ -46,7 +45,7 @@ class Watcher:
         self._timer: TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start watching."""
         self._descriptor = inotify.open_inotify()
         if self._descriptor >= 0 and self._watch_all():
             self._loop.add_reader(self._descriptor, self._read)
@@ -54,7 +53,7 @@ class Watcher:
         self._start_polling()
 
     def _start_polling(self) -> None:
-        """Look from time to time: there is no inotify, or no room for another watch, or a folder was replaced."""
+        """Fall back to polling: no inotify, no more watches available, or a folder was replaced."""
         if self._descriptor >= 0:
             self._loop.remove_reader(self._descriptor)
         self._close_descriptor()
@@ -62,7 +61,7 @@ class Watcher:
         self._timer = self._loop.call_later(POLL_S, self._poll)
 
     def stop(self) -> None:
-        """End."""
+        """Stop watching."""
         if self._timer is not None:
             self._timer.cancel()
         if self._descriptor >= 0:
@@ -87,7 +86,7 @@ class Watcher:
         return True
 
     def _watch_agent(self, place: str, name: str) -> bool:
-        """False where there is no room for another watch; what is no agent's folder needs none."""
+        """Watch an agent's folder; returns False if no more watches are available. Other entries need none."""
         return (
             not is_agent_name(name)
             or self._watch(place, name, _FILES)
@@ -119,14 +118,14 @@ class Watcher:
             self._notify(change)
 
     def _record(self, place: str, agent: str, name: str, changes: dict[MailboxChange, None]) -> bool:
-        """Note what is new; False where something new cannot be watched."""
+        """Record a change; returns False if a new folder cannot be watched."""
         seen = True
         if agent:
             if not name.startswith("."):
                 changes[MailboxChange(place, agent, name)] = None
         elif place:
             seen = self._watch_agent(place, name)
-            # What came before the watch was there has no event of its own.
+            # Files created before the watch existed produce no event.
             changes[MailboxChange(place, name)] = None
         elif name == "state.json":
             changes[MailboxChange("state")] = None
@@ -141,7 +140,7 @@ class Watcher:
         self._timer = self._loop.call_later(POLL_S, self._poll)
 
     def _scan(self) -> dict[tuple[str, str], int]:
-        """The folders' times. A few `stat`s on the event loop: there is nothing better where nothing tells."""
+        """Read the folders' modification times: a few `stat` calls on the event loop."""
         found: dict[tuple[str, str], int] = {}
         for place in PLACES:
             try:

@@ -1,7 +1,7 @@
-"""A thread that does what blocks, and brings to the disk together what came at the same time.
+"""A thread for blocking work, which commits concurrent durable jobs as a group.
 
-Jobs that must be durable are run as one round; while a round waits for the disk, the next one gathers. Everything else
-is run singly, before the round. Owns the thread and the queue; does not know what the jobs do.
+Durable jobs run as one group commit; while it waits for the disk, the next group gathers. All other jobs run one by
+one, before the group. Owns the thread and the queue; not aware of what the jobs do.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.group_commit import Job
 
 T = TypeVar("T")
-# A round of this size costs little more for each further message.
+# A group of this size costs little more per additional message.
 MAX_GROUP = 256
 
 
 class WorkerJob:
-    """One thing to do, and where its answer goes."""
+    """A unit of work and the future for its result."""
 
     def __init__(
         self, loop: AbstractEventLoop, work: Callable[[Transaction], Any], durable: bool, numbers: int
@@ -37,7 +37,7 @@ class WorkerJob:
         self.problem: BaseException | None = None
 
     def resolve(self) -> None:
-        """On the event loop: hand the outcome over."""
+        """Set the future; runs on the event loop."""
         if self.answer.done():
             return
         if self.problem is not None:
@@ -47,7 +47,7 @@ class WorkerJob:
 
 
 class StoreWorker:
-    """The thread and what waits for it. Whoever only reads has one of its own, so as not to wait for the disk."""
+    """Runs jobs in a thread. Readers use a second worker, so they do not wait for disk syncs."""
 
     def __init__(self, directory: StoreDirectory, name: str = "switchboard-mail") -> None:
         self._directory = directory
@@ -58,24 +58,24 @@ class StoreWorker:
         self._thread.start()
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
-        """Run a function that blocks."""
+        """Run a blocking function."""
         return await self._submit(work, durable=False, numbers=0)  # type: ignore[no-any-return]
 
     async def commit(self, job: Callable[[Transaction], Job[T]], *, numbers: int = 1) -> T:
-        """Run a job that is durable when this returns, together with others."""
+        """Run a job as part of a group commit; durable on return."""
         return await self._submit(job, durable=True, numbers=numbers)  # type: ignore[no-any-return]
 
     async def _submit(self, work: Callable[[Transaction], Any], *, durable: bool, numbers: int) -> Any:
         job = WorkerJob(get_running_loop(), work, durable, numbers)
         with self._ready:
             if self._closing:
-                raise refused("shutting_down", "The message desk is closed.")
+                raise refused("shutting_down", "The message store is closed.")
             self._waiting.append(job)
             self._ready.notify()
         return await job.answer
 
     def start(self, work: Callable[[Transaction], T], done: Callable[[T | None], None]) -> None:
-        """Run a function nobody waits for; `done` hears what it returned, or None, on the event loop."""
+        """Run a function in the background; `done` gets its result, or None if it failed, on the event loop."""
         job = WorkerJob(get_running_loop(), work, durable=False, numbers=0)
         job.answer.add_done_callback(lambda answer: done(None if answer.exception() else answer.result()))
         with self._ready:
@@ -84,7 +84,7 @@ class StoreWorker:
                 self._ready.notify()
 
     async def close(self) -> None:
-        """Finish what was handed over, then stop."""
+        """Finish the queued jobs and stop."""
         with self._ready:
             self._closing = True
             self._ready.notify()
@@ -113,7 +113,7 @@ class StoreWorker:
                 job.outcome = job.work(tx)
         except OSError as problem:
             job.problem = SwitchboardError(file_operations.failure_for(problem, self._directory.path))
-        except Exception as problem:  # noqa: BLE001 - whatever it is, it is the asker's to hear, and the thread goes on
+        except Exception as problem:  # noqa: BLE001 - reported to the caller; the thread must go on
             job.problem = problem
 
     def _run_group(self, jobs: list[WorkerJob]) -> None:
@@ -138,7 +138,7 @@ def _post_results(jobs: list[WorkerJob]) -> None:
         try:
             loop.call_soon_threadsafe(_resolve_all, mine)
         except RuntimeError:
-            pass  # The loop was closed; nobody waits any more.
+            pass  # The loop is closed, so there is no caller left.
 
 
 def _resolve_all(jobs: list[WorkerJob]) -> None:

@@ -1,8 +1,7 @@
-"""`state.json`: what the processes of a workspace know together, one writer at a time.
+"""`state.json`: state shared by all processes of a workspace, with one writer at a time.
 
-The lock is on a file of its own, since the state is replaced as a whole. The version before is kept: where the state
-cannot be read, it is set aside and made anew from that and from the inboxes there are; nothing is blanked.
-Owns the file; does not know what stands in it, beyond `agents`.
+The lock is a separate file, because the state file is replaced as a whole. The previous version is kept: an unreadable
+state is moved aside and rebuilt from it and from the existing inboxes. Not aware of the contents beyond `agents`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ MAX_STATE_BYTES = 64 * 1_048_576
 
 
 def read(tx: Transaction) -> State | None:
-    """The state; None where it has to be made anew (`load`, under the lock)."""
+    """Read the state; None if it must be rebuilt by `load` under the lock."""
     found = file_operations.read(tx.root, FILE, MAX_STATE_BYTES)
     if isinstance(found, file_operations.RejectedFile):
         return {} if found.gone and not tx.agents() else None
@@ -32,7 +31,7 @@ def read(tx: Transaction) -> State | None:
 
 
 def load(tx: Transaction) -> State:
-    """The state. The lock is held, so that an unreadable one can be set aside."""
+    """Read the state, rebuilding an unreadable one. The lock must be held."""
     found = file_operations.read(tx.root, FILE, MAX_STATE_BYTES)
     if isinstance(found, file_operations.FileContent):
         state = _decode(found.data)
@@ -54,7 +53,7 @@ def _rebuild(tx: Transaction) -> State:
 
 
 def update(tx: Transaction, change: Callable[[State], T]) -> T:
-    """Let `change` alter the state, and store it."""
+    """Apply `change` to the state and store it."""
     with tx.state_locked():
         state = load(tx)
         was = msgspec.json.encode(state)

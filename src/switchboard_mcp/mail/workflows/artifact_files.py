@@ -77,7 +77,7 @@ def _rejection(found: os.stat_result) -> str:
     if stat.S_ISLNK(found.st_mode):
         return "it is a symbolic link"
     if not stat.S_ISREG(found.st_mode):
-        return "it is no regular file"
+        return "it is not a regular file"
     if found.st_nlink != 1:
         return "it is a hard link to a file that has other names"
     if found.st_size == 0:

@@ -44,7 +44,7 @@ async def test_a_message_that_nobody_settles_becomes_a_dead_letter_and_its_sende
         sent = await store.send(Draft(action="delegate_task", payload="x"), sender="lead", recipient="coder")
         assert await fail_for_ever(store, hours) == list(range(1, MAX_RETURNS + 2))
         (letter,) = await dead(store)
-        assert (letter.id, letter.reason) == (sent.id, "It was claimed 5 times and never settled.")
+        assert (letter.id, letter.reason) == (sent.id, "The message was claimed 5 times and never settled.")
         (receipt,) = await store.receipts("lead", ids=[sent.id])
         assert (receipt.status, receipt.error) == ("failed", letter.reason)
         assert [each.id for each in told if each.problem] == [sent.id]

@@ -94,14 +94,14 @@ class TestLock:
 @pytest.mark.parametrize(
     ("code", "kind", "told"),
     [
-        (errno.ENOSPC, "mail_not_stored", "No room is left"),
-        (errno.EDQUOT, "mail_not_stored", "No room is left"),
-        (errno.EROFS, "mail_not_stored", "cannot be written"),
-        (errno.EACCES, "mail_not_stored", "cannot be written"),
-        (errno.ENOENT, "mail_not_stored", "has vanished"),
-        (errno.ESTALE, "mail_not_stored", "has vanished"),
-        (errno.ELOOP, "mail_unsafe", "a link or a file where a folder must be"),
-        (errno.EMFILE, "mail_not_stored", "Too many files"),
+        (errno.ENOSPC, "mail_not_stored", "No space is left"),
+        (errno.EDQUOT, "mail_not_stored", "No space is left"),
+        (errno.EROFS, "mail_not_stored", "is not writable"),
+        (errno.EACCES, "mail_not_stored", "is not writable"),
+        (errno.ENOENT, "mail_not_stored", "is missing"),
+        (errno.ESTALE, "mail_not_stored", "is missing"),
+        (errno.ELOOP, "mail_unsafe", "a link or a file in place of a folder"),
+        (errno.EMFILE, "mail_not_stored", "Too many open files"),
         (errno.EIO, "mail_not_stored", "Input/output error"),
     ],
 )

@@ -145,10 +145,10 @@ def foreign_owner(target: Path, outside: Path) -> None:
         (symlink, "symbolic link"),
         (dangling, "symbolic link"),
         (hard_link, "hard link"),
-        (fifo, "no regular file"),
-        (folder, "no regular file"),
+        (fifo, "not a regular file"),
+        (folder, "not a regular file"),
         (huge, "larger than"),
-        pytest.param(device, "no regular file", marks=needs_root),
+        pytest.param(device, "not a regular file", marks=needs_root),
         pytest.param(foreign_owner, "another user", marks=needs_root),
     ],
 )
@@ -187,8 +187,8 @@ async def test_what_is_no_plain_file_of_ours_becomes_a_dead_letter_and_is_not_fo
         (said(action="rm"), "Invalid enum value 'rm'"),
         (said(extra=1), "extra"),
         (said(payload=1), "Expected `str`"),
-        (said(recipient="lead"), "lies in the inbox of 'coder'"),
-        (said(sender="../lead"), "`sender` is no name"),
+        (said(recipient="lead"), "the file is in the inbox of 'coder'"),
+        (said(sender="../lead"), "`sender` is not a valid agent name"),
         (said(id="../../x"), "`id` must be"),
         (said(createdAt="yesterday"), "`createdAt` must be"),
         (said(priority="now"), "`priority` must be"),
@@ -363,7 +363,7 @@ async def test_a_file_system_without_locks_is_named_at_once(
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr("switchboard_mcp.mail.store.file_operations.fcntl.flock", none)
-    with pytest.raises(SwitchboardError, match="cannot lock files"):
+    with pytest.raises(SwitchboardError, match="does not support file locks"):
         await MessageStore.open(str(workspace))
 
 

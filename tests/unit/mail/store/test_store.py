@@ -99,7 +99,7 @@ class TestSending:
     async def test_what_ends_a_phase_goes_to_one_reader(self, store: MessageStore) -> None:
         said = draft(metadata={"workflow": "w", "completes": "review"})
         told = await refused(store.send_to_many(said, sender="lead", recipients=["coder 1", "reviewer"]))
-        assert told.message == "A letter that ends a phase goes to one reader."
+        assert told.message == "A message that ends a phase needs one recipient."
 
     async def test_the_same_key_is_one_message_wherever_it_is_by_now(self, store: MessageStore) -> None:
         said = draft(idempotency_key="k")
@@ -180,7 +180,7 @@ class TestSending:
         tree(workspace).rename(workspace / "elsewhere")
         problem = await refused(store.send(draft(), sender="lead", recipient="coder-1"))
         assert problem.code == "mail_not_stored"
-        assert "has vanished" in problem.message
+        assert "is missing" in problem.message
         assert names(workspace / "elsewhere" / "inbox" / "coder-1") == []
         (workspace / "elsewhere").rename(tree(workspace))
         await store.send(draft(), sender="lead", recipient="coder-1")
@@ -619,7 +619,7 @@ class TestVerify:
         assert verdict.sound
         told = sorted(finding.message for finding in verdict.findings)
         assert "is not delivered yet" in told[0]
-        assert "will be set aside" in told[1]
+        assert "will be dead-lettered" in told[1]
 
     async def test_repair_writes_missing_receipts_and_takes_leftovers_away(
         self, store: MessageStore, workspace: Path

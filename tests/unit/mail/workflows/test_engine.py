@@ -165,10 +165,10 @@ async def test_an_artifact_that_is_no_file_of_the_workspace_blocks_the_phase(
         "missing": "there is no such file",
         "empty": "it is empty",
         "link": "it is a symbolic link",
-        "folder": "it is no regular file",
+        "folder": "it is not a regular file",
         "hard link": "it is a hard link",
         "linked folder": "'out' is a symbolic link",
-        "pipe": "it is no regular file",
+        "pipe": "it is not a regular file",
     }
     assert f"out/a.md ({words[kind]}" in refused["message"]
     assert (await board.ada.call("get_workflow_state"))["phase"] == "write"
@@ -334,7 +334,7 @@ async def test_what_a_process_that_died_left_untold_is_told_once_by_who_looks_ne
         raise RuntimeError("killed")
 
     with monkeypatch.context() as dying:
-        dying.setattr(notices, "tell", die)
+        dying.setattr(notices, "send_notices", die)
         with pytest.raises(RuntimeError):
             await engine.complete(await board.server.server.store(), "ada", "submit")
     assert await mail_of(board.bob) == []
@@ -349,7 +349,7 @@ async def test_what_a_process_that_died_left_untold_is_told_once_by_who_looks_ne
 async def test_runs_that_are_over_leave_the_state_and_stay_on_record(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "KEPT", 2)
+    monkeypatch.setattr(engine, "MAX_ENDED_RUNS", 2)
     ids = []
     for _ in range(4):
         ids.append(await board.start())

@@ -1,6 +1,6 @@
-"""Leftovers of processes that were killed: temporary files, and moves that were half done.
+"""Removes what killed processes left: temporary files and half-done moves.
 
-Anybody may do this at any time. Owns only what needs no look into a message.
+Safe at any time from any process. A separate module because `dropped_files` needs it, on which `repair` builds.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from switchboard_mcp.mail.store.filenames import PLACES, Place, parse
 
 
 class StoreFinding(Struct, rename="camel", kw_only=True):
-    """One thing `verify` found, or `repair` mended."""
+    """A problem found by `verify` or fixed by `repair`."""
 
     kind: str
     """`lost`, `doubled`, `torn`, `foreign`, `temporary`, `half_moved`, `expired`, `receipt_missing`,
     `unreadable`, `unsealed`."""
     path: str
-    """Below `.switchboard/`."""
+    """Path below `.switchboard/`."""
     message: str
     id: str | None = None
     repaired: bool = False
 
 
 def remove_stale_temp_files(tx: Transaction) -> list[StoreFinding]:
-    """Take away the temporary files of processes that are no more: nobody holds their lock."""
+    """Remove temporary files of processes that have ended: their lock is free."""
     folder = tx.folder("tmp")
     names = file_operations.names(folder)
     dead = {writer for writer in {name.partition(".")[0] for name in names} if _is_dead(tx, folder, writer)}
     done = []
-    # The locks last, so that whoever is killed in the middle leaves the rest to be found.
+    # Locks last, so a crash in between leaves the rest to be found.
     for name in sorted(names, key=lambda name: name.endswith(".lock")):
         if name.partition(".")[0] in dead:
             try:
@@ -41,7 +41,7 @@ def remove_stale_temp_files(tx: Transaction) -> list[StoreFinding]:
             except FileNotFoundError:
                 continue
             except OSError:
-                continue  # A folder, for one: not ours.
+                continue  # A folder, for example: not ours.
             if not name.endswith(".lock"):
                 message = f"tmp/{name} was left by a process that has ended."
                 done.append(
@@ -66,7 +66,7 @@ def _is_dead(tx: Transaction, folder: int, writer: str) -> bool:
 
 
 def finish_interrupted_moves(tx: Transaction, agent: str) -> list[StoreFinding]:
-    """Where a move takes two steps, a file may have two names: the one it was moved to counts. Under the lock."""
+    """Finish two-step moves, which leave a file with two names: keep the target. The lock must be held."""
     by_inode: dict[int, list[tuple[Place, str]]] = {}
     for place in PLACES:
         if tx.has(place, agent):
@@ -78,12 +78,12 @@ def finish_interrupted_moves(tx: Transaction, agent: str) -> list[StoreFinding]:
         for place, name in _extra_name(names):
             tx.remove(tx.folder(place, agent), name)
             path = f"{place}/{agent}/{name}"
-            message = f"{path} was moved, and its old name was left."
+            message = f"{path} was moved, but its old name remained."
             done.append(StoreFinding(kind="half_moved", path=path, message=message, repaired=True))
     return done
 
 
 def _extra_name(names: list[tuple[Place, str]]) -> list[tuple[Place, str]]:
-    """All but the one that is furthest. A claim that was being given back stays a claim until it is over."""
+    """Return all names but the furthest one. A claim being returned stays a claim until its lease ends."""
     ranked = sorted(names, key=lambda each: (PLACES.index(each[0]), each[1]))
     return ranked[:-1]

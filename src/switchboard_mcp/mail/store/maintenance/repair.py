@@ -1,6 +1,6 @@
-"""What a crash may leave, and how it is mended: each of these can be done by anybody at any time.
+"""Repairs what a crash may leave. Safe at any time from any process.
 
-Owns the mending. Does not touch what it cannot explain; `verify` tells of that.
+Does not touch what it cannot explain; `verify` reports that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from switchboard_mcp.mail.store.maintenance.cleanup import StoreFinding
 
 
 def repair(tx: Transaction) -> list[StoreFinding]:
-    """Mend everything that can be mended; what was done."""
+    """Repair everything that can be repaired; returns what was done."""
     done = cleanup.remove_stale_temp_files(tx)
     for agent in sorted({agent for place in PLACES for agent in tx.agents(place)}):
         with tx.locked(agent):
@@ -46,7 +46,7 @@ def _remove_orphaned_reasons(tx: Transaction, agent: str) -> list[StoreFinding]:
         ):
             tx.remove(tx.folder("deadletter", agent), name)
             path = f"deadletter/{agent}/{name}"
-            message = f"{path} told of a move that did not happen."
+            message = f"{path} recorded a move that did not happen."
             done.append(StoreFinding(kind="temporary", path=path, message=message, repaired=True))
     return done
 
@@ -54,7 +54,8 @@ def _remove_orphaned_reasons(tx: Transaction, agent: str) -> list[StoreFinding]:
 def _return_expired(tx: Transaction, agent: str) -> list[StoreFinding]:
     back, dead = claims.return_expired(tx, agent)
     findings = [
-        ("inbox", id, f"The claim on '{id}' was over; it is back in the inbox of '{agent}'.") for id in back
+        ("inbox", id, f"The claim on '{id}' had expired; it is back in the inbox of '{agent}'.")
+        for id in back
     ]
     findings += [
         ("deadletter", each.id or "", f"'{each.id}' is a dead letter. {each.problem.message}")
@@ -75,14 +76,14 @@ def _restore_receipts(tx: Transaction, agent: str) -> list[StoreFinding]:
             if isinstance(message, file_operations.RejectedFile):
                 continue
             if tx.is_remote(message.sender):
-                continue  # Its receipts are where it lives.
+                continue  # Its receipts are on its own machine.
             for name, receipt in _rebuild_receipt(tx, message, entry):
                 draft = tx.write(receipts.encode(receipt))
                 tx.sync_file(draft)
                 outbox = tx.folder("outbox", message.sender, make=True)
                 with tx.locked(agent):
                     if not file_operations.exists(tx.folder(place, agent), entry.name):
-                        continue  # Moved on, or pruned: a receipt would tell of what is nowhere.
+                        continue  # Moved on or pruned: the receipt would refer to a missing message.
                     tx.put(draft, outbox, name)
                 path = f"outbox/{message.sender}/{name}"
                 text = f"{path} was missing."
@@ -97,7 +98,7 @@ def _restore_receipts(tx: Transaction, agent: str) -> list[StoreFinding]:
 def _rebuild_receipt(
     tx: Transaction, message: MailMessage, entry: MessageFile
 ) -> Iterator[tuple[str, Receipt]]:
-    """The receipts that should be there and are not, by the names of their files."""
+    """Return the missing receipts of a message, by file name."""
     at = tx.clocks.iso()
     first = receipts.read(tx, message.sender, message.id)
     if first is None or first.status == "refused":

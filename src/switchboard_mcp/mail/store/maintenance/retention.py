@@ -1,7 +1,7 @@
-"""Taking away what ended long ago: archived messages with their receipts, keys and attachments.
+"""Retention: removes messages settled long ago, with their receipts, dedup keys and attachments.
 
-Never what waits, is claimed, is on its way or is a dead letter. A message's receipts go first and for certain, so that
-nobody who is killed in between leaves a receipt for a message that is nowhere. Owns what may go, and in which order.
+Never removes waiting, claimed, shipped or dead-lettered messages. Receipts are removed first and durably, so a crash in
+between never leaves a receipt for a missing message.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from switchboard_mcp.mail.store.filenames import (
 )
 from switchboard_mcp.mail.store.store import MessageStore
 
-# So many at once that nobody who sends meanwhile waits for long.
+# Batch size: small enough that concurrent senders do not wait long.
 BATCH = 200
 _ATTACHED = re.compile(rb"attachments/([0-9a-f]{64}\.txt)")
 
 
 class PrunableMessage(Struct, frozen=True):
-    """A message that ended long ago."""
+    """A message settled long ago."""
 
     agent: str
     entry: MessageFile
@@ -38,7 +38,7 @@ class PrunableMessage(Struct, frozen=True):
 
 
 class Pruned(Struct, rename="camel", kw_only=True):
-    """How much was taken away."""
+    """Number of items removed."""
 
     messages: int = 0
     receipts: int = 0
@@ -47,7 +47,7 @@ class Pruned(Struct, rename="camel", kw_only=True):
 
 
 async def prune(store: MessageStore, seconds: float) -> Pruned:
-    """Take away what ended more than so many seconds ago, in steps between which others have their turn."""
+    """Remove messages settled more than `seconds` ago, in batches between which other jobs run."""
     until = await store.run(lambda tx: _ago(tx, seconds))
     found = await store.run(lambda tx: find_prunable(tx, until))
     done = Pruned()
@@ -59,7 +59,7 @@ async def prune(store: MessageStore, seconds: float) -> Pruned:
 
 
 async def would_prune(store: MessageStore, seconds: float) -> Pruned:
-    """How many messages that would be, without their receipts and attachments."""
+    """Count the messages that `prune` would remove, without their receipts and attachments."""
     found = await store.run(lambda tx: find_prunable(tx, _ago(tx, seconds)))
     return Pruned(messages=len(found), bytes=sum(each.bytes for each in found))
 
@@ -69,7 +69,7 @@ def _ago(tx: Transaction, seconds: float) -> float:
 
 
 def find_prunable(tx: Transaction, until: float) -> list[PrunableMessage]:
-    """The messages that ended before that time."""
+    """List the messages settled before `until`."""
     return [
         PrunableMessage(agent, entry, file_operations.size(tx.folder("archive", agent), entry.name))
         for agent in tx.agents("archive")
@@ -84,7 +84,7 @@ def _is_old(folder: int, name: str, until: float) -> bool:
 
 
 def _is_settled(tx: Transaction, agent: str, entry: MessageFile) -> bool:
-    """What was shipped to another machine has ended when that machine has said how."""
+    """Return True if the message is settled; one shipped to another machine, if that machine has reported how."""
     if not tx.is_remote(agent):
         return True
     message = message_lookup.read(tx, agent, entry)
@@ -94,7 +94,7 @@ def _is_settled(tx: Transaction, agent: str, entry: MessageFile) -> bool:
 
 
 def remove_messages(tx: Transaction, batch: Sequence[PrunableMessage], done: Pruned) -> None:
-    """Remove these for good."""
+    """Remove these messages permanently."""
     gone = [(each, message) for each in batch if (message := _remove_receipts(tx, each, done)) is not None]
     tx.sync_folders()
     for agent in {each.agent for each, _ in gone}:
@@ -106,7 +106,7 @@ def remove_messages(tx: Transaction, batch: Sequence[PrunableMessage], done: Pru
 
 
 def _remove_receipts(tx: Transaction, each: PrunableMessage, done: Pruned) -> MailMessage | None:
-    """The message, whose receipts are gone now; None where it has to stay."""
+    """Remove the receipts of a message and return it; None if it must stay."""
     message = message_lookup.read(tx, each.agent, each.entry)
     if isinstance(message, file_operations.RejectedFile):
         return None
@@ -122,26 +122,26 @@ def _remove_receipts(tx: Transaction, each: PrunableMessage, done: Pruned) -> Ma
 
 
 def _receipt_names(message: MailMessage) -> list[str]:
-    """The names that receipts of a message may have."""
+    """Return the possible names of a message's receipts."""
     return [receipt_name(message.id, outcome) for outcome in (None, *OUTCOMES)]
 
 
 def _remove(tx: Transaction, each: PrunableMessage, message: MailMessage, done: Pruned) -> None:
     if tx.has("outbox", message.sender) and not tx.is_remote(message.sender):
-        for name in _receipt_names(message):  # Once more: somebody who mends may have missed them meanwhile.
+        for name in _receipt_names(message):  # Again, because a concurrent `repair` may have restored them.
             _unlink(tx, tx.folder("outbox", message.sender), name)
     if not _unlink(tx, tx.folder("archive", each.agent), each.entry.name):
         return
     done.messages += 1
     done.bytes += each.bytes
     if tx.has("keys", each.agent):
-        drop_id = message.id if each.entry.stem.tail.startswith("file-") else ""
-        for mark in sending.dedup_keys(message, drop_id):
+        dropped_id = message.id if each.entry.stem.tail.startswith("file-") else ""
+        for mark in sending.dedup_keys(message, dropped_id):
             _unlink(tx, tx.folder("keys", each.agent), mark)
 
 
 def remove_leftovers(tx: Transaction, until: float, done: Pruned) -> None:
-    """Remove what belongs to no message: receipts of what was refused, and attachments, as old."""
+    """Remove old receipts of refused files, and old attachments that no message refers to."""
     for sender in tx.agents("outbox"):
         if not tx.is_remote(sender):
             done.receipts += _remove_refused_receipts(tx, sender, until)
@@ -168,7 +168,7 @@ def _remove_attachments(tx: Transaction, until: float, done: Pruned) -> None:
     named = _referenced_attachments(tx) if aged else None
     if named is None:
         return
-    # Whoever sends the same content just now does so under one of these locks, and makes the file anew.
+    # Concurrent senders of the same content hold one of these locks and write the file again.
     with tx.locked(*tx.agents()):
         for name in aged - named:
             size = file_operations.size(folder, name)
@@ -178,7 +178,7 @@ def _remove_attachments(tx: Transaction, until: float, done: Pruned) -> None:
 
 
 def _referenced_attachments(tx: Transaction) -> set[str] | None:
-    """Every attachment that a message names; None where messages moved so that not all could be read."""
+    """Return the attachments that messages refer to; None if messages moved so that not all could be read."""
     found: set[str] = set()
     for agent in {agent for place in PLACES for agent in tx.agents(place)}:
         with tx.locked(agent):
@@ -200,7 +200,7 @@ def _read_message(tx: Transaction, agent: str, place: Place, name: str) -> bytes
             return None
         read = file_operations.read(tx.folder(moved.place, agent), moved.name, signing.MAX_FILE_BYTES)
     if isinstance(read, file_operations.RejectedFile):
-        return None if parse(place, name) else b""  # a message that cannot be read may name one
+        return None if parse(place, name) else b""  # An unreadable message may refer to one.
     return read.data
 
 

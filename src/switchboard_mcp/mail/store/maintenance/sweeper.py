@@ -1,6 +1,6 @@
-"""What a process does for everybody while it is there: deliver dropped files, give back what was claimed for too long.
+"""Periodic maintenance in every process: delivers dropped files and returns expired claims.
 
-Any number of processes may do so at once. Owns when; what is done is done in the writer's thread.
+Any number of processes may do so concurrently. Schedules the work, which runs in the writer thread.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from switchboard_mcp.mail.store.filenames import parse
 from switchboard_mcp.mail.store.watcher import MailboxChange, Watcher
 from switchboard_mcp.mail.store.worker import StoreWorker
 
-# How often leases that are over are given back, and files that were still being written looked at again.
+# Interval for returning expired leases and for retrying files that were still being written.
 TICK_S = 1.0
 SweepResult = tuple[list[Delivery], set[str]]
 
 
 class Sweeper:
-    """Watches the tree; `tell` hears of deliveries, `hear` of every change."""
+    """Watches the store; reports deliveries to `notify_deliveries` and every change to `notify_change`."""
 
     def __init__(
         self,
@@ -38,23 +38,23 @@ class Sweeper:
         self._notify_deliveries = notify_deliveries
         self._notify_change = notify_change
         self._timer: TimerHandle | None = None
-        # Whose inbox has to be looked at; an empty name is everybody's.
+        # Agents whose inbox must be scanned; an empty name means all.
         self._due = {""}
         self._busy = False
 
     def start(self) -> None:
-        """Begin."""
+        """Start watching and the timer."""
         self._watcher.start()
         self._tick()
 
     def stop(self) -> None:
-        """End."""
+        """Stop watching and the timer."""
         self._watcher.stop()
         if self._timer is not None:
             self._timer.cancel()
 
     def _on_change(self, change: MailboxChange) -> None:
-        # The desk's own messages need no delivery; one that only looks so waits for the next look into the inbox.
+        # The store's own messages need no delivery; a forged name is detected on the next scan.
         if change.kind == "inbox" and (not change.file or parse("inbox", change.file) is None):
             self._due.add(change.agent)
             self._sweep(expired=False)
@@ -83,7 +83,7 @@ class Sweeper:
 
         def done(swept: SweepResult | None) -> None:
             self._busy = False
-            # What failed, or is still being written, is looked at again with the next tick.
+            # Retry failed or incomplete files with the next tick.
             deliveries, settling = swept or ([], due)
             again = bool(self._due)
             self._due |= settling

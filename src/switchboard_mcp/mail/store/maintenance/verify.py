@@ -1,7 +1,6 @@
-"""Whether every accepted message is in exactly one place, and nothing is there that should not be.
+"""Verifies that every accepted message is in exactly one place, and reports unexpected files.
 
-Takes the names of one agent at a time, under its lock, so that processes at work do not disturb. Reads only; `repair`
-mends.
+Lists one agent at a time under its lock, so running processes do not interfere. Read-only; `repair` fixes problems.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ from switchboard_mcp.mail.store.maintenance.cleanup import StoreFinding
 
 
 class StoreVerdict(Struct, rename="camel", kw_only=True):
-    """What `verify` says: sound when every accepted id is in exactly one place, whole."""
+    """Result of `verify`: sound if every accepted id is in exactly one place and intact."""
 
     sound: bool
     counts: dict[str, int]
-    """How many messages are in each place: `inbox`, `claimed`, `shipped`, `archive`, `deadletter`."""
+    """Number of messages in each place: `inbox`, `claimed`, `shipped`, `archive`, `deadletter`."""
     findings: list[StoreFinding]
 
 
-# These say that a promise was broken; the others that something waits to be mended, delivered or set aside.
+# These mean data loss or duplication; the others wait to be repaired, delivered or dead-lettered.
 BROKEN = frozenset({"lost", "doubled", "torn"})
-NOT_DELIVERED = "was dropped there and is not delivered yet: any look into that inbox delivers it"
+NOT_DELIVERED = "is a dropped file that is not delivered yet; the next read of that inbox delivers it"
 
 
 def verify(tx: Transaction) -> StoreVerdict:
-    """Look at everything."""
+    """Check everything."""
     counts: dict[str, int] = dict.fromkeys(PLACES, 0)
     findings: list[StoreFinding] = []
     held: dict[str, set[str]] = {}
@@ -40,7 +39,7 @@ def verify(tx: Transaction) -> StoreVerdict:
     for agent in sorted(agents):
         with tx.locked(agent):
             names = [(place, name) for place in PLACES for name in tx.names(place, agent)]
-        # Reading takes long where there is much; what is moved meanwhile was in one place all the same.
+        # Read without the lock: this can take long, and a message moved meanwhile was still in one place.
         found, agent_findings = _check_agent(tx, agent, names)
         findings += agent_findings
         held[agent] = {entry.stem.id for entry in found}
@@ -50,7 +49,7 @@ def verify(tx: Transaction) -> StoreVerdict:
     for sender, message_id in promised:
         if message_id not in everywhere:
             path = f"outbox/{sender}/receipt_{message_id}.json"
-            text = f"'{message_id}' of '{sender}' was accepted and is nowhere."
+            text = f"Message '{message_id}' from '{sender}' was accepted but is missing."
             findings.append(StoreFinding(kind="lost", path=path, id=message_id, message=text))
     findings += _find_stray_entries(tx)
     sound = not any(finding.kind in BROKEN for finding in findings)
@@ -58,7 +57,7 @@ def verify(tx: Transaction) -> StoreVerdict:
 
 
 def _accepted_messages(tx: Transaction) -> list[tuple[str, str]]:
-    """Every message that a receipt says was accepted. Taken first: what is sent meanwhile cannot seem lost."""
+    """List the messages with a receipt of acceptance. Taken first, so messages sent meanwhile do not look lost."""
     found = []
     for sender in tx.agents("outbox"):
         for message_id, outcomes in receipts.outcomes_by_message(tx, sender).items():
@@ -80,11 +79,11 @@ def _check_agent(
         finding = _check_message(tx, agent, entry, path) if entry else _check_other_file(place, name, path)
         if finding is not None:
             findings.append(finding)
-        # What was dropped is a message only when it has been delivered.
+        # A dropped file counts as a message only once delivered.
         if entry is not None and (finding is None or finding.kind != "foreign"):
             found.append(entry)
         if entry is not None and entry.lease is not None and entry.lease.has_expired(now):
-            late = "The claim is over; the message goes back to the inbox."
+            late = "The claim has expired; the message will return to the inbox."
             findings.append(StoreFinding(kind="expired", path=path, id=entry.stem.id, message=late))
     return found, findings + _find_duplicates(agent, found)
 
@@ -101,19 +100,19 @@ def _check_message(tx: Transaction, agent: str, entry: MessageFile, path: str) -
     if entry.place == "inbox":
         return StoreFinding(kind="foreign", path=path, message=f"{path} {NOT_DELIVERED}.")
     if signing.decode(found.data) is None:
-        return StoreFinding(kind="torn", path=path, id=entry.stem.id, message=f"{path} is not whole.")
+        return StoreFinding(kind="torn", path=path, id=entry.stem.id, message=f"{path} is truncated.")
     return StoreFinding(
-        kind="unsealed", path=path, id=entry.stem.id, message=f"{path} was changed by somebody else."
+        kind="unsealed", path=path, id=entry.stem.id, message=f"{path} was changed by another program."
     )
 
 
 def _check_other_file(place: str, name: str, path: str) -> StoreFinding | None:
     if place == "deadletter" or name.startswith(".") or name.endswith(".tmp"):
         return None
-    text = "is no message of this place"
+    text = "is not a message of this place"
     if place == "inbox":
         dropped = name.startswith("msg_") and name.endswith(".json")
-        text = NOT_DELIVERED if dropped else "is no message, and will be set aside among the dead letters"
+        text = NOT_DELIVERED if dropped else "is not a message and will be dead-lettered"
     return StoreFinding(kind="foreign", path=path, message=f"{path} {text}.")
 
 
@@ -131,7 +130,7 @@ def _find_duplicates(agent: str, found: list[MessageFile]) -> list[StoreFinding]
 
 
 def _find_stray_entries(tx: Transaction) -> list[StoreFinding]:
-    """What stands where folders of agents should."""
+    """Report entries that are not agent folders."""
     findings = []
     for place in AGENT_FOLDERS:
         known = set(tx.agents(place))
@@ -139,6 +138,6 @@ def _find_stray_entries(tx: Transaction) -> list[StoreFinding]:
             if name not in known:
                 path = f"{place}/{name}"
                 findings.append(
-                    StoreFinding(kind="foreign", path=path, message=f"{path} is no folder of an agent.")
+                    StoreFinding(kind="foreign", path=path, message=f"{path} is not an agent folder.")
                 )
     return findings
